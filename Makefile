@@ -1,0 +1,61 @@
+# Every command of the project. Each sets up what it needs; `make help` lists them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+JAVA_VERSIONS := 4.9.7 5.5.0
+VECTORS_POM := tests/java/vectors/pom.xml
+
+# Longer campaigns take their length from here: make fuzz FRAMES=10000000
+FRAMES ?= 1000000
+
+.PHONY: help check format lint types test demo fuzz vectors bench clean
+
+help:  ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+check: lint types test  ## everything that must hold before a commit; CI runs exactly this
+
+$(READY): pyproject.toml setup.cfg
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+format: $(READY)  ## put the sources into their form
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: $(READY)  ## form, rules and imports
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+
+types: $(READY)  ## mypy, strict
+	$(BIN)/mypy
+
+test: $(READY)  ## the default suite
+	$(BIN)/python -m pytest
+
+demo: $(READY)  ## what works so far, on a terminal
+	$(BIN)/python examples/wire_tour.py
+
+fuzz: $(READY)  ## mutated frames by the million: make fuzz FRAMES=10000000
+	ROCKETPOLL_FUZZ_FRAMES=$(FRAMES) $(BIN)/python -m pytest tests/wire/test_mutations.py
+
+vectors: $(READY)  ## remake tests/vectors with RocketMQ's own classes (Java 17, Maven)
+	for version in $(JAVA_VERSIONS); do \
+	  mvn -q -B -f $(VECTORS_POM) -Drocketmq.version=$$version \
+	    -Dvectors.build=$(CURDIR)/build/vectors/$$version \
+	    package dependency:copy-dependencies \
+	    -DoutputDirectory=$(CURDIR)/build/vectors/$$version/lib || exit 1; \
+	  java -cp "build/vectors/$$version/classes:build/vectors/$$version/lib/*" \
+	    rocketpoll.vectors.Main write tests/vectors/$$version || exit 1; \
+	done
+
+bench: $(READY)  ## benchmarks of the wire; results in build/bench
+	$(BIN)/python -m benchmarks.wire
+
+clean:  ## forget everything that was built
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,106 @@
+"""Bodies, and files, about what topics and consumer groups are allowed: the broker's own tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class TopicFilterType(Enum):
+    """Whether messages carry one tag or several; nothing has come of the second."""
+
+    SINGLE_TAG = 0
+    MULTI_TAG = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataVersion:
+    """Which state of a table this is; compared for equality, nothing else."""
+
+    timestamp: int = 0
+    counter: int = 0
+    state_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """One topic."""
+
+    topic_name: str
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = 6
+    topic_filter_type: TopicFilterType = TopicFilterType.SINGLE_TAG
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfigSerializeWrapper:
+    """All topics: GET_ALL_TOPIC_CONFIG, part of a registration, and topics.json."""
+
+    topic_config_table: Mapping[str, TopicConfig] = field(default_factory=dict)
+    data_version: DataVersion = DataVersion()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionGroupConfig:
+    """One consumer group. What 5.x added is None where a 4.9 wrote it."""
+
+    group_name: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool | None = None
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    group_sys_flag: int | None = None
+    group_retry_policy: Any = None
+    subscription_data_set: Any = None
+    consume_timeout_minute: int | None = None
+    attributes: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionGroupWrapper:
+    """All groups: GET_ALL_SUBSCRIPTIONGROUP_CONFIG and subscriptionGroup.json."""
+
+    subscription_group_table: Mapping[str, SubscriptionGroupConfig] = field(default_factory=dict)
+    forbidden_table: Mapping[str, Mapping[str, int]] | None = None
+    data_version: DataVersion = DataVersion()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOffsetSerializeWrapper:
+    """What groups have consumed, by ``topic@group`` and queue: consumerOffset.json."""
+
+    offset_table: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    data_version: DataVersion | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayOffsetSerializeWrapper:
+    """How far each delay level has been delivered: delayOffset.json."""
+
+    offset_table: Mapping[int, int] = field(default_factory=dict)
+    data_version: DataVersion | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopicListRequestBody:
+    """The body of UPDATE_AND_CREATE_TOPIC_LIST."""
+
+    topic_config_list: tuple[TopicConfig, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionGroupList:
+    """The body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST."""
+
+    group_config_list: tuple[SubscriptionGroupConfig, ...] = ()

@@ -1,0 +1,176 @@
+r"""JSON as Java's fastjson writes it and reads it.
+
+RocketMQ's bodies are JSON with three liberties, all of which real brokers and clients take:
+
+    {0:"10.0.0.1:10911"}                    numbers as keys, without quotes
+    {{"brokerName":"b","queueId":0}:{}}     objects as keys
+    {"$ref":"$.offsetTable[0]"}             an object that was written before, by its path
+
+What is strict JSON goes through orjson; the rest is read here. Written are strict JSON and, where a key
+is an object, the second form: every Java version reads these. Values are what `json` would give, maps
+with objects as keys are an `ObjectMap`. This module knows no body: `mapping` does.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+
+from rmq_spark.errors import BodyError
+from rmq_spark.wire.bodies.object_map import ObjectMap
+from rmq_spark.wire.bodies.references import REFERENCE_KEY, resolve_references
+from rmq_spark.wire.framing import Buffer
+
+DEPTH_MAX = 32
+_NODES_PER_BYTE = 10  # what references may make of a text; without them it is less than one
+
+_TOKEN = re.compile(
+    r"""[ \t\r\n]*(?:
+    (?P<string>"(?:[^"\\]|\\.)*")
+    | (?P<number>-?\d{1,40}(?:\.\d+)?(?:[eE][+-]?\d{1,3})?)[LSBFD]?
+    | (?P<word>true|false|null)
+    | (?P<mark>[{}\[\]:,])
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+_BLANK = re.compile(r"[ \t\r\n]*")
+_WORDS = {"true": True, "false": False, "null": None}
+
+
+def loads(data: Buffer) -> Any:
+    """The value that a body's text stands for."""
+    text = bytes(data)
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        value = _Parser(text).parse()
+    if REFERENCE_KEY.encode() in text:
+        return resolve_references(value, nodes_max=_NODES_PER_BYTE * len(text))
+    return value
+
+
+def dumps(value: Any) -> bytes:
+    """The text of a value."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATACLASS)
+    except TypeError:  # an ObjectMap somewhere within
+        return _dumps(value)
+
+
+def _dumps(value: Any) -> bytes:
+    if isinstance(value, ObjectMap):
+        pairs = (_dumps(key) + b":" + _dumps(item) for key, item in value.pairs)
+    elif isinstance(value, dict):
+        pairs = (orjson.dumps(key) + b":" + _dumps(item) for key, item in value.items())
+    elif isinstance(value, list):
+        return b"[" + b",".join(map(_dumps, value)) + b"]"
+    else:
+        return _scalar(value)
+    return b"{" + b",".join(pairs) + b"}"
+
+
+def _scalar(value: object) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError as error:
+        raise BodyError("JSON body", at="a value", needed="JSON's types", found=value) from error
+
+
+class _Parser:
+    """Recursive descent over tokens; its depth is bounded, so its stack is."""
+
+    def __init__(self, data: bytes) -> None:
+        try:
+            self._text = data.decode()
+        except UnicodeDecodeError as error:
+            raise BodyError(
+                "JSON body", at=error.start, needed="UTF-8", found=data[error.start : error.end]
+            ) from error
+        self._at = 0
+        self._kind = ""
+        self._lexeme = ""
+
+    def parse(self) -> Any:
+        self._advance()
+        value = self._value(0)
+        end = _BLANK.match(self._text, self._at).end()  # type: ignore[union-attr]  # it may match nothing
+        if end != len(self._text):
+            raise self._unexpected("the end", end)
+        return value
+
+    def _advance(self) -> None:
+        match = _TOKEN.match(self._text, self._at)
+        if match is None:
+            raise self._unexpected("JSON", self._at)
+        self._at = match.end()
+        self._kind = match.lastgroup or ""
+        self._lexeme = match[self._kind]
+
+    def _value(self, depth: int) -> Any:
+        if depth > DEPTH_MAX:
+            raise self._unexpected(f"at most {DEPTH_MAX} levels", self._at)
+        if self._kind == "string":
+            return self._string()
+        if self._kind == "number":
+            return self._number()
+        if self._kind == "word":
+            return _WORDS[self._lexeme]
+        if self._lexeme == "{":
+            return self._object(depth)
+        if self._lexeme == "[":
+            return self._array(depth)
+        raise self._unexpected("a value", self._at - 1)
+
+    def _object(self, depth: int) -> Any:
+        pairs: list[tuple[Any, Any]] = []
+        self._advance()
+        while self._lexeme != "}":
+            key = self._lexeme if self._kind == "number" else self._value(depth + 1)
+            self._expect(":")
+            self._advance()
+            pairs.append((key, self._value(depth + 1)))
+            self._advance()
+            if self._lexeme == ",":
+                self._advance()
+            elif self._lexeme != "}":
+                raise self._unexpected("',' or '}'", self._at - len(self._lexeme))
+        if any(not isinstance(key, str) for key, _ in pairs):
+            return ObjectMap(tuple(pairs))
+        return dict(pairs)
+
+    def _array(self, depth: int) -> list[Any]:
+        items: list[Any] = []
+        self._advance()
+        while self._lexeme != "]":
+            items.append(self._value(depth + 1))
+            self._advance()
+            if self._lexeme == ",":
+                self._advance()
+            elif self._lexeme != "]":
+                raise self._unexpected("',' or ']'", self._at - len(self._lexeme))
+        return items
+
+    def _expect(self, mark: str) -> None:
+        self._advance()
+        if self._lexeme != mark:
+            raise self._unexpected(repr(mark), self._at - len(self._lexeme))
+
+    def _string(self) -> str:
+        if "\\" not in self._lexeme:
+            return self._lexeme[1:-1]
+        try:
+            text: str = orjson.loads(self._lexeme)
+        except orjson.JSONDecodeError as error:
+            raise self._unexpected("JSON's escapes in a text", self._at - len(self._lexeme)) from error
+        return text
+
+    def _number(self) -> int | float:
+        try:
+            return int(self._lexeme)
+        except ValueError:
+            return float(self._lexeme)
+
+    def _unexpected(self, needed: str, at: int) -> BodyError:
+        return BodyError("JSON body", at=at, needed=needed, found=self._text[at : at + 40])

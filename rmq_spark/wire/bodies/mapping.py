@@ -1,0 +1,249 @@
+"""Bodies as frozen dataclasses: the way between their fields and JSON, derived from their types.
+
+A body class lists its fields with RocketMQ's words in snake case. In JSON these are in camel case,
+unless the field says otherwise (`json_name`), in alphabetical order, and left out when None. Reading,
+unknown members are passed over and absent ones take the field's default, as Java does it.
+
+    str int float bool Enum (by name)   X | None   tuple[X, ...]   frozenset[X]   another body class
+    Mapping[str | int | MessageQueue, X]           Any: kept as it is, for what only RocketMQ reads
+
+This module knows how types are read and written, and no body: those are its siblings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, field, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from rmq_spark.errors import BodyError
+from rmq_spark.wire.bodies import fastjson
+from rmq_spark.wire.bodies.object_map import ObjectMap
+from rmq_spark.wire.framing import Buffer
+
+Body = TypeVar("Body")
+_Reader = Callable[[Any, str], Any]
+_Writer = Callable[[Any], Any]
+
+_NAME = "json name"
+_INT64_BOUND = 1 << 63
+
+
+def json_name(name: str, *, default: Any = MISSING) -> Any:
+    """A field whose name in JSON is not the camel case of its own."""
+    return field(default=default, metadata={_NAME: name})
+
+
+def decode_body(body_type: type[Body], data: Buffer) -> Body:
+    """The body that JSON text stands for."""
+    hint: Any = body_type
+    body: Body = _reader(hint)(fastjson.loads(data), "$")
+    return body
+
+
+def encode_body(body: object) -> bytes:
+    """The JSON text of a body."""
+    hint: Any = type(body)
+    return fastjson.dumps(_writer(hint)(body))
+
+
+# ---- reading: a value of JSON and its path become a value of a type
+
+
+@cache  # as many as there are types in the body classes
+def _reader(hint: Any) -> _Reader:
+    if hint is Any:
+        return lambda value, _: value
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return _optional_reader(_reader(_only_type(arguments)))
+    if origin in (tuple, frozenset):
+        return _sequence_reader(origin, _reader(arguments[0]))
+    if origin is not None and issubclass(origin, Mapping):
+        return _map_reader(*arguments)
+    if issubclass(hint, Enum):
+        return _enum_reader(hint)
+    if is_dataclass(hint):
+        return _object_reader(hint)
+    return _SCALAR_READERS[hint]
+
+
+def _optional_reader(read: _Reader) -> _Reader:
+    return lambda value, path: None if value is None else read(value, path)
+
+
+def _sequence_reader(collection: Callable[[Any], Any], read: _Reader) -> _Reader:
+    def read_sequence(value: Any, path: str) -> Any:
+        if not isinstance(value, list):
+            raise _unexpected(path, "an array", value)
+        return collection([read(item, f"{path}[{at}]") for at, item in enumerate(value)])
+
+    return read_sequence
+
+
+def _map_reader(key_type: Any, item_type: Any) -> _Reader:
+    read_item = _reader(item_type)
+    read_key = _object_key_reader(key_type) if is_dataclass(key_type) else _reader(key_type)
+
+    def read_map(value: Any, path: str) -> Any:
+        if isinstance(value, ObjectMap):
+            pairs: Any = value.pairs
+        elif isinstance(value, dict):
+            pairs = value.items()
+        else:
+            raise _unexpected(path, "an object", value)
+        return {read_key(key, f"a key of {path}"): read_item(item, f"{path}.{key}") for key, item in pairs}
+
+    return read_map
+
+
+def _object_key_reader(key_type: Any) -> _Reader:
+    read = _reader(key_type)
+    # Clients in other languages than Java put the object's JSON between quotes.
+    return lambda key, path: read(fastjson.loads(key.encode()) if isinstance(key, str) else key, path)
+
+
+def _enum_reader(enum_type: type[Enum]) -> _Reader:
+    members = enum_type.__members__
+
+    def read_enum(value: Any, path: str) -> Any:
+        if not isinstance(value, str) or value not in members:
+            raise _unexpected(path, f"one of {', '.join(members)}", value)
+        return members[value]
+
+    return read_enum
+
+
+def _object_reader(body_type: Any) -> _Reader:
+    hints = get_type_hints(body_type)
+    members = [
+        (each.name, _json_name(each), _reader(hints[each.name]), _has_default(each))
+        for each in fields(body_type)
+    ]
+
+    def read_object(value: Any, path: str) -> Any:
+        if not isinstance(value, dict):
+            raise _unexpected(path, "an object", value)
+        arguments = {}
+        for attribute, name, read, has_default in members:
+            item = value.get(name)
+            if item is not None:
+                arguments[attribute] = read(item, f"{path}.{name}")
+            elif not has_default:
+                raise _unexpected(f"{path}.{name}", "a value", item)
+        return body_type(**arguments)
+
+    return read_object
+
+
+def _read_str(value: Any, path: str) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (int, float)):
+        return str(value)
+    raise _unexpected(path, "text", value)
+
+
+def _read_int(value: Any, path: str) -> int:
+    if isinstance(value, str) and len(value) <= len(str(-_INT64_BOUND)):
+        try:
+            value = int(value)
+        except ValueError:
+            raise _unexpected(path, "an integer", value) from None
+    if type(value) is not int or not -_INT64_BOUND <= value < _INT64_BOUND:
+        raise _unexpected(path, "a 64-bit integer", value)
+    return value
+
+
+def _read_float(value: Any, path: str) -> float:
+    if type(value) not in (int, float) or abs(value) > _INT64_BOUND:
+        raise _unexpected(path, "a number", value)
+    return float(value)
+
+
+def _read_bool(value: Any, path: str) -> bool:
+    if type(value) is not bool:
+        raise _unexpected(path, "true or false", value)
+    return value
+
+
+_SCALAR_READERS: Mapping[Any, _Reader] = {
+    str: _read_str,
+    int: _read_int,
+    float: _read_float,
+    bool: _read_bool,
+}
+
+
+# ---- writing: a value of a type becomes what `fastjson.dumps` writes
+
+_AS_IT_IS = (str, int, float, bool, Any)
+
+
+@cache  # as many as there are types in the body classes
+def _writer(hint: Any) -> _Writer:
+    if hint in _AS_IT_IS:
+        return lambda value: value
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return _optional_writer(_writer(_only_type(arguments)))
+    if origin is frozenset:
+        write = _writer(arguments[0])
+        return lambda items: [write(item) for item in sorted(items)]
+    if origin is tuple:
+        write = _writer(arguments[0])
+        return lambda items: [write(item) for item in items]
+    if origin is not None and issubclass(origin, Mapping):
+        return _map_writer(*arguments)
+    if issubclass(hint, Enum):
+        return lambda member: member.name
+    return _object_writer(hint)
+
+
+def _optional_writer(write: _Writer) -> _Writer:
+    return lambda value: None if value is None else write(value)
+
+
+def _map_writer(key_type: Any, item_type: Any) -> _Writer:
+    write_item = _writer(item_type)
+    if not is_dataclass(key_type):
+        return lambda items: {str(key): write_item(item) for key, item in items.items()}
+    key_hint: Any = key_type
+    write_key = _writer(key_hint)
+    return lambda items: ObjectMap(tuple((write_key(key), write_item(item)) for key, item in items.items()))
+
+
+def _object_writer(body_type: Any) -> _Writer:
+    hints = get_type_hints(body_type)
+    members = sorted((_json_name(each), each.name, _writer(hints[each.name])) for each in fields(body_type))
+
+    def write_object(body: Any) -> Any:
+        return {
+            name: write(value)
+            for name, attribute, write in members
+            if (value := getattr(body, attribute)) is not None
+        }
+
+    return write_object
+
+
+def _only_type(arguments: tuple[Any, ...]) -> Any:
+    (hint,) = (argument for argument in arguments if argument is not NoneType)
+    return hint
+
+
+def _json_name(each: Field[Any]) -> str:
+    first, *rest = each.name.split("_")
+    name: str = each.metadata.get(_NAME) or first + "".join(word.capitalize() for word in rest)
+    return name
+
+
+def _has_default(each: Field[Any]) -> bool:
+    return each.default is not MISSING or each.default_factory is not MISSING
+
+
+def _unexpected(path: str, needed: str, found: object) -> BodyError:
+    return BodyError("JSON body", at=path, needed=needed, found=found)

@@ -1,0 +1,75 @@
+"""Bodies about where topics live: routes, clusters, brokers that register."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueData:
+    """How many queues of a topic one broker has, and what may be done with them."""
+
+    broker_name: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_sys_flag: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerData:
+    """The addresses of one broker: the master has number 0, its slaves the others."""
+
+    cluster: str | None = None
+    broker_name: str
+    broker_addrs: Mapping[int, str]
+    enable_acting_master: bool | None = None
+    zone_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRouteData:
+    """The answer to GET_ROUTEINFO_BY_TOPIC."""
+
+    order_topic_conf: str | None = None
+    queue_datas: tuple[QueueData, ...] = ()
+    broker_datas: tuple[BrokerData, ...] = ()
+    filter_server_table: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterInfo:
+    """The answer to GET_BROKER_CLUSTER_INFO."""
+
+    broker_addr_table: Mapping[str, BrokerData] = field(default_factory=dict)
+    cluster_addr_table: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVTable:
+    """A plain table: runtime information, ordered topics, a namespace of the name server."""
+
+    table: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicList:
+    """Names of topics; ``broker_addr`` only where system topics are asked for."""
+
+    topic_list: frozenset[str] = frozenset()
+    broker_addr: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupList:
+    """Names of consumer groups."""
+
+    group_list: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetConsumerListByGroupResponseBody:
+    """The client ids of a group's members."""
+
+    consumer_id_list: tuple[str, ...] = ()

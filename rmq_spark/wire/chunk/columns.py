@@ -1,0 +1,162 @@
+"""The columns that stored messages become, by name: type, and how each is built from a `RecordChunk`.
+
+Names are those of the Spark source. A column says about each message what `StoredMessage` says about one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmq_spark.errors import BodyError, RecordError, Verbatim
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.chunk.decode import RecordChunk
+from rmq_spark.wire.chunk.gather import Positions, Widths, as_text, take_bytes, take_structures
+from rmq_spark.wire.chunk.properties import MAP_TYPE
+from rmq_spark.wire.compression import PLAIN_BYTES_MAX, uncompress_body
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.hosts import decode_host
+from rmq_spark.wire.message_id import encode_offset_message_id
+from rmq_spark.wire.properties import KEYS, TAGS, UNIQ_KEY
+
+CHUNK_PLAIN_BYTES_MAX = 1 << 30
+"""What the compressed bodies of one chunk may inflate to, so that their column has 32-bit offsets."""
+
+_COMPRESSED = MessageSysFlag.COMPRESSED.value
+_HEX_PAIRS = np.array([f"{byte:02X}".encode() for byte in range(256)], "S2").view(np.uint16)
+
+
+class Column(NamedTuple):
+    """One column."""
+
+    type: pa.DataType
+    build: Callable[[RecordChunk], pa.Array]
+
+
+def chunk_columns(chunk: RecordChunk, names: Iterable[str]) -> pa.RecordBatch:
+    """A record batch with these columns, in this order, and nothing else built."""
+    wanted = [(name, COLUMNS[name]) for name in names]
+    schema = pa.schema([pa.field(name, column.type) for name, column in wanted])
+    return pa.record_batch([column.build(chunk) for _, column in wanted], schema=schema)
+
+
+def _of_head(field: str) -> Callable[[RecordChunk], pa.Array]:
+    def build(chunk: RecordChunk) -> pa.Array:
+        values = chunk.head[field]
+        return pa.array(values.astype(values.dtype.newbyteorder("=")))
+
+    return build
+
+
+def _topic(chunk: RecordChunk) -> pa.Array:
+    return as_text(take_bytes(chunk.buffer, chunk.topic_at, chunk.topic_length))
+
+
+def _body(chunk: RecordChunk) -> pa.Array:
+    bodies = take_bytes(chunk.buffer, chunk.body_at, chunk.body_length)
+    compressed = np.flatnonzero(chunk.sys_flag & _COMPRESSED)
+    if not len(compressed):
+        return bodies
+    plain: list[bytes] = []
+    room = CHUNK_PLAIN_BYTES_MAX
+    for row in compressed.tolist():
+        limit = min(room, PLAIN_BYTES_MAX)
+        try:
+            body = uncompress_body(bodies[row].as_py(), int(chunk.sys_flag[row]), limit)
+        except BodyError as error:
+            raise RecordError(
+                "chunk",
+                at=int(chunk.starts[row]),
+                needed=f"a compressed body of at most {limit} bytes inflated (record {row})",
+                found=Verbatim(error),
+            ) from error
+        plain.append(bytes(body))
+        room -= len(body)
+    mask = np.zeros(len(chunk), bool)
+    mask[compressed] = True
+    return pc.replace_with_mask(bodies, pa.array(mask), pa.array(plain, pa.binary()))
+
+
+def _born_timestamp(chunk: RecordChunk) -> pa.Array:
+    return pa.array(chunk.head["born_timestamp"].astype(np.int64)).view(TIMESTAMP)
+
+
+def _store_timestamp(chunk: RecordChunk) -> pa.Array:
+    values = take_structures(chunk.data, chunk.store_timestamp_at, ">i8").astype(np.int64)
+    return pa.array(values).view(TIMESTAMP)
+
+
+def _hosts(buffer: pa.Buffer, starts: Positions, widths: Widths) -> pa.Array:
+    """Hosts are few: each different one is written out once."""
+    hosts = take_bytes(buffer, starts, widths).dictionary_encode()
+    texts = [str(decode_host(host)) for host in hosts.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(hosts.indices)
+
+
+def _offset_message_id(chunk: RecordChunk) -> pa.Array:
+    offsets = chunk.head["physical_offset"]
+    if not isinstance(chunk.store_host_bytes, int):
+        hosts = take_bytes(chunk.buffer, chunk.store_host_at, chunk.store_host_bytes).to_pylist()
+        pairs = zip(hosts, offsets.tolist(), strict=True)
+        ids = [encode_offset_message_id(decode_host(host), offset) for host, offset in pairs]
+        return pa.array(ids, pa.string())
+    host = take_structures(chunk.data, chunk.store_host_at, f"V{layout.HOST_V4_BYTES}")
+    data = np.empty((len(chunk), 2), np.uint64)
+    data[:, 0] = host.view(np.uint64)
+    data[:, 1] = np.ascontiguousarray(offsets).view(np.uint64)
+    digits = _HEX_PAIRS[data.view(np.uint8)]
+    ends = np.arange(len(chunk) + 1, dtype=np.int32) * (2 * 16)
+    return pa.Array.from_buffers(pa.string(), len(chunk), [None, pa.py_buffer(ends), pa.py_buffer(digits)])
+
+
+def _message_id(chunk: RecordChunk) -> pa.Array:
+    unique = chunk.properties.values(UNIQ_KEY)
+    return pc.coalesce(unique, _offset_message_id(chunk)) if unique.null_count else unique
+
+
+TIMESTAMP = pa.timestamp("ms", tz="UTC")
+
+COLUMNS: Mapping[str, Column] = {
+    "topic": Column(pa.string(), _topic),
+    "queueId": Column(pa.int32(), _of_head("queue_id")),
+    "queueOffset": Column(pa.int64(), _of_head("queue_offset")),
+    "keys": Column(pa.string(), lambda chunk: chunk.properties.values(KEYS)),
+    "tags": Column(pa.string(), lambda chunk: chunk.properties.values(TAGS)),
+    "body": Column(pa.binary(), _body),
+    "bornTimestamp": Column(TIMESTAMP, _born_timestamp),
+    "storeTimestamp": Column(TIMESTAMP, _store_timestamp),
+    "msgId": Column(pa.string(), _message_id),
+    "offsetMsgId": Column(pa.string(), _offset_message_id),
+    "properties": Column(MAP_TYPE, lambda chunk: chunk.properties.maps()),
+    "flag": Column(pa.int32(), _of_head("flag")),
+    "sysFlag": Column(pa.int32(), _of_head("sys_flag")),
+    "bornHost": Column(
+        pa.string(), lambda chunk: _hosts(chunk.buffer, chunk.born_host_at, chunk.born_host_bytes)
+    ),
+    "storeHost": Column(
+        pa.string(), lambda chunk: _hosts(chunk.buffer, chunk.store_host_at, chunk.store_host_bytes)
+    ),
+    "reconsumeTimes": Column(
+        pa.int32(), lambda chunk: pa.array(chunk.tail["reconsume_times"].astype(np.int32))
+    ),
+    "commitLogOffset": Column(pa.int64(), _of_head("physical_offset")),
+    "preparedTransactionOffset": Column(
+        pa.int64(),
+        lambda chunk: pa.array(chunk.tail["prepared_transaction_offset"].astype(np.int64)),
+    ),
+}
+
+DEFAULT_COLUMNS = (
+    "topic",
+    "queueId",
+    "queueOffset",
+    "keys",
+    "tags",
+    "body",
+    "bornTimestamp",
+    "storeTimestamp",
+)

@@ -1,0 +1,159 @@
+"""Where everything lies in many stored messages: what `record` finds out for one, for megabytes.
+
+A chunk is records back to back, as a pull's body and a commit log hold them. `RecordChunk` finds the parts
+of each and checks that they hang together; `columns` builds what is asked for from that. CRCs are checked
+only when asked: that costs as much as all the rest.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.chunk.gather import (
+    BUFFER_BYTES_MAX,
+    Positions,
+    Structures,
+    Widths,
+    structure,
+    take_structures,
+)
+from rmq_spark.wire.chunk.properties import PropertyColumns
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.record import body_crc_of, record_size
+
+_HEAD = structure(layout.HEAD)
+_TAIL = structure(layout.TAIL)
+_SIZE = struct.Struct(layout.struct_format(layout.HEAD[:1]))
+_BEFORE_BODY_WITHOUT_HOSTS = layout.HEAD_BYTES + layout.STORE_TIMESTAMP_BYTES + layout.TAIL_BYTES
+
+
+class RecordChunk:
+    """Records back to back, checked and measured."""
+
+    def __init__(self, data: Buffer, sizes: npt.ArrayLike | None = None) -> None:
+        """``sizes`` are those of the records where the sender has told them: it saves finding out."""
+        self.data = np.frombuffer(data, np.uint8)
+        self.buffer = pa.py_buffer(data)
+        if len(self.data) > BUFFER_BYTES_MAX:
+            raise RecordError("chunk", at=0, needed=f"at most {BUFFER_BYTES_MAX} bytes", found=len(self.data))
+        self.sizes: Positions = np.asarray(_sizes_found(data) if sizes is None else sizes, np.int64)
+        self._refuse(self.sizes < layout.RECORD_BYTES_MIN, "totalSize of a record", self.sizes)
+        self.ends: Positions = np.cumsum(self.sizes)
+        self.starts: Positions = self.ends - self.sizes
+        total = int(self.ends[-1]) if len(self.ends) else 0
+        if total != len(self.data):
+            raise RecordError("chunk", at="sizes", needed=f"a sum of {len(self.data)} bytes", found=total)
+        self.head: Structures = take_structures(self.data, self.starts, _HEAD)
+        self._measure()
+
+    def __len__(self) -> int:
+        """How many records there are."""
+        return len(self.starts)
+
+    def _measure(self) -> None:
+        """Find the parts of each record, checking every length before it is used.
+
+        Nearly all chunks have IPv4 hosts and the first magic only; then widths are plain numbers
+        instead of arrays, which saves as much time as the checks take.
+        """
+        head = self.head
+        self._refuse(head["total_size"] != self.sizes, "totalSize", head["total_size"])
+        is_v2 = head["magic"] == layout.MAGIC_V2
+        self._refuse(~is_v2 & (head["magic"] != layout.MAGIC_V1), "magic", head["magic"])
+        self.sys_flag = head["sys_flag"].astype(np.int32)
+        self.born_host_bytes = self._host_bytes(MessageSysFlag.BORN_HOST_V6)
+        self.store_host_bytes = self._host_bytes(MessageSysFlag.STORE_HOST_V6)
+        topic_length_bytes: Widths = layout.TOPIC_LENGTH_V1_BYTES
+        if is_v2.any():
+            topic_length_bytes = np.where(is_v2, layout.TOPIC_LENGTH_V2_BYTES, topic_length_bytes)
+        hosts_bytes = self.born_host_bytes + self.store_host_bytes
+        before_body = hosts_bytes + _BEFORE_BODY_WITHOUT_HOSTS
+        self.body_at: Positions = self.starts + before_body
+        room = self.sizes - (before_body + topic_length_bytes + layout.PROPERTIES_LENGTH_BYTES)
+        self._refuse(room < 0, "totalSize with these hosts", self.sizes)
+        self.tail: Structures = take_structures(self.data, self.body_at - layout.TAIL_BYTES, _TAIL)
+        self.body_length: Positions = self.tail["body_length"].astype(np.int64)
+        self._refuse((self.body_length < 0) | (self.body_length > room), "bodyLength", self.body_length)
+        room -= self.body_length
+        topic_length_at = self.body_at + self.body_length
+        self.topic_at: Positions = topic_length_at + topic_length_bytes
+        self.topic_length: Positions = self.data[topic_length_at].astype(np.int64)
+        if is_v2.any():
+            wide = take_structures(self.data, topic_length_at[is_v2], ">i2")
+            self.topic_length[is_v2] = wide
+        self._refuse((self.topic_length < 0) | (self.topic_length > room), "topicLength", self.topic_length)
+        room -= self.topic_length
+        self.properties_at: Positions = self.ends - room
+        self.properties_length: Positions = take_structures(
+            self.data, self.properties_at - layout.PROPERTIES_LENGTH_BYTES, ">i2"
+        ).astype(np.int64)
+        self._refuse(self.properties_length != room, "propertiesLength", self.properties_length)
+
+    def _host_bytes(self, v6_flag: MessageSysFlag) -> Widths:
+        is_v6 = self.sys_flag & v6_flag.value
+        if not is_v6.any():
+            return layout.HOST_V4_BYTES
+        return np.where(is_v6, layout.HOST_V6_BYTES, layout.HOST_V4_BYTES)
+
+    @property
+    def born_host_at(self) -> Positions:
+        """Where each born host starts."""
+        return self.starts + layout.HEAD_BYTES
+
+    @property
+    def store_timestamp_at(self) -> Positions:
+        """Where each store timestamp starts."""
+        return self.starts + (self.born_host_bytes + layout.HEAD_BYTES)
+
+    @property
+    def store_host_at(self) -> Positions:
+        """Where each store host starts."""
+        return self.store_timestamp_at + layout.STORE_TIMESTAMP_BYTES
+
+    def check_crcs(self) -> None:
+        """Refuse the first record whose body is not what was stored."""
+        view = memoryview(self.buffer)
+        ends = (self.body_at + self.body_length).tolist()
+        bodies = (view[start:end] for start, end in zip(self.body_at.tolist(), ends, strict=True))
+        found = np.fromiter(map(body_crc_of, bodies), np.int64, len(self))
+        self._refuse(found != self.head["body_crc"], "bodyCRC", self.head["body_crc"])
+
+    def _refuse(self, bad: npt.NDArray[np.bool_], what: str, found: npt.NDArray[np.int64]) -> None:
+        if not bad.any():
+            return
+        row = int(np.argmax(bad))
+        at = int(self.sizes[:row].sum())
+        raise RecordError("chunk", at=at, needed=f"a {what} that fits (record {row})", found=int(found[row]))
+
+    @cached_property
+    def properties(self) -> PropertyColumns:
+        """The messages' properties, scanned when the first is asked for."""
+        return PropertyColumns(self.buffer, self.properties_at, self.properties_length)
+
+
+def _sizes_found(data: Buffer) -> list[int]:
+    """Follow the sizes from record to record: the one step that numpy cannot take."""
+    sizes: list[int] = []
+    add = sizes.append
+    read = _SIZE.unpack_from
+    position = 0
+    end = len(data)
+    last = end - layout.RECORD_BYTES_MIN
+    while position <= last:
+        (size,) = read(data, position)
+        if size < layout.RECORD_BYTES_MIN:
+            break
+        add(size)
+        position += size
+    if position != end:
+        # The reader of one message says best what is wrong with the last.
+        record_size(data, position if position < end else position - sizes[-1])
+    return sizes

@@ -1,0 +1,271 @@
+"""Columns to stored messages: what `encode_record` does for one, for megabytes at a time.
+
+Every column is an Arrow array or a sequence, or one value for all messages. Messages whose
+``sysFlag`` says that they are compressed get their bodies compressed here, as `body` is always plain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmq_spark.errors import RecordError, Verbatim
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.chunk.columns import COLUMNS
+from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, offsets_of, structure
+from rmq_spark.wire.chunk.properties import encode_maps, encode_named
+from rmq_spark.wire.compression import compress_body
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.properties import KEYS, PROPERTIES_BYTES_MAX, TAGS
+from rmq_spark.wire.record import body_crc_of
+
+_HEAD = structure(layout.HEAD)
+_STORE_TIMESTAMP = structure(layout.STORE_TIMESTAMP)
+_TAIL = structure(layout.TAIL)
+_TAKEN = frozenset(COLUMNS) - {"msgId", "offsetMsgId"}
+_NO_HOST = "0.0.0.0:0"
+_COMPRESSED = MessageSysFlag.COMPRESSED
+_V6_BITS = MessageSysFlag.BORN_HOST_V6.value | MessageSysFlag.STORE_HOST_V6.value
+
+
+class EncodedChunk(NamedTuple):
+    """Records back to back, and the size of each."""
+
+    data: pa.Buffer
+    sizes: npt.NDArray[np.int32]
+
+
+def encode_chunk(columns: Mapping[str, Any]) -> EncodedChunk:
+    """The records of these columns: ``body`` and ``topic`` at least, zero or nothing for the others."""
+    given = _Columns(columns)
+    bodies = _stored_bodies(given)
+    body_lengths = np.diff(offsets_of(bodies))
+    topics, topic_lengths, is_v2 = _topics(given)
+    properties = _properties(given)
+    properties_lengths = np.diff(offsets_of(properties))
+    born_hosts, born_is_v6 = _hosts(given, "bornHost")
+    store_hosts, store_is_v6 = _hosts(given, "storeHost")
+    _check_v6_bits(given, born_is_v6, store_is_v6)
+
+    head = np.zeros(given.rows, _HEAD)
+    head["magic"] = np.where(is_v2, layout.MAGIC_V2, layout.MAGIC_V1)
+    head["body_crc"] = _body_crcs(bodies)
+    head["queue_id"] = given.numbers("queueId")
+    head["flag"] = given.numbers("flag")
+    head["queue_offset"] = given.numbers("queueOffset")
+    head["physical_offset"] = given.numbers("commitLogOffset")
+    head["sys_flag"] = given.numbers("sysFlag")
+    head["born_timestamp"] = given.numbers("bornTimestamp")
+    more_for_v6 = layout.HOST_V6_BYTES - layout.HOST_V4_BYTES
+    sizes = (
+        layout.RECORD_BYTES_MIN
+        + more_for_v6 * (born_is_v6.astype(np.int32) + store_is_v6)
+        + is_v2 * (layout.TOPIC_LENGTH_V2_BYTES - layout.TOPIC_LENGTH_V1_BYTES)
+        + (body_lengths + topic_lengths + properties_lengths)
+    ).astype(np.int32)
+    head["total_size"] = sizes
+    store_timestamps = np.zeros(given.rows, _STORE_TIMESTAMP)
+    store_timestamps["store_timestamp"] = given.numbers("storeTimestamp")
+    tail = np.zeros(given.rows, _TAIL)
+    tail["reconsume_times"] = given.numbers("reconsumeTimes")
+    tail["prepared_transaction_offset"] = given.numbers("preparedTransactionOffset")
+    tail["body_length"] = body_lengths
+
+    total = int(sizes.sum(dtype=np.int64))
+    if total > BUFFER_BYTES_MAX:
+        raise RecordError("chunk", at="its end", needed=f"at most {BUFFER_BYTES_MAX} bytes", found=total)
+    records = pc.binary_join_element_wise(
+        _fixed(head),
+        born_hosts,
+        _fixed(store_timestamps),
+        store_hosts,
+        _fixed(tail),
+        bodies,
+        topics,
+        _fixed(properties_lengths.astype(">i2")),
+        properties,
+        pa.scalar(b"", pa.binary()),
+    )
+    data = records.buffers()[2] if given.rows else pa.py_buffer(b"")
+    return EncodedChunk(data.slice(0, total), sizes)
+
+
+class _Columns:
+    """What the caller gave, checked, with every column as an array when it is asked for."""
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        unknown = sorted(set(columns) - _TAKEN)
+        if unknown:
+            raise RecordError(
+                "chunk", at="columns", needed=f"only {', '.join(sorted(_TAKEN))}", found=unknown
+            )
+        self._columns = columns
+        self.rows = _rows_of(columns.get("body"))
+
+    def get(self, name: str) -> Any:
+        """What was given for a column: an array, one value, or None."""
+        return self._columns.get(name)
+
+    def array(self, name: str) -> pa.Array:
+        """The column as an array of its type, with a value in each row."""
+        array = self.optional(name)
+        if array is None or array.null_count:
+            at = f"column {name}" if array is None else f"{name} {pc.index(array.is_null(), True)}"
+            raise RecordError("chunk", at=at, needed="a value for each message", found=None)
+        return array
+
+    def optional(self, name: str) -> pa.Array | None:
+        """The column as an array of its type, which may have nulls; None if it was not given."""
+        values = self._columns.get(name)
+        kind = COLUMNS[name].type
+        if values is None:
+            return None
+        try:
+            array = _as_array(values, kind, self.rows)
+        except (pa.ArrowException, TypeError) as error:
+            raise RecordError(
+                "chunk", at=f"column {name}", needed=f"values of type {kind}", found=Verbatim(error)
+            ) from error
+        if len(array) != self.rows:
+            raise RecordError("chunk", at=f"column {name}", needed=f"{self.rows} values", found=len(array))
+        return array
+
+    def numbers(self, name: str) -> Any:
+        """The column as numpy numbers, 0 if it was not given."""
+        if self._columns.get(name) is None:
+            return 0
+        array = self.array(name)
+        return array.view(pa.int64()).to_numpy() if pa.types.is_timestamp(array.type) else array.to_numpy()
+
+
+def _rows_of(bodies: Any) -> int:
+    if bodies is None or isinstance(bodies, bytes):
+        raise RecordError("chunk", at="column body", needed="one body for each message", found=bodies)
+    return len(bodies)
+
+
+def _as_array(values: Any, kind: pa.DataType, rows: int) -> pa.Array:
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, pa.Array):
+        return values.cast(kind)
+    if isinstance(values, (list, tuple, np.ndarray)):
+        return pa.array(values, kind)
+    return pa.repeat(pa.scalar(values, kind), rows)
+
+
+def _stored_bodies(given: _Columns) -> pa.BinaryArray:
+    """The bodies as the log holds them."""
+    bodies = given.array("body")
+    sys_flags = np.broadcast_to(np.asarray(given.numbers("sysFlag"), np.int32), given.rows)
+    compressed = np.flatnonzero(sys_flags & _COMPRESSED.value)
+    if not len(compressed):
+        return bodies
+    kinds = sys_flags[compressed] & MessageSysFlag.COMPRESSION_MASK.value
+    stored = [
+        # Flags from before there were types mean ZLIB.
+        compress_body(bodies[row].as_py(), MessageSysFlag(kind) or MessageSysFlag.COMPRESSION_ZLIB)
+        for row, kind in zip(compressed.tolist(), kinds.tolist(), strict=True)
+    ]
+    mask = np.zeros(given.rows, bool)
+    mask[compressed] = True
+    return pc.replace_with_mask(bodies, pa.array(mask), pa.array(stored, pa.binary()))
+
+
+def _body_crcs(bodies: pa.BinaryArray) -> npt.NDArray[np.int64]:
+    """One at a time, as zlib does it; slices of bytes are cheaper than views of them."""
+    offsets = offsets_of(bodies)
+    first, last = int(offsets[0]), int(offsets[-1])
+    data = bodies.buffers()[2].slice(first, last - first).to_pybytes() if last > first else b""
+    ends = (offsets - first).tolist()
+    slices = (data[start:end] for start, end in pairwise(ends))
+    return np.fromiter(map(body_crc_of, slices), np.int64, len(bodies))
+
+
+def _topics(given: _Columns) -> tuple[Any, Any, Any]:
+    """Length and topic, the topic's length, and whether it takes the second magic."""
+    topics = given.array("topic").dictionary_encode()
+    encoded = [topic.encode() for topic in topics.dictionary.to_pylist()]
+    lengths = np.array([len(topic) for topic in encoded], np.int32)
+    is_v2 = lengths > layout.TOPIC_BYTES_MAX_V1
+    sized = [
+        len(topic).to_bytes(layout.TOPIC_LENGTH_V2_BYTES if wide else layout.TOPIC_LENGTH_V1_BYTES, "big")
+        + topic
+        for topic, wide in zip(encoded, is_v2.tolist(), strict=True)
+    ]
+    if len(sized) == 1:
+        return pa.scalar(sized[0], pa.binary()), lengths[0], is_v2
+    of_row = topics.indices.to_numpy()
+    return pa.array(sized, pa.binary()).take(topics.indices), lengths[of_row], is_v2[of_row]
+
+
+def _hosts(given: _Columns, name: str) -> tuple[Any, npt.NDArray[np.bool_]]:
+    """Address and port, and whether they are of IPv6."""
+    value = given.get(name)
+    texts = given.array(name).dictionary_encode() if value is not None else None
+    distinct = [_NO_HOST] if texts is None else texts.dictionary.to_pylist()
+    hosts = [parse_host(text) for text in distinct]
+    encoded = [host.encode() for host in hosts]
+    is_v6 = np.array([host.is_v6 for host in hosts], bool)
+    if texts is None or len(hosts) == 1:
+        return pa.scalar(encoded[0], pa.binary()), np.broadcast_to(is_v6, given.rows)
+    return pa.array(encoded, pa.binary()).take(texts.indices), is_v6[texts.indices.to_numpy()]
+
+
+def _check_v6_bits(
+    given: _Columns, born_is_v6: npt.NDArray[np.bool_], store_is_v6: npt.NDArray[np.bool_]
+) -> None:
+    """As with one message: flags that deny the hosts would make the record unreadable."""
+    needed = born_is_v6 * MessageSysFlag.BORN_HOST_V6.value | store_is_v6 * MessageSysFlag.STORE_HOST_V6.value
+    found = np.broadcast_to(given.numbers("sysFlag"), given.rows)
+    wrong = np.flatnonzero((found & _V6_BITS) != needed)
+    if len(wrong):
+        row = int(wrong[0])
+        raise RecordError(
+            "chunk",
+            at=f"sysFlag {row}",
+            needed=f"the IPv6 bits of the hosts, {int(needed[row]):#x}",
+            found=hex(int(found[row])),
+        )
+
+
+def _properties(given: _Columns) -> pa.BinaryArray:
+    """KEYS, TAGS and the rest, in this order."""
+    parts = []
+    for column, name in (("keys", KEYS), ("tags", TAGS)):
+        values = given.optional(column)
+        if values is not None:
+            parts.append(encode_named(name, values))
+    maps = given.optional("properties")
+    if maps is not None:
+        reserved = tuple(
+            name for column, name in (("keys", KEYS), ("tags", TAGS)) if given.get(column) is not None
+        )
+        parts.append(encode_maps(maps, reserved=reserved))
+    if not parts:
+        return pa.repeat(pa.scalar(b"", pa.binary()), given.rows)
+    properties = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
+    lengths = np.diff(offsets_of(properties))
+    if given.rows and lengths.max() > PROPERTIES_BYTES_MAX:
+        row = int(lengths.argmax())
+        raise RecordError(
+            "chunk",
+            at=f"properties {row}",
+            needed=f"at most {PROPERTIES_BYTES_MAX} bytes",
+            found=f"{int(lengths[row])} bytes",
+        )
+    return properties
+
+
+def _fixed(structures: npt.NDArray[Any]) -> pa.BinaryArray:
+    """Structures of one width as the binary values that they are in memory."""
+    width = structures.dtype.itemsize
+    values = pa.Array.from_buffers(pa.binary(width), len(structures), [None, pa.py_buffer(structures)])
+    return values.cast(pa.binary())

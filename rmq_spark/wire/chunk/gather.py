@@ -1,0 +1,75 @@
+"""Picking many scattered pieces out of one buffer at the speed of memory.
+
+Two ways do all the work of this package. Fixed-width pieces: the buffer is seen as overlapping
+structures, one starting at every byte, and indexed. Pieces of any width: the buffer is seen as an Arrow
+array whose elements are by turns a piece and the gap behind it, and every second one is taken.
+
+Nothing here knows what the pieces mean.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Positions: TypeAlias = npt.NDArray[np.int64]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Structures: TypeAlias = npt.NDArray[Any]
+
+Widths: TypeAlias = "int | Positions"
+"""One width for all pieces, or one for each."""
+
+BUFFER_BYTES_MAX = (1 << 31) - 1
+"""Arrow's offsets within a binary array have 32 bits."""
+
+_KEEP_BLOCKS_BELOW = 16 << 20
+# Decoding a chunk makes and drops some thirty arrays of a few hundred kilobytes. glibc would give their
+# memory back to the kernel each time, and page faults would take as long as the work. It stops doing so
+# for blocks below the largest that it has seen freed; this one is never touched, so it costs nothing.
+np.empty(_KEEP_BLOCKS_BELOW, np.uint8)
+
+_KINDS = {"i": ">i4", "q": ">i8"}
+
+
+def structure(layout: tuple[tuple[str, str], ...]) -> np.dtype[Any]:
+    """The numpy type of a part of `record_layout`."""
+    return np.dtype([(name, _KINDS[kind]) for name, kind in layout])
+
+
+def take_structures(data: Bytes, starts: Positions, dtype: np.dtype[Any] | str) -> Structures:
+    """The structures that start at these bytes. All must end within the data."""
+    as_type = np.dtype(dtype)
+    width = as_type.itemsize
+    # Plain [] picks from the strided view; take() would first copy it, width times the data.
+    overlapping = np.ndarray((max(len(data) - width + 1, 0),), f"V{width}", data, strides=(1,))
+    structures: Structures = overlapping[starts].view(as_type)
+    return structures
+
+
+def take_bytes(buffer: pa.Buffer, starts: Positions, lengths: Widths) -> pa.BinaryArray:
+    """The pieces, in one new buffer. They must lie in order and not overlap."""
+    count = len(starts)
+    offsets = np.empty(2 * count + 1, np.int32)
+    offsets[0:-1:2] = starts
+    offsets[1::2] = starts + lengths
+    offsets[-1] = offsets[-2] if count else 0
+    pieces_and_gaps = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(offsets), buffer])
+    return pieces_and_gaps.take(pa.array(np.arange(0, 2 * count, 2)))
+
+
+def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:
+    """Where the elements of a binary, text, list or map array start, and where the last one ends."""
+    offsets = np.frombuffer(array.buffers()[1], np.int32)
+    return offsets[array.offset : array.offset + len(array) + 1]
+
+
+def as_text(array: pa.BinaryArray) -> pa.StringArray:
+    """The same bytes as text; what is no UTF-8 is replaced as everywhere else in the wire."""
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = (None if item is None else item.decode("utf-8", "replace") for item in array.to_pylist())
+        return pa.array(list(texts), pa.string())

@@ -1,0 +1,182 @@
+"""The numbers that RocketMQ's remoting protocol gives to requests, answers, languages and codecs.
+
+Names and numbers are RocketMQ's own, so that a search for either finds this file. The numbers from
+29000 up are ours: they are sent only to a peer that has said that it knows them (`extensions.py`).
+This module knows nothing of what the requests carry: see `headers`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, unique
+
+
+@unique
+class RequestCode(IntEnum):
+    """What a request asks for; unique over name server (N), broker (B) and client (C)."""
+
+    SEND_MESSAGE = 10  # B
+    PULL_MESSAGE = 11  # B
+    QUERY_MESSAGE = 12  # B
+    QUERY_CONSUMER_OFFSET = 14  # B
+    UPDATE_CONSUMER_OFFSET = 15  # B
+    UPDATE_AND_CREATE_TOPIC = 17  # B
+    UPDATE_AND_CREATE_TOPIC_LIST = 18  # B, 5.x
+    GET_ALL_TOPIC_CONFIG = 21  # B
+    UPDATE_BROKER_CONFIG = 25  # B: always refused by ours
+    GET_BROKER_CONFIG = 26  # B
+    GET_BROKER_RUNTIME_INFO = 28  # B
+    SEARCH_OFFSET_BY_TIMESTAMP = 29  # B
+    GET_MAX_OFFSET = 30  # B
+    GET_MIN_OFFSET = 31  # B
+    GET_EARLIEST_MSG_STORETIME = 32  # B
+    VIEW_MESSAGE_BY_ID = 33  # B
+    HEART_BEAT = 34  # B
+    UNREGISTER_CLIENT = 35  # B
+    CONSUMER_SEND_MSG_BACK = 36  # B
+    END_TRANSACTION = 37  # B, one-way
+    GET_CONSUMER_LIST_BY_GROUP = 38  # B
+    CHECK_TRANSACTION_STATE = 39  # C, one-way
+    NOTIFY_CONSUMER_IDS_CHANGED = 40  # C, one-way
+    LOCK_BATCH_MQ = 41  # B
+    UNLOCK_BATCH_MQ = 42  # B
+    GET_ALL_CONSUMER_OFFSET = 43  # B
+    GET_ALL_DELAY_OFFSET = 45  # B
+    CHECK_CLIENT_CONFIG = 46  # B
+    PUT_KV_CONFIG = 100  # N
+    GET_KV_CONFIG = 101  # N
+    DELETE_KV_CONFIG = 102  # N
+    REGISTER_BROKER = 103  # N
+    UNREGISTER_BROKER = 104  # N
+    GET_ROUTEINFO_BY_TOPIC = 105  # N
+    GET_BROKER_CLUSTER_INFO = 106  # N
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 200  # B
+    GET_ALL_SUBSCRIPTIONGROUP_CONFIG = 201  # B
+    GET_TOPIC_STATS_INFO = 202  # B
+    GET_CONSUMER_CONNECTION_LIST = 203  # B
+    GET_PRODUCER_CONNECTION_LIST = 204  # B
+    WIPE_WRITE_PERM_OF_BROKER = 205  # N
+    GET_ALL_TOPIC_LIST_FROM_NAMESERVER = 206  # N
+    DELETE_SUBSCRIPTIONGROUP = 207  # B
+    GET_CONSUME_STATS = 208  # B
+    DELETE_TOPIC_IN_BROKER = 215  # B
+    DELETE_TOPIC_IN_NAMESRV = 216  # N
+    REGISTER_TOPIC_IN_NAMESRV = 217  # N, 5.x
+    GET_KVLIST_BY_NAMESPACE = 219  # N
+    RESET_CONSUMER_CLIENT_OFFSET = 220  # C, one-way
+    GET_CONSUMER_STATUS_FROM_CLIENT = 221  # C
+    INVOKE_BROKER_TO_RESET_OFFSET = 222  # B
+    INVOKE_BROKER_TO_GET_CONSUMER_STATUS = 223  # B
+    GET_TOPICS_BY_CLUSTER = 224  # N
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST = 225  # B, 5.x
+    QUERY_TOPIC_CONSUME_BY_WHO = 300  # B
+    QUERY_CONSUME_TIME_SPAN = 303  # B
+    GET_SYSTEM_TOPIC_LIST_FROM_NS = 304  # N
+    GET_SYSTEM_TOPIC_LIST_FROM_BROKER = 305  # B
+    CLEAN_EXPIRED_CONSUMEQUEUE = 306  # B
+    GET_CONSUMER_RUNNING_INFO = 307  # B, passed on to C
+    QUERY_CORRECTION_OFFSET = 308  # B
+    CONSUME_MESSAGE_DIRECTLY = 309  # B, passed on to C
+    SEND_MESSAGE_V2 = 310  # B
+    GET_UNIT_TOPIC_LIST = 311  # N
+    GET_HAS_UNIT_SUB_TOPIC_LIST = 312  # N
+    GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST = 313  # N
+    CLONE_GROUP_OFFSET = 314  # B
+    VIEW_BROKER_STATS_DATA = 315  # B
+    CLEAN_UNUSED_TOPIC = 316  # B
+    GET_BROKER_CONSUME_STATS = 317  # B
+    UPDATE_NAMESRV_CONFIG = 318  # N: always refused by ours
+    GET_NAMESRV_CONFIG = 319  # N
+    SEND_BATCH_MESSAGE = 320  # B
+    QUERY_CONSUME_QUEUE = 321  # B
+    QUERY_DATA_VERSION = 322  # N
+    RESUME_CHECK_HALF_MESSAGE = 323  # B
+    SEND_REPLY_MESSAGE = 324  # B
+    SEND_REPLY_MESSAGE_V2 = 325  # B
+    PUSH_REPLY_MESSAGE_TO_CLIENT = 326  # C
+    ADD_WRITE_PERM_OF_BROKER = 327  # N
+    GET_ALL_PRODUCER_INFO = 328  # B
+    DELETE_EXPIRED_COMMITLOG = 329  # B
+    QUERY_TOPICS_BY_CONSUMER = 343  # B, 5.x
+    QUERY_SUBSCRIPTION_BY_CONSUMER = 345  # B, 5.x
+    GET_TOPIC_CONFIG = 351  # B, 5.x
+    GET_SUBSCRIPTIONGROUP_CONFIG = 352  # B, 5.x
+    LITE_PULL_MESSAGE = 361  # B, 5.x: what every lite consumer of 5.x sends in place of 11
+    EXTENSIONS = 29000  # B, ours: which of our extensions both sides know
+
+
+@unique
+class ResponseCode(IntEnum):
+    """How a request ended; 0 is success everywhere."""
+
+    SUCCESS = 0
+    SYSTEM_ERROR = 1
+    SYSTEM_BUSY = 2
+    REQUEST_CODE_NOT_SUPPORTED = 3
+    TRANSACTION_FAILED = 4
+    FLUSH_DISK_TIMEOUT = 10
+    SLAVE_NOT_AVAILABLE = 11
+    FLUSH_SLAVE_TIMEOUT = 12
+    MESSAGE_ILLEGAL = 13
+    SERVICE_NOT_AVAILABLE = 14
+    VERSION_NOT_SUPPORTED = 15
+    NO_PERMISSION = 16
+    TOPIC_NOT_EXIST = 17
+    TOPIC_EXIST_ALREADY = 18
+    PULL_NOT_FOUND = 19
+    PULL_RETRY_IMMEDIATELY = 20
+    PULL_OFFSET_MOVED = 21
+    QUERY_NOT_FOUND = 22
+    SUBSCRIPTION_PARSE_FAILED = 23
+    SUBSCRIPTION_NOT_EXIST = 24
+    SUBSCRIPTION_NOT_LATEST = 25
+    SUBSCRIPTION_GROUP_NOT_EXIST = 26
+    FILTER_DATA_NOT_EXIST = 27
+    FILTER_DATA_NOT_LATEST = 28
+    INVALID_PARAMETER = 29
+    TRANSACTION_SHOULD_COMMIT = 200
+    TRANSACTION_SHOULD_ROLLBACK = 201
+    TRANSACTION_STATE_UNKNOW = 202
+    TRANSACTION_STATE_GROUP_WRONG = 203
+    NO_BUYER_ID = 204
+    NOT_IN_CURRENT_UNIT = 205
+    CONSUMER_NOT_ONLINE = 206
+    CONSUME_MSG_TIMEOUT = 207
+    NO_MESSAGE = 208
+    POLLING_FULL = 209
+    POLLING_TIMEOUT = 210
+    BROKER_NOT_EXIST = 211
+    FLOW_CONTROL = 215
+    NOT_LEADER_FOR_QUEUE = 501
+    ILLEGAL_OPERATION = 604
+    GO_AWAY = 1500
+    USER_NOT_EXIST = 3001
+    POLICY_NOT_EXIST = 3002
+
+
+@unique
+class LanguageCode(IntEnum):
+    """Who speaks; by name in a JSON header, by number in the other two."""
+
+    JAVA = 0
+    CPP = 1
+    DOTNET = 2
+    PYTHON = 3
+    DELPHI = 4
+    ERLANG = 5
+    RUBY = 6
+    OTHER = 7
+    HTTP = 8
+    GO = 9
+    PHP = 10
+    OMS = 11
+    RUST = 12
+    NODE_JS = 13
+
+
+@unique
+class SerializeType(IntEnum):
+    """The codec of a frame's header, in the top byte of its second word."""
+
+    JSON = 0
+    ROCKETMQ = 1
+    MSGPACK = 2  # ours

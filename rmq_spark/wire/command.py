@@ -1,0 +1,100 @@
+"""RemotingCommand: one request or one answer, as a value.
+
+It joins what a frame carries, header and body, and keeps the codec it came in, so that an answer
+can go back in the same one. It does no I/O and does not know what the ext fields of a code mean:
+`headers` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from rmq_spark.errors import HeaderError
+from rmq_spark.wire import header_json, header_msgpack, header_rocketmq
+from rmq_spark.wire.codes import LanguageCode, SerializeType
+from rmq_spark.wire.flags import CommandFlag
+from rmq_spark.wire.framing import Buffer, Frame, encode_prefix
+from rmq_spark.wire.header import NO_EXT_FIELDS, Header
+
+CURRENT_VERSION = 409
+"""V4_9_8: new enough for strict-JSON routes, SQL92 and maxReconsumeTimes, too old for GO_AWAY."""
+
+_ENCODERS: Mapping[int, Callable[[Header], bytes]] = {
+    SerializeType.JSON: header_json.encode_header,
+    SerializeType.ROCKETMQ: header_rocketmq.encode_header,
+    SerializeType.MSGPACK: header_msgpack.encode_header,
+}
+_DECODERS: Mapping[int, Callable[[Buffer], Header]] = {
+    SerializeType.JSON: header_json.decode_header,
+    SerializeType.ROCKETMQ: header_rocketmq.decode_header,
+    SerializeType.MSGPACK: header_msgpack.decode_header,
+}
+_SERIALIZE_TYPES: Mapping[int, SerializeType] = {kind.value: kind for kind in SerializeType}
+_RESPONSE = CommandFlag.RESPONSE.value
+_ONE_WAY = CommandFlag.ONE_WAY.value
+
+
+class RemotingCommand(NamedTuple):
+    """A request (``opaque`` chosen by the sender) or the response that repeats its ``opaque``.
+
+    An empty body and an absent one are the same on the wire, and so are here: ``b""``. Absent and
+    empty ext fields likewise.
+    """
+
+    code: int
+    language: LanguageCode = LanguageCode.PYTHON
+    version: int = CURRENT_VERSION
+    opaque: int = 0
+    flag: int = 0
+    remark: str | None = None
+    ext_fields: Mapping[str, str] = NO_EXT_FIELDS
+    body: Buffer = b""
+    serialize_type: SerializeType = SerializeType.JSON
+
+    @property
+    def is_response(self) -> bool:
+        """Whether this answers a request of ours."""
+        return bool(self.flag & _RESPONSE)
+
+    @property
+    def is_one_way(self) -> bool:
+        """Whether the sender wants no answer, whatever happens."""
+        return bool(self.flag & _ONE_WAY)
+
+    def respond(
+        self,
+        code: int,
+        remark: str | None = None,
+        ext_fields: Mapping[str, str] = NO_EXT_FIELDS,
+        body: Buffer = b"",
+    ) -> RemotingCommand:
+        """The answer to this request, in the codec that the asker used."""
+        return RemotingCommand(
+            code,
+            opaque=self.opaque,
+            flag=_RESPONSE,
+            remark=remark,
+            ext_fields=ext_fields,
+            body=body,
+            serialize_type=self.serialize_type,
+        )
+
+    def encode_head(self, body_bytes: int) -> bytes:
+        """The frame without its body, when the body is written from where it lies."""
+        header = _ENCODERS[self.serialize_type](Header(*self[:7]))
+        return encode_prefix(self.serialize_type, header, body_bytes)
+
+    def encode(self) -> bytes:
+        """The whole frame."""
+        head = self.encode_head(len(self.body))
+        return b"".join((head, self.body)) if self.body else head
+
+
+def decode_command(frame: Frame) -> RemotingCommand:
+    """Understand a frame's header; the body stays a view into what was received."""
+    serialize_type = _SERIALIZE_TYPES.get(frame.serialize_type)
+    if serialize_type is None:
+        raise HeaderError("frame", at=4, needed="serialize type 0, 1 or 2", found=frame.serialize_type)
+    header = _DECODERS[serialize_type](frame.header)
+    return RemotingCommand(*header, frame.body, serialize_type)

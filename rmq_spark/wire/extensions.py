@@ -1,0 +1,36 @@
+"""What rocketpoll's peers may do beyond RocketMQ, once both have said that they can.
+
+A client that wants more asks `RequestCode.EXTENSIONS` with the names it knows, in the JSON header
+that everybody reads. A rocketpoll broker answers with those of them it knows too, and both may use
+these from then on. A RocketMQ broker answers REQUEST_CODE_NOT_SUPPORTED: nothing beyond it, then.
+
+A broker never starts using an extension by itself, so that no standard client sees one.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class Extension(Enum):
+    """One ability; the value is its name on the wire."""
+
+    MSGPACK_HEADER = "msgpack-header"
+
+
+class ExtensionsHeader(NamedTuple):
+    """Request and answer alike: names, joined by commas. Names that are not known are no error."""
+
+    names: str
+
+    @classmethod
+    def of(cls, extensions: frozenset[Extension]) -> ExtensionsHeader:
+        """The header that offers these."""
+        return cls(",".join(sorted(extension.value for extension in extensions)))
+
+    @property
+    def extensions(self) -> frozenset[Extension]:
+        """Those of the names that this version knows."""
+        names = set(self.names.split(","))
+        return frozenset(extension for extension in Extension if extension.value in names)

@@ -1,0 +1,150 @@
+"""Where one frame ends and the next begins.
+
+    i32  length       bytes after this word: 4 + header + body
+    u8   serialize    which codec wrote the header
+    u24  header length
+         header
+         body         what is left
+
+The reader is fed pieces of any size and hands out frames. It knows neither sockets nor what a
+header says, holds at most one incomplete frame, and looks at both length words before it keeps
+a byte of what they announce.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple, TypeAlias
+
+from rmq_spark.errors import FrameError
+
+Buffer: TypeAlias = "bytes | bytearray | memoryview"
+
+FRAME_BYTES_MAX = 16_777_216
+"""A whole frame with its length word: what Java's own decoder refuses to pass."""
+
+HEADER_BYTES_MAX = 262_144
+"""Message properties travel in the header: 32,767 bytes, up to six times that in JSON escapes."""
+
+_WORDS = struct.Struct(">iI")
+_LENGTH_WORD_BYTES = 4
+PREFIX_BYTES = _WORDS.size
+_HEADER_LENGTH_MASK = 0xFFFFFF
+_EMPTY = memoryview(b"")
+
+
+class Frame(NamedTuple):
+    """One frame, cut but not yet understood. Both views share memory with what was fed."""
+
+    serialize_type: int
+    header: memoryview
+    body: memoryview
+
+
+class FrameReader:
+    """Bytes in, frames out: ``feed`` a piece, then call ``next_frame`` until it gives None.
+
+    After a `FrameError` the reader is empty, as if new, and the frames before the bad one have been
+    handed out already. A stream is out of step from there on: close it.
+    """
+
+    def __init__(
+        self,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        header_bytes_max: int = HEADER_BYTES_MAX,
+    ) -> None:
+        """Smaller limits suit peers that have not said who they are."""
+        self._frame_bytes_max = frame_bytes_max
+        self._header_bytes_max = header_bytes_max
+        self._unread = _EMPTY
+        self._partial = bytearray()  # one incomplete frame, empty when there is none
+        self._partial_needs = PREFIX_BYTES
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes fed and not yet handed out."""
+        return len(self._partial) + len(self._unread)
+
+    def feed(self, data: bytes) -> None:
+        """Take the next piece of the stream; it must not be changed afterwards."""
+        if self._unread:
+            data = b"".join((self._unread, data))
+        self._unread = memoryview(data)
+
+    def next_frame(self) -> Frame | None:
+        """The next whole frame, or None until more has been fed."""
+        try:
+            return self._continued() if self._partial else self._whole()
+        except FrameError:
+            self._unread = _EMPTY
+            self._partial = bytearray()
+            raise
+
+    def _whole(self) -> Frame | None:
+        """The usual case: the frame lies within one piece, and no byte is copied."""
+        data = self._unread
+        held = len(data)
+        needs = PREFIX_BYTES
+        if held >= PREFIX_BYTES:
+            length, word = _WORDS.unpack_from(data)
+            needs = self._frame_bytes(length, word)
+            if held >= needs:
+                self._unread = data[needs:]
+                return _cut(data, word, needs)
+        if held:
+            self._partial += data
+            self._unread = _EMPTY
+        self._partial_needs = needs
+        return None
+
+    def _continued(self) -> Frame | None:
+        """A frame that came in several pieces is put together, and grows only as bytes arrive."""
+        if self._partial_needs == PREFIX_BYTES:
+            if not self._complete():
+                return None
+            self._partial_needs = self._frame_bytes(*_WORDS.unpack_from(self._partial))
+        if not self._complete():
+            return None
+        data = memoryview(self._partial)
+        self._partial = bytearray()
+        return _cut(data, _WORDS.unpack_from(data)[1], len(data))
+
+    def _complete(self) -> bool:
+        missing = self._partial_needs - len(self._partial)
+        self._partial += self._unread[:missing]
+        self._unread = self._unread[missing:]
+        return len(self._partial) == self._partial_needs
+
+    def _frame_bytes(self, length: int, word: int) -> int:
+        """The whole frame's size, or why it cannot be one."""
+        frame_bytes = length + _LENGTH_WORD_BYTES
+        if not PREFIX_BYTES <= frame_bytes <= self._frame_bytes_max:
+            raise FrameError(
+                "frame length",
+                at=0,
+                needed=f"4 to {self._frame_bytes_max - _LENGTH_WORD_BYTES}",
+                found=length,
+            )
+        header_length = word & _HEADER_LENGTH_MASK
+        header_length_max = min(frame_bytes - PREFIX_BYTES, self._header_bytes_max)
+        if header_length > header_length_max:
+            raise FrameError(
+                "header length",
+                at=5,
+                needed=f"at most {header_length_max} in a frame of length {length}",
+                found=header_length,
+            )
+        return frame_bytes
+
+
+def encode_prefix(serialize_type: int, header: bytes, body_bytes: int) -> bytes:
+    """The frame up to its body, for a body that is sent from where it lies."""
+    frame_bytes = PREFIX_BYTES + len(header) + body_bytes
+    if frame_bytes > FRAME_BYTES_MAX:
+        raise FrameError("frame", at="its end", needed=f"at most {FRAME_BYTES_MAX} bytes", found=frame_bytes)
+    return _WORDS.pack(frame_bytes - _LENGTH_WORD_BYTES, serialize_type << 24 | len(header)) + header
+
+
+def _cut(data: memoryview, word: int, frame_bytes: int) -> Frame:
+    header_end = PREFIX_BYTES + (word & _HEADER_LENGTH_MASK)
+    return Frame(word >> 24, data[PREFIX_BYTES:header_end], data[header_end:frame_bytes])

@@ -1,0 +1,55 @@
+"""Our own header codec, serialize type 2: one MessagePack array.
+
+    [code, language, version, opaque, flag, remark or nil, {key: value, ...}]
+
+No Java peer reads it. It is used only towards a peer that has agreed to it (`extensions.py`).
+"""
+
+from __future__ import annotations
+
+import msgpack
+
+from rmq_spark.errors import HeaderError
+from rmq_spark.wire.codes import LanguageCode
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.header import (
+    EXT_FIELDS_MAX,
+    LANGUAGES,
+    Header,
+    check_ints,
+    is_text,
+    unencodable,
+)
+
+
+def encode_header(header: Header) -> bytes:
+    """The header as MessagePack."""
+    try:
+        packed: bytes = msgpack.packb((*header[:6], dict(header.ext_fields)))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise unencodable("MessagePack header", header) from error
+    return packed
+
+
+def decode_header(data: Buffer) -> Header:
+    """The header that the MessagePack array stands for."""
+    try:
+        # The limits leave nothing but numbers, text, nil and one map to come out of this.
+        code, language, version, opaque, flag, remark, ext_fields = msgpack.unpackb(
+            data, max_array_len=7, max_map_len=EXT_FIELDS_MAX, max_bin_len=0, max_ext_len=0
+        )
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise HeaderError(
+            "MessagePack header", at=0, needed="an array of seven", found=bytes(data[:40])
+        ) from error
+    check_ints(code, version, opaque, flag)
+    if remark is not None and type(remark) is not str:
+        raise HeaderError("MessagePack header", at="remark", needed="text or nil", found=remark)
+    if type(language) is not int:
+        raise HeaderError("MessagePack header", at="language", needed="a number", found=language)
+    if type(ext_fields) is not dict or not is_text(ext_fields.values()) or b"" in ext_fields:
+        raise HeaderError(
+            "MessagePack header", at="extFields", needed="a map of text to text", found=ext_fields
+        )
+    language = LANGUAGES.get(language, LanguageCode.OTHER)
+    return Header(code, language, version, opaque, flag, remark, ext_fields)

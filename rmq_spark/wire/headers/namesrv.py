@@ -1,0 +1,102 @@
+"""Headers of the name server: routes, key-value configuration, brokers that come and go."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rmq_spark.wire.headers.codec import Int32, Int64
+
+
+class GetRouteInfoRequestHeader(NamedTuple):
+    """The brokers and queues of a topic."""
+
+    topic: str
+    accept_standard_json_only: bool | None = None
+
+
+class PutKVConfigRequestHeader(NamedTuple):
+    """Set a value in a namespace."""
+
+    namespace: str
+    key: str
+    value: str
+
+
+class KVConfigRequestHeader(NamedTuple):
+    """Get or delete a value in a namespace."""
+
+    namespace: str
+    key: str
+
+
+class GetKVConfigResponseHeader(NamedTuple):
+    """The value, if there is one."""
+
+    value: str | None = None
+
+
+class GetKVListByNamespaceRequestHeader(NamedTuple):
+    """All values of a namespace."""
+
+    namespace: str
+
+
+class RegisterBrokerRequestHeader(NamedTuple):
+    """A broker says that it lives; the body lists its topics."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    ha_server_addr: str
+    broker_id: Int64
+    compressed: bool = False
+    body_crc32: Int32 = 0
+    heartbeat_timeout_millis: Int64 | None = None
+    enable_acting_master: bool | None = None
+
+
+class RegisterBrokerResponseHeader(NamedTuple):
+    """Where a slave finds its master."""
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+class UnRegisterBrokerRequestHeader(NamedTuple):
+    """A broker leaves."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: Int64
+
+
+class BrokerNameRequestHeader(NamedTuple):
+    """Take away, or give back, the write permission of a broker's topics."""
+
+    broker_name: str
+
+
+class WipeWritePermOfBrokerResponseHeader(NamedTuple):
+    """How many topics lost it."""
+
+    wipe_topic_count: Int32
+
+
+class AddWritePermOfBrokerResponseHeader(NamedTuple):
+    """How many topics got it back."""
+
+    add_topic_count: Int32
+
+
+class GetTopicsByClusterRequestHeader(NamedTuple):
+    """The topics of a cluster."""
+
+    cluster: str
+
+
+class DeleteTopicFromNamesrvRequestHeader(NamedTuple):
+    """Take a topic out of the routes."""
+
+    topic: str
+    cluster_name: str | None = None

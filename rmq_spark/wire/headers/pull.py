@@ -1,0 +1,90 @@
+"""Headers of pulling and of looking messages up."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rmq_spark.wire.headers.codec import Int32, Int64
+
+
+class PullMessageRequestHeader(NamedTuple):
+    """Messages of one queue from an offset on; ``sys_flag`` is a `PullSysFlag`."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    queue_offset: Int64
+    max_msg_nums: Int32
+    sys_flag: Int32
+    commit_offset: Int64
+    suspend_timeout_millis: Int64
+    sub_version: Int64
+    subscription: str | None = None
+    expression_type: str | None = None
+    max_msg_bytes: Int32 | None = None
+    request_source: Int32 | None = None
+    proxy_froward_client_id: str | None = None  # spelt like this on the wire
+    broker_name: str | None = None
+
+
+class PullMessageResponseHeader(NamedTuple):
+    """What a pull found, and where to go on. Java clients need the four numbers on 0, 19, 20, 21."""
+
+    suggest_which_broker_id: Int64
+    next_begin_offset: Int64
+    min_offset: Int64
+    max_offset: Int64
+    offset_delta: Int64 | None = None
+    topic_sys_flag: Int32 | None = None
+    group_sys_flag: Int32 | None = None
+    forbidden_type: Int32 | None = None
+
+
+class QueryMessageRequestHeader(NamedTuple):
+    """Messages by key within a time span."""
+
+    topic: str
+    key: str
+    max_num: Int32
+    begin_timestamp: Int64
+    end_timestamp: Int64
+    unique_key_query: bool | None = None
+    index_type: str | None = None
+    last_key: str | None = None
+
+
+QUERY_MESSAGE_KEYS = {"unique_key_query": "_UNIQUE_KEY_QUERY"}
+
+
+class QueryMessageResponseHeader(NamedTuple):
+    """How far the index has come; the body is the records found."""
+
+    index_last_update_timestamp: Int64
+    index_last_update_phyoffset: Int64
+
+
+class ViewMessageRequestHeader(NamedTuple):
+    """The one message at a commit-log offset."""
+
+    offset: Int64
+    topic: str | None = None
+
+
+class QueryConsumeQueueRequestHeader(NamedTuple):
+    """Entries of a consume queue, for operators."""
+
+    topic: str
+    queue_id: Int32
+    from_index: Int64
+    entry_count: Int32
+    consumer_group: str | None = None
+
+
+QUERY_CONSUME_QUEUE_KEYS = {"from_index": "index", "entry_count": "count"}
+
+
+class ResumeCheckHalfMessageRequestHeader(NamedTuple):
+    """Put a half message whose checks ran out back under check."""
+
+    msg_id: str
+    topic: str | None = None

@@ -1,0 +1,99 @@
+"""Headers of sending: messages, answers to a sender, transactions, messages sent back or replied."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rmq_spark.wire.headers.codec import Int32, Int64
+
+
+class SendMessageRequestHeader(NamedTuple):
+    """A message to store; the body is the message's. Under 310, 320 and 325 with one-letter keys."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: Int32
+    queue_id: Int32
+    sys_flag: Int32
+    born_timestamp: Int64
+    flag: Int32
+    properties: str | None = None
+    reconsume_times: Int32 | None = None
+    unit_mode: bool = False
+    max_reconsume_times: Int32 | None = None
+    batch: bool = False
+    broker_name: str | None = None
+
+
+LONG_KEYS = {"broker_name": "bname"}
+V2_KEYS = dict(zip(SendMessageRequestHeader._fields, "abcdefghijklmn", strict=True))
+
+
+class SendMessageResponseHeader(NamedTuple):
+    """Where the message went. For a batch: ids joined by commas, and the first offset."""
+
+    msg_id: str
+    queue_id: Int32
+    queue_offset: Int64
+    transaction_id: str | None = None
+    batch_uniq_id: str | None = None
+    recall_handle: str | None = None
+
+
+class EndTransactionRequestHeader(NamedTuple):
+    """Commit (8), roll back (12) or leave open (0) a half message."""
+
+    producer_group: str
+    tran_state_table_offset: Int64
+    commit_log_offset: Int64
+    commit_or_rollback: Int32
+    msg_id: str
+    from_transaction_check: bool = False
+    transaction_id: str | None = None
+    topic: str | None = None
+    broker_name: str | None = None
+
+
+class CheckTransactionStateRequestHeader(NamedTuple):
+    """The broker asks a producer what became of a half message; the body is its record."""
+
+    tran_state_table_offset: Int64
+    commit_log_offset: Int64
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    offset_msg_id: str | None = None
+    topic: str | None = None
+    broker_name: str | None = None
+
+
+class ConsumerSendMsgBackRequestHeader(NamedTuple):
+    """A consumer could not process the message at this log offset: deliver it again later."""
+
+    offset: Int64
+    group: str
+    delay_level: Int32
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool = False
+    max_reconsume_times: Int32 | None = None
+    broker_name: str | None = None
+
+
+class ReplyMessageRequestHeader(NamedTuple):
+    """A reply on its way from the broker to the producer that asked."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: Int32
+    queue_id: Int32
+    sys_flag: Int32
+    born_timestamp: Int64
+    flag: Int32
+    born_host: str
+    store_host: str
+    store_timestamp: Int64
+    properties: str | None = None
+    reconsume_times: Int32 | None = None
+    unit_mode: bool = False

@@ -1,0 +1,63 @@
+"""Host: an address and a port as records and message ids hold them.
+
+    IPv4: 4 address bytes, i32 port        IPv6: 16 address bytes, i32 port
+
+Names are never resolved here: that would be I/O.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from dataclasses import dataclass
+
+from rmq_spark.errors import RecordError
+
+_PORT = struct.Struct(">i")
+V4_BYTES = 4 + _PORT.size
+V6_BYTES = 16 + _PORT.size
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Where a message was born, or where it is stored."""
+
+    address: bytes
+    port: int
+
+    @property
+    def is_v6(self) -> bool:
+        """Whether it takes the wider form."""
+        return len(self.address) == 16
+
+    def encode(self) -> bytes:
+        """Address and port."""
+        if len(self.address) not in (4, 16) or not 0 <= self.port <= 0x7FFFFFFF:
+            raise RecordError(
+                "host",
+                at="address",
+                needed="4 or 16 bytes and a port",
+                found=(self.address, self.port),
+            )
+        return self.address + _PORT.pack(self.port)
+
+    def __str__(self) -> str:
+        """As people write it: 10.0.0.1:9876 or [::1]:9876."""
+        address = ipaddress.ip_address(self.address)
+        return f"[{address}]:{self.port}" if self.is_v6 else f"{address}:{self.port}"
+
+
+def decode_host(data: bytes) -> Host:
+    """The host in 8 or 20 bytes."""
+    if len(data) not in (V4_BYTES, V6_BYTES):
+        raise RecordError("host", at=0, needed="8 or 20 bytes", found=data)
+    return Host(data[: -_PORT.size], _PORT.unpack(data[-_PORT.size :])[0])
+
+
+def parse_host(text: str) -> Host:
+    """The host that ``__str__`` writes; the square brackets may be missing."""
+    address, _, port = text.rpartition(":")
+    try:
+        return Host(ipaddress.ip_address(address.strip("[]")).packed, int(port))
+    except ValueError as error:
+        raise RecordError("host", at="text", needed="address:port", found=text) from error

@@ -1,0 +1,95 @@
+"""The body of SEND_BATCH_MESSAGE: messages back to back.
+
+    i32 size        the whole entry, this word included
+    i32 magic       0
+    i32 bodyCRC     0
+    i32 flag
+    i32 bodyLength, body
+    i16 propertiesLength, properties
+
+All go to one queue of one topic; the broker makes each a record of its own.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rmq_spark.errors import BodyError
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX, decode_properties
+
+_HEAD = struct.Struct(">iiiii")
+_PROPERTIES_LENGTH = struct.Struct(">h")
+_ENTRY_BYTES_MIN = _HEAD.size + _PROPERTIES_LENGTH.size
+
+
+@dataclass(frozen=True, slots=True)
+class BatchedMessage:
+    """One message of a batch."""
+
+    body: bytes
+    properties_text: str = ""
+    flag: int = 0
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties by name."""
+        return decode_properties(self.properties_text)
+
+
+def encode_batch(messages: Iterable[BatchedMessage]) -> bytes:
+    """The body that carries these messages."""
+    pieces: list[bytes] = []
+    for number, message in enumerate(messages):
+        properties = message.properties_text.encode()
+        if len(properties) > PROPERTIES_BYTES_MAX:
+            raise BodyError(
+                "message batch",
+                at=f"message {number}",
+                needed=f"at most {PROPERTIES_BYTES_MAX} bytes of properties",
+                found=f"{len(properties)} bytes",
+            )
+        size = _ENTRY_BYTES_MIN + len(message.body) + len(properties)
+        pieces += (
+            _HEAD.pack(size, 0, 0, message.flag, len(message.body)),
+            message.body,
+            _PROPERTIES_LENGTH.pack(len(properties)),
+            properties,
+        )
+    return b"".join(pieces)
+
+
+def decode_batch(data: Buffer) -> list[BatchedMessage]:
+    """The messages of a batch. Magic and CRC are passed over, as RocketMQ does."""
+    messages: list[BatchedMessage] = []
+    position = 0
+    while position < len(data):
+        available = len(data) - position
+        if available < _ENTRY_BYTES_MIN:
+            raise _inconsistent(position, f"at least {_ENTRY_BYTES_MIN} bytes", f"{available} bytes")
+        size, _, _, flag, body_length = _HEAD.unpack_from(data, position)
+        if not _ENTRY_BYTES_MIN <= size <= available:
+            raise _inconsistent(position, f"size {_ENTRY_BYTES_MIN} to {available}", size)
+        if not 0 <= body_length <= size - _ENTRY_BYTES_MIN:
+            raise _inconsistent(position + 16, f"bodyLength 0 to {size - _ENTRY_BYTES_MIN}", body_length)
+        body_at = position + _HEAD.size
+        length_at = body_at + body_length
+        (properties_length,) = _PROPERTIES_LENGTH.unpack_from(data, length_at)
+        properties_at = length_at + _PROPERTIES_LENGTH.size
+        position += size
+        if properties_length != position - properties_at:
+            raise _inconsistent(length_at, f"propertiesLength {position - properties_at}", properties_length)
+        messages.append(
+            BatchedMessage(
+                bytes(data[body_at:length_at]),
+                bytes(data[properties_at:position]).decode("utf-8", "replace"),
+                flag,
+            )
+        )
+    return messages
+
+
+def _inconsistent(position: int, needed: str, found: object) -> BodyError:
+    return BodyError("message batch", at=position, needed=needed, found=found)

@@ -1,0 +1,76 @@
+"""The two ids of a message.
+
+    offset message id   storeHost (4 or 16 address bytes, i32 port), i64 physicalOffset
+    unique id           address (4 or 16 bytes), i16 process, i32 class loader's hash,
+                        i32 ms since the month began, i16 counter
+
+Both are written in upper-case hexadecimal: 32 characters with IPv4, 56 with IPv6. The first is given
+by the broker and says where the message lies; the second is given by the producer (UNIQ_KEY).
+Clocks and process numbers come in as arguments.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.hosts import Host, decode_host
+
+_OFFSET = struct.Struct(">q")
+_UNIQUE_TAIL = struct.Struct(">HIiH")
+_V4_BYTES = 16
+_V6_BYTES = 28
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueId:
+    """The parts of a producer's message id."""
+
+    address: bytes
+    process_id: int
+    loader_hash: int
+    month_ms: int
+    counter: int
+
+    def encode(self) -> str:
+        """The id as text; process, hash and counter are cut to their widths, as Java cuts them."""
+        if len(self.address) not in (4, 16) or not 0 <= self.month_ms < 1 << 31:
+            raise RecordError("unique id", at="address", needed="4 or 16 bytes, and a time", found=self)
+        tail = _UNIQUE_TAIL.pack(
+            self.process_id & 0xFFFF,
+            self.loader_hash & 0xFFFFFFFF,
+            self.month_ms,
+            self.counter & 0xFFFF,
+        )
+        return (self.address + tail).hex().upper()
+
+
+def decode_unique_id(text: str) -> UniqueId:
+    """The parts of a unique id."""
+    data = _bytes_of(text)
+    address_bytes = len(data) - _UNIQUE_TAIL.size
+    return UniqueId(data[:address_bytes], *_UNIQUE_TAIL.unpack(data[address_bytes:]))
+
+
+def encode_offset_message_id(store_host: Host, physical_offset: int) -> str:
+    """The id of the message that a broker stored at an offset of its commit log."""
+    return (store_host.encode() + _OFFSET.pack(physical_offset)).hex().upper()
+
+
+def decode_offset_message_id(text: str) -> tuple[Host, int]:
+    """The broker and the offset in its commit log."""
+    data = _bytes_of(text)
+    (physical_offset,) = _OFFSET.unpack(data[-_OFFSET.size :])
+    return decode_host(data[: -_OFFSET.size]), physical_offset
+
+
+def _bytes_of(text: str) -> bytes:
+    try:
+        data = bytes.fromhex(text)
+    except ValueError:
+        data = b""
+    # fromhex passes over spaces, so the text's own length counts.
+    if len(data) not in (_V4_BYTES, _V6_BYTES) or len(text) != 2 * len(data):
+        raise RecordError("message id", at="text", needed="32 or 56 hexadecimal digits", found=text)
+    return data

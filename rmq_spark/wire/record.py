@@ -1,0 +1,293 @@
+"""One stored message at a time: what clients decode and brokers append. Layout: `record_layout`.
+
+`chunk` does the same for thousands at once, and must come to the same results. Neither knows files.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from zlib import crc32
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.compression import PLAIN_BYTES_MAX, uncompress_body
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.hosts import Host, decode_host
+from rmq_spark.wire.message_id import encode_offset_message_id
+from rmq_spark.wire.properties import (
+    KEYS,
+    PROPERTIES_BYTES_MAX,
+    TAGS,
+    UNIQ_KEY,
+    decode_properties,
+)
+
+_HEAD = struct.Struct(layout.struct_format(layout.HEAD))
+_STORE_TIMESTAMP = struct.Struct(layout.struct_format(layout.STORE_TIMESTAMP))
+_TAIL = struct.Struct(layout.struct_format(layout.TAIL))
+_BLANK = struct.Struct(layout.struct_format(layout.BLANK))
+_TOPIC_LENGTH = {layout.MAGIC_V1: struct.Struct(">B"), layout.MAGIC_V2: struct.Struct(">h")}
+_PROPERTIES_LENGTH = struct.Struct(">h")
+
+_BORN_V6 = MessageSysFlag.BORN_HOST_V6.value
+_STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
+_TRANSACTION = MessageSysFlag.TRANSACTION_MASK.value
+
+_NO_HOST = Host(bytes(4), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message as the commit log holds it; ``body`` and ``properties_text`` are as stored.
+
+    The two IPv6 bits of ``sys_flag`` follow from the hosts and the magic from the topic's length:
+    a message that says otherwise cannot be written.
+    """
+
+    topic: str
+    body: bytes
+    properties_text: str = ""
+    queue_id: int = 0
+    queue_offset: int = 0
+    physical_offset: int = 0
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp: int = 0
+    born_host: Host = _NO_HOST
+    store_timestamp: int = 0
+    store_host: Host = _NO_HOST
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    magic: int = layout.MAGIC_V1
+    body_crc: int | None = None  # None: computed when encoded
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties by name."""
+        return decode_properties(self.properties_text)
+
+    @property
+    def tags(self) -> str | None:
+        """The TAGS property."""
+        return self.properties.get(TAGS)
+
+    @property
+    def keys(self) -> str | None:
+        """The KEYS property: index keys, separated by spaces."""
+        return self.properties.get(KEYS)
+
+    @property
+    def transaction_state(self) -> int:
+        """One of the TRANSACTION values of `MessageSysFlag`, or 0: not part of a transaction."""
+        return self.sys_flag & _TRANSACTION
+
+    @property
+    def offset_message_id(self) -> str:
+        """The id that says where the message is stored."""
+        return encode_offset_message_id(self.store_host, self.physical_offset)
+
+    @property
+    def message_id(self) -> str:
+        """The id that clients show: the producer's, or else the offset's."""
+        return self.properties.get(UNIQ_KEY) or self.offset_message_id
+
+    def plain_body(self, bytes_max: int = PLAIN_BYTES_MAX) -> bytes:
+        """The body as the sender gave it, inflated where the producer compressed it."""
+        return bytes(uncompress_body(self.body, self.sys_flag, bytes_max))
+
+
+def body_crc_of(body: Buffer) -> int:
+    """The checksum that a record holds of its body."""
+    return crc32(body) & layout.BODY_CRC_MASK
+
+
+def encode_record(message: StoredMessage) -> bytes:
+    """The record of a message."""
+    topic = _utf8("topic", message.topic)
+    properties = _utf8("properties", message.properties_text)
+    born_host, store_host = message.born_host.encode(), message.store_host.encode()
+    _check_encodable(message, topic, properties)
+    body_crc = message.body_crc if message.body_crc is not None else body_crc_of(message.body)
+    size = (
+        layout.RECORD_BYTES_MIN
+        + (len(born_host) + len(store_host) - 2 * layout.HOST_V4_BYTES)
+        + (_TOPIC_LENGTH[message.magic].size - layout.TOPIC_LENGTH_V1_BYTES)
+        + (len(message.body) + len(topic) + len(properties))
+    )
+    try:
+        return b"".join(
+            (
+                _HEAD.pack(
+                    size,
+                    message.magic,
+                    body_crc,
+                    message.queue_id,
+                    message.flag,
+                    message.queue_offset,
+                    message.physical_offset,
+                    message.sys_flag,
+                    message.born_timestamp,
+                ),
+                born_host,
+                _STORE_TIMESTAMP.pack(message.store_timestamp),
+                store_host,
+                _TAIL.pack(message.reconsume_times, message.prepared_transaction_offset, len(message.body)),
+                message.body,
+                _TOPIC_LENGTH[message.magic].pack(len(topic)),
+                topic,
+                _PROPERTIES_LENGTH.pack(len(properties)),
+                properties,
+            )
+        )
+    except struct.error as error:
+        raise RecordError(
+            "stored message", at="a number", needed="one that its field can hold", found=message
+        ) from error
+
+
+def decode_record(data: Buffer, position: int = 0, *, check_crc: bool = True) -> StoredMessage:
+    """The message whose record starts at ``position`` and lies wholly within ``data``."""
+    size = record_size(data, position)
+    end = position + size
+    try:
+        (
+            _, magic, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp,
+        ) = _HEAD.unpack_from(data, position)  # fmt: skip
+        at = position + layout.HEAD_BYTES
+        host_bytes = layout.HOST_V6_BYTES if sys_flag & _BORN_V6 else layout.HOST_V4_BYTES
+        born_host = decode_host(bytes(data[at : at + host_bytes]))
+        at += host_bytes
+        (store_timestamp,) = _STORE_TIMESTAMP.unpack_from(data, at)
+        at += layout.STORE_TIMESTAMP_BYTES
+        host_bytes = layout.HOST_V6_BYTES if sys_flag & _STORE_V6 else layout.HOST_V4_BYTES
+        store_host = decode_host(bytes(data[at : at + host_bytes]))
+        at += host_bytes
+        reconsume_times, prepared_transaction_offset, body_length = _TAIL.unpack_from(data, at)
+        body, at = _part(data, at + layout.TAIL_BYTES, body_length, end, "bodyLength")
+        (length,) = _TOPIC_LENGTH[magic].unpack_from(data, at)
+        topic, at = _part(data, at + _TOPIC_LENGTH[magic].size, length, end, "topicLength")
+        (length,) = _PROPERTIES_LENGTH.unpack_from(data, at)
+        properties, at = _part(data, at + layout.PROPERTIES_LENGTH_BYTES, length, end, "propertiesLength")
+    except struct.error as error:
+        raise RecordError(
+            "stored message", at=position, needed="a whole record", found=f"{size} bytes"
+        ) from error
+    if at != end:
+        raise RecordError("stored message", at=position, needed=f"totalSize {at - position}", found=size)
+    if check_crc and body_crc != body_crc_of(body):
+        raise RecordError(
+            "stored message", at=position, needed=f"body CRC {body_crc_of(body)}", found=body_crc
+        )
+    return StoredMessage(
+        topic=topic.decode("utf-8", "replace"),
+        body=body,
+        properties_text=properties.decode("utf-8", "replace"),
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        physical_offset=physical_offset,
+        flag=flag,
+        sys_flag=sys_flag,
+        born_timestamp=born_timestamp,
+        born_host=born_host,
+        store_timestamp=store_timestamp,
+        store_host=store_host,
+        reconsume_times=reconsume_times,
+        prepared_transaction_offset=prepared_transaction_offset,
+        magic=magic,
+        body_crc=body_crc,
+    )
+
+
+def decode_records(data: Buffer, *, check_crc: bool = True) -> Iterator[StoredMessage]:
+    """The messages of records that lie back to back, as a pull's body has them."""
+    position = 0
+    while position < len(data):
+        yield decode_record(data, position, check_crc=check_crc)
+        position += record_size(data, position)
+
+
+def record_size(data: Buffer, position: int) -> int:
+    """How many bytes the record at ``position`` takes, once its first two words make sense."""
+    available = len(data) - position
+    if available < layout.RECORD_BYTES_MIN:
+        raise RecordError(
+            "stored message",
+            at=position,
+            needed=f"at least {layout.RECORD_BYTES_MIN} bytes",
+            found=f"{available} bytes",
+        )
+    size, magic = _BLANK.unpack_from(data, position)
+    if magic not in _TOPIC_LENGTH:
+        raise RecordError(
+            "stored message",
+            at=position + 4,
+            needed="a record's magic",
+            found=hex(magic % (1 << 32)),
+        )
+    if not layout.RECORD_BYTES_MIN <= size <= available:
+        raise RecordError(
+            "stored message",
+            at=position,
+            needed=f"totalSize {layout.RECORD_BYTES_MIN} to {available}",
+            found=size,
+        )
+    return int(size)
+
+
+def encode_blank(size: int) -> bytes:
+    """The first words of the blank record that fills ``size`` bytes at a file's end."""
+    return _BLANK.pack(size, layout.MAGIC_BLANK)
+
+
+def decode_blank(data: Buffer, position: int = 0) -> int | None:
+    """How many bytes the blank record at ``position`` stands for; None if there is none."""
+    if len(data) - position < _BLANK.size:
+        return None
+    size, magic = _BLANK.unpack_from(data, position)
+    return int(size) if magic == layout.MAGIC_BLANK and size >= _BLANK.size else None
+
+
+def _part(data: Buffer, start: int, length: int, end: int, name: str) -> tuple[bytes, int]:
+    if not 0 <= length <= end - start:
+        raise RecordError(
+            "stored message", at=start, needed=f"{name} 0 to {max(end - start, 0)}", found=length
+        )
+    return bytes(data[start : start + length]), start + length
+
+
+def _utf8(name: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise RecordError("stored message", at=name, needed="text in UTF-8", found=text) from error
+
+
+def _check_encodable(message: StoredMessage, topic: bytes, properties: bytes) -> None:
+    """Each rule that the layout cannot express by the width of a field."""
+    hosts_flag = (_BORN_V6 if message.born_host.is_v6 else 0) | (_STORE_V6 if message.store_host.is_v6 else 0)
+    if message.sys_flag & (_BORN_V6 | _STORE_V6) != hosts_flag:
+        raise RecordError(
+            "stored message",
+            at="sysFlag",
+            needed=f"the IPv6 bits of the hosts, {hosts_flag:#x}",
+            found=hex(message.sys_flag),
+        )
+    if message.magic not in _TOPIC_LENGTH:
+        raise RecordError("stored message", at="magic", needed="MAGIC_V1 or MAGIC_V2", found=message.magic)
+    if message.magic == layout.MAGIC_V1 and len(topic) > layout.TOPIC_BYTES_MAX_V1:
+        raise RecordError(
+            "stored message",
+            at="topic",
+            needed=f"at most {layout.TOPIC_BYTES_MAX_V1} bytes, or MAGIC_V2",
+            found=f"{len(topic)} bytes",
+        )
+    if len(properties) > PROPERTIES_BYTES_MAX:
+        raise RecordError(
+            "stored message",
+            at="properties",
+            needed=f"at most {PROPERTIES_BYTES_MAX} bytes",
+            found=f"{len(properties)} bytes",
+        )

@@ -1,0 +1,77 @@
+"""The stored message, drawn once: every offset and width that other modules use comes from here.
+
+    part     field                      bytes
+    HEAD     totalSize                  i32    the whole record, this word included
+             magic                      i32    which width the topic's length has
+             bodyCRC                    i32    CRC-32 of the body as stored, top bit cleared
+             queueId                    i32
+             flag                       i32    the user's
+             queueOffset                i64    entry number in the consume queue
+             physicalOffset             i64    where in the commit log this record starts
+             sysFlag                    i32    `MessageSysFlag`
+             bornTimestamp              i64    ms, the producer's clock
+             bornHost                   8, or 20 with sysFlag BORN_HOST_V6
+             storeTimestamp             i64    ms, the broker's clock
+             storeHost                  8, or 20 with sysFlag STORE_HOST_V6
+    TAIL     reconsumeTimes             i32
+             preparedTransactionOffset  i64
+             bodyLength                 i32
+             body
+             topicLength                u8, or i16 under MAGIC_V2
+             topic
+             propertiesLength           i16
+             properties                 see `properties.py`
+
+Where a file has no room for the next record, a blank one fills it: i32 what is left, i32 MAGIC_BLANK.
+
+All numbers are big-endian. This module holds layouts and no code that reads or writes records: that
+is `record.py` for one, and `chunk` for many at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAGIC_V1: Final = 0xDAA320A7 - (1 << 32)
+MAGIC_V2: Final = 0xDAA320AB - (1 << 32)
+MAGIC_BLANK: Final = 0xCBD43194 - (1 << 32)
+
+HEAD: Final = (
+    ("total_size", "i"),
+    ("magic", "i"),
+    ("body_crc", "i"),
+    ("queue_id", "i"),
+    ("flag", "i"),
+    ("queue_offset", "q"),
+    ("physical_offset", "q"),
+    ("sys_flag", "i"),
+    ("born_timestamp", "q"),
+)
+STORE_TIMESTAMP: Final = (("store_timestamp", "q"),)
+TAIL: Final = (
+    ("reconsume_times", "i"),
+    ("prepared_transaction_offset", "q"),
+    ("body_length", "i"),
+)
+BLANK: Final = (("total_size", "i"), ("magic", "i"))
+
+HEAD_BYTES: Final = 48
+STORE_TIMESTAMP_BYTES: Final = 8
+TAIL_BYTES: Final = 16
+HOST_V4_BYTES: Final = 8
+HOST_V6_BYTES: Final = 20
+TOPIC_LENGTH_V1_BYTES: Final = 1
+TOPIC_LENGTH_V2_BYTES: Final = 2
+PROPERTIES_LENGTH_BYTES: Final = 2
+
+RECORD_BYTES_MIN: Final = 91
+"""With IPv4 hosts, the first magic, and neither body, topic nor properties."""
+
+BODY_CRC_MASK: Final = 0x7FFFFFFF
+TOPIC_BYTES_MAX_V1: Final = 127
+"""The length byte is signed to Java."""
+
+
+def struct_format(*parts: tuple[tuple[str, str], ...]) -> str:
+    """The format of `struct` for these parts, one behind the other."""
+    return ">" + "".join(kind for part in parts for _, kind in part)

@@ -1,0 +1,27 @@
+"""The tags code: what a consume queue holds in place of a message's tags.
+
+It is Java's ``String.hashCode``, over UTF-16 code units, as a signed 32-bit number. Different tags
+can share one (``AaAa`` and ``BBBB`` do), so a match must still be compared by text.
+"""
+
+from __future__ import annotations
+
+from array import array
+from functools import lru_cache
+from sys import byteorder
+
+_UTF_16 = "utf-16-le" if byteorder == "little" else "utf-16-be"
+
+
+@lru_cache(maxsize=4096)  # tags and index keys come in crowds; each costs a step per character
+def java_string_hash(text: str) -> int:
+    """Java's hash of a text."""
+    result = 0
+    for unit in array("H", text.encode(_UTF_16, "surrogatepass")):
+        result = (31 * result + unit) & 0xFFFFFFFF
+    return result - ((result & 0x80000000) << 1)
+
+
+def tags_code(tags: str | None) -> int:
+    """The code of a message's TAGS property; 0 for a message without."""
+    return java_string_hash(tags) if tags else 0
