@@ -12,6 +12,8 @@ It must not import anything of the project: every room imports it.
 
 from __future__ import annotations
 
+import reprlib
+
 _EXCERPT_CHARACTERS = 60
 
 
@@ -72,7 +74,7 @@ def excerpt(value: object) -> str:
     elif isinstance(value, int) and not -(1 << 200) < value < 1 << 200:
         text = f"an integer of {value.bit_length()} bits"
     else:
-        text = repr(value)
+        text = reprlib.repr(value)
     if len(text) <= _EXCERPT_CHARACTERS:
         return text
     return text[:_EXCERPT_CHARACTERS] + "..."

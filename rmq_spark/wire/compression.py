@@ -1,13 +1,22 @@
 """Bodies that producers compressed: ZLIB (RFC 1950), LZ4 and ZSTD in their frame formats.
 
-Inflating is bounded: a body says nothing trustworthy about how large it will get. pyarrow brings LZ4
-and ZSTD along, and is imported only when one of them turns up.
+Inflating is bounded: a body says nothing trustworthy about how large it will get. pyarrow could do LZ4
+and ZSTD as well, but leaks some kilobytes at each damaged stream; see docs/adr/0003.
 """
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Callable, Mapping
+from typing import Any
+
+import lz4.frame
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.flags import MessageSysFlag
@@ -18,23 +27,28 @@ PLAIN_BYTES_MAX = 16_777_216
 
 DEFAULT_LEVEL = 5
 
+_FIRST_STEP_BYTES = 65_536
+_USUAL_RATIO = 4
+
 _COMPRESSED = MessageSysFlag.COMPRESSED.value
 _TYPE_MASK = MessageSysFlag.COMPRESSION_MASK.value
 _TYPE_SHIFT = 8
+_ZLIB = MessageSysFlag.COMPRESSION_ZLIB.value
+_LZ4 = MessageSysFlag.COMPRESSION_LZ4.value
+_ZSTD = MessageSysFlag.COMPRESSION_ZSTD.value
 
 
 def compress_body(body: Buffer, compression: MessageSysFlag, level: int = DEFAULT_LEVEL) -> bytes:
     """The body as a producer sends it under ``sysFlag`` COMPRESSED | ``compression``."""
-    if compression == MessageSysFlag.COMPRESSION_ZLIB:
-        return zlib.compress(body, level)
-    codec = _CODEC_NAMES.get(compression.value)
-    if codec is None:
+    compressed: bytes
+    if compression.value == _ZLIB:
+        compressed = zlib.compress(body, level)
+    elif compression.value == _LZ4:
+        compressed = lz4.frame.compress(body)  # RocketMQ's LZ4 has no levels either
+    elif compression.value == _ZSTD:
+        compressed = zstd.compress(body, level)
+    else:
         raise BodyError("compression", at="type", needed="COMPRESSION_ZLIB, _LZ4 or _ZSTD", found=compression)
-    import pyarrow  # noqa: PLC0415  # heavy, and rarely needed
-
-    # LZ4 frames have no levels in Arrow's binding beyond its default, as Java's encoder has none.
-    codec_level = level if codec == "zstd" else None
-    compressed: bytes = pyarrow.Codec(codec, compression_level=codec_level).compress(body, asbytes=True)
     return compressed
 
 
@@ -42,7 +56,7 @@ def uncompress_body(body: Buffer, sys_flag: int, bytes_max: int = PLAIN_BYTES_MA
     """The body as its sender wrote it, by the flags of its message."""
     if not sys_flag & _COMPRESSED:
         return body
-    inflate = _INFLATERS.get(sys_flag & _TYPE_MASK)
+    name, inflate = _INFLATERS.get(sys_flag & _TYPE_MASK, ("", None))
     if inflate is None:
         raise BodyError(
             "compressed body",
@@ -50,7 +64,10 @@ def uncompress_body(body: Buffer, sys_flag: int, bytes_max: int = PLAIN_BYTES_MA
             needed="compression type 0 to 3",
             found=(sys_flag & _TYPE_MASK) >> _TYPE_SHIFT,
         )
-    plain = inflate(body, bytes_max)
+    try:
+        plain, is_whole = inflate(body, bytes_max + 1)
+    except (zlib.error, zstd.ZstdError, RuntimeError) as error:  # the last is what lz4 raises
+        raise _damaged(name, body) from error
     if len(plain) > bytes_max:
         raise BodyError(
             "compressed body",
@@ -58,32 +75,29 @@ def uncompress_body(body: Buffer, sys_flag: int, bytes_max: int = PLAIN_BYTES_MA
             needed=f"at most {bytes_max} bytes inflated",
             found=f"more than {bytes_max}",
         )
+    if not is_whole:
+        raise _damaged(name, body)
     return plain
 
 
-def _inflate_zlib(body: Buffer, bytes_max: int) -> bytes:
+def _inflate_zlib(body: Buffer, bytes_max: int) -> tuple[bytes, bool]:
     inflater = zlib.decompressobj()
-    try:
-        plain = inflater.decompress(body, bytes_max + 1)
-    except zlib.error as error:
-        raise _damaged("ZLIB", body) from error
-    if len(plain) <= bytes_max and not inflater.eof:
-        raise _damaged("ZLIB", body)
-    return plain
+    return inflater.decompress(body, bytes_max), inflater.eof
 
 
-def _inflate_with_arrow(codec: str) -> Callable[[Buffer, int], bytes]:
-    def inflate(body: Buffer, bytes_max: int) -> bytes:
-        import pyarrow  # noqa: PLC0415  # heavy, and rarely needed
+def _inflate_in_steps(
+    inflater_of: Callable[[], Any],
+) -> Callable[[Buffer, int], tuple[bytes, bool]]:
+    """Ask for little first: lz4 takes all the memory that it is allowed before it looks."""
 
-        try:
-            stream = pyarrow.CompressedInputStream(pyarrow.BufferReader(body), codec)
-            plain: bytes = stream.read(bytes_max + 1)
-        except (OSError, pyarrow.ArrowException) as error:
-            raise _damaged(codec.upper(), body) from error
-        if not body:  # to Arrow, no frame at all is a whole stream
-            raise _damaged(codec.upper(), body)
-        return plain
+    def inflate(body: Buffer, bytes_max: int) -> tuple[bytes, bool]:
+        inflater = inflater_of()
+        step = max(_FIRST_STEP_BYTES, _USUAL_RATIO * len(body))
+        plain: bytes = inflater.decompress(body, min(step, bytes_max))
+        while plain and len(plain) < bytes_max and not (inflater.eof or inflater.needs_input):
+            step *= 2
+            plain += inflater.decompress(b"", min(step, bytes_max - len(plain)))
+        return plain, inflater.eof
 
     return inflate
 
@@ -92,12 +106,9 @@ def _damaged(name: str, body: Buffer) -> BodyError:
     return BodyError("compressed body", at=0, needed=f"one whole {name} stream", found=body)
 
 
-_CODEC_NAMES: Mapping[int, str] = {
-    MessageSysFlag.COMPRESSION_LZ4: "lz4",
-    MessageSysFlag.COMPRESSION_ZSTD: "zstd",
-}
-_INFLATERS: Mapping[int, Callable[[Buffer, int], bytes]] = {
-    0: _inflate_zlib,  # producers before 4.9.4 knew no other type
-    MessageSysFlag.COMPRESSION_ZLIB: _inflate_zlib,
-    **{bits: _inflate_with_arrow(name) for bits, name in _CODEC_NAMES.items()},
+_INFLATERS: Mapping[int, tuple[str, Callable[[Buffer, int], tuple[bytes, bool]]]] = {
+    0: ("ZLIB", _inflate_zlib),  # producers before 4.9.4 knew no other type
+    _ZLIB: ("ZLIB", _inflate_zlib),
+    _LZ4: ("LZ4", _inflate_in_steps(lz4.frame.LZ4FrameDecompressor)),
+    _ZSTD: ("ZSTD", _inflate_in_steps(zstd.ZstdDecompressor)),
 }

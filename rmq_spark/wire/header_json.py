@@ -30,6 +30,8 @@ from rmq_spark.wire.header import (
 
 def encode_header(header: Header) -> bytes:
     """The header as JSON text."""
+    if not is_text(header.ext_fields.values()):
+        raise unencodable("JSON header", header)
     fields: dict[str, Any] = {"code": header.code}
     if header.ext_fields:
         fields["extFields"] = dict(header.ext_fields)

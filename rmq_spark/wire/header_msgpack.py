@@ -24,6 +24,8 @@ from rmq_spark.wire.header import (
 
 def encode_header(header: Header) -> bytes:
     """The header as MessagePack."""
+    if not is_text(header.ext_fields.values()):
+        raise unencodable("MessagePack header", header)
     try:
         packed: bytes = msgpack.packb((*header[:6], dict(header.ext_fields)))
     except (TypeError, ValueError, OverflowError) as error:

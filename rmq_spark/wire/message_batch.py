@@ -43,14 +43,15 @@ def encode_batch(messages: Iterable[BatchedMessage]) -> bytes:
     """The body that carries these messages."""
     pieces: list[bytes] = []
     for number, message in enumerate(messages):
-        properties = message.properties_text.encode()
+        try:
+            properties = message.properties_text.encode()
+        except UnicodeEncodeError as error:
+            raise _unwritable(number, "properties in UTF-8", message.properties_text) from error
         if len(properties) > PROPERTIES_BYTES_MAX:
-            raise BodyError(
-                "message batch",
-                at=f"message {number}",
-                needed=f"at most {PROPERTIES_BYTES_MAX} bytes of properties",
-                found=f"{len(properties)} bytes",
-            )
+            needed = f"at most {PROPERTIES_BYTES_MAX} bytes of properties"
+            raise _unwritable(number, needed, len(properties))
+        if not -(1 << 31) <= message.flag < 1 << 31:
+            raise _unwritable(number, "a 32-bit flag", message.flag)
         size = _ENTRY_BYTES_MIN + len(message.body) + len(properties)
         pieces += (
             _HEAD.pack(size, 0, 0, message.flag, len(message.body)),
@@ -93,3 +94,7 @@ def decode_batch(data: Buffer) -> list[BatchedMessage]:
 
 def _inconsistent(position: int, needed: str, found: object) -> BodyError:
     return BodyError("message batch", at=position, needed=needed, found=found)
+
+
+def _unwritable(number: int, needed: str, found: object) -> BodyError:
+    return BodyError("message batch", at=f"message {number}", needed=needed, found=found)

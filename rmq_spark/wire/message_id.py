@@ -1,8 +1,8 @@
 """The two ids of a message.
 
     offset message id   storeHost (4 or 16 address bytes, i32 port), i64 physicalOffset
-    unique id           address (4 or 16 bytes), i16 process, i32 class loader's hash,
-                        i32 ms since the month began, i16 counter
+    unique id           address (4 or 16 bytes), u16 process, u32 class loader's hash,
+                        u32 ms since the month began, u16 counter
 
 Both are written in upper-case hexadecimal: 32 characters with IPv4, 56 with IPv6. The first is given
 by the broker and says where the message lies; the second is given by the producer (UNIQ_KEY).
@@ -18,7 +18,7 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire.hosts import Host, decode_host
 
 _OFFSET = struct.Struct(">q")
-_UNIQUE_TAIL = struct.Struct(">HIiH")
+_UNIQUE_TAIL = struct.Struct(">HIIH")
 _V4_BYTES = 16
 _V6_BYTES = 28
 
@@ -35,7 +35,7 @@ class UniqueId:
 
     def encode(self) -> str:
         """The id as text; process, hash and counter are cut to their widths, as Java cuts them."""
-        if len(self.address) not in (4, 16) or not 0 <= self.month_ms < 1 << 31:
+        if len(self.address) not in (4, 16) or not 0 <= self.month_ms < 1 << 32:
             raise RecordError("unique id", at="address", needed="4 or 16 bytes, and a time", found=self)
         tail = _UNIQUE_TAIL.pack(
             self.process_id & 0xFFFF,

@@ -70,6 +70,7 @@ RECORD_BYTES_MIN: Final = 91
 BODY_CRC_MASK: Final = 0x7FFFFFFF
 TOPIC_BYTES_MAX_V1: Final = 127
 """The length byte is signed to Java."""
+TOPIC_BYTES_MAX_V2: Final = 32_767
 
 
 def struct_format(*parts: tuple[tuple[str, str], ...]) -> str:

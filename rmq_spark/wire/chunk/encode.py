@@ -194,6 +194,13 @@ def _topics(given: _Columns) -> tuple[Any, Any, Any]:
     topics = given.array("topic").dictionary_encode()
     encoded = [topic.encode() for topic in topics.dictionary.to_pylist()]
     lengths = np.array([len(topic) for topic in encoded], np.int32)
+    if lengths.max(initial=0) > layout.TOPIC_BYTES_MAX_V2:
+        raise RecordError(
+            "chunk",
+            at="topic",
+            needed=f"at most {layout.TOPIC_BYTES_MAX_V2} bytes",
+            found=encoded[int(lengths.argmax())],
+        )
     is_v2 = lengths > layout.TOPIC_BYTES_MAX_V1
     sized = [
         len(topic).to_bytes(layout.TOPIC_LENGTH_V2_BYTES if wide else layout.TOPIC_LENGTH_V1_BYTES, "big")

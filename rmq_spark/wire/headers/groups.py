@@ -15,6 +15,9 @@ class UnregisterClientRequestHeader(NamedTuple):
     consumer_group: str | None = None
 
 
+UNREGISTER_CLIENT_KEYS = {"client_id": "clientID"}
+
+
 class ConsumerGroupRequestHeader(NamedTuple):
     """Requests that name a group and nothing else."""
 
@@ -48,16 +51,18 @@ class ConsumeMessageDirectlyResultRequestHeader(NamedTuple):
 
 
 class GetConsumeStatsRequestHeader(NamedTuple):
-    """A group's lag, over all its topics or one."""
+    """A group's lag, over all its topics, one, or (5.x) several."""
 
     consumer_group: str
     topic: str | None = None
+    topic_list: str | None = None
 
 
 class DeleteSubscriptionGroupRequestHeader(NamedTuple):
-    """Forget a group, and on request its offsets."""
+    """Forget a group, and on request its offsets: 4.9 asks by one name, 5.x by the other."""
 
     group_name: str
+    remove_offset: bool = False
     clean_offset: bool = False
 
 

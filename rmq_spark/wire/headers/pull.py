@@ -73,10 +73,10 @@ class ViewMessageRequestHeader(NamedTuple):
 class QueryConsumeQueueRequestHeader(NamedTuple):
     """Entries of a consume queue, for operators."""
 
-    topic: str
-    queue_id: Int32
-    from_index: Int64
-    entry_count: Int32
+    topic: str | None = None
+    queue_id: Int32 = 0
+    from_index: Int64 = 0
+    entry_count: Int32 = 0
     consumer_group: str | None = None
 
 
@@ -86,5 +86,5 @@ QUERY_CONSUME_QUEUE_KEYS = {"from_index": "index", "entry_count": "count"}
 class ResumeCheckHalfMessageRequestHeader(NamedTuple):
     """Put a half message whose checks ran out back under check."""
 
-    msg_id: str
+    msg_id: str | None = None
     topic: str | None = None

@@ -88,7 +88,9 @@ HEADERS: Mapping[int, Exchange] = {
     RequestCode.CLONE_GROUP_OFFSET: Exchange(HeaderCodec(offsets.CloneGroupOffsetRequestHeader)),
     RequestCode.QUERY_CONSUME_TIME_SPAN: Exchange(HeaderCodec(offsets.QueryConsumeTimeSpanRequestHeader)),
     # groups and clients
-    RequestCode.UNREGISTER_CLIENT: Exchange(HeaderCodec(groups.UnregisterClientRequestHeader)),
+    RequestCode.UNREGISTER_CLIENT: Exchange(
+        HeaderCodec(groups.UnregisterClientRequestHeader, groups.UNREGISTER_CLIENT_KEYS)
+    ),
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: Exchange(_group),
     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: Exchange(_group),
     RequestCode.GET_CONSUMER_CONNECTION_LIST: Exchange(_group),

@@ -1,0 +1,101 @@
+"""What the wire's values can be, for hypothesis: every field, with values that are not its default."""
+
+from __future__ import annotations
+
+import struct
+
+from hypothesis import strategies as st
+
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.codes import LanguageCode, SerializeType
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.properties import encode_properties
+from rmq_spark.wire.record import StoredMessage
+
+int16 = st.integers(-(1 << 15), (1 << 15) - 1)
+int32 = st.integers(-(1 << 31), (1 << 31) - 1)
+int64 = st.integers(-(1 << 63), (1 << 63) - 1)
+text = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
+some_text = text.filter(bool)
+
+commands = st.builds(
+    RemotingCommand,
+    code=int16,
+    language=st.sampled_from(LanguageCode),
+    version=int16,
+    opaque=int32,
+    flag=int32,
+    remark=st.none() | some_text,
+    ext_fields=st.dictionaries(some_text, text, max_size=8),
+    body=st.binary(max_size=60),
+    serialize_type=st.sampled_from(SerializeType),
+)
+
+_separators = "\x01\x02"
+_property_text = st.text(st.characters(exclude_categories=("Cs",), exclude_characters=_separators))
+property_names = st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "KEY", "KEYSX", "a"]) | (
+    _property_text.filter(bool)
+)
+property_values = st.text(
+    st.characters(exclude_categories=("Cs",), exclude_characters="\x02"), min_size=1, max_size=12
+)
+properties = st.dictionaries(property_names, property_values, max_size=6)
+
+# Strings as peers may write them: separators anywhere, names twice, pieces without a value.
+ragged_properties = st.lists(
+    st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "K", "x\u00e9", "\x01", "\x02", "\x01", "\x02", "KEYS\x01"]),
+    max_size=14,
+).map("".join)
+
+addresses = st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16)
+hosts = st.builds(Host, address=addresses, port=st.integers(0, (1 << 31) - 1))
+
+_other_flags = st.sampled_from([0, 0x2, 0x4, 0x8, 0xC, 0x40, 0x80, 0xCE])
+_compressions = st.sampled_from(
+    [
+        0,
+        0,
+        MessageSysFlag.COMPRESSED,
+        MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_ZLIB,
+        MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_LZ4,
+        MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_ZSTD,
+    ]
+)
+
+
+def fits_i16(message: StoredMessage) -> bool:
+    """Whether the properties' length has room in its field."""
+    return len(message.properties_text.encode()) <= struct.unpack(">h", b"\x7f\xff")[0]
+
+
+@st.composite
+def stored_messages(draw: st.DrawFn, *, compressed: bool = False) -> StoredMessage:
+    """A stored message with any hosts, flags, topic width and properties.
+
+    With ``compressed``, some say so in their flags; their bodies are plain until they are encoded.
+    """
+    born_host, store_host = draw(hosts), draw(hosts)
+    wide_topic = draw(st.integers(0, 5)) == 0
+    sys_flag = draw(_other_flags) | (int(draw(_compressions)) if compressed else 0)
+    sys_flag |= MessageSysFlag.BORN_HOST_V6 if born_host.is_v6 else 0
+    sys_flag |= MessageSysFlag.STORE_HOST_V6 if store_host.is_v6 else 0
+    ragged = draw(st.booleans())
+    return StoredMessage(
+        topic=draw(st.text("abcXYZ_-%|", min_size=1, max_size=20)) + ("w" * 200 if wide_topic else ""),
+        body=draw(st.binary(max_size=40)),
+        properties_text=draw(ragged_properties) if ragged else encode_properties(draw(properties)),
+        queue_id=draw(int32),
+        queue_offset=draw(int64),
+        physical_offset=draw(int64),
+        flag=draw(int32),
+        sys_flag=int(sys_flag),
+        born_timestamp=draw(int64),
+        born_host=born_host,
+        store_timestamp=draw(int64),
+        store_host=store_host,
+        reconsume_times=draw(int32),
+        prepared_transaction_offset=draw(int64),
+        magic=layout.MAGIC_V2 if wide_topic else layout.MAGIC_V1,
+    )

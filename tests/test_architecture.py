@@ -1,0 +1,95 @@
+"""What a reader may rely on without looking: who imports whom, what stands where, how long it is."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from importlinter.cli import lint_imports
+
+ROOT = Path(__file__).parent.parent
+TESTS = ROOT / "tests"
+SIDES = ("rmq_spark", "broker")
+MODULES = sorted(path for side in SIDES for path in (ROOT / side).rglob("*.py"))
+LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+
+# Modules of names and layouts only, and the tests in which each of them is used to the last.
+TESTED_ELSEWHERE = {
+    "rmq_spark/wire/codes.py": "wire/test_command.py",
+    "rmq_spark/wire/flags.py": "wire/test_command.py",
+    "rmq_spark/wire/header.py": "wire/test_header_json.py",
+    "rmq_spark/wire/record_layout.py": "wire/test_record.py",
+    "rmq_spark/wire/message_queue.py": "wire/bodies/test_mapping.py",
+    "rmq_spark/wire/extensions.py": "wire/headers/test_table.py",
+    "rmq_spark/wire/headers/groups.py": "wire/headers/test_table.py",
+    "rmq_spark/wire/headers/namesrv.py": "wire/headers/test_table.py",
+    "rmq_spark/wire/headers/offsets.py": "wire/headers/test_table.py",
+    "rmq_spark/wire/headers/pull.py": "wire/headers/test_table.py",
+    "rmq_spark/wire/headers/send.py": "wire/headers/test_table.py",
+    "rmq_spark/wire/headers/topics.py": "wire/headers/test_table.py",
+    "rmq_spark/wire/bodies/clients.py": "wire/bodies/test_mapping.py",
+    "rmq_spark/wire/bodies/configs.py": "wire/bodies/test_mapping.py",
+    "rmq_spark/wire/bodies/object_map.py": "wire/bodies/test_fastjson.py",
+    "rmq_spark/wire/bodies/routes.py": "wire/bodies/test_mapping.py",
+    "rmq_spark/wire/bodies/stats.py": "wire/bodies/test_mapping.py",
+    "rmq_spark/wire/chunk/gather.py": "wire/chunk/test_decode.py",
+    "rmq_spark/wire/chunk/properties.py": "wire/chunk/test_columns.py",
+}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def test_imports_keep_to_the_contracts_in_setup_cfg(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert lint_imports(config_filename="setup.cfg", no_cache=True) == 0
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_each_module_says_what_it_is_for(path):
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    assert docstring
+    assert len(docstring) > 40
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_no_module_and_no_function_is_too_long(path):
+    text = path.read_text(encoding="utf-8")
+    assert text.count("\n") <= LINES_MAX
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            assert (node.end_lineno or 0) - node.lineno <= FUNCTION_LINES_MAX, node.name
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if path.name != "__init__.py"], ids=name_of)
+def test_each_module_has_its_tests(path):
+    name = name_of(path)
+    own = Path(*path.relative_to(ROOT).parts[1:-1]) / f"test_{path.stem}.py"
+    assert (TESTS / TESTED_ELSEWHERE.get(name, own)).is_file()
+
+
+def test_the_list_of_modules_tested_elsewhere_names_only_what_is_there():
+    assert set(TESTED_ELSEWHERE) <= {name_of(path) for path in MODULES}
+
+
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("rmq_spark", ("numpy", "pyarrow", "pyspark", "msgpack", "orjson", "broker")),
+        ("rmq_spark.wire.command", ("numpy", "pyarrow", "pyspark", "broker")),
+        ("rmq_spark.wire.headers", ("numpy", "pyarrow", "pyspark", "broker")),
+        ("rmq_spark.wire.record", ("numpy", "pyarrow", "pyspark", "broker")),
+        ("rmq_spark.wire.chunk", ("pyspark", "broker")),
+    ],
+)
+def test_an_import_brings_nothing_heavy_along(module, heavy):
+    script = f"import sys, {module}; print(*sorted(set({heavy!r}) & set(sys.modules)))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=ROOT
+    )
+    assert loaded.stdout.split() == []

@@ -1,0 +1,73 @@
+"""The documents keep their word: commands exist, links lead somewhere, examples run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmq_spark.wire import compression, framing, header
+from rmq_spark.wire.bodies import fastjson, registration
+from rmq_spark.wire.chunk import columns
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted(
+    path
+    for pattern in ("*.md", "docs/**/*.md", "benchmarks/*.md", "conf/*.md", "notebooks/*.md", "tests/**/*.md")
+    for path in ROOT.glob(pattern)
+)
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def test_ci_runs_exactly_the_test_command_of_the_readme():
+    (command,) = [
+        line for line in README.splitlines() if line.startswith("sh bootstrap.sh") and "check" in line
+    ]
+    assert (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()[-1] == command
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_links_lead_somewhere(document):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", document.read_text(encoding="utf-8")):
+        assert (document.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_the_commands_of_make_are_there(document):
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"`make ([a-z]+)", document.read_text(encoding="utf-8")):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_the_python_of_the_readme_runs():
+    for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
+        exec(compile(block, "README.md", "exec"), {})  # noqa: S102  # our own text
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=name_of)
+def test_examples_run(example):
+    done = subprocess.run([sys.executable, example], check=False, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "read back each time" in done.stdout
+
+
+def test_the_limits_in_the_tour_of_the_wire_are_those_of_the_code():
+    table = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8").partition("## Limits")[2]
+    stated = re.findall(r"^\| [^|]+ \| (\d+)(?: (MiB|KiB|GiB|levels))? \|", table, re.MULTILINE)
+    units = {"": 1, "levels": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+    assert [int(number) * units[unit] for number, unit in stated] == [
+        framing.FRAME_BYTES_MAX,
+        framing.HEADER_BYTES_MAX,
+        header.EXT_FIELDS_MAX,
+        fastjson.DEPTH_MAX,
+        compression.PLAIN_BYTES_MAX,
+        columns.CHUNK_PLAIN_BYTES_MAX,
+        registration.REGISTRATION_BYTES_MAX,
+    ]

@@ -1,0 +1,44 @@
+import pickle
+
+import pytest
+
+from rmq_spark import errors
+from rmq_spark.errors import FrameError, RocketPollError, Verbatim, WireError, excerpt
+
+
+def test_an_error_says_what_where_what_was_needed_and_what_was_there():
+    error = FrameError("frame length", at=0, needed="4 to 100", found=-5)
+    assert str(error) == "frame length at byte 0: needed 4 to 100, found -5"
+    assert (error.at, error.needed, error.found) == (0, "4 to 100", "-5")
+    assert str(WireError("header", at="extFields.topic", needed="text", found=None)) == (
+        "header at extFields.topic: needed text, found None"
+    )
+
+
+def test_an_error_travels_between_processes():
+    error = FrameError("frame", at=3, needed="more", found=b"x")
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301  # our own bytes
+    assert type(again) is FrameError
+    assert (str(again), again.at, again.found) == (str(error), 3, "b'x'")
+
+
+@pytest.mark.parametrize(
+    "found",
+    [b"x" * 9_999_999, memoryview(bytes(9_999_999)), "x" * 9_999_999, 1 << 9_999_999, [[1] * 999] * 999],
+    ids=["bytes", "view", "text", "number", "lists"],
+)
+def test_an_error_never_repeats_megabytes_of_bad_input(found):
+    assert len(excerpt(found)) < 70
+
+
+def test_text_can_be_shown_without_quotes():
+    assert excerpt(Verbatim("as it is")) == "as it is"
+    assert excerpt("quoted") == "'quoted'"
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+)
+def test_all_errors_are_of_one_tree_and_stand_in_its_drawing(kind):
+    assert issubclass(kind, RocketPollError)
+    assert kind.__name__ in (errors.__doc__ or "")

@@ -1,0 +1,94 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_spark.errors import BodyError
+from rmq_spark.wire.bodies.fastjson import DEPTH_MAX, dumps, loads
+from rmq_spark.wire.bodies.object_map import ObjectMap
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), (1 << 63) - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=("Cs",)), max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.text(st.characters(exclude_categories=("Cs",), exclude_characters="$"), max_size=4),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+def with_object_keys(value):
+    """Force the tolerant reader: the same value, somewhere beside a map with an object as its key."""
+    return b'{"plain":' + dumps(value) + b',"m":{{"a":1}:2}}'
+
+
+@given(json_values)
+def test_strict_json_is_read_and_written_as_everywhere(value):
+    assert loads(json.dumps(value).encode()) == value
+    assert json.loads(dumps(value)) == value
+
+
+@given(json_values)
+def test_the_tolerant_reader_reads_strict_json_alike(value):
+    assert loads(with_object_keys(value)) == {"plain": value, "m": ObjectMap((({"a": 1}, 2),))}
+
+
+@given(st.lists(st.tuples(json_values, json_values), min_size=1, max_size=4))
+def test_maps_with_objects_as_keys(pairs):
+    value = ObjectMap(tuple(({"key": key}, item) for key, item in pairs))
+    assert loads(dumps(value)) == value
+    assert loads(dumps({"outer": [value]})) == {"outer": [value]}
+
+
+def test_bare_numbers_as_keys_are_text_as_if_they_were_quoted():
+    assert loads(b'{0:"10.0.0.1:10911", 12 : {-5:1}}') == {"0": "10.0.0.1:10911", "12": {"-5": 1}}
+
+
+def test_blanks_and_javas_number_suffixes_are_passed_over():
+    assert loads(b" {1:\t[ 5L , 1.5D,-2 ]\r\n} \n") == {"1": [5, 1.5, -2]}
+
+
+def test_escapes_are_understood():
+    assert loads(rb'{1:"a\"b\\c\u0001\u503c\ud83d\ude00"}') == {"1": 'a"b\\c\x01值😀'}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "JSON body at byte 0: needed JSON, found ''"),
+        (b"{1:", "at byte 3: needed JSON"),
+        (b"{1:}", "at byte 3: needed a value"),
+        (b"{1 2}", "at byte 3: needed ':'"),
+        (b"{1:2 3}", "at byte 5: needed ',' or '}'"),
+        (b"{1:[2 3]}", "at byte 6: needed ',' or ']'"),
+        (b"{1:2}}", "at byte 5: needed the end"),
+        (b"{1:nul}", "at byte 3: needed JSON"),
+        (b'{1:"\\x"}', "needed JSON's escapes"),
+        (b'{1:"open', "needed JSON"),
+        (b'{1:"\xff"}', "at byte 4: needed UTF-8"),
+        (b"{1:,}", "needed a value"),
+        (b"not json", "at byte 0: needed JSON"),
+    ],
+)
+def test_what_is_no_json_says_where_and_what(data, message):
+    with pytest.raises(BodyError, match=message):
+        loads(data)
+
+
+def test_deep_nesting_is_refused():
+    with pytest.raises(BodyError, match=f"at most {DEPTH_MAX} levels"):
+        loads(b"{1:" + b"[" * 100_000)
+
+
+def test_what_json_cannot_say_is_refused():
+    with pytest.raises(BodyError, match="needed JSON's types"):
+        dumps({"a": object()})

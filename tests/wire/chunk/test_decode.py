@@ -1,0 +1,123 @@
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import stored_messages
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.chunk import RecordChunk
+from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
+
+RECORDS = [encode_record(StoredMessage("T", b"x" * size, "TAGS\x01A\x02")) for size in (0, 5, 100)]
+DATA = b"".join(RECORDS)
+SIZES = [len(record) for record in RECORDS]
+
+
+@given(st.lists(stored_messages(), max_size=5))
+def test_records_are_found_without_being_told_their_sizes(messages):
+    records = [encode_record(message) for message in messages]
+    chunk = RecordChunk(b"".join(records))
+    assert chunk.sizes.tolist() == [len(record) for record in records]
+    assert len(chunk) == len(messages)
+    chunk.check_crcs()
+
+
+def test_a_chunk_may_be_any_buffer():
+    for data in (DATA, bytearray(DATA), memoryview(DATA), memoryview(b"x" + DATA)[1:]):
+        assert len(RecordChunk(data)) == 3
+        assert len(RecordChunk(data, SIZES)) == 3
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        (SIZES[:2], f"chunk at sizes: needed a sum of {len(DATA)} bytes, found {sum(SIZES[:2])}"),
+        ([*SIZES, 91], "chunk at sizes: needed a sum"),
+        ([SIZES[0] - 1, SIZES[1] + 1, SIZES[2]], r"at byte 0: needed a totalSize .*\(record 0\), found"),
+        ([sum(SIZES[:2]), SIZES[2]], r"a totalSize that fits \(record 0\)"),
+        ([0, *SIZES], r"a totalSize of a record that fits \(record 0\), found 0"),
+        ([-5, len(DATA) + 5], r"\(record 0\), found -5"),
+    ],
+)
+def test_sizes_that_do_not_fit_the_records_are_refused(sizes, message):
+    with pytest.raises(RecordError, match=message):
+        RecordChunk(DATA, sizes)
+
+
+SECOND = SIZES[0]
+
+
+@pytest.mark.parametrize(
+    ("at", "replacement"),
+    [
+        (0, struct.pack(">i", 90)),
+        (0, struct.pack(">i", SIZES[1] - 1)),
+        (0, struct.pack(">i", SIZES[1] + 1)),
+        (0, struct.pack(">i", 1 << 30)),
+        (0, struct.pack(">i", -1)),
+        (4, b"\0\0\0\0"),
+        (4, struct.pack(">i", layout.MAGIC_V2)),
+        (4, struct.pack(">i", layout.MAGIC_BLANK)),
+        (36, struct.pack(">i", 0x10)),
+        (36, struct.pack(">i", 0x30)),
+        (84, struct.pack(">i", -1)),
+        (84, struct.pack(">i", 4)),
+        (84, struct.pack(">i", 1 << 30)),
+        (93, b"\x00"),
+        (93, b"\xff"),
+        (95, struct.pack(">h", -1)),
+        (95, struct.pack(">h", 8)),
+    ],
+)
+def test_what_one_message_refuses_a_chunk_refuses_too(at, replacement):
+    at += SECOND
+    data = DATA[:at] + replacement + DATA[at + len(replacement) :]
+    with pytest.raises(RecordError):
+        list(decode_records(data))
+    with pytest.raises(RecordError):
+        RecordChunk(data)
+    with pytest.raises(RecordError, match=rf"chunk at byte {SECOND}: .*\(record 1\)"):
+        RecordChunk(data, SIZES)
+
+
+@given(st.data())
+def test_with_any_byte_changed_both_speeds_agree(data):
+    at = data.draw(st.integers(0, len(DATA) - 1))
+    changed = DATA[:at] + bytes([DATA[at] ^ data.draw(st.integers(1, 255))]) + DATA[at + 1 :]
+
+    def outcome(read):
+        try:
+            return read()
+        except RecordError:
+            return "refused"
+
+    slow = outcome(lambda: len(list(decode_records(changed, check_crc=False))))
+    assert outcome(lambda: len(RecordChunk(changed))) == slow
+    if slow != "refused":
+        intact = outcome(lambda: len(list(decode_records(changed))))
+        assert outcome(lambda: RecordChunk(changed).check_crcs()) == (None if intact == 3 else intact)
+
+
+@pytest.mark.parametrize("end", [1, 50, 90, len(DATA) - 1, SIZES[0] + 1])
+def test_a_chunk_that_ends_within_a_record_is_refused(end):
+    with pytest.raises(RecordError, match="stored message at byte"):
+        RecordChunk(DATA[:end])
+
+
+def test_a_damaged_body_is_found_when_asked_for():
+    damaged = DATA.replace(b"xxxxx\x01T", b"xxxxy\x01T", 1)
+    chunk = RecordChunk(damaged)
+    with pytest.raises(RecordError, match=rf"chunk at byte {SECOND}: needed a bodyCRC .*\(record 1\)"):
+        chunk.check_crcs()
+
+
+def test_where_everything_lies():
+    chunk = RecordChunk(DATA)
+    assert chunk.starts.tolist() == [0, SIZES[0], SIZES[0] + SIZES[1]]
+    assert [DATA[at : at + 1] for at in chunk.topic_at] == [b"T"] * 3
+    assert chunk.body_length.tolist() == [0, 5, 100]
+    assert chunk.properties_length.tolist() == [7] * 3
+    assert np.array_equal(chunk.properties_at + chunk.properties_length, chunk.ends)

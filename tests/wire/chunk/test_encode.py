@@ -1,0 +1,177 @@
+import dataclasses
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import fits_i16, properties, stored_messages
+
+from rmq_spark.errors import BodyError, RecordError
+from rmq_spark.wire.chunk import COLUMNS, RecordChunk, chunk_columns, encode_chunk
+from rmq_spark.wire.compression import compress_body
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.properties import decode_properties, encode_properties
+from rmq_spark.wire.record import StoredMessage, decode_record, decode_records, encode_record
+
+ENCODED = [name for name in COLUMNS if name not in ("msgId", "offsetMsgId", "keys", "tags")]
+
+
+def clean(message):
+    """The message with its properties in the form that we write."""
+    text = encode_properties(decode_properties(message.properties_text))
+    return dataclasses.replace(message, properties_text=text)
+
+
+def columns_of(messages):
+    return {
+        "topic": [message.topic for message in messages],
+        "body": [message.body for message in messages],
+        "properties": [list(message.properties.items()) for message in messages],
+        "queueId": [message.queue_id for message in messages],
+        "queueOffset": [message.queue_offset for message in messages],
+        "commitLogOffset": [message.physical_offset for message in messages],
+        "flag": [message.flag for message in messages],
+        "sysFlag": [message.sys_flag for message in messages],
+        "bornTimestamp": [message.born_timestamp for message in messages],
+        "bornHost": [str(message.born_host) for message in messages],
+        "storeTimestamp": [message.store_timestamp for message in messages],
+        "storeHost": [str(message.store_host) for message in messages],
+        "reconsumeTimes": [message.reconsume_times for message in messages],
+        "preparedTransactionOffset": [message.prepared_transaction_offset for message in messages],
+    }
+
+
+def stored(message):
+    """As the log holds it: the body compressed where the flags say so."""
+    if not message.sys_flag & MessageSysFlag.COMPRESSED:
+        return message
+    kind = MessageSysFlag(message.sys_flag) & MessageSysFlag.COMPRESSION_MASK
+    body = compress_body(message.body, kind or MessageSysFlag.COMPRESSION_ZLIB)
+    return dataclasses.replace(message, body=body)
+
+
+many = st.lists(stored_messages(compressed=True).map(clean).filter(fits_i16), max_size=6)
+
+
+@given(many)
+def test_a_chunk_has_the_same_bytes_as_its_messages_one_at_a_time(messages):
+    records = [encode_record(stored(message)) for message in messages]
+    chunk = encode_chunk(columns_of(messages))
+    assert bytes(chunk.data) == b"".join(records)
+    assert chunk.sizes.tolist() == [len(record) for record in records]
+
+
+@given(many)
+def test_columns_that_were_decoded_can_be_encoded_again(messages):
+    data = b"".join(encode_record(stored(message)) for message in messages)
+    batch = chunk_columns(RecordChunk(data), ENCODED)
+    assert bytes(encode_chunk({name: batch[name] for name in ENCODED}).data) == data
+
+
+def test_one_value_stands_for_all_messages_and_the_rest_has_defaults():
+    chunk = encode_chunk({"topic": "T", "body": [b"a", b"bc"], "bornTimestamp": 5, "storeHost": "1.2.3.4:5"})
+    message = decode_record(bytes(chunk.data))
+    assert message == dataclasses.replace(
+        StoredMessage("T", b"a", born_timestamp=5, store_host=message.store_host), body_crc=message.body_crc
+    )
+    assert str(message.store_host) == "1.2.3.4:5"
+    assert [each.body for each in decode_records(bytes(chunk.data))] == [b"a", b"bc"]
+
+
+@given(
+    st.lists(
+        properties.map(lambda each: {k: v for k, v in each.items() if k not in ("KEYS", "TAGS")}), max_size=4
+    )
+)
+def test_keys_and_tags_come_before_other_properties(maps):
+    keys = ["k1 k2" if number % 2 else None for number in range(len(maps))]
+    chunk = encode_chunk(
+        {
+            "topic": "T",
+            "body": [b"x"] * len(maps),
+            "keys": keys,
+            "tags": "TagA" if maps else [],
+            "properties": [list(each.items()) for each in maps],
+        }
+    )
+    for key, each, message in zip(keys, maps, decode_records(bytes(chunk.data)), strict=True):
+        first = {"KEYS": key, "TAGS": "TagA"} if key else {"TAGS": "TagA"}
+        assert message.properties_text == encode_properties({**first, **each})
+
+
+def test_slices_and_chunked_arrays_are_taken_as_they_show_themselves():
+    bodies = pa.array([b"no", b"yes", b"and", b"no"])
+    tags = pa.chunked_array([["A"], [None]])
+    chunk = encode_chunk({"topic": "T", "body": bodies.slice(1, 2), "tags": tags})
+    messages = list(decode_records(bytes(chunk.data)))
+    assert [(message.body, message.tags) for message in messages] == [(b"yes", "A"), (b"and", None)]
+
+
+def test_no_messages_make_no_bytes():
+    chunk = encode_chunk({"topic": "T", "body": []})
+    assert (chunk.data.size, len(chunk.sizes)) == (0, 0)
+
+
+def test_what_is_encoded_passes_the_check_of_its_crcs():
+    RecordChunk(encode_chunk({"topic": "T", "body": [b"a" * n for n in range(300)]}).data).check_crcs()
+
+
+BODY = [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"body": BODY}, "column topic: needed a value for each message"),
+        ({"topic": "T"}, "column body: needed one body for each message"),
+        ({"topic": "T", "body": b"abc"}, "column body: needed one body for each message"),
+        ({"topic": "T", "body": [b"a", None]}, "chunk at body 1: needed a value for each message"),
+        ({"topic": ["T", None, "T"], "body": BODY}, "chunk at topic 1: needed a value"),
+        ({"topic": "T", "body": BODY, "queueId": [1, 2]}, "column queueId: needed 3 values, found 2"),
+        ({"topic": "T", "body": BODY, "queueId": "x"}, "column queueId: needed values of type int32"),
+        ({"topic": "T", "body": BODY, "queueId": 1 << 31}, "column queueId: needed values of type int32"),
+        ({"topic": "T", "body": BODY, "queueId": [1, None, 2]}, "chunk at queueId 1: needed a value"),
+        ({"topic": 5, "body": BODY}, "column topic: needed values of type string"),
+        ({"topic": "T", "body": ["text", 5, None]}, "column body: needed values of type binary"),
+        ({"topic": "T", "body": BODY, "msgId": "x"}, r"chunk at columns: needed only .*found \['msgId'\]"),
+        ({"topic": "T", "body": BODY, "tag": "A"}, r"found \['tag'\]"),
+        ({"topic": "T", "body": BODY, "storeHost": "x"}, "host at text: needed address:port"),
+        (
+            {"topic": "T", "body": BODY, "storeHost": "[::1]:1"},
+            "sysFlag 0: needed the IPv6 bits of the hosts, 0x20",
+        ),
+        (
+            {"topic": "T", "body": BODY, "sysFlag": [0, 0x10, 0]},
+            "sysFlag 1: needed the IPv6 bits of the hosts, 0x0",
+        ),
+        ({"topic": "T", "body": BODY, "tags": ["A", "", None]}, "text 1: needed text that is not empty"),
+        ({"topic": "T", "body": BODY, "keys": ["A", "a\x02", None]}, r"text 1: needed text without \\x02"),
+        ({"topic": "T", "body": BODY, "keys": "k" * 40_000}, "properties 0: needed at most 32767 bytes"),
+        ({"topic": "t" * 40_000, "body": BODY}, "topic: needed at most 32767 bytes"),
+    ],
+)
+def test_columns_that_cannot_be_encoded_are_named(columns, message):
+    with pytest.raises(RecordError, match=message):
+        encode_chunk(columns)
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ([("", "v")], "needed text that is not empty"),
+        ([("a\x01", "v")], r"needed a name without \\x01"),
+        ([("a\x02", "v")], r"needed text without \\x02"),
+        ([("a", "")], "needed text that is not empty"),
+        ([("a", None)], "needed text, found None"),
+        ([("a", "v\x02")], r"needed text without \\x02"),
+        ([("TAGS", "B")], "needed TAGS only once, found 'TAGS'"),
+    ],
+)
+def test_properties_that_would_be_read_differently_are_refused(entries, message):
+    with pytest.raises(RecordError, match=message):
+        encode_chunk({"topic": "T", "body": BODY, "tags": "A", "properties": [[], [("ok", "1")], entries]})
+
+
+def test_an_unknown_compression_is_refused():
+    with pytest.raises(BodyError, match="compression at type"):
+        encode_chunk({"topic": "T", "body": BODY, "sysFlag": 0x701})

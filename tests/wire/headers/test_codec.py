@@ -1,0 +1,86 @@
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import int32, int64, text
+
+from rmq_spark.errors import HeaderError
+from rmq_spark.wire.headers import HeaderCodec, Int32, Int64
+
+
+class Example(NamedTuple):
+    topic: str
+    queue_id: Int32
+    commit_offset: Int64
+    is_force: bool
+    remark_text: str | None = None
+    max_num: Int32 | None = None
+    unit_mode: bool = False
+
+
+CODEC = HeaderCodec(Example, {"is_force": "f"})
+FIELDS = {"topic": "T", "queueId": "3", "commitOffset": "-1", "f": "true"}
+
+
+def test_names_on_the_wire_are_in_camel_case_unless_told_otherwise():
+    assert CODEC.keys == ("topic", "queueId", "commitOffset", "f", "remarkText", "maxNum", "unitMode")
+
+
+def test_absent_fields_take_their_defaults_and_unknown_ones_are_passed_over():
+    assert CODEC.decode({**FIELDS, "later": "x"}) == Example("T", 3, -1, is_force=True)
+
+
+def test_a_field_that_is_none_is_left_out():
+    assert CODEC.encode(Example("T", 3, -1, is_force=True)) == {**FIELDS, "unitMode": "false"}
+
+
+@given(
+    st.builds(
+        Example,
+        topic=text,
+        queue_id=int32,
+        commit_offset=int64,
+        is_force=st.booleans(),
+        remark_text=st.none() | text,
+        max_num=st.none() | int32,
+        unit_mode=st.booleans(),
+    )
+)
+def test_a_header_is_read_as_it_was_written(header):
+    assert CODEC.decode(CODEC.encode(header)) == header
+
+
+@pytest.mark.parametrize(("word", "value"), [("TRUE", True), ("True", True), ("yes", False), ("", False)])
+def test_true_is_what_java_takes_for_true(word, value):
+    assert CODEC.decode({**FIELDS, "f": word}).is_force is value
+
+
+@pytest.mark.parametrize(
+    ("key", "word", "message"),
+    [
+        ("queueId", "", "Example at extFields.queueId: needed a 32-bit integer, found ''"),
+        ("queueId", "x", "needed a 32-bit integer, found 'x'"),
+        ("queueId", "1.5", "needed a 32-bit integer"),
+        ("queueId", "2147483648", "needed a 32-bit integer, found '2147483648'"),
+        ("queueId", "-2147483649", "needed a 32-bit integer"),
+        ("commitOffset", "9223372036854775808", "extFields.commitOffset: needed a 64-bit integer"),
+        ("commitOffset", "9" * 100_000, "needed a 64-bit integer, found '9999"),
+    ],
+)
+def test_a_word_that_is_no_such_number_is_named(key, word, message):
+    with pytest.raises(HeaderError, match=message) as caught:
+        CODEC.decode({**FIELDS, key: word})
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("key", FIELDS)
+def test_a_field_that_must_be_there_is_named(key):
+    fields = {name: word for name, word in FIELDS.items() if name != key}
+    with pytest.raises(HeaderError, match=f"Example at extFields.{key}: needed .*, found None"):
+        CODEC.decode(fields)
+
+
+def test_a_header_without_a_field_that_must_be_there_is_not_written():
+    with pytest.raises(HeaderError, match=r"extFields\.topic: needed text, found None"):
+        CODEC.encode(Example(None, 3, -1, is_force=True))

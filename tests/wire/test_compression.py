@@ -1,0 +1,76 @@
+import tracemalloc
+import zlib
+
+import java_vectors
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_spark.errors import BodyError
+from rmq_spark.wire.compression import compress_body, uncompress_body
+from rmq_spark.wire.flags import MessageSysFlag
+
+COMPRESSED = MessageSysFlag.COMPRESSED
+TYPES = [MessageSysFlag.COMPRESSION_ZLIB, MessageSysFlag.COMPRESSION_LZ4, MessageSysFlag.COMPRESSION_ZSTD]
+BY_NAME = {"ZLIB": TYPES[0], "LZ4": TYPES[1], "ZSTD": TYPES[2]}
+
+
+@java_vectors.each("compressed")
+def test_what_java_compressed_is_inflated(vector):
+    body = bytes.fromhex(vector["compressed"])
+    plain = uncompress_body(body, COMPRESSED | BY_NAME[vector["type"]])
+    assert plain.hex() == vector["plain"]
+
+
+@java_vectors.each("compressed", where=lambda vector: vector["type"] == "ZLIB")
+def test_zlib_is_written_as_java_writes_it(vector):
+    body = compress_body(bytes.fromhex(vector["plain"]), TYPES[0], vector["level"])
+    assert zlib.decompress(body).hex() == vector["plain"]
+
+
+@given(st.binary(max_size=300), st.sampled_from(TYPES), st.integers(1, 9))
+def test_a_body_is_inflated_to_what_it_was(body, compression, level):
+    assert uncompress_body(compress_body(body, compression, level), COMPRESSED | compression) == body
+
+
+def test_a_body_that_is_not_compressed_stays_as_it_is():
+    assert uncompress_body(b"plain", MessageSysFlag.COMPRESSION_LZ4) == b"plain"
+
+
+def test_flags_without_a_type_mean_zlib_as_before_there_were_types():
+    assert uncompress_body(zlib.compress(b"old"), COMPRESSED) == b"old"
+
+
+@pytest.mark.parametrize("compression", TYPES)
+def test_a_bomb_is_stopped_before_it_has_grown(compression):
+    bomb = compress_body(bytes(50_000_000), compression)
+    tracemalloc.start()
+    try:
+        with pytest.raises(BodyError, match="needed at most 100000 bytes inflated"):
+            uncompress_body(bomb, COMPRESSED | compression, 100_000)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("compression", TYPES)
+def test_a_body_may_inflate_to_the_limit_itself(compression):
+    body = compress_body(bytes(1000), compression)
+    assert uncompress_body(body, COMPRESSED | compression, 1000) == bytes(1000)
+
+
+@pytest.mark.parametrize("compression", TYPES)
+@pytest.mark.parametrize("damage", [lambda body: body[:-3], lambda _: b"", lambda _: b"no such stream"])
+def test_a_damaged_stream_is_named(compression, damage):
+    body = damage(compress_body(b"hello" * 100, compression))
+    with pytest.raises(
+        BodyError, match=r"compressed body at byte 0: needed one whole (ZLIB|LZ4|ZSTD) stream"
+    ):
+        uncompress_body(body, COMPRESSED | compression)
+
+
+def test_types_that_do_not_exist_are_refused():
+    with pytest.raises(BodyError, match="sysFlag: needed compression type 0 to 3, found 5"):
+        uncompress_body(b"x", COMPRESSED | 0x500)
+    with pytest.raises(BodyError, match="needed COMPRESSION_ZLIB, _LZ4 or _ZSTD"):
+        compress_body(b"x", MessageSysFlag(0x500))

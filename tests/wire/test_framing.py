@@ -1,0 +1,152 @@
+import struct
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_spark.errors import FrameError
+from rmq_spark.wire.framing import FRAME_BYTES_MAX, Frame, FrameReader, encode_prefix
+
+
+def frame_of(header: bytes, body: bytes = b"", serialize_type: int = 0) -> bytes:
+    return encode_prefix(serialize_type, header, len(body)) + body
+
+
+def read_all(reader: FrameReader, *pieces: bytes) -> list[tuple[int, bytes, bytes]]:
+    frames = []
+    for piece in pieces:
+        reader.feed(piece)
+        while (frame := reader.next_frame()) is not None:
+            frames.append((frame.serialize_type, bytes(frame.header), bytes(frame.body)))
+    return frames
+
+
+A_FRAME = frame_of(b'{"code":11}', b"a body", 1)
+AS_READ = (1, b'{"code":11}', b"a body")
+
+
+def test_a_whole_frame_is_handed_out_without_copying():
+    reader = FrameReader()
+    reader.feed(A_FRAME)
+    frame = reader.next_frame()
+    assert isinstance(frame, Frame)
+    assert frame.body.obj is A_FRAME
+    assert reader.bytes_held == 0
+
+
+def test_a_frame_may_come_byte_by_byte():
+    reader = FrameReader()
+    pieces = [bytes([byte]) for byte in A_FRAME]
+    assert read_all(reader, *pieces[:-1]) == []
+    assert reader.bytes_held == len(A_FRAME) - 1
+    assert read_all(reader, pieces[-1]) == [AS_READ]
+    assert reader.bytes_held == 0
+
+
+def test_trailing_bytes_wait_for_the_rest_of_their_frame():
+    reader = FrameReader()
+    assert read_all(reader, A_FRAME + A_FRAME[:9]) == [AS_READ]
+    assert reader.bytes_held == 9
+    assert read_all(reader, A_FRAME[9:]) == [AS_READ]
+
+
+def test_pieces_fed_without_reading_in_between_are_kept():
+    reader = FrameReader()
+    for piece in (A_FRAME[:5], A_FRAME[5:], A_FRAME, A_FRAME[:3]):
+        reader.feed(piece)
+    assert [reader.next_frame() is not None for _ in range(3)] == [True, True, False]
+    assert reader.bytes_held == 3
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=20), st.binary(max_size=20), st.integers(0, 255)), max_size=5),
+    st.lists(st.integers(1, 30), max_size=20),
+)
+def test_the_cuts_of_a_stream_do_not_matter(contents, cuts):
+    stream = b"".join(frame_of(header, body, kind) for header, body, kind in contents)
+    pieces, start = [], 0
+    for cut in cuts:
+        pieces.append(stream[start : start + cut])
+        start += cut
+    reader = FrameReader()
+    assert read_all(reader, *pieces, stream[start:]) == [
+        (kind, header, body) for header, body, kind in contents
+    ]
+    assert reader.bytes_held == 0
+
+
+@pytest.mark.parametrize("length", [-(1 << 31), -1, 0, 3, FRAME_BYTES_MAX - 3, (1 << 31) - 1])
+def test_a_length_that_no_frame_has_is_refused_from_the_first_words(length):
+    reader = FrameReader()
+    reader.feed(struct.pack(">iI", length, 0))
+    with pytest.raises(FrameError, match=f"frame length at byte 0.*found {length}"):
+        reader.next_frame()
+
+
+def test_the_longest_frame_passes():
+    body = bytes(FRAME_BYTES_MAX - 8 - 2)
+    assert read_all(FrameReader(), frame_of(b"{}", body)) == [(0, b"{}", body)]
+    with pytest.raises(FrameError):
+        frame_of(b"{}", body + b"x")
+
+
+def test_a_header_longer_than_its_frame_is_refused():
+    reader = FrameReader()
+    reader.feed(struct.pack(">iI", 10, 7))
+    with pytest.raises(FrameError, match=r"header length at byte 5: needed at most 6 .*found 7"):
+        reader.next_frame()
+
+
+def test_a_header_longer_than_the_limit_is_refused_before_it_arrives():
+    reader = FrameReader(header_bytes_max=1000)
+    reader.feed(struct.pack(">iI", 5000, 1001))
+    with pytest.raises(FrameError, match="at most 1000"):
+        reader.next_frame()
+
+
+def test_after_an_error_the_reader_is_as_new():
+    reader = FrameReader()
+    reader.feed(A_FRAME + struct.pack(">iI", -5, 0) + b"more")
+    assert reader.next_frame() is not None  # what came before the bad frame is not lost
+    with pytest.raises(FrameError):
+        reader.next_frame()
+    assert reader.bytes_held == 0
+    assert reader.next_frame() is None
+    assert read_all(reader, A_FRAME) == [AS_READ]
+
+
+def test_an_error_in_a_frame_of_several_pieces_leaves_nothing_behind():
+    reader = FrameReader()
+    reader.feed(struct.pack(">i", -5))
+    assert reader.next_frame() is None
+    reader.feed(b"\0\0\0\0 and more")
+    with pytest.raises(FrameError):
+        reader.next_frame()
+    assert reader.bytes_held == 0
+
+
+def test_an_announced_length_takes_no_memory_before_its_bytes_come():
+    tracemalloc.start()
+    try:
+        readers = [FrameReader() for _ in range(50)]
+        for reader in readers:
+            reader.feed(struct.pack(">iI", FRAME_BYTES_MAX - 4, 2))
+            assert reader.next_frame() is None
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_frame_dribbled_in_costs_little_more_than_itself():
+    body = bytes(200_000)
+    data = frame_of(b"{}", body)
+    reader = FrameReader()
+    tracemalloc.start()
+    try:
+        for at in range(0, len(data) - 1, 2):
+            reader.feed(data[at : at + 2])
+            reader.next_frame()
+        assert tracemalloc.get_traced_memory()[1] < 1.3 * len(data)
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,73 @@
+import pytest
+
+from rmq_spark.errors import HeaderError
+from rmq_spark.wire.codes import LanguageCode
+from rmq_spark.wire.header import EXT_FIELDS_MAX, Header
+from rmq_spark.wire.header_json import decode_header, encode_header
+
+
+def test_it_is_written_as_java_writes_it():
+    header = Header(11, LanguageCode.JAVA, 409, 7, 0, "why", {"topic": "T"})
+    assert encode_header(header) == (
+        b'{"code":11,"extFields":{"topic":"T"},"flag":0,"language":"JAVA","opaque":7,'
+        b'"remark":"why","serializeTypeCurrentRPC":"JSON","version":409}'
+    )
+
+
+def test_what_is_absent_has_javas_defaults():
+    assert decode_header(b'{"code":1}') == Header(1, LanguageCode.JAVA, 0, 0, 0, None, {})
+
+
+def test_keys_that_nobody_knows_are_passed_over():
+    assert decode_header(b'{"code":1,"later":[{"a":1}]}').code == 1
+
+
+@pytest.mark.parametrize(
+    ("language", "read"),
+    [('"PYTHON"', LanguageCode.PYTHON), ("9", LanguageCode.GO), ('"KLINGON"', LanguageCode.OTHER)],
+)
+def test_languages_come_by_name_or_number(language, read):
+    assert decode_header(b'{"code":1,"language":%s}' % language.encode()).language is read
+
+
+def test_scalars_become_text_and_nulls_vanish_as_in_java():
+    fields = b'{"code":1,"extFields":{"a":1,"b":true,"c":false,"d":null,"e":1.5,"f":"x"}}'
+    assert decode_header(fields).ext_fields == {"a": "1", "b": "true", "c": "false", "e": "1.5", "f": "x"}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "JSON header at byte 0: needed JSON"),
+        (b'{"code":11,', "JSON header at byte"),
+        (b'{"code":"\xff"}', "JSON header at byte"),
+        (b"[11]", "needed an object"),
+        (b"{}", "code: needed an integer.*found None"),
+        (b'{"code":1.5}', "code: needed an integer"),
+        (b'{"code":2147483648}', "code: needed an integer from -2147483648 to 2147483647"),
+        (b'{"code":1,"opaque":"x"}', "opaque: needed an integer"),
+        (b'{"code":1,"flag":[]}', "flag: needed an integer"),
+        (b'{"code":1,"version":null}', "version: needed an integer"),
+        (b'{"code":1,"language":["JAVA"]}', "language: needed a name"),
+        (b'{"code":1,"remark":5}', "remark: needed text"),
+        (b'{"code":1,"extFields":[1]}', "extFields: needed an object"),
+        (b'{"code":1,"extFields":{"a":{}}}', "extFields.a: needed text"),
+        (b'{"code":1,"extFields":{"a":[1]}}', "extFields.a: needed text"),
+    ],
+)
+def test_bad_headers_say_where_and_what(data, message):
+    with pytest.raises(HeaderError, match=message):
+        decode_header(data)
+
+
+def test_thousands_of_fields_are_refused():
+    many = ",".join(f'"k{number}":"v"' for number in range(EXT_FIELDS_MAX + 1))
+    with pytest.raises(HeaderError, match=f"at most {EXT_FIELDS_MAX} fields"):
+        decode_header(f'{{"code":1,"extFields":{{{many}}}}}'.encode())
+
+
+@pytest.mark.parametrize("value", ["\ud800", 5, None, b"x"])
+def test_a_field_that_is_no_text_is_named(value):
+    header = Header(1, LanguageCode.PYTHON, 409, 0, 0, None, {"topic": "T", "bad": value})
+    with pytest.raises(HeaderError, match="header at bad: needed text"):
+        encode_header(header)

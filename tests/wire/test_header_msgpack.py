@@ -1,0 +1,70 @@
+import msgpack
+import pytest
+
+from rmq_spark.errors import HeaderError
+from rmq_spark.wire.codes import LanguageCode
+from rmq_spark.wire.header import EXT_FIELDS_MAX, Header
+from rmq_spark.wire.header_msgpack import decode_header, encode_header
+
+HEADER = Header(11, LanguageCode.PYTHON, 409, 7, 0, "为何", {"topic": "T"})
+FIELDS = [11, 3, 409, 7, 0, "为何", {"topic": "T"}]
+
+
+def test_it_is_one_array_of_seven():
+    assert msgpack.unpackb(encode_header(HEADER)) == FIELDS
+    assert decode_header(msgpack.packb(FIELDS)) == HEADER
+
+
+def test_an_unknown_language_is_other():
+    assert decode_header(msgpack.packb([1, 99, 0, 0, 0, None, {}])).language is LanguageCode.OTHER
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x97",
+        msgpack.packb(FIELDS) + b"x",
+        msgpack.packb(FIELDS[:6]),
+        msgpack.packb([*FIELDS, 1]),
+        msgpack.packb(5),
+        b"\xc1",
+        b"\xdd\xff\xff\xff\xff",
+        b"\x91" * 5000,
+    ],
+)
+def test_what_is_no_array_of_seven_is_refused(data):
+    with pytest.raises(HeaderError, match="MessagePack header at byte 0: needed an array of seven"):
+        decode_header(data)
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "message"),
+    [
+        (0, "11", "code: needed an integer"),
+        (0, 1 << 40, "code: needed an integer"),
+        (1, [], "language: needed a number"),
+        (2, None, "version: needed an integer"),
+        (3, 1.5, "opaque: needed an integer"),
+        (4, {}, "flag: needed an integer"),
+        (5, 5, "remark: needed text or nil"),
+        (6, None, "extFields: needed a map"),
+        (6, {"a": 5}, "extFields: needed a map of text to text"),
+        (6, {"a": None}, "extFields: needed a map of text to text"),
+        (6, {"a": {"b": "c"}}, "extFields: needed a map of text to text"),
+        (6, {b"": "v"}, "extFields: needed a map of text to text"),
+        (6, {b"a": "v"}, "an array of seven"),
+        (6, {"a": b"v"}, "an array of seven"),
+        (6, {f"k{number}": "v" for number in range(EXT_FIELDS_MAX + 1)}, "an array of seven"),
+    ],
+)
+def test_fields_of_the_wrong_kind_are_refused(at, value, message):
+    data = msgpack.packb([*FIELDS[:at], value, *FIELDS[at + 1 :]])
+    with pytest.raises(HeaderError, match=message):
+        decode_header(data)
+
+
+@pytest.mark.parametrize("value", ["\ud800", [object()], 1 << 70])
+def test_a_field_that_cannot_be_written_is_named(value):
+    with pytest.raises(HeaderError, match="MessagePack header at bad: needed text"):
+        encode_header(HEADER._replace(ext_fields={"bad": value}))

@@ -1,0 +1,42 @@
+import pytest
+from hypothesis import given
+from strategies import hosts
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.hosts import Host, decode_host, parse_host
+
+
+@given(hosts)
+def test_a_host_is_read_as_it_was_written(host):
+    assert decode_host(host.encode()) == host
+    assert parse_host(str(host)) == host
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("10.0.0.1:9876", Host(b"\n\0\0\1", 9876)),
+        ("[::1]:10911", Host(bytes(15) + b"\1", 10911)),
+        ("::1:10911", Host(bytes(15) + b"\1", 10911)),
+    ],
+)
+def test_hosts_as_people_write_them(text, host):
+    assert parse_host(text) == host
+
+
+@pytest.mark.parametrize("text", ["", "10.0.0.1", "10.0.0.1:", "10.0.0.1:x", "broker-a:9876", "300.1.1.1:1"])
+def test_what_is_no_address_and_port_is_refused(text):
+    with pytest.raises(RecordError, match="host at text: needed address:port"):
+        parse_host(text)
+
+
+@pytest.mark.parametrize("data", [b"", bytes(7), bytes(9), bytes(21)])
+def test_only_two_widths_are_hosts(data):
+    with pytest.raises(RecordError, match="host at byte 0: needed 8 or 20 bytes"):
+        decode_host(data)
+
+
+@pytest.mark.parametrize("host", [Host(b"", 1), Host(bytes(4), -1), Host(bytes(4), 1 << 31)])
+def test_what_has_no_room_is_refused(host):
+    with pytest.raises(RecordError, match="host at address"):
+        host.encode()

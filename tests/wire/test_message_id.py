@@ -1,0 +1,67 @@
+import java_vectors
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import addresses, hosts, int64
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.message_id import (
+    UniqueId,
+    decode_offset_message_id,
+    decode_unique_id,
+    encode_offset_message_id,
+)
+
+
+@java_vectors.each("ids", where=lambda vector: vector["kind"] == "offset")
+def test_javas_offset_ids(vector):
+    host, offset = decode_offset_message_id(vector["id"])
+    assert (host.address.hex(), host.port, offset) == (vector["ipBytes"], vector["port"], vector["offset"])
+    assert encode_offset_message_id(host, offset) == vector["id"]
+
+
+@java_vectors.each("ids", where=lambda vector: vector["kind"] == "unique")
+def test_javas_unique_ids(vector):
+    unique = decode_unique_id(vector["id"])
+    assert unique.address.hex() == vector["ipBytes"]
+    assert unique.process_id == vector["pid"] & 0xFFFF
+    assert unique.loader_hash == vector["loaderHash"] & 0xFFFFFFFF
+    assert unique.month_ms == vector["millisOfMonth"]
+    assert unique.counter == vector["counter"] & 0xFFFF
+    assert unique.encode() == vector["id"]
+
+
+@given(hosts, int64)
+def test_an_offset_id_is_read_as_it_was_written(host, offset):
+    assert decode_offset_message_id(encode_offset_message_id(host, offset)) == (host, offset)
+
+
+@given(
+    st.builds(
+        UniqueId,
+        address=addresses,
+        process_id=st.integers(0, 0xFFFF),
+        loader_hash=st.integers(0, 0xFFFFFFFF),
+        month_ms=st.integers(0, 2_678_400_000),
+        counter=st.integers(0, 0xFFFF),
+    )
+)
+def test_a_unique_id_is_read_as_it_was_written(unique):
+    assert decode_unique_id(unique.encode()) == unique
+
+
+def test_numbers_wider_than_their_fields_are_cut_as_in_java():
+    unique = UniqueId(bytes(4), 0x12345, -1, 5, -1)
+    assert decode_unique_id(unique.encode()) == UniqueId(bytes(4), 0x2345, 0xFFFFFFFF, 5, 0xFFFF)
+
+
+@pytest.mark.parametrize("text", ["", "0A", "G" * 32, "0A" * 15, "0A" * 17, "0A " * 16, "é" * 32])
+@pytest.mark.parametrize("decode", [decode_offset_message_id, decode_unique_id])
+def test_what_is_no_id_is_refused(decode, text):
+    with pytest.raises(RecordError, match="message id at text: needed 32 or 56 hexadecimal digits"):
+        decode(text)
+
+
+def test_a_time_outside_the_month_has_no_id():
+    with pytest.raises(RecordError, match="unique id"):
+        UniqueId(bytes(4), 1, 1, -1, 1).encode()

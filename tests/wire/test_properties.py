@@ -1,0 +1,55 @@
+import java_vectors
+import pytest
+from hypothesis import given
+from strategies import properties
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.properties import RESERVED_NAMES, decode_properties, encode_properties
+
+
+def is_writable(vector):
+    entries = vector.get("entries")
+    return entries is not None and all(
+        name and value and "\x01" not in name and "\x02" not in name + value for name, value in entries
+    )
+
+
+@java_vectors.each("properties", where=lambda vector: "text" in vector)
+def test_strings_are_read_as_java_reads_them(vector):
+    assert decode_properties(vector["text"]) == vector["properties"]
+
+
+@java_vectors.each("properties", where=is_writable)
+def test_strings_are_written_as_rocketmq_5_writes_them(vector):
+    theirs = vector["encoded"]
+    ends = "" if not theirs or theirs.endswith("\x02") else "\x02"  # 4.9 leaves the last one out
+    assert encode_properties(dict(vector["entries"])) == theirs + ends
+
+
+@given(properties)
+def test_properties_are_read_as_they_were_written(values):
+    text = encode_properties(values)
+    assert decode_properties(text) == values
+    assert decode_properties(text.removesuffix("\x02")) == values
+
+
+@given(properties, properties)
+def test_strings_can_be_joined(first, second):
+    assert decode_properties(encode_properties(first) + encode_properties(second)) == {**first, **second}
+
+
+@pytest.mark.parametrize("name", ["", "a\x01b", "a\x02"])
+def test_names_that_would_be_read_differently_are_refused(name):
+    with pytest.raises(RecordError, match="message property at a name"):
+        encode_properties({name: "v"})
+
+
+@pytest.mark.parametrize("value", ["", "a\x02b"])
+def test_values_that_would_be_lost_or_cut_are_refused(value):
+    with pytest.raises(RecordError, match=r"message property at colour: needed a value, without \\x02"):
+        encode_properties({"colour": value})
+
+
+def test_reserved_names_are_those_with_a_meaning():
+    assert {"KEYS", "TAGS", "UNIQ_KEY", "__CRC32#", "1ST_POP_TIME"} <= RESERVED_NAMES
+    assert "colour" not in RESERVED_NAMES

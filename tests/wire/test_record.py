@@ -1,0 +1,185 @@
+import dataclasses
+import struct
+
+import java_vectors
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import stored_messages
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.hosts import Host, parse_host
+from rmq_spark.wire.record import (
+    StoredMessage,
+    body_crc_of,
+    decode_blank,
+    decode_record,
+    decode_records,
+    encode_blank,
+    encode_record,
+    record_size,
+)
+from rmq_spark.wire.tags import tags_code
+
+MESSAGE = StoredMessage(
+    topic="T",
+    body=b"hello",
+    properties_text="TAGS\x01A",
+    queue_id=3,
+    queue_offset=7,
+    physical_offset=1_234_567,
+    born_timestamp=1_700_000_000_000,
+    born_host=parse_host("10.0.0.1:5000"),
+    store_timestamp=1_700_000_000_001,
+    store_host=parse_host("10.0.0.2:10911"),
+)
+# The worked example of the protocol's notes.
+RECORD = bytes.fromhex(
+    "00000067 daa320a7 3610a686 00000003 00000000 0000000000000007 000000000012d687 00000000"
+    "0000018bcfe56800 0a000001 00001388 0000018bcfe56801 0a000002 00002a9f 00000000 0000000000000000"
+    "00000005 68656c6c6f 01 54 0006 544147530141"
+)
+
+
+def test_the_worked_example():
+    assert encode_record(MESSAGE) == RECORD
+    assert decode_record(RECORD) == dataclasses.replace(MESSAGE, body_crc=907_060_870)
+
+
+def test_what_a_message_says_of_itself():
+    message = dataclasses.replace(MESSAGE, properties_text="TAGS\x01A\x02KEYS\x01k1 k2\x02")
+    assert message.tags == "A"
+    assert message.keys == "k1 k2"
+    assert message.message_id == message.offset_message_id == "0A00000200002A9F000000000012D687"
+    assert dataclasses.replace(message, properties_text="UNIQ_KEY\x01U1").message_id == "U1"
+    assert message.transaction_state == 0
+    for state in (0x4, 0x8, 0xC):
+        assert dataclasses.replace(message, sys_flag=state | 0x1).transaction_state == state
+
+
+@given(stored_messages())
+def test_a_message_is_read_as_it_was_written(message):
+    data = encode_record(message)
+    read = decode_record(data)
+    assert read == dataclasses.replace(message, body_crc=body_crc_of(message.body))
+    assert encode_record(read) == data
+
+
+@given(st.lists(stored_messages(), max_size=4))
+def test_records_lie_back_to_back(messages):
+    data = b"".join(map(encode_record, messages))
+    assert [dataclasses.replace(read, body_crc=None) for read in decode_records(data)] == messages
+
+
+@java_vectors.each("records")
+def test_javas_records_are_read_as_java_reads_them(vector):
+    fields = vector["fields"]
+    data = bytes.fromhex(vector["record"])
+    message = decode_record(data, check_crc=False)
+    assert record_size(data, 0) == fields["totalSize"]
+    assert message.magic == fields["magic"]
+    assert message.body_crc == fields["bodyCrc"]
+    assert message.queue_id == fields["queueId"]
+    assert message.flag == fields["flag"]
+    assert message.queue_offset == fields["queueOffset"]
+    assert message.physical_offset == fields["physicalOffset"]
+    assert message.sys_flag == fields["sysFlag"]
+    assert message.born_timestamp == fields["bornTimestamp"]
+    assert (
+        message.born_host.encode()[:-4].hex() == fields["bornHostBytes"][: len(message.born_host.address) * 2]
+    )
+    assert message.born_host.port == int(fields["bornHost"].rpartition(":")[2])
+    assert message.store_timestamp == fields["storeTimestamp"]
+    assert message.store_host.address.hex() == fields["storeHostBytes"][: len(message.store_host.address) * 2]
+    assert message.store_host.port == int(fields["storeHost"].rpartition(":")[2])
+    assert message.reconsume_times == fields["reconsumeTimes"]
+    assert message.prepared_transaction_offset == fields["preparedTransactionOffset"]
+    assert message.body.hex() == (fields["body"] or "")
+    assert message.topic == fields["topic"]
+    assert message.properties_text.encode().hex() == (fields["propertiesData"] or "")
+    assert message.properties == fields["properties"]
+    assert tags_code(message.tags) == fields["tagsCode"]
+    assert message.offset_message_id == fields["offsetMsgId"]
+    assert message.message_id == fields["msgId"]
+    if "bodyPlain" in fields:
+        assert message.plain_body().hex() == fields["bodyPlain"]
+
+
+@java_vectors.each("records")
+def test_javas_records_are_written_with_the_same_bytes(vector):
+    data = bytes.fromhex(vector["record"])
+    assert encode_record(decode_record(data, check_crc=False)) == data
+
+
+def test_a_damaged_body_is_found():
+    damaged = RECORD.replace(b"hello", b"hellO")
+    with pytest.raises(RecordError, match=r"at byte 0: needed body CRC \d+, found 907060870"):
+        decode_record(damaged)
+    assert decode_record(damaged, check_crc=False).body == b"hellO"
+
+
+@pytest.mark.parametrize("end", range(len(RECORD)))
+def test_cut_short_anywhere_it_is_refused(end):
+    with pytest.raises(RecordError, match="stored message at byte"):
+        decode_record(RECORD[:end])
+
+
+@pytest.mark.parametrize(
+    ("at", "replacement", "message"),
+    [
+        (0, struct.pack(">i", 90), "at byte 10: needed totalSize 91 to 103, found 90"),
+        (0, struct.pack(">i", 104), "at byte 10: needed totalSize 91 to 103, found 104"),
+        (0, struct.pack(">i", 102), "propertiesLength 0 to 5, found 6"),
+        (4, b"\0\0\0\0", "at byte 14: needed a record's magic, found '0x0'"),
+        (4, struct.pack(">i", layout.MAGIC_BLANK), "needed a record's magic, found '0xcbd43194'"),
+        (36, struct.pack(">i", 0x30), "stored message at byte"),
+        (84, struct.pack(">i", -1), "at byte 98: needed bodyLength 0 to 15, found -1"),
+        (84, struct.pack(">i", 16), "needed bodyLength 0 to 15, found 16"),
+        (84, struct.pack(">i", 15), "needed a whole record"),
+        (93, b"\x0a", "needed topicLength 0 to 9, found 10"),
+        (95, struct.pack(">h", -2), "needed propertiesLength 0 to 6, found -2"),
+        (95, struct.pack(">h", 5), "at byte 10: needed totalSize 102, found 103"),
+    ],
+)
+def test_lengths_that_do_not_fit_say_where_and_what(at, replacement, message):
+    data = RECORD[:at] + replacement + RECORD[at + len(replacement) :]
+    with pytest.raises(RecordError, match=message):
+        decode_record(bytes(10) + data, 10)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sys_flag": MessageSysFlag.BORN_HOST_V6}, "sysFlag: needed the IPv6 bits of the hosts, 0x0"),
+        ({"born_host": Host(bytes(16), 1)}, "sysFlag: needed the IPv6 bits of the hosts, 0x10"),
+        ({"born_host": Host(bytes(5), 1)}, "host at address: needed 4 or 16 bytes"),
+        ({"magic": 5}, "magic: needed MAGIC_V1 or MAGIC_V2, found 5"),
+        ({"topic": "t" * 128}, "topic: needed at most 127 bytes, or MAGIC_V2, found '128 bytes'"),
+        ({"topic": "t" * 40_000, "magic": layout.MAGIC_V2}, "a number: needed one that its field"),
+        ({"topic": "\ud800"}, "topic: needed text in UTF-8"),
+        ({"properties_text": "x" * 32_768}, "properties: needed at most 32767 bytes"),
+        ({"queue_id": 1 << 31}, "a number: needed one that its field can hold"),
+        ({"queue_offset": 1 << 63}, "a number: needed one that its field can hold"),
+    ],
+)
+def test_what_has_no_room_in_a_record_is_named(change, message):
+    with pytest.raises(RecordError, match=message):
+        encode_record(dataclasses.replace(MESSAGE, **change))
+
+
+def test_a_blank_record_fills_the_end_of_a_file():
+    blank = encode_blank(300)
+    assert blank.hex() == "0000012ccbd43194"
+    assert decode_blank(b"x" + blank, 1) == 300
+    assert decode_blank(RECORD) is None
+    assert decode_blank(blank[:7]) is None
+    assert decode_blank(encode_blank(7)) is None
+
+
+def test_topics_and_properties_that_are_no_utf8_are_shown_with_replacements():
+    data = RECORD.replace(b"\x01\x54\x00\x06", b"\x01\xff\x00\x06").replace(b"TAGS\x01A", b"TAGS\x01\xfe")
+    message = decode_record(data)
+    assert message.topic == "\ufffd"
+    assert message.tags == "\ufffd"
