@@ -80,18 +80,18 @@ class HeaderCodec(Generic[HeaderType]):
     def encode(self, header: HeaderType) -> dict[str, str]:
         """The ext fields that stand for this header; a field that is None is left out."""
         ext_fields: dict[str, str] = {}
-        for (key, _, needed, default), value in zip(self._fields, header, strict=True):
+        for (key, parse, needed, default), value in zip(self._fields, header, strict=True):
             if value is None:
                 if default is _REQUIRED:
                     raise HeaderError(
                         self.header_type.__name__, at=f"extFields.{key}", needed=needed, found=None
                     )
-            elif value is True:
-                ext_fields[key] = "true"
-            elif value is False:
-                ext_fields[key] = "false"
+            elif parse is None:
+                ext_fields[key] = value
+            elif parse is _parse_bool:
+                ext_fields[key] = "true" if value else "false"
             else:
-                ext_fields[key] = str(value)
+                ext_fields[key] = int.__repr__(value)  # a flag's own str is its name
         return ext_fields
 
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from strategies import int32, int64, text
 
 from rmq_spark.errors import HeaderError
+from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers import HeaderCodec, Int32, Int64
 
 
@@ -33,6 +34,11 @@ def test_absent_fields_take_their_defaults_and_unknown_ones_are_passed_over():
 
 def test_a_field_that_is_none_is_left_out():
     assert CODEC.encode(Example("T", 3, -1, is_force=True)) == {**FIELDS, "unitMode": "false"}
+
+
+def test_a_flag_is_written_as_its_number():
+    header = Example("T", PullSysFlag.SUSPEND | PullSysFlag.LITE_PULL, 5, is_force=False)
+    assert CODEC.encode(header)["queueId"] == "18"
 
 
 @given(

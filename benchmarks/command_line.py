@@ -1,0 +1,73 @@
+"""What every benchmark does when it is started: options, measuring, table, JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from benchmarks.harness import ROUND_SECONDS, ROUNDS, Case, measure, select
+from benchmarks.machine import describe_machine, load_average
+from benchmarks.report import as_json, as_table, describe_conditions
+
+_RESULTS = Path(__file__).parents[1] / "build" / "bench"
+
+
+def run_benchmark(
+    name: str,
+    cases: Sequence[Case],
+    libraries: Iterable[str],
+    arguments: Sequence[str] | None = None,
+) -> None:
+    """Measure the cases that the command line asks for and report them under this name.
+
+    A target that was missed is shown and fails nothing: on a busy machine it would fail at random.
+    """
+    options = _parser(name).parse_args(arguments)
+    chosen = select(cases, options.only)
+    if not chosen:
+        raise SystemExit(f"no case has {options.only!r} in its name")
+    print(
+        f"{len(chosen)} cases, {options.rounds} rounds of at least {options.seconds:g} s each",
+        file=sys.stderr,
+    )
+    machine = describe_machine(libraries)
+    machine["load_average_before"] = load_average()
+    results = measure(chosen, options.rounds, options.seconds)
+    machine["load_average_after"] = load_average()
+    print(f"{as_table(results)}\n\n{describe_conditions(machine)}")
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(as_json(name, machine, results), indent=1, ensure_ascii=False)
+    options.json.write_text(text + "\n", encoding="utf-8")
+    print(f"written to {options.json}", file=sys.stderr)
+
+
+def _parser(name: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{name}", description="See benchmarks/README.md"
+    )
+    parser.add_argument(
+        "--rounds", type=_positive, default=ROUNDS, help="how often each case is measured (%(default)s)"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=ROUND_SECONDS,
+        help="what a case runs at least in a round (%(default)s)",
+    )
+    parser.add_argument(
+        "--only", default="", metavar="SUBSTRING", help="cases with this in their names, and their peers"
+    )
+    parser.add_argument(
+        "--json", type=Path, default=_RESULTS / f"{name}.json", metavar="PATH", help="where the results go"
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return value

@@ -1,0 +1,19 @@
+"""The wire, single-threaded and without I/O: frames, headers, stored messages one at a time and by the chunk.
+
+python -m benchmarks.wire [--rounds N] [--seconds S] [--only SUBSTRING] [--json PATH]
+"""
+
+from __future__ import annotations
+
+from benchmarks.harness import Case
+from benchmarks.wire import chunks, frames, one_message
+
+CHUNK_BYTES = 8 << 20
+"""What a partition of a Spark batch may well bring, and more than a core's own cache holds."""
+
+LIBRARIES = ("numpy", "pyarrow", "orjson", "msgpack")
+
+
+def wire_cases(chunk_bytes: int = CHUNK_BYTES) -> list[Case]:
+    """All cases, those of a subject side by side."""
+    return [*frames.cases(), *one_message.cases(), *chunks.cases(chunk_bytes)]

@@ -1,0 +1,151 @@
+"""The harness with a clock of its own: nothing here takes time or depends on the machine."""
+
+import pytest
+
+from benchmarks.harness import Case, Result, Target, calibrate, compare, measure, select
+
+
+class FakeClock:
+    """Stands still unless the work moves it."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.log = []
+
+    def __call__(self):
+        return self.now
+
+    def work(self, name, seconds):
+        """Work that takes so long, or, given several times, each of these by turns."""
+        durations = seconds if isinstance(seconds, list) else [seconds]
+
+        def run():
+            self.now += durations[self.log.count(name) % len(durations)]
+            self.log.append(name)
+
+        return run
+
+
+def case(variant="a", run=lambda: None, units=1, **more):
+    return Case("subject", variant, run, units, **more)
+
+
+def result(*rounds, ratios=(), **more):
+    return Result(case(**more), rounds, ratios)
+
+
+def test_the_rounds_of_all_cases_are_interleaved():
+    clock = FakeClock()
+    cases = [case(name, clock.work(name, 1.0)) for name in "abc"]
+    measure(cases, rounds=3, seconds=1.0, clock=clock)
+    calibration, measured = clock.log[:3], clock.log[3:]
+    assert calibration == ["a", "b", "c"]
+    assert measured == ["a", "a", "b", "b", "c", "c"] * 3  # each once to warm up, once timed
+
+
+def test_the_run_that_warms_up_is_not_counted():
+    clock = FakeClock()
+    calibration, cold, warm = 1.0, 5.0, 2.0
+    (found,) = measure([case(run=clock.work("a", [calibration, cold, warm]))], 1, 1.0, clock)
+    assert found.rounds == (warm,)
+
+
+def test_a_round_is_divided_by_its_loops_and_by_the_units_of_a_run():
+    clock = FakeClock()
+    (found,) = measure([case(run=clock.work("a", 0.25), units=50)], rounds=2, seconds=1.0, clock=clock)
+    assert found.rounds == pytest.approx((0.005, 0.005))
+    assert found.microseconds == pytest.approx(5000)
+    assert found.per_second == pytest.approx(200)
+
+
+@pytest.mark.parametrize("duration", [0.0005, 0.01, 0.3, 7.0])
+def test_calibration_finds_loops_that_fill_a_round_and_little_more(duration):
+    clock = FakeClock()
+    loops = calibrate(clock.work("a", duration), 1.0, clock)
+    assert loops * duration >= 1.0
+    assert loops == 1 or loops * duration <= 1.1 + duration
+
+
+def test_calibration_is_not_misled_by_a_slow_first_run():
+    clock = FakeClock()
+    durations = [0.9] + [0.001] * 5000
+    assert calibrate(clock.work("a", durations), 1.0, clock) >= 1000
+
+
+def test_calibration_ends_even_where_the_clock_does_not_see_a_run():
+    clock = FakeClock()
+    assert calibrate(clock.work("a", [0.0, 0.1]), 1.0, clock) >= 10
+
+
+def test_a_round_of_no_length_is_one_run():
+    assert calibrate(lambda: None, 0.0, FakeClock()) == 1
+
+
+def test_the_median_ignores_a_round_that_was_interrupted():
+    found = result(1e-6, 2e-6, 3e-6, 4e-6, 500e-6)
+    assert found.microseconds == pytest.approx(3)
+    assert found.per_second == pytest.approx(1e6 / 3)
+    assert found.quartiles == pytest.approx((2, 4))
+    assert found.spread == pytest.approx(2 / 3)
+
+
+def test_one_round_has_no_spread():
+    assert result(1e-6).quartiles == pytest.approx((1, 1))
+    assert result(1e-6).spread == 0
+
+
+def test_the_ratio_is_the_median_of_each_rounds_own_ratio():
+    cases = [case("slow"), case("fast", peer="slow")]
+    # The machine is ten times as slow in the second round, for both.
+    slow, fast = compare(cases, {"subject: slow": [4.0, 40.0, 6.0], "subject: fast": [2.0, 10.0, 2.0]})
+    assert fast.ratios == (2.0, 4.0, 3.0)
+    assert fast.ratio == 3.0
+    assert slow.ratio is None
+
+
+def test_a_peer_that_was_slow_in_the_same_round_leaves_the_ratio_as_it_is():
+    clock = FakeClock()
+    mood = [1.0, 1.0, 1.0, 8.0, 8.0, 3.0, 3.0]  # calibrating, then each round's cold run and its timed one
+    cases = [
+        case("peer", clock.work("peer", mood)),
+        case("ours", clock.work("ours", [seconds / 2 for seconds in mood]), peer="peer"),
+    ]
+    peer, ours = measure(cases, rounds=3, seconds=0.5, clock=clock)
+    assert peer.rounds == (1.0, 8.0, 3.0)
+    assert ours.ratios == (2.0, 2.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("target", "reached"),
+    [
+        (Target("per_second", 500_000.0), True),
+        (Target("per_second", 500_001.0), False),
+        (Target("microseconds", 2.0), True),
+        (Target("microseconds", 1.9), False),
+        (Target("ratio", 1.5), True),
+        (Target("ratio", 1.6), False),
+    ],
+)
+def test_targets_are_least_speeds_and_ratios_and_greatest_times(target, reached):
+    assert target.is_reached(result(2e-6, ratios=(1.5,))) is reached
+
+
+def test_choosing_some_cases_takes_their_peers_along():
+    cases = [case("one"), case("other"), case("third", peer="one")]
+    assert [chosen.variant for chosen in select(cases, "third")] == ["one", "third"]
+    assert [chosen.variant for chosen in select(cases, "other")] == ["other"]
+    assert select(cases, "") == cases
+    assert select(cases, "fourth") == []
+
+
+@pytest.mark.parametrize(
+    ("cases", "message"),
+    [
+        ([case("a"), case("a")], "two cases are called 'subject: a'"),
+        ([case("a", peer="b")], "not measured: 'subject: b'"),
+        ([case("a", target=Target("ratio", 1.0))], "no peer"),
+    ],
+)
+def test_cases_that_cannot_be_compared_are_refused_before_anything_runs(cases, message):
+    with pytest.raises(ValueError, match=message):
+        measure(cases, clock=FakeClock())
