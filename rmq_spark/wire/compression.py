@@ -44,7 +44,10 @@ def compress_body(body: Buffer, compression: MessageSysFlag, level: int = DEFAUL
     if compression.value == _ZLIB:
         compressed = zlib.compress(body, level)
     elif compression.value == _LZ4:
-        compressed = lz4.frame.compress(body)  # RocketMQ's LZ4 has no levels either
+        # RocketMQ's LZ4 has no levels either, and cannot read blocks that refer to earlier ones.
+        compressed = lz4.frame.compress(
+            body, block_linked=False, block_size=lz4.frame.BLOCKSIZE_MAX4MB, store_size=False
+        )
     elif compression.value == _ZSTD:
         compressed = zstd.compress(body, level)
     else:

@@ -55,6 +55,8 @@ TAIL: Final = (
 )
 BLANK: Final = (("total_size", "i"), ("magic", "i"))
 
+QUEUE_OFFSET_AT: Final = 20
+PHYSICAL_OFFSET_AT: Final = 28
 HEAD_BYTES: Final = 48
 STORE_TIMESTAMP_BYTES: Final = 8
 TAIL_BYTES: Final = 16

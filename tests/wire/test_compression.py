@@ -33,6 +33,11 @@ def test_a_body_is_inflated_to_what_it_was(body, compression, level):
     assert uncompress_body(compress_body(body, compression, level), COMPRESSED | compression) == body
 
 
+def test_lz4_blocks_stand_alone_as_java_needs_them():
+    flags = compress_body(bytes(200_000), TYPES[1])[4]
+    assert flags & 0x20, "the bit of independent blocks"
+
+
 def test_a_body_that_is_not_compressed_stays_as_it_is():
     assert uncompress_body(b"plain", MessageSysFlag.COMPRESSION_LZ4) == b"plain"
 

@@ -31,8 +31,9 @@ from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 
 REGISTRATION_BYTES_MAX = 1 << 20
-MAPPINGS_SINCE_VERSION = 413
-"""V5_0_0: from there on the last part follows, for static topics, which rocketpoll has none of."""
+VERSION_5 = 413
+"""V5_0_0: from there on topics have attributes, and the last part follows. It is for static topics, which
+rocketpoll has none of."""
 
 _LENGTH = struct.Struct(">i")
 _SPACE = " "
@@ -49,16 +50,16 @@ class RegisterBrokerBody:
 
 
 def encode_compressed_registration(body: RegisterBrokerBody, sender_version: int) -> bytes:
-    """The compressed form, as a broker of ``sender_version`` writes it."""
+    """The compressed form, as a broker of ``sender_version`` writes it: 4.9 knows no attributes."""
     wrapper = body.topic_config_serialize_wrapper
-    topics = [_topic_text(topic).encode() for topic in wrapper.topic_config_table.values()]
+    topics = [_topic_text(topic, sender_version).encode() for topic in wrapper.topic_config_table.values()]
     parts = [
         _sized(encode_body(wrapper.data_version)),
         _LENGTH.pack(len(topics)),
         *map(_sized, topics),
         _sized(fastjson.dumps(list(body.filter_server_list))),
     ]
-    if sender_version >= MAPPINGS_SINCE_VERSION:
+    if sender_version >= VERSION_5:
         parts.append(_LENGTH.pack(0))
     return zlib.compress(b"".join(parts))
 
@@ -80,7 +81,7 @@ def decode_compressed_registration(data: Buffer) -> RegisterBrokerBody:
     )
 
 
-def _topic_text(topic: TopicConfig) -> str:
+def _topic_text(topic: TopicConfig, sender_version: int) -> str:
     parts = [
         topic.topic_name,
         str(topic.read_queue_nums),
@@ -88,8 +89,13 @@ def _topic_text(topic: TopicConfig) -> str:
         str(topic.perm),
         topic.topic_filter_type.name,
     ]
-    if topic.attributes is not None:
-        parts.append(fastjson.dumps(dict(topic.attributes)).decode())
+    if topic.attributes is not None and sender_version >= VERSION_5:
+        attributes = fastjson.dumps(dict(topic.attributes)).decode()
+        if _SPACE in attributes:  # 5.x would split there, and drop all of them
+            raise BodyError(
+                "registration", at=topic.topic_name, needed="attributes without spaces", found=attributes
+            )
+        parts.append(attributes)
     return _SPACE.join(parts)
 
 

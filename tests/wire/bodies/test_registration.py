@@ -1,3 +1,4 @@
+import dataclasses
 import struct
 import zlib
 
@@ -15,8 +16,8 @@ from rmq_spark.wire.bodies.configs import (
     TopicFilterType,
 )
 from rmq_spark.wire.bodies.registration import (
-    MAPPINGS_SINCE_VERSION,
     REGISTRATION_BYTES_MAX,
+    VERSION_5,
     RegisterBrokerBody,
     decode_compressed_registration,
     encode_compressed_registration,
@@ -46,9 +47,34 @@ registrations = st.builds(
 )
 
 
-@given(registrations, st.sampled_from([MAPPINGS_SINCE_VERSION - 1, MAPPINGS_SINCE_VERSION]))
-def test_a_registration_is_read_as_it_was_written(body, version):
-    assert decode_compressed_registration(encode_compressed_registration(body, version)) == body
+def without_attributes(body):
+    wrapper = body.topic_config_serialize_wrapper
+    table = {
+        name: dataclasses.replace(topic, attributes=None)
+        for name, topic in wrapper.topic_config_table.items()
+    }
+    wrapper = dataclasses.replace(wrapper, topic_config_table=table)
+    return dataclasses.replace(body, topic_config_serialize_wrapper=wrapper)
+
+
+@given(registrations)
+def test_a_registration_is_read_as_it_was_written(body):
+    assert decode_compressed_registration(encode_compressed_registration(body, VERSION_5)) == body
+
+
+@given(registrations)
+def test_brokers_of_4_9_write_no_attributes(body):
+    data = encode_compressed_registration(body, VERSION_5 - 1)
+    assert decode_compressed_registration(data) == without_attributes(body)
+
+
+def test_attributes_that_5_x_would_drop_are_refused():
+    topic = TopicConfig(topic_name="T", attributes={"a": "b c"})
+    body = RegisterBrokerBody(
+        topic_config_serialize_wrapper=TopicConfigSerializeWrapper(topic_config_table={"T": topic})
+    )
+    with pytest.raises(BodyError, match="registration at T: needed attributes without spaces"):
+        encode_compressed_registration(body, VERSION_5)
 
 
 @java_vectors.each("register_compressed")
