@@ -10,7 +10,7 @@ VECTORS_POM := tests/java/vectors/pom.xml
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test demo fuzz vectors bench clean
+.PHONY: help check format lint types test demo fuzz crash vectors bench clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -44,6 +44,15 @@ demo: $(READY)  ## what works so far, on a terminal
 fuzz: $(READY)  ## mutated frames by the million: make fuzz FRAMES=10000000
 	ROCKETPOLL_FUZZ_FRAMES=$(FRAMES) $(BIN)/python -m pytest tests/wire/test_mutations.py
 
+# Longer campaigns against the store: make crash CRASHES=20000 KILLS=2000
+CRASHES ?= 5000
+KILLS ?= 300
+
+crash: $(READY)  ## thousands of crashes, failing disks, flipped bits and kill -9
+	ROCKETPOLL_POWER_LOSSES=$(CRASHES) ROCKETPOLL_FLIPPED_BITS=$(CRASHES) ROCKETPOLL_LOST_FILES=$(CRASHES) \
+	ROCKETPOLL_FAILURES=$(CRASHES) ROCKETPOLL_STORIES=$(CRASHES) ROCKETPOLL_KILL_CYCLES=$(KILLS) \
+	  $(BIN)/python -m pytest tests/store
+
 vectors: $(READY)  ## remake tests/vectors with RocketMQ's own classes (Java 17, Maven)
 	for version in $(JAVA_VERSIONS); do \
 	  mvn -q -B -f $(VECTORS_POM) -Drocketmq.version=$$version \
@@ -54,8 +63,9 @@ vectors: $(READY)  ## remake tests/vectors with RocketMQ's own classes (Java 17,
 	    rocketpoll.vectors.Main write tests/vectors/$$version || exit 1; \
 	done
 
-bench: $(READY)  ## benchmarks of the wire; results in build/bench
+bench: $(READY)  ## all benchmarks; results in build/bench
 	$(BIN)/python -m benchmarks.wire
+	$(BIN)/python -m benchmarks.store
 
 clean:  ## forget everything that was built
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

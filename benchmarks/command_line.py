@@ -20,12 +20,24 @@ def run_benchmark(
     cases: Sequence[Case],
     libraries: Iterable[str],
     arguments: Sequence[str] | None = None,
+    *,
+    rounds: int = ROUNDS,
+    own_options: Sequence[argparse.ArgumentParser] = (),
 ) -> None:
     """Measure the cases that the command line asks for and report them under this name.
 
     A target that was missed is shown and fails nothing: on a busy machine it would fail at random.
+
+    Args:
+        name: Of the benchmark.
+        cases: All that there are.
+        libraries: Whose versions matter.
+        arguments: Those of the command line, unless others are given.
+        rounds: How many there are unless the command line says otherwise.
+        own_options: Parsers, made without ``add_help``, of options that only this benchmark has. They have
+            shaped its cases already; here they are named in the help.
     """
-    options = _parser(name).parse_args(arguments)
+    options = _parser(name, rounds, own_options).parse_args(arguments)
     chosen = select(cases, options.only)
     if not chosen:
         raise SystemExit(f"no case has {options.only!r} in its name")
@@ -44,12 +56,16 @@ def run_benchmark(
     print(f"written to {options.json}", file=sys.stderr)
 
 
-def _parser(name: str) -> argparse.ArgumentParser:
+def _parser(
+    name: str, rounds: int, own_options: Sequence[argparse.ArgumentParser]
+) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=f"python -m benchmarks.{name}", description="See benchmarks/README.md"
+        prog=f"python -m benchmarks.{name}",
+        description="See benchmarks/README.md",
+        parents=list(own_options),
     )
     parser.add_argument(
-        "--rounds", type=_positive, default=ROUNDS, help="how often each case is measured (%(default)s)"
+        "--rounds", type=_positive, default=rounds, help="how often each case is measured (%(default)s)"
     )
     parser.add_argument(
         "--seconds",

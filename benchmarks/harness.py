@@ -38,7 +38,7 @@ Clock = Callable[[], float]
 class Target:
     """What a case is meant to reach: at most these microseconds, at least this speed or ratio."""
 
-    quantity: Literal["per_second", "microseconds", "ratio"]
+    quantity: Literal["per_second", "bytes_per_second", "microseconds", "ratio"]
     bound: float
 
     def is_reached(self, result: Result) -> bool:
@@ -52,6 +52,9 @@ class Case:
     """One way (``variant``) of doing something (``subject``).
 
     ``run`` does ``units_per_run`` units of it. The peer is another variant of the same subject.
+
+    What cannot be done twice in a row, such as opening what a crash has left, has a ``prepare``: it is called
+    before each run and not timed. Such a case runs once a round, with no more warming up than that does.
     """
 
     subject: str
@@ -61,6 +64,8 @@ class Case:
     unit: str = "msg"
     peer: str | None = None
     target: Target | None = None
+    bytes_per_unit: float = 0.0
+    prepare: Callable[[], object] | None = None
 
     @property
     def name(self) -> str:
@@ -92,6 +97,11 @@ class Result:
         return 1 / statistics.median(self.rounds)
 
     @property
+    def bytes_per_second(self) -> float:
+        """In the median round; 0 where nobody has said how large a unit is."""
+        return self.per_second * self.case.bytes_per_unit
+
+    @property
     def quartiles(self) -> tuple[float, float]:
         """The microseconds between which the middle half of the rounds lies."""
         if len(self.rounds) == 1:
@@ -117,9 +127,9 @@ def measure(
     seconds: float = ROUND_SECONDS,
     clock: Clock = time.perf_counter,
 ) -> list[Result]:
-    """Run every case once per round, in the order given, each for at least ``seconds``."""
+    """Run every case once per round, in the order given, each for at least ``seconds``, if it can go on."""
     check_peers(cases)
-    loops = [calibrate(case.run, seconds, clock) for case in cases]
+    loops = [1 if case.prepare else calibrate(case.run, seconds, clock) for case in cases]
     times: dict[str, list[float]] = {case.name: [] for case in cases}
     for _ in range(rounds):
         for case, count in zip(cases, loops, strict=True):
@@ -127,7 +137,8 @@ def measure(
             gc.collect()
             # The other cases have emptied the caches, and the allocator has given its pages back: the next
             # run may take three times as long as those behind it, and long runs come few to a round.
-            case.run()
+            warm_up = case.prepare or case.run
+            warm_up()
             times[case.name].append(time_loops(case.run, count, clock) / (count * case.units_per_run))
     return compare(cases, times)
 
@@ -178,5 +189,8 @@ def check_peers(cases: Sequence[Case]) -> None:
             raise ValueError(f"two cases are called {case.name!r}")
         if case.peer_name is not None and case.peer_name not in names:
             raise ValueError(f"{case.name!r} has a peer that is not measured: {case.peer_name!r}")
-        if case.target is not None and case.target.quantity == "ratio" and case.peer is None:
+        quantity = case.target.quantity if case.target is not None else None
+        if quantity == "ratio" and case.peer is None:
             raise ValueError(f"{case.name!r} has a ratio to reach, and no peer")
+        if quantity == "bytes_per_second" and not case.bytes_per_unit:
+            raise ValueError(f"{case.name!r} has bytes to reach, and its units have none")

@@ -8,21 +8,25 @@ from typing import Any
 
 from benchmarks.harness import Result
 
-_COLUMNS = ("case", "speed", "µs", "spread", "vs peer", "target")
-_LEFT = {0, 4, 5}  # columns of words; numbers end where their columns end
+_COLUMNS = ("case", "speed", "MB/s", "µs", "spread", "vs peer", "target")
+_LEFT = {"case", "vs peer", "target"}  # columns of words; numbers end where their columns end
+_MEGABYTE = 1e6
 
 
 def as_table(results: Sequence[Result]) -> str:
-    """One line for each case below its subject."""
-    rows: list[tuple[str, ...]] = [_COLUMNS]
+    """One line for each case below its subject; megabytes only where a case has any."""
+    has_bytes = any(result.case.bytes_per_unit for result in results)
+    columns = [name for name in _COLUMNS if has_bytes or name != "MB/s"]
+    rows: list[list[str]] = [columns]
     for subject, group in groupby(results, lambda result: result.case.subject):
-        rows += [(subject,), *map(_row, group)]
+        rows.append([subject])
+        rows += [[cells[name] for name in columns] for cells in map(_cells, group)]
     # A subject may run across the other columns, which are empty in its line.
-    widths = [max(len(row[at]) for row in rows if len(row) > 1) for at in range(len(_COLUMNS))]
+    widths = [max(len(row[at]) for row in rows if len(row) > 1) for at in range(len(columns))]
     lines = (
         "  ".join(
-            cell.ljust(width) if at in _LEFT else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=False))
+            cell.ljust(width) if name in _LEFT else cell.rjust(width)
+            for name, cell, width in zip(columns, row, widths, strict=False)
         )
         for row in rows
     )
@@ -45,16 +49,17 @@ def describe_conditions(machine: Mapping[str, Any]) -> str:
     )
 
 
-def _row(result: Result) -> tuple[str, ...]:
+def _cells(result: Result) -> dict[str, str]:
     case = result.case
-    return (
-        f"  {case.variant}",
-        _speed(result.per_second, case.unit),
-        _microseconds(result.microseconds),
-        f"{result.spread:.0%}",
-        "" if result.ratio is None else f"{result.ratio:.2f} x {case.peer}",
-        _verdict(result),
-    )
+    return {
+        "case": f"  {case.variant}",
+        "speed": _speed(result.per_second, case.unit),
+        "MB/s": _three_digits(result.bytes_per_second / _MEGABYTE) if case.bytes_per_unit else "",
+        "µs": _microseconds(result.microseconds),
+        "spread": f"{result.spread:.0%}",
+        "vs peer": "" if result.ratio is None else f"{result.ratio:.2f} x {case.peer}",
+        "target": _verdict(result),
+    }
 
 
 def _verdict(result: Result) -> str:
@@ -63,7 +68,8 @@ def _verdict(result: Result) -> str:
         return ""
     wanted = {
         "per_second": f">= {_speed(target.bound, result.case.unit)}",
-        "microseconds": f"<= {target.bound:g} µs",
+        "bytes_per_second": f">= {_three_digits(target.bound / _MEGABYTE)} MB/s",
+        "microseconds": f"<= {_bound(target.bound)} µs",
         "ratio": f">= {target.bound:g} x {result.case.peer}",
     }[target.quantity]
     return f"{wanted}: {'reached' if target.is_reached(result) else 'not reached'}"
@@ -77,6 +83,7 @@ def _object(result: Result) -> dict[str, Any]:
         "variant": case.variant,
         "unit": case.unit,
         "per_second": result.per_second,
+        "bytes_per_second": result.bytes_per_second if case.bytes_per_unit else None,
         "microseconds": {
             "median": result.microseconds,
             "minimum": min(result.rounds) * 1e6,
@@ -107,6 +114,10 @@ def _speed(per_second: float, unit: str) -> str:
 
 def _microseconds(value: float) -> str:
     return f"{value:.3f}" if value < 1 else _three_digits(value)
+
+
+def _bound(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1e4 else f"{value:g}"
 
 
 def _three_digits(value: float) -> str:

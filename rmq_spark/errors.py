@@ -15,6 +15,7 @@ from __future__ import annotations
 import reprlib
 
 _EXCERPT_CHARACTERS = 60
+_PLACE_CHARACTERS = 200
 
 
 class RocketPollError(Exception):
@@ -29,6 +30,8 @@ class WireError(RocketPollError):
 
     def __init__(self, subject: str, *, at: int | str, needed: str, found: object) -> None:
         """``found`` is shown cut short: an error never repeats megabytes of bad input."""
+        if isinstance(at, str) and len(at) > _PLACE_CHARACTERS:  # names of fields can be bad input, too
+            at = at[: _PLACE_CHARACTERS - 3] + "..."
         self.subject = subject
         self.at = at
         self.needed = needed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import configparser
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,12 @@ FUNCTION_LINES_MAX = 70
 
 # Modules of names and layouts only, and the tests in which each of them is used to the last.
 TESTED_ELSEWHERE = {
+    "broker/store/config.py": "store/test_message_store.py",
+    "broker/store/disk.py": "store/test_mapped_file_queue.py",
+    "broker/store/dump.py": "store/test_inspection.py",
+    "broker/store/errors.py": "store/test_message_store.py",
+    "broker/store/results.py": "store/test_reader.py",
+    "broker/store/verify.py": "store/test_inspection.py",
     "rmq_spark/wire/codes.py": "wire/test_command.py",
     "rmq_spark/wire/flags.py": "wire/test_command.py",
     "rmq_spark/wire/header.py": "wire/test_header_json.py",
@@ -48,6 +55,18 @@ def name_of(path: Path) -> str:
 def test_imports_keep_to_the_contracts_in_setup_cfg(monkeypatch):
     monkeypatch.chdir(ROOT)
     assert lint_imports(config_filename="setup.cfg", no_cache=True) == 0
+
+
+def test_the_contract_that_keeps_the_chunk_codec_apart_names_all_the_rest_of_the_wire():
+    contracts = configparser.ConfigParser()
+    contracts.read(ROOT / "setup.cfg", encoding="utf-8")
+    wire = ROOT / "rmq_spark" / "wire"
+    rest = {path.stem for path in wire.glob("*.py")} | {
+        path.parent.name for path in wire.glob("*/__init__.py")
+    }
+    assert contracts["importlinter:contract:chunk-apart"]["source_modules"].split() == sorted(
+        f"rmq_spark.wire.{name}" for name in rest - {"__init__", "chunk"}
+    )
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)

@@ -31,6 +31,12 @@ def test_an_error_never_repeats_megabytes_of_bad_input(found):
     assert len(excerpt(found)) < 70
 
 
+def test_an_error_cuts_long_places_and_still_travels():
+    error = WireError("header", at="k" * 9_999_999, needed="text", found=5)
+    assert len(str(error)) < 300
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301  # our own bytes
+
+
 def test_text_can_be_shown_without_quotes():
     assert excerpt(Verbatim("as it is")) == "as it is"
     assert excerpt("quoted") == "'quoted'"

@@ -41,17 +41,24 @@ _ZSTD = MessageSysFlag.COMPRESSION_ZSTD.value
 def compress_body(body: Buffer, compression: MessageSysFlag, level: int = DEFAULT_LEVEL) -> bytes:
     """The body as a producer sends it under ``sysFlag`` COMPRESSED | ``compression``."""
     compressed: bytes
-    if compression.value == _ZLIB:
-        compressed = zlib.compress(body, level)
-    elif compression.value == _LZ4:
-        # RocketMQ's LZ4 has no levels either, and cannot read blocks that refer to earlier ones.
-        compressed = lz4.frame.compress(
-            body, block_linked=False, block_size=lz4.frame.BLOCKSIZE_MAX4MB, store_size=False
-        )
-    elif compression.value == _ZSTD:
-        compressed = zstd.compress(body, level)
-    else:
-        raise BodyError("compression", at="type", needed="COMPRESSION_ZLIB, _LZ4 or _ZSTD", found=compression)
+    try:
+        if compression.value == _ZLIB:
+            compressed = zlib.compress(body, level)
+        elif compression.value == _LZ4:
+            # RocketMQ's LZ4 has no levels either, and cannot read blocks that refer to earlier ones.
+            compressed = lz4.frame.compress(
+                body, block_linked=False, block_size=lz4.frame.BLOCKSIZE_MAX4MB, store_size=False
+            )
+        elif compression.value == _ZSTD:
+            compressed = zstd.compress(body, level)
+        else:
+            raise BodyError(
+                "compression", at="type", needed="COMPRESSION_ZLIB, _LZ4 or _ZSTD", found=compression
+            )
+    except (zlib.error, zstd.ZstdError, ValueError, OverflowError) as error:
+        raise BodyError(
+            "compression", at="level", needed=f"one that {compression.name} has", found=level
+        ) from error
     return compressed
 
 

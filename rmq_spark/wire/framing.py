@@ -7,8 +7,8 @@
          body         what is left
 
 The reader is fed pieces of any size and hands out frames. It knows neither sockets nor what a
-header says, holds at most one incomplete frame, and looks at both length words before it keeps
-a byte of what they announce.
+header says, and looks at both length words before it keeps a byte of what they announce. It holds
+one incomplete frame and what was fed and not yet asked for: how much that is, is the feeder's choice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple, TypeAlias
 
-from rmq_spark.errors import FrameError
+from rmq_spark.errors import FrameError, HeaderError
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
@@ -44,6 +44,9 @@ class Frame(NamedTuple):
 class FrameReader:
     """Bytes in, frames out: ``feed`` a piece, then call ``next_frame`` until it gives None.
 
+    Pieces fed in between are kept, all of them: a reader whose frames are asked for until None holds
+    no more than one incomplete frame.
+
     After a `FrameError` the reader is empty, as if new, and the frames before the bad one have been
     handed out already. A stream is out of step from there on: close it.
     """
@@ -57,28 +60,35 @@ class FrameReader:
         self._frame_bytes_max = frame_bytes_max
         self._header_bytes_max = header_bytes_max
         self._unread = _EMPTY
+        self._waiting = bytearray()  # pieces fed behind `_unread`, empty in the usual case
         self._partial = bytearray()  # one incomplete frame, empty when there is none
         self._partial_needs = PREFIX_BYTES
 
     @property
     def bytes_held(self) -> int:
         """Bytes fed and not yet handed out."""
-        return len(self._partial) + len(self._unread)
+        return len(self._partial) + len(self._unread) + len(self._waiting)
 
     def feed(self, data: bytes) -> None:
         """Take the next piece of the stream; it must not be changed afterwards."""
-        if self._unread:
-            data = b"".join((self._unread, data))
-        self._unread = memoryview(data)
+        if self._unread or self._waiting:
+            self._waiting += data
+        else:
+            self._unread = memoryview(data)
 
     def next_frame(self) -> Frame | None:
         """The next whole frame, or None until more has been fed."""
         try:
-            return self._continued() if self._partial else self._whole()
+            frame = self._continued() if self._partial else self._whole()
+            if frame is None and self._waiting:  # then nothing is unread any more
+                self._unread, self._waiting = memoryview(self._waiting), bytearray()
+                frame = self._continued() if self._partial else self._whole()
         except FrameError:
             self._unread = _EMPTY
+            self._waiting = bytearray()
             self._partial = bytearray()
             raise
+        return frame
 
     def _whole(self) -> Frame | None:
         """The usual case: the frame lies within one piece, and no byte is copied."""
@@ -139,6 +149,10 @@ class FrameReader:
 
 def encode_prefix(serialize_type: int, header: bytes, body_bytes: int) -> bytes:
     """The frame up to its body, for a body that is sent from where it lies."""
+    if len(header) > HEADER_BYTES_MAX:
+        raise HeaderError(
+            "header", at="its end", needed=f"at most {HEADER_BYTES_MAX} bytes", found=len(header)
+        )
     frame_bytes = PREFIX_BYTES + len(header) + body_bytes
     if frame_bytes > FRAME_BYTES_MAX:
         raise FrameError("frame", at="its end", needed=f"at most {FRAME_BYTES_MAX} bytes", found=frame_bytes)

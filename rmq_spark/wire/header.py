@@ -45,11 +45,28 @@ def check_ints(code: Any, version: Any, opaque: Any, flag: Any) -> None:
     try:
         _FOUR_INTS.pack(code, version, opaque, flag)
     except struct.error:
-        check_int(code, "code")
-        check_int(version, "version")
-        check_int(opaque, "opaque")
-        check_int(flag, "flag")
-        raise
+        pass
+    else:
+        # A bool packs, too. What was read is int throughout; what is to be written may be an enum's.
+        if type(code) is type(version) is type(opaque) is type(flag) is int:
+            return
+        if bool not in (type(code), type(version), type(opaque), type(flag)):
+            return
+    check_int(code, "code")
+    check_int(version, "version")
+    check_int(opaque, "opaque")
+    check_int(flag, "flag")
+
+
+def check_writable(subject: str, header: Header) -> None:
+    """Refuse a header that no reader would take, whichever codec is to write it."""
+    code, language, version, opaque, flag, remark, ext_fields = header
+    check_ints(code, version, opaque, flag)
+    check_ext_count(len(ext_fields))
+    if type(language) is not LanguageCode:
+        raise HeaderError(subject, at="language", needed="a LanguageCode", found=language)
+    if remark is not None and not isinstance(remark, str):
+        raise HeaderError(subject, at="remark", needed="text", found=remark)
 
 
 def is_text(texts: Iterable[object]) -> bool:
@@ -62,9 +79,8 @@ def is_text(texts: Iterable[object]) -> bool:
 
 
 def check_int(value: object, field: str, bounds: tuple[int, int] = INT32) -> int:
-    """The value, if it is an integer that the field's width can hold."""
-    # bool is an int to Python, but not to a header.
-    if type(value) is not int or not bounds[0] <= value <= bounds[1]:
+    """The value, if it is an integer, perhaps of an enum, that the field's width can hold."""
+    if not isinstance(value, int) or isinstance(value, bool) or not bounds[0] <= value <= bounds[1]:
         raise HeaderError(
             "header", at=field, needed=f"an integer from {bounds[0]} to {bounds[1]}", found=value
         )
@@ -80,10 +96,8 @@ def check_ext_count(count: int) -> None:
 def unencodable(subject: str, header: Header, bounds: tuple[int, int] = INT32) -> HeaderError:
     """Find out which field of a header kept it from being written."""
     try:
-        check_int(int(header.code), "code", bounds)
+        check_int(header.code, "code", bounds)
         check_int(header.version, "version", bounds)
-        check_int(header.opaque, "opaque")
-        check_int(int(header.flag), "flag")
     except HeaderError as error:
         return error
     fields: dict[Any, Any] = {"remark": header.remark or "", **header.ext_fields}

@@ -23,6 +23,7 @@ from rmq_spark.wire.header import (
     Header,
     check_ext_count,
     check_ints,
+    check_writable,
     is_text,
     unencodable,
 )
@@ -30,6 +31,7 @@ from rmq_spark.wire.header import (
 
 def encode_header(header: Header) -> bytes:
     """The header as JSON text."""
+    check_writable("JSON header", header)
     if not is_text(header.ext_fields.values()):
         raise unencodable("JSON header", header)
     fields: dict[str, Any] = {"code": header.code}
@@ -65,11 +67,19 @@ def decode_header(data: Buffer) -> Header:
     remark = get("remark")
     if remark is not None and type(remark) is not str:
         raise HeaderError("JSON header", at="remark", needed="text", found=remark)
-    language = get("language", "JAVA")
-    if not isinstance(language, (str, int)):
+    language = get("language")
+    if language is None:
+        language = "JAVA"
+    elif type(language) is not str and type(language) is not int:
         raise HeaderError("JSON header", at="language", needed="a name", found=language)
     code: Any = get("code")  # Any until check_ints has looked
-    version, opaque, flag = get("version", 0), get("opaque", 0), get("flag", 0)
+    version, opaque, flag = get("version"), get("opaque"), get("flag")
+    if version is None:
+        version = 0
+    if opaque is None:
+        opaque = 0
+    if flag is None:
+        flag = 0
     check_ints(code, version, opaque, flag)
     language = LANGUAGES.get(language, LanguageCode.OTHER)
     return Header(code, language, version, opaque, flag, remark, _ext_fields(get("extFields")))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgpack
 
-from rmq_spark.errors import HeaderError
+from rmq_spark.errors import HeaderError, Verbatim
 from rmq_spark.wire.codes import LanguageCode
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.header import (
@@ -17,6 +17,7 @@ from rmq_spark.wire.header import (
     LANGUAGES,
     Header,
     check_ints,
+    check_writable,
     is_text,
     unencodable,
 )
@@ -24,7 +25,8 @@ from rmq_spark.wire.header import (
 
 def encode_header(header: Header) -> bytes:
     """The header as MessagePack."""
-    if not is_text(header.ext_fields.values()):
+    check_writable("MessagePack header", header)
+    if not (is_text(header.ext_fields) and is_text(header.ext_fields.values())):
         raise unencodable("MessagePack header", header)
     try:
         packed: bytes = msgpack.packb((*header[:6], dict(header.ext_fields)))
@@ -37,13 +39,26 @@ def decode_header(data: Buffer) -> Header:
     """The header that the MessagePack array stands for."""
     try:
         # The limits leave nothing but numbers, text, nil and one map to come out of this.
-        code, language, version, opaque, flag, remark, ext_fields = msgpack.unpackb(
+        array = msgpack.unpackb(
             data, max_array_len=7, max_map_len=EXT_FIELDS_MAX, max_bin_len=0, max_ext_len=0
         )
-    except (ValueError, TypeError, msgpack.UnpackException) as error:
+    except msgpack.ExtraData as error:
         raise HeaderError(
-            "MessagePack header", at=0, needed="an array of seven", found=bytes(data[:40])
+            "MessagePack header", at=len(data) - len(error.extra), needed="the end", found=error.extra
         ) from error
+    except UnicodeDecodeError as error:
+        raise HeaderError("MessagePack header", at="a text", needed="UTF-8", found=error.object) from error
+    except (ValueError, msgpack.UnpackException) as error:
+        # Where it went wrong, msgpack does not say; what, it says in words.
+        raise HeaderError(
+            "MessagePack header",
+            at=0,
+            needed="an array of seven",
+            found=Verbatim(str(error) or type(error).__name__),
+        ) from error
+    if type(array) is not list or len(array) != 7:
+        raise HeaderError("MessagePack header", at=0, needed="an array of seven", found=array)
+    code, language, version, opaque, flag, remark, ext_fields = array
     check_ints(code, version, opaque, flag)
     if remark is not None and type(remark) is not str:
         raise HeaderError("MessagePack header", at="remark", needed="text or nil", found=remark)

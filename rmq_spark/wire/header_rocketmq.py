@@ -23,6 +23,7 @@ from rmq_spark.wire.header import (
     NO_EXT_FIELDS,
     Header,
     check_ext_count,
+    check_writable,
     unencodable,
 )
 
@@ -33,6 +34,7 @@ _LENGTH = struct.Struct(">i")
 
 def encode_header(header: Header) -> bytes:
     """The header as bytes."""
+    check_writable("binary header", header)
     try:
         remark = (header.remark or "").encode()
         pieces: list[bytes] = []
@@ -90,6 +92,7 @@ def _decode_fields(data: bytes, data_at: int) -> Mapping[str, str]:
     ascii_text = str(data, "ascii") if data.isascii() else None
     end = len(data)
     at = 0
+    count = 0
     while at < end:
         value_length_at = value_at = next_at = end + 1
         if at + 2 <= end:
@@ -110,7 +113,8 @@ def _decode_fields(data: bytes, data_at: int) -> Mapping[str, str]:
             key = _text(data, at + 2, value_length_at, data_at)
             fields[key] = _text(data, value_at, next_at, data_at)
         at = next_at
-        check_ext_count(len(fields))
+        count += 1  # not len(fields): a field may stand there many times
+        check_ext_count(count)
     return fields
 
 

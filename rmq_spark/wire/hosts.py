@@ -12,6 +12,7 @@ import struct
 from dataclasses import dataclass
 
 from rmq_spark.errors import RecordError
+from rmq_spark.wire.java_numbers import parse_int32
 
 _PORT = struct.Struct(">i")
 V4_BYTES = 4 + _PORT.size
@@ -58,6 +59,6 @@ def parse_host(text: str) -> Host:
     """The host that ``__str__`` writes; the square brackets may be missing."""
     address, _, port = text.rpartition(":")
     try:
-        return Host(ipaddress.ip_address(address.strip("[]")).packed, int(port))
+        return Host(ipaddress.ip_address(address.strip("[]")).packed, parse_int32(port))
     except ValueError as error:
         raise RecordError("host", at="text", needed="address:port", found=text) from error

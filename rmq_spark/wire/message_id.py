@@ -55,7 +55,13 @@ def decode_unique_id(text: str) -> UniqueId:
 
 def encode_offset_message_id(store_host: Host, physical_offset: int) -> str:
     """The id of the message that a broker stored at an offset of its commit log."""
-    return (store_host.encode() + _OFFSET.pack(physical_offset)).hex().upper()
+    try:
+        offset = _OFFSET.pack(physical_offset)
+    except struct.error as error:
+        raise RecordError(
+            "message id", at="physical offset", needed="a 64-bit integer", found=physical_offset
+        ) from error
+    return (store_host.encode() + offset).hex().upper()
 
 
 def decode_offset_message_id(text: str) -> tuple[Host, int]:

@@ -117,24 +117,26 @@ def encode_record(message: StoredMessage) -> bytes:
         + (_TOPIC_LENGTH[message.magic].size - layout.TOPIC_LENGTH_V1_BYTES)
         + (len(message.body) + len(topic) + len(properties))
     )
+    head = (
+        size,
+        message.magic,
+        body_crc,
+        message.queue_id,
+        message.flag,
+        message.queue_offset,
+        message.physical_offset,
+        message.sys_flag,
+        message.born_timestamp,
+    )
+    tail = (message.reconsume_times, message.prepared_transaction_offset, len(message.body))
     try:
         return b"".join(
             (
-                _HEAD.pack(
-                    size,
-                    message.magic,
-                    body_crc,
-                    message.queue_id,
-                    message.flag,
-                    message.queue_offset,
-                    message.physical_offset,
-                    message.sys_flag,
-                    message.born_timestamp,
-                ),
+                _HEAD.pack(*head),
                 born_host,
                 _STORE_TIMESTAMP.pack(message.store_timestamp),
                 store_host,
-                _TAIL.pack(message.reconsume_times, message.prepared_transaction_offset, len(message.body)),
+                _TAIL.pack(*tail),
                 message.body,
                 _TOPIC_LENGTH[message.magic].pack(len(topic)),
                 topic,
@@ -143,28 +145,31 @@ def encode_record(message: StoredMessage) -> bytes:
             )
         )
     except struct.error as error:
-        raise RecordError(
-            "stored message", at="a number", needed="one that its field can hold", found=message
-        ) from error
+        raise _unfit_number((*head, message.store_timestamp, *tail)) from error
 
 
 def decode_record(data: Buffer, position: int = 0, *, check_crc: bool = True) -> StoredMessage:
     """The message whose record starts at ``position`` and lies wholly within ``data``."""
     size = record_size(data, position)
     end = position + size
+    (
+        _, magic, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp,
+    ) = _HEAD.unpack_from(data, position)  # fmt: skip
+    born_host_bytes = layout.HOST_V6_BYTES if sys_flag & _BORN_V6 else layout.HOST_V4_BYTES
+    store_host_bytes = layout.HOST_V6_BYTES if sys_flag & _STORE_V6 else layout.HOST_V4_BYTES
+    size_min = layout.RECORD_BYTES_MIN + born_host_bytes + store_host_bytes - 2 * layout.HOST_V4_BYTES
+    if size < size_min:
+        raise RecordError(
+            "stored message", at=position, needed=f"totalSize {size_min} with these hosts", found=size
+        )
     try:
-        (
-            _, magic, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp,
-        ) = _HEAD.unpack_from(data, position)  # fmt: skip
         at = position + layout.HEAD_BYTES
-        host_bytes = layout.HOST_V6_BYTES if sys_flag & _BORN_V6 else layout.HOST_V4_BYTES
-        born_host = decode_host(bytes(data[at : at + host_bytes]))
-        at += host_bytes
+        born_host = decode_host(bytes(data[at : at + born_host_bytes]))
+        at += born_host_bytes
         (store_timestamp,) = _STORE_TIMESTAMP.unpack_from(data, at)
         at += layout.STORE_TIMESTAMP_BYTES
-        host_bytes = layout.HOST_V6_BYTES if sys_flag & _STORE_V6 else layout.HOST_V4_BYTES
-        store_host = decode_host(bytes(data[at : at + host_bytes]))
-        at += host_bytes
+        store_host = decode_host(bytes(data[at : at + store_host_bytes]))
+        at += store_host_bytes
         reconsume_times, prepared_transaction_offset, body_length = _TAIL.unpack_from(data, at)
         body, at = _part(data, at + layout.TAIL_BYTES, body_length, end, "bodyLength")
         (length,) = _TOPIC_LENGTH[magic].unpack_from(data, at)
@@ -265,6 +270,18 @@ def _utf8(name: str, text: str) -> bytes:
         raise RecordError("stored message", at=name, needed="text in UTF-8", found=text) from error
 
 
+def _unfit_number(numbers: tuple[object, ...]) -> RecordError:
+    """Which of a record's numbers its field cannot hold."""
+    fields = zip((*layout.HEAD, *layout.STORE_TIMESTAMP, *layout.TAIL), numbers, strict=True)
+    name, bits, number = next(
+        (name, bits, number)
+        for (name, kind), number in fields
+        for bits in [8 * struct.calcsize(f">{kind}")]
+        if not isinstance(number, int) or not -(1 << bits - 1) <= number < 1 << bits - 1
+    )
+    return RecordError("stored message", at=name, needed=f"an integer of {bits} bits", found=number)
+
+
 def _check_encodable(message: StoredMessage, topic: bytes, properties: bytes) -> None:
     """Each rule that the layout cannot express by the width of a field."""
     hosts_flag = (_BORN_V6 if message.born_host.is_v6 else 0) | (_STORE_V6 if message.store_host.is_v6 else 0)
@@ -282,6 +299,13 @@ def _check_encodable(message: StoredMessage, topic: bytes, properties: bytes) ->
             "stored message",
             at="topic",
             needed=f"at most {layout.TOPIC_BYTES_MAX_V1} bytes, or MAGIC_V2",
+            found=f"{len(topic)} bytes",
+        )
+    if len(topic) > layout.TOPIC_BYTES_MAX_V2:
+        raise RecordError(
+            "stored message",
+            at="topic",
+            needed=f"at most {layout.TOPIC_BYTES_MAX_V2} bytes",
             found=f"{len(topic)} bytes",
         )
     if len(properties) > PROPERTIES_BYTES_MAX:

@@ -20,7 +20,8 @@
              topicLength                u8, or i16 under MAGIC_V2
              topic
              propertiesLength           i16
-             properties                 see `properties.py`
+             properties                 see `properties.py`; the last may be the checksum of all that stands
+                                        before it, which is drawn in `record_checksum.py`
 
 Where a file has no room for the next record, a blank one fills it: i32 what is left, i32 MAGIC_BLANK.
 
@@ -30,7 +31,10 @@ is `record.py` for one, and `chunk` for many at a time.
 
 from __future__ import annotations
 
+import struct
 from typing import Final
+
+from rmq_spark.wire import hosts
 
 MAGIC_V1: Final = 0xDAA320A7 - (1 << 32)
 MAGIC_V2: Final = 0xDAA320AB - (1 << 32)
@@ -55,26 +59,41 @@ TAIL: Final = (
 )
 BLANK: Final = (("total_size", "i"), ("magic", "i"))
 
-QUEUE_OFFSET_AT: Final = 20
-PHYSICAL_OFFSET_AT: Final = 28
-HEAD_BYTES: Final = 48
-STORE_TIMESTAMP_BYTES: Final = 8
-TAIL_BYTES: Final = 16
-HOST_V4_BYTES: Final = 8
-HOST_V6_BYTES: Final = 20
+
+def struct_format(*parts: tuple[tuple[str, str], ...]) -> str:
+    """The format of `struct` for these parts, one behind the other."""
+    return ">" + "".join(kind for part in parts for _, kind in part)
+
+
+def _bytes_before(name: str) -> int:
+    """How far into the record a field of its head starts."""
+    names = [field for field, _ in HEAD]
+    return struct.calcsize(struct_format(HEAD[: names.index(name)]))
+
+
+QUEUE_OFFSET_AT: Final = _bytes_before("queue_offset")
+PHYSICAL_OFFSET_AT: Final = _bytes_before("physical_offset")
+HEAD_BYTES: Final = struct.calcsize(struct_format(HEAD))
+STORE_TIMESTAMP_BYTES: Final = struct.calcsize(struct_format(STORE_TIMESTAMP))
+TAIL_BYTES: Final = struct.calcsize(struct_format(TAIL))
+HOST_V4_BYTES: Final = hosts.V4_BYTES
+HOST_V6_BYTES: Final = hosts.V6_BYTES
 TOPIC_LENGTH_V1_BYTES: Final = 1
 TOPIC_LENGTH_V2_BYTES: Final = 2
 PROPERTIES_LENGTH_BYTES: Final = 2
 
-RECORD_BYTES_MIN: Final = 91
+RECORD_BYTES_MIN: Final = (
+    HEAD_BYTES
+    + HOST_V4_BYTES
+    + STORE_TIMESTAMP_BYTES
+    + HOST_V4_BYTES
+    + TAIL_BYTES
+    + TOPIC_LENGTH_V1_BYTES
+    + PROPERTIES_LENGTH_BYTES
+)
 """With IPv4 hosts, the first magic, and neither body, topic nor properties."""
 
 BODY_CRC_MASK: Final = 0x7FFFFFFF
 TOPIC_BYTES_MAX_V1: Final = 127
 """The length byte is signed to Java."""
 TOPIC_BYTES_MAX_V2: Final = 32_767
-
-
-def struct_format(*parts: tuple[tuple[str, str], ...]) -> str:
-    """The format of `struct` for these parts, one behind the other."""
-    return ">" + "".join(kind for part in parts for _, kind in part)

@@ -10,16 +10,24 @@ from array import array
 from functools import lru_cache
 from sys import byteorder
 
+_REMEMBERED_CHARACTERS_MAX = 128  # what is longer hardly comes again, and would stay in memory
 _UTF_16 = "utf-16-le" if byteorder == "little" else "utf-16-be"
 
 
-@lru_cache(maxsize=4096)  # tags and index keys come in crowds; each costs a step per character
 def java_string_hash(text: str) -> int:
     """Java's hash of a text."""
+    return _remembered_hash(text) if len(text) <= _REMEMBERED_CHARACTERS_MAX else _hash(text)
+
+
+def _hash(text: str) -> int:
     result = 0
     for unit in array("H", text.encode(_UTF_16, "surrogatepass")):
         result = (31 * result + unit) & 0xFFFFFFFF
     return result - ((result & 0x80000000) << 1)
+
+
+# Tags and index keys come in crowds; each costs a step per character.
+_remembered_hash = lru_cache(maxsize=4096)(_hash)
 
 
 def tags_code(tags: str | None) -> int:

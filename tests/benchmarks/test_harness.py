@@ -50,6 +50,19 @@ def test_the_run_that_warms_up_is_not_counted():
     assert found.rounds == (warm,)
 
 
+def test_what_cannot_go_on_is_prepared_before_each_run_and_runs_once_a_round():
+    clock = FakeClock()
+    single = case("single", clock.work("single", 0.001), prepare=clock.work("prepare", 5.0))
+    (found,) = measure([single], rounds=3, seconds=1.0, clock=clock)
+    assert clock.log == ["prepare", "single"] * 3
+    assert found.rounds == pytest.approx((0.001,) * 3)
+
+
+def test_bytes_per_second_follow_from_the_size_of_a_unit():
+    assert result(2e-6, bytes_per_unit=300).bytes_per_second == pytest.approx(150e6)
+    assert result(2e-6).bytes_per_second == 0
+
+
 def test_a_round_is_divided_by_its_loops_and_by_the_units_of_a_run():
     clock = FakeClock()
     (found,) = measure([case(run=clock.work("a", 0.25), units=50)], rounds=2, seconds=1.0, clock=clock)
@@ -120,6 +133,8 @@ def test_a_peer_that_was_slow_in_the_same_round_leaves_the_ratio_as_it_is():
     [
         (Target("per_second", 500_000.0), True),
         (Target("per_second", 500_001.0), False),
+        (Target("bytes_per_second", 50e6), True),
+        (Target("bytes_per_second", 51e6), False),
         (Target("microseconds", 2.0), True),
         (Target("microseconds", 1.9), False),
         (Target("ratio", 1.5), True),
@@ -127,7 +142,7 @@ def test_a_peer_that_was_slow_in_the_same_round_leaves_the_ratio_as_it_is():
     ],
 )
 def test_targets_are_least_speeds_and_ratios_and_greatest_times(target, reached):
-    assert target.is_reached(result(2e-6, ratios=(1.5,))) is reached
+    assert target.is_reached(result(2e-6, ratios=(1.5,), bytes_per_unit=100)) is reached
 
 
 def test_choosing_some_cases_takes_their_peers_along():
@@ -144,6 +159,7 @@ def test_choosing_some_cases_takes_their_peers_along():
         ([case("a"), case("a")], "two cases are called 'subject: a'"),
         ([case("a", peer="b")], "not measured: 'subject: b'"),
         ([case("a", target=Target("ratio", 1.0))], "no peer"),
+        ([case("a", target=Target("bytes_per_second", 1.0))], "have none"),
     ],
 )
 def test_cases_that_cannot_be_compared_are_refused_before_anything_runs(cases, message):

@@ -1,6 +1,7 @@
 """What people and machines get to read, from results that are made up."""
 
 import json
+from argparse import ArgumentParser
 
 import pytest
 
@@ -30,6 +31,23 @@ def test_the_table_names_peers_units_and_verdicts():
     ]
 
 
+def test_the_table_has_megabytes_where_units_have_bytes():
+    sized = Case(
+        "copying", "sized", lambda: None, 1, bytes_per_unit=500, target=Target("bytes_per_second", 1.5e9)
+    )
+    unsized = Case("copying", "unsized", lambda: None, 1, target=Target("microseconds", 250_000.0))
+    results = [Result(sized, (0.25e-6, 0.25e-6)), Result(unsized, (0.5, 0.5))]
+    assert as_table(results).splitlines() == [
+        "case              speed   MB/s       µs  spread  vs peer  target",
+        "copying",
+        "  sized    4.00 M msg/s  2,000    0.250      0%           >= 1,500 MB/s: reached",
+        "  unsized    2.00 msg/s         500,000      0%           <= 250,000 µs: not reached",
+    ]
+    sized_report, unsized_report = as_json("some", {}, results)["results"]
+    assert sized_report["bytes_per_second"] == pytest.approx(2e9)
+    assert unsized_report["bytes_per_second"] is None
+
+
 def test_the_json_holds_every_round():
     report = json.loads(json.dumps(as_json("some", {"cores": 2}, RESULTS)))
     assert (report["benchmark"], report["machine"]) == ("some", {"cores": 2})
@@ -39,6 +57,7 @@ def test_the_json_holds_every_round():
         "variant": "fast",
         "unit": "msg",
         "per_second": 4e6,
+        "bytes_per_second": None,
         "microseconds": {
             "median": 0.25,
             "minimum": 0.25,
@@ -71,6 +90,20 @@ def test_a_run_prints_the_table_and_writes_the_json(tmp_path, capsys):
     report = json.loads(path.read_text())
     assert [len(found["microseconds"]["rounds"]) for found in report["results"]] == [2, 2]
     assert report["machine"]["load_average_after"] >= 0
+
+
+def test_a_benchmark_may_have_options_and_a_number_of_rounds_of_its_own(tmp_path, capsys):
+    own = ArgumentParser(add_help=False)
+    own.add_argument("--size", type=int, default=3, help="how large")
+    path = tmp_path / "some.json"
+    arguments = ["--seconds", "0", "--size", "7", "--json", str(path)]
+    run_benchmark("some", [PEER], [], arguments, rounds=2, own_options=[own])
+    (report,) = json.loads(path.read_text())["results"]
+    assert len(report["microseconds"]["rounds"]) == 2
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        run_benchmark("some", [PEER], [], ["--help"], own_options=[own])
+    assert "how large" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [["--only", "nothing of the kind"], ["--rounds", "0"]])

@@ -73,12 +73,13 @@ UNKNOWN_FIELDS = {
         "ResetOffsetRequestHeader": {"queueId", "offset"},
         "ResumeCheckHalfMessageRequestHeader": {"topic"},
         "SearchOffsetRequestHeader": {"boundaryType"},
-        "SendMessageResponseHeader": {"batchUniqId", "recallHandle"},
+        "SendMessageResponseHeader": {"batchUniqId", "recallHandle", "MSG_REGION", "TRACE_ON"},
         "ViewMessageRequestHeader": {"topic"},
     },
     "5.5.0": {
         "DeleteSubscriptionGroupRequestHeader": {"removeOffset"},
         "QueryMessageRequestHeader": {"_UNIQUE_KEY_QUERY"},  # read from the ext fields, past the header
+        "SendMessageResponseHeader": {"MSG_REGION", "TRACE_ON"},  # likewise
     },
 }
 # What Java puts where a field is absent, if it is neither null nor false nor 0.

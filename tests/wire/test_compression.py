@@ -22,10 +22,13 @@ def test_what_java_compressed_is_inflated(vector):
     assert plain.hex() == vector["plain"]
 
 
+@pytest.mark.skipif(
+    "ng" in zlib.ZLIB_RUNTIME_VERSION, reason="zlib-ng writes other streams of the same format"
+)
 @java_vectors.each("compressed", where=lambda vector: vector["type"] == "ZLIB")
-def test_zlib_is_written_as_java_writes_it(vector):
+def test_zlib_is_written_with_the_same_bytes_as_java_writes(vector):
     body = compress_body(bytes.fromhex(vector["plain"]), TYPES[0], vector["level"])
-    assert zlib.decompress(body).hex() == vector["plain"]
+    assert body.hex() == vector["compressed"]
 
 
 @given(st.binary(max_size=300), st.sampled_from(TYPES), st.integers(1, 9))
@@ -79,3 +82,12 @@ def test_types_that_do_not_exist_are_refused():
         uncompress_body(b"x", COMPRESSED | 0x500)
     with pytest.raises(BodyError, match="needed COMPRESSION_ZLIB, _LZ4 or _ZSTD"):
         compress_body(b"x", MessageSysFlag(0x500))
+
+
+@pytest.mark.parametrize("level", [42, 1 << 40, -(1 << 40)])
+@pytest.mark.parametrize("compression", [TYPES[0], TYPES[2]])
+def test_levels_that_do_not_exist_are_refused(compression, level):
+    with pytest.raises(
+        BodyError, match=f"compression at level: needed one that COMPRESSION_Z.* found {level}"
+    ):
+        compress_body(b"x", compression, level)

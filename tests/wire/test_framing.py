@@ -1,12 +1,19 @@
 import struct
+import time
 import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.errors import FrameError
-from rmq_spark.wire.framing import FRAME_BYTES_MAX, Frame, FrameReader, encode_prefix
+from rmq_spark.errors import FrameError, HeaderError
+from rmq_spark.wire.framing import (
+    FRAME_BYTES_MAX,
+    HEADER_BYTES_MAX,
+    Frame,
+    FrameReader,
+    encode_prefix,
+)
 
 
 def frame_of(header: bytes, body: bytes = b"", serialize_type: int = 0) -> bytes:
@@ -69,10 +76,14 @@ def test_the_cuts_of_a_stream_do_not_matter(contents, cuts):
     for cut in cuts:
         pieces.append(stream[start : start + cut])
         start += cut
+    frames = [(kind, header, body) for header, body, kind in contents]
     reader = FrameReader()
-    assert read_all(reader, *pieces, stream[start:]) == [
-        (kind, header, body) for header, body, kind in contents
-    ]
+    assert read_all(reader, *pieces, stream[start:]) == frames
+    assert reader.bytes_held == 0
+    for piece in pieces:
+        reader.feed(piece)
+    assert reader.bytes_held == sum(map(len, pieces))
+    assert read_all(reader, stream[start:]) == frames
     assert reader.bytes_held == 0
 
 
@@ -150,3 +161,36 @@ def test_a_frame_dribbled_in_costs_little_more_than_itself():
         assert tracemalloc.get_traced_memory()[1] < 1.3 * len(data)
     finally:
         tracemalloc.stop()
+
+
+def test_pieces_fed_without_reading_in_between_cost_time_and_memory_by_their_length():
+    data = frame_of(b"{}", bytes(390))
+    reader = FrameReader()
+    tracemalloc.start()
+    started = time.thread_time()
+    try:
+        for _ in range(20_000):
+            reader.feed(data)
+        assert reader.bytes_held == 20_000 * len(data)
+        assert tracemalloc.get_traced_memory()[1] < 3 * reader.bytes_held
+    finally:
+        tracemalloc.stop()
+    assert len(read_all(reader, b"")) == 20_000
+    assert time.thread_time() - started < 1
+    assert reader.bytes_held == 0
+
+
+def test_frames_may_be_taken_more_slowly_than_they_come():
+    reader = FrameReader()
+    for number in range(5):
+        reader.feed(A_FRAME[:9])
+        reader.feed(A_FRAME[9:] + A_FRAME)
+        assert reader.next_frame() is not None
+        assert reader.bytes_held == (number + 1) * len(A_FRAME)
+    assert len(read_all(reader, b"")) == 5
+
+
+def test_a_header_that_no_reader_would_take_is_not_written():
+    assert len(encode_prefix(0, bytes(HEADER_BYTES_MAX), 0)) == 8 + HEADER_BYTES_MAX
+    with pytest.raises(HeaderError, match=f"header at its end: needed at most {HEADER_BYTES_MAX} bytes"):
+        encode_prefix(0, bytes(HEADER_BYTES_MAX + 1), 0)

@@ -18,6 +18,13 @@ def test_what_is_absent_has_javas_defaults():
     assert decode_header(b'{"code":1}') == Header(1, LanguageCode.JAVA, 0, 0, 0, None, {})
 
 
+def test_nulls_are_as_good_as_absent():
+    nulls = (
+        b'{"code":1,"language":null,"version":null,"opaque":null,"flag":null,"remark":null,"extFields":null}'
+    )
+    assert decode_header(nulls) == decode_header(b'{"code":1}')
+
+
 def test_keys_that_nobody_knows_are_passed_over():
     assert decode_header(b'{"code":1,"later":[{"a":1}]}').code == 1
 
@@ -47,7 +54,13 @@ def test_scalars_become_text_and_nulls_vanish_as_in_java():
         (b'{"code":2147483648}', "code: needed an integer from -2147483648 to 2147483647"),
         (b'{"code":1,"opaque":"x"}', "opaque: needed an integer"),
         (b'{"code":1,"flag":[]}', "flag: needed an integer"),
-        (b'{"code":1,"version":null}', "version: needed an integer"),
+        (b'{"code":true}', "code: needed an integer.*found True"),
+        (b'{"code":1,"version":false}', "version: needed an integer.*found False"),
+        (b'{"code":1,"opaque":true}', "opaque: needed an integer.*found True"),
+        (b'{"code":1,"flag":true}', "flag: needed an integer.*found True"),
+        (b'{"code":1,"version":""}', "version: needed an integer.*found ''"),
+        (b'{"code":null}', "code: needed an integer.*found None"),
+        (b'{"code":1,"language":true}', "language: needed a name, found True"),
         (b'{"code":1,"language":["JAVA"]}', "language: needed a name"),
         (b'{"code":1,"remark":5}', "remark: needed text"),
         (b'{"code":1,"extFields":[1]}', "extFields: needed an object"),
@@ -71,3 +84,10 @@ def test_a_field_that_is_no_text_is_named(value):
     header = Header(1, LanguageCode.PYTHON, 409, 0, 0, None, {"topic": "T", "bad": value})
     with pytest.raises(HeaderError, match="header at bad: needed text"):
         encode_header(header)
+
+
+def test_the_name_of_a_field_in_an_error_is_cut_short():
+    data = b'{"code":1,"extFields":{"%s":[]}}' % (b"k" * 100_000)
+    with pytest.raises(HeaderError, match=r"extFields\.k+\.\.\.: needed text") as caught:
+        decode_header(data)
+    assert len(str(caught.value)) < 300

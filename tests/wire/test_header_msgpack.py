@@ -24,7 +24,6 @@ def test_an_unknown_language_is_other():
     [
         b"",
         b"\x97",
-        msgpack.packb(FIELDS) + b"x",
         msgpack.packb(FIELDS[:6]),
         msgpack.packb([*FIELDS, 1]),
         msgpack.packb(5),
@@ -43,6 +42,9 @@ def test_what_is_no_array_of_seven_is_refused(data):
     [
         (0, "11", "code: needed an integer"),
         (0, 1 << 40, "code: needed an integer"),
+        (0, True, "code: needed an integer.*found True"),
+        (1, True, "language: needed a number, found True"),
+        (4, False, "flag: needed an integer.*found False"),
         (1, [], "language: needed a number"),
         (2, None, "version: needed an integer"),
         (3, 1.5, "opaque: needed an integer"),
@@ -53,9 +55,13 @@ def test_what_is_no_array_of_seven_is_refused(data):
         (6, {"a": None}, "extFields: needed a map of text to text"),
         (6, {"a": {"b": "c"}}, "extFields: needed a map of text to text"),
         (6, {b"": "v"}, "extFields: needed a map of text to text"),
-        (6, {b"a": "v"}, "an array of seven"),
-        (6, {"a": b"v"}, "an array of seven"),
-        (6, {f"k{number}": "v" for number in range(EXT_FIELDS_MAX + 1)}, "an array of seven"),
+        (6, {b"a": "v"}, "an array of seven, found .*max_bin_len"),
+        (6, {"a": b"v"}, "an array of seven, found .*max_bin_len"),
+        (
+            6,
+            {f"k{number}": "v" for number in range(EXT_FIELDS_MAX + 1)},
+            rf"an array of seven, found {EXT_FIELDS_MAX + 1} exceeds max_map_len\({EXT_FIELDS_MAX}\)",
+        ),
     ],
 )
 def test_fields_of_the_wrong_kind_are_refused(at, value, message):
@@ -68,3 +74,25 @@ def test_fields_of_the_wrong_kind_are_refused(at, value, message):
 def test_a_field_that_cannot_be_written_is_named(value):
     with pytest.raises(HeaderError, match="MessagePack header at bad: needed text"):
         encode_header(HEADER._replace(ext_fields={"bad": value}))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (msgpack.packb(FIELDS) + b"xyz", "byte 24: needed the end, found b'xyz'"),
+        (msgpack.packb(FIELDS).replace(b"topic", b"top\xffc"), "a text: needed UTF-8, found b'top"),
+        (msgpack.packb([*FIELDS, 1]), r"needed an array of seven, found 8 exceeds max_array_len\(7\)"),
+        (msgpack.packb(FIELDS)[:-1], "needed an array of seven, found .*incomplete"),
+        (b"\xc1", "needed an array of seven, found FormatError"),
+        (msgpack.packb(FIELDS[:6]), r"needed an array of seven, found \[11, 3"),
+    ],
+)
+def test_an_error_says_what_was_wrong_where_it_can_be_told(data, message):
+    with pytest.raises(HeaderError, match=f"MessagePack header at .*{message}"):
+        decode_header(data)
+
+
+@pytest.mark.parametrize("key", [5, b"a", None])
+def test_a_key_that_is_no_text_is_named(key):
+    with pytest.raises(HeaderError, match=f"MessagePack header at {key}: needed text"):
+        encode_header(HEADER._replace(ext_fields={key: "v"}))

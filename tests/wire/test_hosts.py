@@ -24,7 +24,19 @@ def test_hosts_as_people_write_them(text, host):
     assert parse_host(text) == host
 
 
-@pytest.mark.parametrize("text", ["", "10.0.0.1", "10.0.0.1:", "10.0.0.1:x", "broker-a:9876", "300.1.1.1:1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "10.0.0.1",
+        "10.0.0.1:",
+        "10.0.0.1:x",
+        "broker-a:9876",
+        "300.1.1.1:1",
+        "10.0.0.1:1_0",
+        "10.0.0.1: 1",
+    ],
+)
 def test_what_is_no_address_and_port_is_refused(text):
     with pytest.raises(RecordError, match="host at text: needed address:port"):
         parse_host(text)

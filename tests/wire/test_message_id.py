@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from strategies import addresses, hosts, int64
 
 from rmq_spark.errors import RecordError
+from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.message_id import (
     UniqueId,
     decode_offset_message_id,
@@ -65,3 +66,9 @@ def test_what_is_no_id_is_refused(decode, text):
 def test_a_time_outside_the_month_has_no_id():
     with pytest.raises(RecordError, match="unique id"):
         UniqueId(bytes(4), 1, 1, -1, 1).encode()
+
+
+@pytest.mark.parametrize("physical_offset", [1 << 63, None, "5"])
+def test_an_offset_that_has_no_room_is_refused(physical_offset):
+    with pytest.raises(RecordError, match="message id at physical offset: needed a 64-bit integer, found"):
+        encode_offset_message_id(Host(bytes(4), 1), physical_offset)

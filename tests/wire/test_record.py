@@ -1,5 +1,6 @@
 import dataclasses
 import struct
+import tracemalloc
 
 import java_vectors
 import pytest
@@ -77,7 +78,7 @@ def test_records_lie_back_to_back(messages):
 def test_javas_records_are_read_as_java_reads_them(vector):
     fields = vector["fields"]
     data = bytes.fromhex(vector["record"])
-    message = decode_record(data, check_crc=False)
+    message = decode_record(data)
     assert record_size(data, 0) == fields["totalSize"]
     assert message.magic == fields["magic"]
     assert message.body_crc == fields["bodyCrc"]
@@ -110,7 +111,12 @@ def test_javas_records_are_read_as_java_reads_them(vector):
 @java_vectors.each("records")
 def test_javas_records_are_written_with_the_same_bytes(vector):
     data = bytes.fromhex(vector["record"])
-    assert encode_record(decode_record(data, check_crc=False)) == data
+    assert encode_record(decode_record(data)) == data
+
+
+@java_vectors.each("ids", where=lambda vector: vector["kind"] == "crc32")
+def test_javas_checksums_of_bodies(vector):
+    assert body_crc_of(bytes.fromhex(vector["bytes"])) == vector["crc32"]
 
 
 def test_a_damaged_body_is_found():
@@ -157,16 +163,62 @@ def test_lengths_that_do_not_fit_say_where_and_what(at, replacement, message):
         ({"born_host": Host(bytes(5), 1)}, "host at address: needed 4 or 16 bytes"),
         ({"magic": 5}, "magic: needed MAGIC_V1 or MAGIC_V2, found 5"),
         ({"topic": "t" * 128}, "topic: needed at most 127 bytes, or MAGIC_V2, found '128 bytes'"),
-        ({"topic": "t" * 40_000, "magic": layout.MAGIC_V2}, "a number: needed one that its field"),
+        ({"topic": "t" * 32_768, "magic": layout.MAGIC_V2}, "topic: needed at most 32767 bytes"),
         ({"topic": "\ud800"}, "topic: needed text in UTF-8"),
         ({"properties_text": "x" * 32_768}, "properties: needed at most 32767 bytes"),
-        ({"queue_id": 1 << 31}, "a number: needed one that its field can hold"),
-        ({"queue_offset": 1 << 63}, "a number: needed one that its field can hold"),
+        ({"queue_id": 1 << 31}, "queue_id: needed an integer of 32 bits, found 2147483648"),
+        ({"queue_offset": -(1 << 63) - 1}, "queue_offset: needed an integer of 64 bits, found -922337"),
+        ({"store_timestamp": 1 << 63}, "store_timestamp: needed an integer of 64 bits, found 922337"),
+        ({"reconsume_times": -(1 << 31) - 1}, "reconsume_times: needed an integer of 32 bits, found -214748"),
+        ({"prepared_transaction_offset": 1.5}, "prepared_transaction_offset: needed an integer .* found 1.5"),
+        ({"flag": "5"}, "flag: needed an integer of 32 bits, found '5'"),
+        ({"body_crc": 1 << 31}, "body_crc: needed an integer of 32 bits"),
     ],
 )
 def test_what_has_no_room_in_a_record_is_named(change, message):
     with pytest.raises(RecordError, match=message):
         encode_record(dataclasses.replace(MESSAGE, **change))
+
+
+def test_a_message_that_cannot_be_written_is_not_written_into_the_error():
+    tracemalloc.start()
+    try:
+        body = bytes(4_000_000)
+        with pytest.raises(RecordError, match="stored message at queue_id"):
+            encode_record(dataclasses.replace(MESSAGE, body=body, queue_id=1 << 31))
+        assert tracemalloc.get_traced_memory()[1] < 4_500_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("flags", [0x10, 0x20, 0x30])
+def test_a_record_too_short_for_its_hosts_says_where_it_starts(flags):
+    hosts = {"born_host": Host(bytes(16), 1)} if flags & 0x10 else {}
+    hosts |= {"store_host": Host(bytes(16), 1)} if flags & 0x20 else {}
+    record = encode_record(StoredMessage("", b"", sys_flag=flags, **hosts))
+    size_min = len(record)
+    assert decode_record(record).sys_flag == flags
+    for size in range(91, size_min):
+        cut = struct.pack(">i", size) + record[4:size]
+        for behind in (b"", bytes(100)):
+            with pytest.raises(
+                RecordError, match=f"at byte 10: needed totalSize {size_min} with these hosts, found {size}"
+            ):
+                decode_record(bytes(10) + cut + behind, 10)
+
+
+def test_the_layouts_numbers_are_those_of_rocketmqs_source():
+    numbers = {
+        "QUEUE_OFFSET_AT": 20,
+        "PHYSICAL_OFFSET_AT": 28,
+        "HEAD_BYTES": 48,
+        "STORE_TIMESTAMP_BYTES": 8,
+        "TAIL_BYTES": 16,
+        "HOST_V4_BYTES": 8,
+        "HOST_V6_BYTES": 20,
+        "RECORD_BYTES_MIN": 91,
+    }
+    assert {name: getattr(layout, name) for name in numbers} == numbers
 
 
 def test_a_blank_record_fills_the_end_of_a_file():

@@ -1,6 +1,7 @@
 import java_vectors
 import pytest
 
+from rmq_spark.errors import HeaderError
 from rmq_spark.wire.signature import SIGNATURE, sign, signature_is_valid, signed_fields
 
 FIELDS = {"AccessKey": "RocketMQ", "topic": "TopicTest"}
@@ -40,3 +41,25 @@ def test_a_field_that_the_peer_leaves_out_can_be_left_out(left_out):
     fields = {**FIELDS, left_out: "true", SIGNATURE: SIGNED}
     assert not signature_is_valid(fields, b"body", "12345678")
     assert signature_is_valid(fields, b"body", "12345678", without={left_out})
+
+
+def test_a_client_can_leave_out_what_its_broker_leaves_out():
+    fields = {"topic": "TopicTest", "_UNIQUE_KEY_QUERY": "true"}
+    signed = signed_fields(
+        fields, b"body", access_key="RocketMQ", secret_key="12345678", without={"_UNIQUE_KEY_QUERY"}
+    )
+    assert signed == {**fields, **FIELDS, SIGNATURE: SIGNED}
+
+
+@pytest.mark.parametrize(
+    ("fields", "secret_key", "place"),
+    [({"topic": "\ud800"}, "12345678", "topic"), (FIELDS, "12345678\ud800", "the secret key")],
+)
+def test_what_utf_8_does_not_hold_cannot_be_signed_and_is_not_shown(fields, secret_key, place):
+    with pytest.raises(HeaderError, match=f"signature at {place}: needed text that UTF-8 holds") as caught:
+        sign(fields, b"", secret_key)
+    assert "1234" not in str(caught.value)
+
+
+def test_a_signature_that_utf_8_does_not_hold_is_wrong():
+    assert not signature_is_valid({**FIELDS, SIGNATURE: "\ud800"}, b"body", "12345678")

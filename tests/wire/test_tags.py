@@ -1,3 +1,5 @@
+import sys
+
 import java_vectors
 import pytest
 
@@ -27,3 +29,10 @@ def test_different_tags_can_share_a_code():
 
 def test_a_lone_surrogate_has_a_hash_too():
     assert java_string_hash("\ud800") == 0xD800
+
+
+def test_long_texts_are_not_kept():
+    text = "x" * 50_000
+    references = sys.getrefcount(text)
+    java_string_hash(text)
+    assert sys.getrefcount(text) == references

@@ -172,7 +172,7 @@ class LockBatchRequestBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockBatchResponseBody:
-    """Which of them the client holds now."""
+    """The answer to LOCK_BATCH_MQ: which of the queues the client holds now."""
 
     lock_ok_mq_set: frozenset[MessageQueue] = json_name("lockOKMQSet", default=frozenset())
 

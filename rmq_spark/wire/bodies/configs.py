@@ -26,7 +26,7 @@ class DataVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """One topic."""
+    """The answer to GET_TOPIC_CONFIG, and part of what lists topics: one topic."""
 
     topic_name: str
     read_queue_nums: int = 16
@@ -48,7 +48,10 @@ class TopicConfigSerializeWrapper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionGroupConfig:
-    """One consumer group. What 5.x added is None where a 4.9 wrote it."""
+    """The body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, the answer to GET_SUBSCRIPTIONGROUP_CONFIG: one group.
+
+    What 5.x added is None where a 4.9 wrote it.
+    """
 
     group_name: str
     consume_enable: bool = True
@@ -78,7 +81,10 @@ class SubscriptionGroupWrapper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOffsetSerializeWrapper:
-    """What groups have consumed, by ``topic@group`` and queue: consumerOffset.json."""
+    """The answer to GET_ALL_CONSUMER_OFFSET, and consumerOffset.json.
+
+    What groups have consumed, by ``topic@group`` and queue.
+    """
 
     offset_table: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     data_version: DataVersion | None = None
@@ -86,7 +92,7 @@ class ConsumerOffsetSerializeWrapper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayOffsetSerializeWrapper:
-    """How far each delay level has been delivered: delayOffset.json."""
+    """The answer to GET_ALL_DELAY_OFFSET, and delayOffset.json: how far each delay level was delivered."""
 
     offset_table: Mapping[int, int] = field(default_factory=dict)
     data_version: DataVersion | None = None

@@ -6,9 +6,10 @@ RocketMQ's bodies are JSON with three liberties, all of which real brokers and c
     {{"brokerName":"b","queueId":0}:{}}     objects as keys
     {"$ref":"$.offsetTable[0]"}             an object that was written before, by its path
 
-What is strict JSON goes through orjson; the rest is read here. Written are strict JSON and, where a key
-is an object, the second form: every Java version reads these. Values are what `json` would give, maps
-with objects as keys are an `ObjectMap`. This module knows no body: `mapping` does.
+What is strict JSON goes through orjson; the rest is read here, to a depth that no body comes near. Written
+are strict JSON and, where a key is an object, the second form: every Java version reads these. Values are
+what `json` would give, maps with objects as keys are an `ObjectMap`. This module knows no body: `mapping`
+does.
 """
 
 from __future__ import annotations
@@ -24,17 +25,18 @@ from rmq_spark.wire.bodies.references import REFERENCE_KEY, resolve_references
 from rmq_spark.wire.framing import Buffer
 
 DEPTH_MAX = 32
-_NODES_PER_BYTE = 10  # what references may make of a text; without them it is less than one
 
 _TOKEN = re.compile(
     r"""[ \t\r\n]*(?:
-    (?P<string>"(?:[^"\\]|\\.)*")
+    (?P<string>")
     | (?P<number>-?\d{1,40}(?:\.\d+)?(?:[eE][+-]?\d{1,3})?)[LSBFD]?
     | (?P<word>true|false|null)
     | (?P<mark>[{}\[\]:,])
     )""",
     re.VERBOSE | re.DOTALL,
 )
+# Bounded, as `re` remembers each round of a repeated group: a text of megabytes takes many matches.
+_PART_OF_TEXT = re.compile(r"""[^"\\]*(?:\\.[^"\\]*){0,500}""", re.DOTALL)
 _BLANK = re.compile(r"[ \t\r\n]*")
 _WORDS = {"true": True, "false": False, "null": None}
 
@@ -47,7 +49,7 @@ def loads(data: Buffer) -> Any:
     except orjson.JSONDecodeError:
         value = _Parser(text).parse()
     if REFERENCE_KEY.encode() in text:
-        return resolve_references(value, nodes_max=_NODES_PER_BYTE * len(text))
+        return resolve_references(value, DEPTH_MAX)
     return value
 
 
@@ -56,16 +58,19 @@ def dumps(value: Any) -> bytes:
     try:
         return orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATACLASS)
     except TypeError:  # an ObjectMap somewhere within
-        return _dumps(value)
+        return _dumps(value, 0)
 
 
-def _dumps(value: Any) -> bytes:
+def _dumps(value: Any, depth: int) -> bytes:
+    if depth > DEPTH_MAX:
+        raise BodyError("JSON body", at="a value", needed=f"at most {DEPTH_MAX} levels", found=value)
+    inner = depth + 1
     if isinstance(value, ObjectMap):
-        pairs = (_dumps(key) + b":" + _dumps(item) for key, item in value.pairs)
+        pairs = [_dumps(key, inner) + b":" + _dumps(item, inner) for key, item in value.pairs]
     elif isinstance(value, dict):
-        pairs = (orjson.dumps(key) + b":" + _dumps(item) for key, item in value.items())
+        pairs = [_scalar(key) + b":" + _dumps(item, inner) for key, item in value.items()]
     elif isinstance(value, list):
-        return b"[" + b",".join(map(_dumps, value)) + b"]"
+        return b"[" + b",".join([_dumps(item, inner) for item in value]) + b"]"
     else:
         return _scalar(value)
     return b"{" + b",".join(pairs) + b"}"
@@ -106,7 +111,15 @@ class _Parser:
             raise self._unexpected("JSON", self._at)
         self._at = match.end()
         self._kind = match.lastgroup or ""
-        self._lexeme = match[self._kind]
+        self._lexeme = self._quoted(match.start("string")) if self._kind == "string" else match[self._kind]
+
+    def _quoted(self, start: int) -> str:
+        while (end := _PART_OF_TEXT.match(self._text, self._at).end()) > self._at:  # type: ignore[union-attr]  # it may match nothing
+            self._at = end
+        if not self._text.startswith('"', end):
+            raise self._unexpected("JSON", start)
+        self._at = end + 1
+        return self._text[start : self._at]
 
     def _value(self, depth: int) -> Any:
         if depth > DEPTH_MAX:

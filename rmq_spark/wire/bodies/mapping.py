@@ -2,7 +2,8 @@
 
 A body class lists its fields with RocketMQ's words in snake case. In JSON these are in camel case,
 unless the field says otherwise (`json_name`), in alphabetical order, and left out when None. Reading,
-unknown members are passed over and absent ones take the field's default, as Java does it.
+unknown members are passed over and absent ones take the field's default, as Java does it. A null is as
+good as absent, in maps and lists too: Java keeps it there, but nothing of RocketMQ's puts one.
 
     str int float bool Enum (by name)   X | None   tuple[X, ...]   frozenset[X]   another body class
     Mapping[str | int | MessageQueue, X]           Any: kept as it is, for what only RocketMQ reads
@@ -16,18 +17,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from enum import Enum
 from functools import cache
+from math import isfinite
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from rmq_spark.errors import BodyError
+from rmq_spark.errors import BodyError, excerpt
 from rmq_spark.wire.bodies import fastjson
 from rmq_spark.wire.bodies.object_map import ObjectMap
 from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.java_numbers import parse_int64
 
 Body = TypeVar("Body")
-_Reader = Callable[[Any, str], Any]
+_Path: TypeAlias = "tuple[_Path, object] | None"
+"""Where a value stands: the path of what holds it, and its name there. Only an error makes text of it."""
+_Reader = Callable[[Any, _Path], Any]
 _Writer = Callable[[Any], Any]
 
+_A_KEY = object()
+_STEP_CHARACTERS_MAX = 60
 _NAME = "json name"
 _INT64_BOUND = 1 << 63
 
@@ -40,7 +47,7 @@ def json_name(name: str, *, default: Any = MISSING) -> Any:
 def decode_body(body_type: type[Body], data: Buffer) -> Body:
     """The body that JSON text stands for."""
     hint: Any = body_type
-    body: Body = _reader(hint)(fastjson.loads(data), "$")
+    body: Body = _reader(hint)(fastjson.loads(data), None)
     return body
 
 
@@ -76,10 +83,10 @@ def _optional_reader(read: _Reader) -> _Reader:
 
 
 def _sequence_reader(collection: Callable[[Any], Any], read: _Reader) -> _Reader:
-    def read_sequence(value: Any, path: str) -> Any:
+    def read_sequence(value: Any, path: _Path) -> Any:
         if not isinstance(value, list):
             raise _unexpected(path, "an array", value)
-        return collection([read(item, f"{path}[{at}]") for at, item in enumerate(value)])
+        return collection([read(item, (path, at)) for at, item in enumerate(value) if item is not None])
 
     return read_sequence
 
@@ -88,14 +95,19 @@ def _map_reader(key_type: Any, item_type: Any) -> _Reader:
     read_item = _reader(item_type)
     read_key = _object_key_reader(key_type) if is_dataclass(key_type) else _reader(key_type)
 
-    def read_map(value: Any, path: str) -> Any:
+    def read_map(value: Any, path: _Path) -> Any:
         if isinstance(value, ObjectMap):
             pairs: Any = value.pairs
         elif isinstance(value, dict):
             pairs = value.items()
         else:
             raise _unexpected(path, "an object", value)
-        return {read_key(key, f"a key of {path}"): read_item(item, f"{path}.{key}") for key, item in pairs}
+        path_of_keys = (path, _A_KEY)
+        return {
+            read_key(key, path_of_keys): read_item(item, (path, key))
+            for key, item in pairs
+            if item is not None
+        }
 
     return read_map
 
@@ -109,7 +121,7 @@ def _object_key_reader(key_type: Any) -> _Reader:
 def _enum_reader(enum_type: type[Enum]) -> _Reader:
     members = enum_type.__members__
 
-    def read_enum(value: Any, path: str) -> Any:
+    def read_enum(value: Any, path: _Path) -> Any:
         if not isinstance(value, str) or value not in members:
             raise _unexpected(path, f"one of {', '.join(members)}", value)
         return members[value]
@@ -124,47 +136,49 @@ def _object_reader(body_type: Any) -> _Reader:
         for each in fields(body_type)
     ]
 
-    def read_object(value: Any, path: str) -> Any:
+    def read_object(value: Any, path: _Path) -> Any:
         if not isinstance(value, dict):
             raise _unexpected(path, "an object", value)
         arguments = {}
         for attribute, name, read, has_default in members:
             item = value.get(name)
             if item is not None:
-                arguments[attribute] = read(item, f"{path}.{name}")
+                arguments[attribute] = read(item, (path, name))
             elif not has_default:
-                raise _unexpected(f"{path}.{name}", "a value", item)
+                raise _unexpected((path, name), "a value", item)
         return body_type(**arguments)
 
     return read_object
 
 
-def _read_str(value: Any, path: str) -> str:
+def _read_str(value: Any, path: _Path) -> str:
     if isinstance(value, str):
         return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
     if isinstance(value, (int, float)):
         return str(value)
     raise _unexpected(path, "text", value)
 
 
-def _read_int(value: Any, path: str) -> int:
-    if isinstance(value, str) and len(value) <= len(str(-_INT64_BOUND)):
+def _read_int(value: Any, path: _Path) -> int:
+    if isinstance(value, str):
         try:
-            value = int(value)
+            return parse_int64(value)
         except ValueError:
-            raise _unexpected(path, "an integer", value) from None
+            raise _unexpected(path, "a 64-bit integer", value) from None
     if type(value) is not int or not -_INT64_BOUND <= value < _INT64_BOUND:
         raise _unexpected(path, "a 64-bit integer", value)
     return value
 
 
-def _read_float(value: Any, path: str) -> float:
-    if type(value) not in (int, float) or abs(value) > _INT64_BOUND:
+def _read_float(value: Any, path: _Path) -> float:
+    if type(value) not in (int, float) or not isfinite(value):
         raise _unexpected(path, "a number", value)
     return float(value)
 
 
-def _read_bool(value: Any, path: str) -> bool:
+def _read_bool(value: Any, path: _Path) -> bool:
     if type(value) is not bool:
         raise _unexpected(path, "true or false", value)
     return value
@@ -245,5 +259,17 @@ def _has_default(each: Field[Any]) -> bool:
     return each.default is not MISSING or each.default_factory is not MISSING
 
 
-def _unexpected(path: str, needed: str, found: object) -> BodyError:
-    return BodyError("JSON body", at=path, needed=needed, found=found)
+def _unexpected(path: _Path, needed: str, found: object) -> BodyError:
+    return BodyError("JSON body", at=_shown(path), needed=needed, found=found)
+
+
+def _shown(path: _Path) -> str:
+    if path is None:
+        return "$"
+    holder, step = path
+    if step is _A_KEY:
+        return f"a key of {_shown(holder)}"
+    if isinstance(step, int):
+        return f"{_shown(holder)}[{step}]"
+    name = step[:_STEP_CHARACTERS_MAX] if isinstance(step, str) else excerpt(step)
+    return f"{_shown(holder)}.{name}"

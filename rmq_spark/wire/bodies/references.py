@@ -11,59 +11,85 @@ A key is therefore found only where there is one to find. Java itself reads null
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies.object_map import ObjectMap
 
 REFERENCE_KEY = "$ref"
+NODES_MAX = 200_000  # a shared object counts in each of its places: reading it takes time in each
 
 _STEP = re.compile(r"\.(?P<name>(?:\\.|[^.\[\\])+)|\[(?P<position>\d{1,9})\]", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _A_KEY = "null"
+_PATH_CHARACTERS_MAX = 4096  # topic, broker and a few names, each character perhaps with its backslash
 
 
-def resolve_references(root: Any, nodes_max: int) -> Any:
-    """The value with each reference replaced by what it refers to.
+def resolve_references(root: Any, depth_max: int) -> Any:
+    """The value with each reference replaced by what it refers to, which is then shared.
 
-    References within references can multiply a small text: more than ``nodes_max`` values is refused.
+    References within references can multiply a small text: more than `NODES_MAX` values in the whole, or
+    more than ``depth_max`` levels of nesting and references, are refused.
     """
-    return _Resolver(root, nodes_max).resolve(root)
+    return _Resolver(root, depth_max).resolve(root, 0)
+
+
+class _Resolved(NamedTuple):
+    value: Any
+    nodes: int
+    levels: int
 
 
 class _Resolver:
-    def __init__(self, root: Any, nodes_max: int) -> None:
+    def __init__(self, root: Any, depth_max: int) -> None:
         self._root = root
-        self._nodes_max = nodes_max
+        self._depth_max = depth_max
+        self._deepest = 0
         self._nodes = 0
-        self._under_way: list[str] = []
+        self._known: dict[str, _Resolved | None] = {}  # by path; None while it is under way
+        self._by_java_text: dict[int, dict[str | None, Any]] = {}  # by the id of an ObjectMap
 
-    def resolve(self, value: Any) -> Any:
-        self._nodes += 1
-        if self._nodes > self._nodes_max:
-            raise BodyError(
-                "JSON body",
-                at=REFERENCE_KEY,
-                needed=f"at most {self._nodes_max} values",
-                found="more",
-            )
+    def resolve(self, value: Any, depth: int) -> Any:
+        self._count(1, depth)
+        inner = depth + 1
         if isinstance(value, ObjectMap):
-            return ObjectMap(tuple((self.resolve(k), self.resolve(v)) for k, v in value.pairs))
+            return ObjectMap(tuple((self.resolve(k, inner), self.resolve(v, inner)) for k, v in value.pairs))
         if isinstance(value, list):
-            return [self.resolve(item) for item in value]
+            return [self.resolve(item, inner) for item in value]
         if not isinstance(value, dict):
             return value
         path = value.get(REFERENCE_KEY)
         if len(value) != 1 or not isinstance(path, str):
-            return {key: self.resolve(item) for key, item in value.items()}
-        if path in self._under_way:
-            raise _unresolved(path, "an object that does not contain the reference")
-        self._under_way.append(path)
-        resolved = self.resolve(self._find(path))
-        self._under_way.pop()
-        return resolved
+            return {key: self.resolve(item, inner) for key, item in value.items()}
+        return self._resolve_path(path, inner)
+
+    def _resolve_path(self, path: str, depth: int) -> Any:
+        if path in self._known:
+            known = self._known[path]
+            if known is None:
+                raise _unresolved(path, "an object that does not contain the reference")
+            self._count(known.nodes, depth + known.levels)
+            return known.value
+        self._known[path] = None
+        nodes_before, deepest_before, self._deepest = self._nodes, self._deepest, depth
+        value = self.resolve(self._find(path), depth)
+        self._known[path] = _Resolved(value, self._nodes - nodes_before, self._deepest - depth)
+        self._deepest = max(self._deepest, deepest_before)
+        return value
+
+    def _count(self, nodes: int, depth: int) -> None:
+        self._nodes += nodes
+        if self._nodes > NODES_MAX:
+            raise BodyError("JSON body", at=REFERENCE_KEY, needed=f"at most {NODES_MAX} values", found="more")
+        if depth > self._depth_max:
+            raise BodyError(
+                "JSON body", at=REFERENCE_KEY, needed=f"at most {self._depth_max} levels", found="more"
+            )
+        self._deepest = max(self._deepest, depth)
 
     def _find(self, path: str) -> Any:
+        if len(path) > _PATH_CHARACTERS_MAX:
+            raise _unresolved(path, f"a path of at most {_PATH_CHARACTERS_MAX} characters")
         value = self._root
         at = 1
         while at < len(path) or not path.startswith("$"):
@@ -75,26 +101,29 @@ class _Resolver:
             if position is not None:
                 value = _item(path, value, int(position))
             else:
-                value = _member(path, value, _ESCAPED.sub(r"\1", step["name"]))
+                value = self._member(path, value, _ESCAPED.sub(r"\1", step["name"]))
         return value
+
+    def _member(self, path: str, value: Any, name: str) -> Any:
+        if isinstance(value, dict) and name in value:
+            return value[name]
+        if isinstance(value, ObjectMap):
+            if name == _A_KEY and len(value.pairs) == 1:
+                return value.pairs[0][0]
+            items = self._by_java_text.get(id(value))
+            if items is None:
+                # The first of equal keys is the one that was written before.
+                items = {_java_text(key): item for key, item in reversed(value.pairs)}
+                self._by_java_text[id(value)] = items
+            if name in items:
+                return items[name]
+        raise _unresolved(path, "one object that is there")
 
 
 def _item(path: str, value: Any, position: int) -> Any:
     if not isinstance(value, list) or position >= len(value):
         raise _unresolved(path, f"a list with a position {position}")
     return value[position]
-
-
-def _member(path: str, value: Any, name: str) -> Any:
-    if isinstance(value, dict) and name in value:
-        return value[name]
-    if isinstance(value, ObjectMap):
-        if name == _A_KEY and len(value.pairs) == 1:
-            return value.pairs[0][0]
-        for key, item in value.pairs:
-            if _java_text(key) == name:
-                return item
-    raise _unresolved(path, "one object that is there")
 
 
 def _java_text(key: Any) -> str | None:

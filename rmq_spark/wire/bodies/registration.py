@@ -29,6 +29,7 @@ from rmq_spark.wire.bodies.mapping import decode_body, encode_body
 from rmq_spark.wire.compression import uncompress_body
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.java_numbers import parse_int32
 
 REGISTRATION_BYTES_MAX = 1 << 20
 VERSION_5 = 413
@@ -41,7 +42,7 @@ _SPACE = " "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerBody:
-    """What a broker tells its name servers."""
+    """The body of REGISTER_BROKER: what a broker tells its name servers."""
 
     topic_config_serialize_wrapper: TopicConfigSerializeWrapper = field(
         default_factory=TopicConfigSerializeWrapper
@@ -105,9 +106,9 @@ def _parse_topic(data: bytes) -> TopicConfig:
         name, read_nums, write_nums, perm, filter_type, *attributes = parts
         topic = TopicConfig(
             topic_name=name,
-            read_queue_nums=int(read_nums),
-            write_queue_nums=int(write_nums),
-            perm=int(perm),
+            read_queue_nums=parse_int32(read_nums),
+            write_queue_nums=parse_int32(write_nums),
+            perm=parse_int32(perm),
             topic_filter_type=TopicFilterType[filter_type],
         )
     except (ValueError, KeyError) as error:

@@ -48,14 +48,18 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVTable:
-    """A plain table: runtime information, ordered topics, a namespace of the name server."""
+    """The answer to GET_BROKER_RUNTIME_INFO, GET_KVLIST_BY_NAMESPACE: a plain table."""
 
     table: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicList:
-    """Names of topics; ``broker_addr`` only where system topics are asked for."""
+    """The answer to GET_ALL_TOPIC_LIST_FROM_NAMESERVER, GET_TOPICS_BY_CLUSTER, QUERY_TOPICS_BY_CONSUMER.
+
+    Also to GET_UNIT_TOPIC_LIST and its two sisters, and to GET_SYSTEM_TOPIC_LIST_FROM_NS and _FROM_BROKER:
+    only to the former of these with ``broker_addr``.
+    """
 
     topic_list: frozenset[str] = frozenset()
     broker_addr: str | None = None
@@ -63,13 +67,13 @@ class TopicList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupList:
-    """Names of consumer groups."""
+    """The answer to QUERY_TOPIC_CONSUME_BY_WHO: names of consumer groups."""
 
     group_list: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetConsumerListByGroupResponseBody:
-    """The client ids of a group's members."""
+    """The answer to GET_CONSUMER_LIST_BY_GROUP: the client ids of a group's members."""
 
     consumer_id_list: tuple[str, ...] = ()

@@ -56,7 +56,7 @@ class ConsumeStatsList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetOffsetBody:
-    """Offsets to be set; of RESET_CONSUMER_CLIENT_OFFSET and its request to the broker."""
+    """The body of RESET_CONSUMER_CLIENT_OFFSET, the answer to INVOKE_BROKER_TO_RESET_OFFSET."""
 
     offset_table: Mapping[MessageQueue, int] = field(default_factory=dict)
 
@@ -73,14 +73,17 @@ class MessageQueueForC:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetOffsetBodyForC:
-    """The same in the form that clients written in C++ read."""
+    """The body of RESET_CONSUMER_CLIENT_OFFSET in the form that clients written in C++ read."""
 
     offset_table: tuple[MessageQueueForC, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetConsumerStatusBody:
-    """Offsets in the members' memory: of one member, and of all by client id."""
+    """The answer to GET_CONSUMER_STATUS_FROM_CLIENT and INVOKE_BROKER_TO_GET_CONSUMER_STATUS.
+
+    Offsets in the members' memory: of one member, and of all by client id.
+    """
 
     message_queue_table: Mapping[MessageQueue, int] = field(default_factory=dict)
     consumer_table: Mapping[str, Mapping[MessageQueue, int]] = field(default_factory=dict)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import struct
 from functools import cached_property
+from typing import Any
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rmq_spark.errors import RecordError
+from rmq_spark.errors import RecordError, Verbatim
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk.gather import (
     BUFFER_BYTES_MAX,
@@ -27,7 +29,7 @@ from rmq_spark.wire.chunk.gather import (
 from rmq_spark.wire.chunk.properties import PropertyColumns
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.record import body_crc_of, record_size
+from rmq_spark.wire.record import record_size
 
 _HEAD = structure(layout.HEAD)
 _TAIL = structure(layout.TAIL)
@@ -44,8 +46,11 @@ class RecordChunk:
         self.buffer = pa.py_buffer(data)
         if len(self.data) > BUFFER_BYTES_MAX:
             raise RecordError("chunk", at=0, needed=f"at most {BUFFER_BYTES_MAX} bytes", found=len(self.data))
-        self.sizes: Positions = np.asarray(_sizes_found(data) if sizes is None else sizes, np.int64)
-        self._refuse(self.sizes < layout.RECORD_BYTES_MIN, "totalSize of a record", self.sizes)
+        given = np.array(_sizes_found(data), np.int64) if sizes is None else _integers(sizes)
+        self.sizes: Positions = given.astype(np.int64, copy=False)
+        # None is larger than the data: so no sum of them can wrap around.
+        no_size = (given < layout.RECORD_BYTES_MIN) | (given > len(self.data))
+        self._refuse(no_size, "totalSize of a record", given)
         self.ends: Positions = np.cumsum(self.sizes)
         self.starts: Positions = self.ends - self.sizes
         total = int(self.ends[-1]) if len(self.ends) else 0
@@ -123,10 +128,10 @@ class RecordChunk:
         view = memoryview(self.buffer)
         ends = (self.body_at + self.body_length).tolist()
         bodies = (view[start:end] for start, end in zip(self.body_at.tolist(), ends, strict=True))
-        found = np.fromiter(map(body_crc_of, bodies), np.int64, len(self))
+        found = np.fromiter(map(crc32, bodies), np.int64, len(self)) & layout.BODY_CRC_MASK
         self._refuse(found != self.head["body_crc"], "bodyCRC", self.head["body_crc"])
 
-    def _refuse(self, bad: npt.NDArray[np.bool_], what: str, found: npt.NDArray[np.int64]) -> None:
+    def _refuse(self, bad: npt.NDArray[np.bool_], what: str, found: npt.NDArray[np.integer[Any]]) -> None:
         if not bad.any():
             return
         row = int(np.argmax(bad))
@@ -137,6 +142,17 @@ class RecordChunk:
     def properties(self) -> PropertyColumns:
         """The messages' properties, scanned when the first is asked for."""
         return PropertyColumns(self.buffer, self.properties_at, self.properties_length)
+
+
+def _integers(sizes: npt.ArrayLike) -> npt.NDArray[np.integer[Any]]:
+    """What a peer gave as sizes, which may be anything."""
+    try:
+        given = np.asarray(sizes)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise RecordError("chunk", at="sizes", needed="a list of integers", found=Verbatim(error)) from error
+    if given.ndim != 1 or (given.dtype.kind not in "iu" and len(given)):
+        raise RecordError("chunk", at="sizes", needed="a list of integers", found=sizes)
+    return given if len(given) else np.zeros(0, np.int64)
 
 
 def _sizes_found(data: Buffer) -> list[int]:

@@ -9,29 +9,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq_spark.errors import RecordError, Verbatim
+from rmq_spark.errors import BodyError, RecordError, Verbatim
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk.columns import COLUMNS
-from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, offsets_of, structure
+from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, lengths_of, offsets_of, structure
 from rmq_spark.wire.chunk.properties import encode_maps, encode_named
 from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.properties import KEYS, PROPERTIES_BYTES_MAX, TAGS
-from rmq_spark.wire.record import body_crc_of
 
 _HEAD = structure(layout.HEAD)
 _STORE_TIMESTAMP = structure(layout.STORE_TIMESTAMP)
 _TAIL = structure(layout.TAIL)
 _TAKEN = frozenset(COLUMNS) - {"msgId", "offsetMsgId"}
+_MANY = (pa.Array, pa.ChunkedArray, np.ndarray, list, tuple)
 _NO_HOST = "0.0.0.0:0"
 _COMPRESSED = MessageSysFlag.COMPRESSED
+_MORE_FOR_V6 = layout.HOST_V6_BYTES - layout.HOST_V4_BYTES
 _V6_BITS = MessageSysFlag.BORN_HOST_V6.value | MessageSysFlag.STORE_HOST_V6.value
 
 
@@ -46,15 +48,25 @@ def encode_chunk(columns: Mapping[str, Any]) -> EncodedChunk:
     """The records of these columns: ``body`` and ``topic`` at least, zero or nothing for the others."""
     given = _Columns(columns)
     bodies = _stored_bodies(given)
-    body_lengths = np.diff(offsets_of(bodies))
+    body_lengths = lengths_of(bodies)
     topics, topic_lengths, is_v2 = _topics(given)
     properties = _properties(given)
-    properties_lengths = np.diff(offsets_of(properties))
+    properties_lengths = lengths_of(properties)
     born_hosts, born_is_v6 = _hosts(given, "bornHost")
     store_hosts, store_is_v6 = _hosts(given, "storeHost")
     _check_v6_bits(given, born_is_v6, store_is_v6)
+    sizes = (
+        layout.RECORD_BYTES_MIN
+        + _MORE_FOR_V6 * (born_is_v6.astype(np.int64) + store_is_v6)
+        + is_v2 * (layout.TOPIC_LENGTH_V2_BYTES - layout.TOPIC_LENGTH_V1_BYTES)
+        + (body_lengths + topic_lengths + properties_lengths)
+    )
+    total = int(sizes.sum())
+    if total > BUFFER_BYTES_MAX:
+        raise RecordError("chunk", at="its end", needed=f"at most {BUFFER_BYTES_MAX} bytes", found=total)
 
     head = np.zeros(given.rows, _HEAD)
+    head["total_size"] = sizes
     head["magic"] = np.where(is_v2, layout.MAGIC_V2, layout.MAGIC_V1)
     head["body_crc"] = _body_crcs(bodies)
     head["queue_id"] = given.numbers("queueId")
@@ -63,14 +75,6 @@ def encode_chunk(columns: Mapping[str, Any]) -> EncodedChunk:
     head["physical_offset"] = given.numbers("commitLogOffset")
     head["sys_flag"] = given.numbers("sysFlag")
     head["born_timestamp"] = given.numbers("bornTimestamp")
-    more_for_v6 = layout.HOST_V6_BYTES - layout.HOST_V4_BYTES
-    sizes = (
-        layout.RECORD_BYTES_MIN
-        + more_for_v6 * (born_is_v6.astype(np.int32) + store_is_v6)
-        + is_v2 * (layout.TOPIC_LENGTH_V2_BYTES - layout.TOPIC_LENGTH_V1_BYTES)
-        + (body_lengths + topic_lengths + properties_lengths)
-    ).astype(np.int32)
-    head["total_size"] = sizes
     store_timestamps = np.zeros(given.rows, _STORE_TIMESTAMP)
     store_timestamps["store_timestamp"] = given.numbers("storeTimestamp")
     tail = np.zeros(given.rows, _TAIL)
@@ -78,9 +82,6 @@ def encode_chunk(columns: Mapping[str, Any]) -> EncodedChunk:
     tail["prepared_transaction_offset"] = given.numbers("preparedTransactionOffset")
     tail["body_length"] = body_lengths
 
-    total = int(sizes.sum(dtype=np.int64))
-    if total > BUFFER_BYTES_MAX:
-        raise RecordError("chunk", at="its end", needed=f"at most {BUFFER_BYTES_MAX} bytes", found=total)
     records = pc.binary_join_element_wise(
         _fixed(head),
         born_hosts,
@@ -94,7 +95,7 @@ def encode_chunk(columns: Mapping[str, Any]) -> EncodedChunk:
         pa.scalar(b"", pa.binary()),
     )
     data = records.buffers()[2] if given.rows else pa.py_buffer(b"")
-    return EncodedChunk(data.slice(0, total), sizes)
+    return EncodedChunk(data.slice(0, total), sizes.astype(np.int32))
 
 
 class _Columns:
@@ -129,7 +130,7 @@ class _Columns:
             return None
         try:
             array = _as_array(values, kind, self.rows)
-        except (pa.ArrowException, TypeError) as error:
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise RecordError(
                 "chunk", at=f"column {name}", needed=f"values of type {kind}", found=Verbatim(error)
             ) from error
@@ -146,7 +147,7 @@ class _Columns:
 
 
 def _rows_of(bodies: Any) -> int:
-    if bodies is None or isinstance(bodies, bytes):
+    if not isinstance(bodies, _MANY) or (isinstance(bodies, np.ndarray) and bodies.ndim != 1):
         raise RecordError("chunk", at="column body", needed="one body for each message", found=bodies)
     return len(bodies)
 
@@ -156,7 +157,7 @@ def _as_array(values: Any, kind: pa.DataType, rows: int) -> pa.Array:
         values = values.combine_chunks()
     if isinstance(values, pa.Array):
         return values.cast(kind)
-    if isinstance(values, (list, tuple, np.ndarray)):
+    if isinstance(values, _MANY):
         return pa.array(values, kind)
     return pa.repeat(pa.scalar(values, kind), rows)
 
@@ -170,13 +171,22 @@ def _stored_bodies(given: _Columns) -> pa.BinaryArray:
         return bodies
     kinds = sys_flags[compressed] & MessageSysFlag.COMPRESSION_MASK.value
     stored = [
-        # Flags from before there were types mean ZLIB.
-        compress_body(bodies[row].as_py(), MessageSysFlag(kind) or MessageSysFlag.COMPRESSION_ZLIB)
+        _compressed_body(row, bodies[row].as_py(), kind)
         for row, kind in zip(compressed.tolist(), kinds.tolist(), strict=True)
     ]
     mask = np.zeros(given.rows, bool)
     mask[compressed] = True
     return pc.replace_with_mask(bodies, pa.array(mask), pa.array(stored, pa.binary()))
+
+
+def _compressed_body(row: int, body: bytes, kind: int) -> bytes:
+    try:
+        # Flags from before there were types mean ZLIB.
+        return compress_body(body, MessageSysFlag(kind) or MessageSysFlag.COMPRESSION_ZLIB)
+    except BodyError as error:
+        raise RecordError(
+            "chunk", at=f"sysFlag {row}", needed="a body that can be compressed", found=Verbatim(error)
+        ) from error
 
 
 def _body_crcs(bodies: pa.BinaryArray) -> npt.NDArray[np.int64]:
@@ -186,14 +196,14 @@ def _body_crcs(bodies: pa.BinaryArray) -> npt.NDArray[np.int64]:
     data = bodies.buffers()[2].slice(first, last - first).to_pybytes() if last > first else b""
     ends = (offsets - first).tolist()
     slices = (data[start:end] for start, end in pairwise(ends))
-    return np.fromiter(map(body_crc_of, slices), np.int64, len(bodies))
+    return np.fromiter(map(crc32, slices), np.int64, len(bodies)) & layout.BODY_CRC_MASK
 
 
 def _topics(given: _Columns) -> tuple[Any, Any, Any]:
     """Length and topic, the topic's length, and whether it takes the second magic."""
     topics = given.array("topic").dictionary_encode()
     encoded = [topic.encode() for topic in topics.dictionary.to_pylist()]
-    lengths = np.array([len(topic) for topic in encoded], np.int32)
+    lengths = np.array([len(topic) for topic in encoded], np.int64)
     if lengths.max(initial=0) > layout.TOPIC_BYTES_MAX_V2:
         raise RecordError(
             "chunk",
@@ -259,7 +269,7 @@ def _properties(given: _Columns) -> pa.BinaryArray:
     if not parts:
         return pa.repeat(pa.scalar(b"", pa.binary()), given.rows)
     properties = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
-    lengths = np.diff(offsets_of(properties))
+    lengths = lengths_of(properties)
     if given.rows and lengths.max() > PROPERTIES_BYTES_MAX:
         row = int(lengths.argmax())
         raise RecordError(

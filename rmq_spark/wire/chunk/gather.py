@@ -66,6 +66,12 @@ def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:
     return offsets[array.offset : array.offset + len(array) + 1]
 
 
+def lengths_of(array: pa.Array) -> npt.NDArray[np.int64]:
+    """How long the elements of such an array are, in integers that do not overflow when added up."""
+    offsets = offsets_of(array)
+    return np.subtract(offsets[1:], offsets[:-1], dtype=np.int64)
+
+
 def as_text(array: pa.BinaryArray) -> pa.StringArray:
     """The same bytes as text; what is no UTF-8 is replaced as everywhere else in the wire."""
     try:

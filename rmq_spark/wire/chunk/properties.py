@@ -50,17 +50,25 @@ class PropertyColumns:
 
     @cached_property
     def _first_words(self) -> npt.NDArray[np.uint32]:
-        """Four bytes of each piece; those of the last few may lie before it, and then match nothing."""
+        """The first four bytes of each piece and of what is behind it, with zeros behind the text."""
         last = len(self._text) - _WORD.itemsize
         if last < 0:
             return np.zeros(len(self._piece_starts), _WORD)
-        return take_structures(self._text, np.minimum(self._piece_starts, last), _WORD)
+        words = take_structures(self._text, np.minimum(self._piece_starts, last), _WORD)
+        late = int(np.searchsorted(self._piece_starts, last, "right"))
+        words[late:] = words[late:] >> (8 * (self._piece_starts[late:] - last)).astype(_WORD)
+        return words
 
     def values(self, name: str) -> pa.StringArray:
         """The property's value in each message, null where it has none."""
+        if not name or NAME_VALUE_SEPARATOR in name:
+            return pa.nulls(self._rows, pa.string())
         pattern = (name + NAME_VALUE_SEPARATOR).encode()
-        word = np.frombuffer(pattern.ljust(4, b"\0")[:4], _WORD)[0]
-        pieces = np.flatnonzero(self._first_words == word)
+        word = int.from_bytes(pattern[: _WORD.itemsize], "little")
+        words = self._first_words
+        if len(pattern) < _WORD.itemsize:
+            words = words & np.uint32((1 << 8 * len(pattern)) - 1)
+        pieces = np.flatnonzero(words == word)
         value_starts = self._piece_starts[pieces] + len(pattern)
         pieces = pieces[value_starts < self._piece_ends[pieces]]
         for at in range(_WORD.itemsize, len(pattern)):
@@ -124,6 +132,8 @@ def encode_named(name: str, values: pa.Array) -> pa.BinaryArray:
 
 def encode_maps(maps: pa.MapArray, *, reserved: tuple[str, ...]) -> pa.BinaryArray:
     """The properties of each message's map; names that have a column of their own are refused."""
+    if maps.null_count:
+        maps = maps.take(pa.array(np.arange(len(maps))))  # leaves out what may lie behind a null
     offsets = offsets_of(maps)
     names = maps.keys[offsets[0] : offsets[-1]]
     values = maps.items[offsets[0] : offsets[-1]]

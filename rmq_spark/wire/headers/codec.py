@@ -24,6 +24,7 @@ from typing import (
 )
 
 from rmq_spark.errors import HeaderError
+from rmq_spark.wire.java_numbers import parse_int32, parse_int64
 
 Int32 = Annotated[int, 32]
 Int64 = Annotated[int, 64]
@@ -48,6 +49,7 @@ class HeaderCodec(Generic[HeaderType]):
         self.header_type = header_type
         self._make: Callable[[list[Any]], HeaderType] = header_type._make  # type: ignore[attr-defined]  # every NamedTuple has it
         self._fields = _fields_of(header_type, keys or {})
+        self._writers = tuple(_WRITERS[field.parse] for field in self._fields)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -80,18 +82,16 @@ class HeaderCodec(Generic[HeaderType]):
     def encode(self, header: HeaderType) -> dict[str, str]:
         """The ext fields that stand for this header; a field that is None is left out."""
         ext_fields: dict[str, str] = {}
-        for (key, parse, needed, default), value in zip(self._fields, header, strict=True):
-            if value is None:
-                if default is _REQUIRED:
-                    raise HeaderError(
-                        self.header_type.__name__, at=f"extFields.{key}", needed=needed, found=None
-                    )
-            elif parse is None:
-                ext_fields[key] = value
-            elif parse is _parse_bool:
-                ext_fields[key] = "true" if value else "false"
-            else:
-                ext_fields[key] = int.__repr__(value)  # a flag's own str is its name
+        fields = zip(self._fields, self._writers, header, strict=True)
+        for (key, _, needed, default), write, value in fields:
+            if value is None and default is not _REQUIRED:
+                continue
+            try:
+                ext_fields[key] = write(value)
+            except (TypeError, ValueError) as error:
+                raise HeaderError(
+                    self.header_type.__name__, at=f"extFields.{key}", needed=needed, found=value
+                ) from error
         return ext_fields
 
 
@@ -119,31 +119,44 @@ def _without_none(hint: Any) -> Any:
     return hint
 
 
-def _parse_int32(text: str) -> int:
-    value = int(text) if len(text) <= _INT_CHARACTERS_MAX else _OUT_OF_RANGE
-    if not -0x80000000 <= value <= 0x7FFFFFFF:
-        raise ValueError
-    return value
-
-
-def _parse_int64(text: str) -> int:
-    value = int(text) if len(text) <= _INT_CHARACTERS_MAX else _OUT_OF_RANGE
-    if not -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF:
-        raise ValueError
-    return value
-
-
 def _parse_bool(text: str) -> bool:
     """As Java's parseBoolean: anything but "true" is false."""
     return text.lower() == "true"
 
 
-_INT_CHARACTERS_MAX = 40  # turning digits to a number takes time quadratic in their count
-_OUT_OF_RANGE = 1 << 64
+def _write_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _write_int32(value: Any) -> str:
+    if not -0x80000000 <= value <= 0x7FFFFFFF:
+        raise ValueError
+    return int.__repr__(value)  # a flag's own str is its name
+
+
+def _write_int64(value: Any) -> str:
+    if not -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF:
+        raise ValueError
+    return int.__repr__(value)
+
+
+def _write_bool(value: Any) -> str:
+    if type(value) is not bool:
+        raise TypeError
+    return "true" if value else "false"
+
 
 _KINDS: Mapping[Any, tuple[Callable[[str], Any] | None, str]] = {
     str: (None, "text"),
-    Int32: (_parse_int32, "a 32-bit integer"),
-    Int64: (_parse_int64, "a 64-bit integer"),
+    Int32: (parse_int32, "a 32-bit integer"),
+    Int64: (parse_int64, "a 64-bit integer"),
     bool: (_parse_bool, "true or false"),
+}
+_WRITERS: Mapping[Callable[[str], Any] | None, Callable[[Any], str]] = {
+    None: _write_text,
+    parse_int32: _write_int32,
+    parse_int64: _write_int64,
+    _parse_bool: _write_bool,
 }

@@ -31,7 +31,10 @@ V2_KEYS = dict(zip(SendMessageRequestHeader._fields, "abcdefghijklmn", strict=Tr
 
 
 class SendMessageResponseHeader(NamedTuple):
-    """Where the message went. For a batch: ids joined by commas, and the first offset."""
+    """Where the message went. For a batch: ids joined by commas, and the first offset.
+
+    The last two are no fields of Java's class: its broker adds them to each answer, its client reads them.
+    """
 
     msg_id: str
     queue_id: Int32
@@ -39,6 +42,11 @@ class SendMessageResponseHeader(NamedTuple):
     transaction_id: str | None = None
     batch_uniq_id: str | None = None
     recall_handle: str | None = None
+    msg_region: str | None = None
+    trace_on: bool | None = None
+
+
+SENT_KEYS = {"msg_region": "MSG_REGION", "trace_on": "TRACE_ON"}
 
 
 class EndTransactionRequestHeader(NamedTuple):

@@ -26,7 +26,7 @@ _BNAME = {"broker_name": "bname"}
 
 _send = HeaderCodec(send.SendMessageRequestHeader, send.LONG_KEYS)
 _send_v2 = HeaderCodec(send.SendMessageRequestHeader, send.V2_KEYS)
-_sent = HeaderCodec(send.SendMessageResponseHeader)
+_sent = HeaderCodec(send.SendMessageResponseHeader, send.SENT_KEYS)
 _pull = HeaderCodec(pull.PullMessageRequestHeader, _BNAME)
 _pulled = HeaderCodec(pull.PullMessageResponseHeader)
 _offset = HeaderCodec(offsets.OffsetResponseHeader)

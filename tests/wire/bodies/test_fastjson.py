@@ -1,4 +1,5 @@
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -92,3 +93,39 @@ def test_deep_nesting_is_refused():
 def test_what_json_cannot_say_is_refused():
     with pytest.raises(BodyError, match="needed JSON's types"):
         dumps({"a": object()})
+
+
+@pytest.mark.parametrize(
+    ("lexeme", "text"),
+    [("x" * 2_000_000, "x" * 2_000_000), (r"\n" * 1_000_000, "\n" * 1_000_000), (r"\"" * 1_000, '"' * 1_000)],
+    ids=["plain", "escapes", "quotes"],
+)
+def test_a_long_text_takes_no_more_memory_than_strict_json_does(lexeme, text):
+    data = b'{1:"%s"}' % lexeme.encode()
+    tracemalloc.start()
+    try:
+        assert loads(data) == {"1": text}
+        # orjson alone takes fourteen times what it reads.
+        assert tracemalloc.get_traced_memory()[1] < 20 * len(data) + 100_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("end", ["", "\\", "\n" * 600 + "\\"], ids=["nothing", "escape", "many escapes"])
+def test_a_text_without_its_end_is_refused_where_it_begins(end):
+    with pytest.raises(BodyError, match="at byte 3: needed JSON"):
+        loads(b'{1:"open' + end.encode())
+
+
+@pytest.mark.parametrize("value", ["\ud800", {"\ud800": 1}, [{"a": {"\ud800": 1}}], {"a": 1 << 64}])
+def test_text_and_numbers_that_have_no_bytes_are_refused(value):
+    with pytest.raises(BodyError, match="needed JSON's types, found"):
+        dumps(value)
+
+
+def test_what_is_nested_too_deep_is_not_written():
+    value = 1
+    for _ in range(1000):
+        value = [value]
+    with pytest.raises(BodyError, match=f"at most {DEPTH_MAX} levels"):
+        dumps(value)

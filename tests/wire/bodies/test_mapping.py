@@ -2,6 +2,8 @@
 
 import dataclasses
 import enum
+import re
+import time
 import typing
 from collections.abc import Mapping
 from types import NoneType, UnionType
@@ -14,6 +16,7 @@ from strategies import int64, text
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import clients, configs, decode_body, encode_body, registration, routes, stats
+from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.message_queue import MessageQueue
 
 CLASSES = {
@@ -39,6 +42,23 @@ NOT_SERVED = {
 }
 # Java itself reads these back wrong: references to map keys do not say which key.
 AMBIGUOUS = {("4.9.7", "GetConsumerStatusBody", "shared"), ("4.9.7", "ConsumeStatsList", "shared")}
+
+
+def parts_of(hint):
+    yield from (part for argument in typing.get_args(hint) for part in parts_of(argument))
+    if dataclasses.is_dataclass(hint):
+        yield hint
+
+
+def test_each_body_names_its_request_in_its_first_line():
+    """Or the file that it is; what is only a part of other bodies names none."""
+    hints = [hint for body in CLASSES.values() for hint in typing.get_type_hints(body).values()]
+    parts = {part for hint in hints for part in parts_of(hint)}
+    for name, body in CLASSES.items():
+        first_line = body.__doc__.splitlines()[0]
+        assert body in parts or {*re.findall(r"[A-Z][A-Z0-9_]+", first_line)} & {*RequestCode.__members__}, (
+            name
+        )
 
 
 def values_of(hint):
@@ -187,7 +207,11 @@ def test_sets_are_written_in_one_order():
         (routes.BrokerData, b'{"brokerName":"b"}', r"\$.brokerAddrs: needed a value, found None"),
         (routes.BrokerData, b'{"brokerName":null,"brokerAddrs":{}}', r"\$.brokerName: needed a value"),
         (routes.BrokerData, b'{"brokerName":"b","brokerAddrs":[]}', r"\$.brokerAddrs: needed an object"),
-        (routes.BrokerData, b'{"brokerName":"b","brokerAddrs":{"x":"a"}}', "a key of .*: needed an integer"),
+        (
+            routes.BrokerData,
+            b'{"brokerName":"b","brokerAddrs":{"x":"a"}}',
+            r"a key of \$.brokerAddrs: needed a 64-bit integer",
+        ),
         (configs.TopicConfig, b'{"topicName":"T","perm":1.5}', r"\$.perm: needed a 64-bit integer"),
         (configs.TopicConfig, b'{"topicName":"T","perm":9223372036854775808}', "needed a 64-bit integer"),
         (configs.TopicConfig, b'{"topicName":"T","order":1}', r"\$.order: needed true or false"),
@@ -203,3 +227,51 @@ def test_sets_are_written_in_one_order():
 def test_bodies_that_do_not_fit_say_where_and_what(body_class, text, message):
     with pytest.raises(BodyError, match=message):
         decode_body(body_class, text)
+
+
+def test_scalars_become_text_as_in_java():
+    body = decode_body(routes.KVTable, b'{"table":{"a":true,"b":false,"c":1.5,"d":7}}')
+    assert body.table == {"a": "true", "b": "false", "c": "1.5", "d": "7"}
+
+
+def test_nulls_in_maps_and_lists_are_as_good_as_absent():
+    assert decode_body(routes.KVTable, b'{"table":{"a":null,"b":"x"}}').table == {"b": "x"}
+    assert decode_body(routes.TopicList, b'{"topicList":[null,"T"]}').topic_list == {"T"}
+
+
+@pytest.mark.parametrize("number", [1e300, -1e300, 2.0**63])
+def test_large_floats_are_read_as_they_were_written(number):
+    body = stats.ConsumeStats(consume_tps=number)
+    assert decode_body(stats.ConsumeStats, encode_body(body)) == body
+
+
+def test_a_number_that_no_float_holds_is_refused_by_the_tolerant_reader_too():
+    for data in (b'{"consumeTps":1e999}', b'{0:0,"consumeTps":1e999}'):
+        with pytest.raises(BodyError):
+            decode_body(stats.ConsumeStats, data)
+
+
+@pytest.mark.parametrize("word", ["1_0", " 5", "5 ", "", "0x5"])
+def test_numbers_in_quotes_are_read_as_java_reads_them(word):
+    with pytest.raises(BodyError, match=r"\$.perm: needed a 64-bit integer"):
+        decode_body(configs.TopicConfig, b'{"topicName":"T","perm":"%s"}' % word.encode())
+
+
+def test_a_long_key_costs_its_items_nothing():
+    items = b",".join(b'"k%d":5' % number for number in range(20_000))
+    data = b'{"forbiddenTable":{"' + b"x" * 1_000_000 + b'":{' + items + b"}}}"
+    started = time.thread_time()
+    body = decode_body(configs.SubscriptionGroupWrapper, data)
+    assert time.thread_time() - started < 0.5
+    assert len(body.forbidden_table["x" * 1_000_000]) == 20_000
+
+
+def test_a_path_in_an_error_cuts_long_keys_and_shows_objects():
+    with pytest.raises(BodyError, match=r"at \$\.table\.x{60}: needed text, found \[\]"):
+        decode_body(routes.KVTable, b'{"table":{"%s":[]}}' % (b"x" * 100_000))
+    with pytest.raises(
+        BodyError, match=r"at \$\.offsetTable\.\{'brokerName': 'b'.*: needed a 64-bit integer"
+    ):
+        decode_body(stats.ResetOffsetBody, b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:[]}}')
+    with pytest.raises(BodyError, match=r"at a key of \$\.offsetTable\.queueId: needed a value"):
+        decode_body(stats.ResetOffsetBody, b'{"offsetTable":{{"brokerName":"b","topic":"T"}:1}}')

@@ -1,8 +1,12 @@
+import json
+import time
+
 import pytest
 
 from rmq_spark.errors import BodyError
-from rmq_spark.wire.bodies.fastjson import loads
+from rmq_spark.wire.bodies.fastjson import DEPTH_MAX, loads
 from rmq_spark.wire.bodies.object_map import ObjectMap
+from rmq_spark.wire.bodies.references import NODES_MAX
 
 
 def test_an_object_written_before_is_found_by_its_path():
@@ -55,10 +59,56 @@ def test_circles_are_refused(path):
 def test_references_cannot_multiply_a_small_body_without_bound():
     levels = [b'"l0":[1,1,1,1,1,1,1,1]']
     levels += [b'"l%d":[%s]' % (n, b",".join([b'{"$ref":"$.l%d"}' % (n - 1)] * 8)) for n in range(1, 12)]
-    with pytest.raises(BodyError, match=r"\$ref: needed at most \d+ values"):
+    with pytest.raises(BodyError, match=rf"\$ref: needed at most {NODES_MAX} values"):
         loads(b"{" + b",".join(levels) + b"}")
 
 
 def test_an_object_that_merely_has_such_a_member_is_left_alone():
     assert loads(b'{"$ref":"$.a","b":1}') == {"$ref": "$.a", "b": 1}
     assert loads(b'{"a":{"$ref":5}}') == {"a": {"$ref": 5}}
+
+
+def chain_of(length, link):
+    """r0 is an object, and each r that follows refers to the one before it."""
+    members = {"r0": {"x": 1}}
+    members.update({f"r{number}": link(f"$.r{number - 1}") for number in range(1, length + 1)})
+    return members
+
+
+@pytest.mark.parametrize("order", [list, reversed], ids=["forwards", "backwards"])
+@pytest.mark.parametrize("link", [lambda path: {"$ref": path}, lambda path: {"a": {"$ref": path}}])
+def test_a_long_chain_of_references_is_refused_in_either_order(order, link):
+    members = chain_of(1200, link)
+    with pytest.raises(BodyError, match=f"at most {DEPTH_MAX} levels"):
+        loads(json.dumps({name: members[name] for name in order(members)}).encode())
+
+
+def test_a_short_chain_of_references_is_followed_in_either_order():
+    members = chain_of(DEPTH_MAX - 3, lambda path: {"$ref": path})
+    for order in (list, reversed):
+        body = loads(json.dumps({name: members[name] for name in order(members)}).encode())
+        assert body[f"r{DEPTH_MAX - 3}"] == {"x": 1}
+
+
+def test_deep_nesting_beside_a_reference_is_refused():
+    deep = b"[" * 900 + b"]" * 900
+    with pytest.raises(BodyError, match=f"at most {DEPTH_MAX} levels"):
+        loads(b'{"unknown":' + deep + b',"a":{},"b":{"$ref":"$.a"}}')
+
+
+def test_an_object_that_is_referred_to_often_is_looked_up_and_built_once():
+    queues = [b'{"topic":"T","brokerName":"b","queueId":%d}' % number for number in range(3000)]
+    table = b",".join(b"%s:{}" % queue for queue in queues)
+    path = rb"$.t.MessageQueue\\ \\[topic\\=T\\,\\ brokerName\\=b\\,\\ queueId\\=%d\\]"
+    again = b",".join(b'{"$ref":"' + path % number + b'"}' for number in range(3000))
+    data = b'{"t":{' + table + b'},"again":[' + again + b"]}"
+    started = time.thread_time()
+    assert loads(data)["again"] == [{}] * 3000
+    assert time.thread_time() - started < 1
+    body = loads(b'{"a":{"x":1},"again":[{"$ref":"$.a"},{"$ref":"$.a"}]}')
+    assert body["again"][0] is body["again"][1]
+
+
+def test_a_path_of_megabytes_is_refused():
+    with pytest.raises(BodyError, match="needed a path of at most"):
+        loads(b'{"$ref":"$.%s"}' % (b"a" * 1_000_000))

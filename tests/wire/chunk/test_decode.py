@@ -40,10 +40,38 @@ def test_a_chunk_may_be_any_buffer():
         ([sum(SIZES[:2]), SIZES[2]], r"a totalSize that fits \(record 0\)"),
         ([0, *SIZES], r"a totalSize of a record that fits \(record 0\), found 0"),
         ([-5, len(DATA) + 5], r"\(record 0\), found -5"),
+        ([SIZES[0], len(DATA) + 1], rf"chunk at byte {SIZES[0]}: .*\(record 1\), found {len(DATA) + 1}"),
+        ([1 << 62, 1 << 62, 1 << 62, (1 << 62) + len(DATA)], r"\(record 0\), found 4611686018427387904"),
+        (np.array([1 << 63, len(DATA)], np.uint64), r"\(record 0\), found 9223372036854775808"),
+        ([1 << 64], "chunk at sizes: needed a list of integers"),
+        ([1 << 63, -1], "chunk at sizes: needed a list of integers"),
+        ([SIZES], "chunk at sizes: needed a list of integers"),
+        ([SIZES, [1]], "chunk at sizes: needed a list of integers"),
+        (len(DATA), "chunk at sizes: needed a list of integers, found"),
+        (["a"], r"chunk at sizes: needed a list of integers, found \['a'\]"),
+        ([None], r"chunk at sizes: needed a list of integers, found \[None\]"),
+        ([float(size) for size in SIZES], "chunk at sizes: needed a list of integers"),
+        ([True], "chunk at sizes: needed a list of integers"),
+        ({"sizes": SIZES}, "chunk at sizes: needed a list of integers"),
     ],
 )
 def test_sizes_that_do_not_fit_the_records_are_refused(sizes, message):
     with pytest.raises(RecordError, match=message):
+        RecordChunk(DATA, sizes)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.int16, np.int32, np.uint32, np.int64, np.uint64])
+def test_sizes_may_be_any_integers(kind):
+    sizes = kind(SIZES) if kind in {list, tuple} else np.array(SIZES, kind)
+    chunk = RecordChunk(DATA, sizes)
+    assert chunk.sizes.tolist() == SIZES
+    assert chunk.sizes.dtype == np.int64
+
+
+@pytest.mark.parametrize("sizes", [[], (), np.array([]), np.array([], np.int32)])
+def test_no_sizes_fit_no_records(sizes):
+    assert len(RecordChunk(b"", sizes)) == 0
+    with pytest.raises(RecordError, match="chunk at sizes: needed a sum"):
         RecordChunk(DATA, sizes)
 
 

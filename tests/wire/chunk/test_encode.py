@@ -1,13 +1,15 @@
 import dataclasses
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import fits_i16, properties, stored_messages
 
-from rmq_spark.errors import BodyError, RecordError
+from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk, chunk_columns, encode_chunk
+from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, lengths_of
 from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.properties import decode_properties, encode_properties
@@ -148,11 +150,91 @@ BODY = [b"a", b"b", b"c"]
         ({"topic": "T", "body": BODY, "keys": ["A", "a\x02", None]}, r"text 1: needed text without \\x02"),
         ({"topic": "T", "body": BODY, "keys": "k" * 40_000}, "properties 0: needed at most 32767 bytes"),
         ({"topic": "t" * 40_000, "body": BODY}, "topic: needed at most 32767 bytes"),
+        (
+            {"topic": "T", "body": BODY, "queueOffset": 1 << 70},
+            "column queueOffset: needed values of type int64",
+        ),
+        (
+            {"topic": "T", "body": BODY, "queueOffset": [0, 1 << 70, 0]},
+            "column queueOffset: needed values of",
+        ),
+        ({"topic": "\ud800", "body": BODY}, "column topic: needed values of type string"),
+        ({"topic": ["T", "\ud800", "T"], "body": BODY}, "column topic: needed values of type string"),
+        ({"topic": "T", "body": BODY, "tags": ["\ud800"] * 3}, "column tags: needed values of type string"),
+        (
+            {"topic": "T", "body": BODY, "properties": [[("\ud800", "v")], [], []]},
+            "column properties: needed",
+        ),
+        (
+            {"topic": "T", "body": BODY, "properties": [5, 6, 7]},
+            "column properties: needed values of type map",
+        ),
+        (
+            {"topic": "T", "body": BODY, "queueId": np.zeros((3, 1), np.int32)},
+            "column queueId: needed values",
+        ),
+        ({"topic": "T", "body": BODY, "queueId": np.array(5)}, "column queueId: needed values of type int32"),
+        ({"topic": "T", "body": BODY, "storeTimestamp": object()}, "column storeTimestamp: needed values"),
     ],
 )
 def test_columns_that_cannot_be_encoded_are_named(columns, message):
     with pytest.raises(RecordError, match=message):
         encode_chunk(columns)
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        5,
+        "abc",
+        bytearray(b"abc"),
+        memoryview(b"abc"),
+        {b"a": 1},
+        (b for b in BODY),
+        np.array(b"a"),
+        pa.scalar(b""),
+    ],
+)
+def test_bodies_are_a_column_and_nothing_that_may_look_like_one(bodies):
+    with pytest.raises(RecordError, match="chunk at column body: needed one body for each message"):
+        encode_chunk({"topic": "T", "body": bodies})
+
+
+@pytest.mark.parametrize(
+    "bodies", [tuple(BODY), np.array(BODY), np.array(BODY, object), pa.array(BODY), pa.chunked_array([BODY])]
+)
+def test_bodies_may_be_any_sequence_that_arrow_reads(bodies):
+    assert (
+        encode_chunk({"topic": "T", "body": bodies}).data == encode_chunk({"topic": "T", "body": BODY}).data
+    )
+
+
+def test_a_chunk_that_gets_too_large_is_refused_before_there_is_work_in_it(monkeypatch):
+    columns = {"topic": ["T", "t" * 200], "body": [b"x" * 100] * 2, "tags": "A", "storeHost": "1.2.3.4:5"}
+    chunk = encode_chunk(columns)
+    assert chunk.sizes.dtype == np.int32
+    total = int(chunk.sizes.sum())
+    monkeypatch.setattr("rmq_spark.wire.chunk.encode.BUFFER_BYTES_MAX", total)
+    assert encode_chunk(columns).data == chunk.data
+    monkeypatch.setattr("rmq_spark.wire.chunk.encode.BUFFER_BYTES_MAX", total - 1)
+    monkeypatch.setattr("rmq_spark.wire.chunk.encode._body_crcs", lambda _: pytest.fail("too early"))
+    with pytest.raises(
+        RecordError, match=f"chunk at its end: needed at most {total - 1} bytes, found {total}"
+    ):
+        encode_chunk(columns)
+
+
+def test_lengths_that_add_up_to_more_than_32_bits_do_not_become_negative(monkeypatch):
+    # Bodies and properties as long as columns can hold them, without the bytes.
+    assert lengths_of(pa.array([b"ab", b"c"])).dtype == np.int64
+    monkeypatch.setattr(
+        "rmq_spark.wire.chunk.encode.lengths_of", lambda array: lengths_of(array) + BUFFER_BYTES_MAX
+    )
+    total = 2 * BUFFER_BYTES_MAX + 91 + 2
+    with pytest.raises(
+        RecordError, match=f"chunk at its end: needed at most {BUFFER_BYTES_MAX} bytes, found {total}"
+    ):
+        encode_chunk({"topic": "T", "body": [b"a"]})
 
 
 @pytest.mark.parametrize(
@@ -173,5 +255,45 @@ def test_properties_that_would_be_read_differently_are_refused(entries, message)
 
 
 def test_an_unknown_compression_is_refused():
-    with pytest.raises(BodyError, match="compression at type"):
-        encode_chunk({"topic": "T", "body": BODY, "sysFlag": 0x701})
+    with pytest.raises(
+        RecordError, match=r"chunk at sysFlag 1: .*compression at type: needed COMPRESSION_ZLIB"
+    ):
+        encode_chunk({"topic": "T", "body": BODY, "sysFlag": [0, 0x701, 0]})
+
+
+def as_maps(lists, validity):
+    """A column of maps that keeps entries behind its nulls, as other programs may build one."""
+    entries = [entry for each in lists for entry in each]
+    whole = pa.MapArray.from_arrays(
+        pa.array(np.cumsum([0, *map(len, lists)]), pa.int32()),
+        pa.array([name for name, _ in entries], pa.string()),
+        pa.array([value for _, value in entries], pa.string()),
+    )
+    if all(validity):
+        return whole
+    entries = pa.StructArray.from_arrays(
+        [whole.keys, whole.items], fields=[whole.type.key_field, whole.type.item_field]
+    )
+    is_valid = pa.py_buffer(np.packbits(validity, bitorder="little").tobytes())
+    return pa.Array.from_buffers(whole.type, len(lists), [is_valid, whole.buffers()[1]], children=[entries])
+
+
+@given(st.lists(st.tuples(properties, st.booleans()), min_size=1, max_size=6), st.data())
+def test_nothing_of_what_lies_behind_a_null_is_written(rows, data):
+    maps = as_maps([list(each.items()) for each, _ in rows], [valid for _, valid in rows])
+    assert maps.null_count == sum(not valid for _, valid in rows)
+    first = data.draw(st.integers(0, len(rows) - 1))
+    shown = rows[first : data.draw(st.integers(first + 1, len(rows)))]
+    chunk = encode_chunk(
+        {"topic": "T", "body": [b""] * len(shown), "properties": maps.slice(first, len(shown))}
+    )
+    assert [message.properties for message in decode_records(bytes(chunk.data))] == [
+        each if valid else {} for each, valid in shown
+    ]
+
+
+def test_what_lies_behind_a_null_is_not_even_looked_at():
+    maps = as_maps([[("", "no name")], [("a", "1")]], [False, True])
+    chunk = encode_chunk({"topic": "T", "body": [b"", b""], "tags": "A", "properties": maps})
+    texts = [message.properties_text for message in decode_records(bytes(chunk.data))]
+    assert texts == ["TAGS\x01A\x02", "TAGS\x01A\x02a\x011\x02"]

@@ -68,6 +68,8 @@ def test_true_is_what_java_takes_for_true(word, value):
         ("queueId", "", "Example at extFields.queueId: needed a 32-bit integer, found ''"),
         ("queueId", "x", "needed a 32-bit integer, found 'x'"),
         ("queueId", "1.5", "needed a 32-bit integer"),
+        ("queueId", "1_0", "needed a 32-bit integer, found '1_0'"),
+        ("queueId", " 12 ", "needed a 32-bit integer, found ' 12 '"),
         ("queueId", "2147483648", "needed a 32-bit integer, found '2147483648'"),
         ("queueId", "-2147483649", "needed a 32-bit integer"),
         ("commitOffset", "9223372036854775808", "extFields.commitOffset: needed a 64-bit integer"),
@@ -90,3 +92,20 @@ def test_a_field_that_must_be_there_is_named(key):
 def test_a_header_without_a_field_that_must_be_there_is_not_written():
     with pytest.raises(HeaderError, match=r"extFields\.topic: needed text, found None"):
         CODEC.encode(Example(None, 3, -1, is_force=True))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"queue_id": 1 << 40}, "queueId: needed a 32-bit integer, found 1099511627776"),
+        ({"queue_id": "5"}, "queueId: needed a 32-bit integer, found '5'"),
+        ({"queue_id": 5.0}, "queueId: needed a 32-bit integer, found 5.0"),
+        ({"queue_id": None}, "queueId: needed a 32-bit integer, found None"),
+        ({"commit_offset": 1 << 63}, "commitOffset: needed a 64-bit integer"),
+        ({"topic": 5}, "topic: needed text, found 5"),
+        ({"is_force": "false"}, "f: needed true or false, found 'false'"),
+    ],
+)
+def test_a_value_of_another_kind_is_not_written(change, message):
+    with pytest.raises(HeaderError, match=rf"Example at extFields\.{message}"):
+        CODEC.encode(Example("T", 3, -1, is_force=True)._replace(**change))

@@ -1,0 +1,122 @@
+"""Reput: from a log that is there to consume queues and index that are not.
+
+The peer follows the log from record to record and does nothing with them: what the one step costs that
+nothing can take for many records at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.harness import Case, Target
+from benchmarks.store import samples
+from benchmarks.store.workspace import Workspace, now_ms
+from broker.store.commit_log import CommitLog
+from broker.store.config import StoreConfig
+from broker.store.disk import LocalDisk
+from broker.store.dispatch import Dispatcher, record_sizes
+from broker.store.index_service import IndexService
+from broker.store.queue_table import QueueTable
+from broker.store.reput import RUN_BYTES_MAX, ReputMessageService
+
+_PER_SECOND_MIN = 2e6
+_QUEUES = (1, 64)
+_PEER = "sizes followed"
+
+
+def cases(workspace: Workspace, messages: int) -> list[Case]:
+    """One queue and many, without and with the index."""
+    found = []
+    for queues in _QUEUES:
+        subject = f"reput, 100 B bodies, {queues} queue{'s' * (queues > 1)}"
+        log = _log_of(workspace, messages, queues)
+        follow = _Following(log)
+        found.append(_case(subject, _PEER, follow.run, follow.prepare, messages))
+        for with_index in (False, True):
+            reput = _Reput(workspace, log, with_index=with_index)
+            variant = "queues and index" if with_index else "queues"
+            found.append(_case(subject, variant, reput.run, reput.prepare, messages))
+    return found
+
+
+def _case(
+    subject: str, variant: str, run: Callable[[], object], prepare: Callable[[], object], messages: int
+) -> Case:
+    is_peer = variant == _PEER
+    return Case(
+        subject,
+        variant,
+        run,
+        messages,
+        peer=None if is_peer else _PEER,
+        target=None if is_peer else Target("per_second", _PER_SECOND_MIN),
+        bytes_per_unit=samples.record_bytes(),
+        prepare=prepare,
+    )
+
+
+def _log_of(workspace: Workspace, messages: int, queues: int) -> Callable[[], CommitLog]:
+    def make(root: Path) -> CommitLog:
+        writer = samples.LogWriter(root, queues)
+        writer.write(messages)
+        return writer.log
+
+    return lambda: workspace.kept(f"log-{queues}", make)
+
+
+class _Following:
+    """Reads the sizes of all records."""
+
+    def __init__(self, log: Callable[[], CommitLog]) -> None:
+        self._log = log
+
+    def prepare(self) -> None:
+        self._log()
+
+    def run(self) -> None:
+        log = self._log()
+        position = 0
+        while position < log.flushed_offset:
+            left = log.flushed_offset - position
+            position += sum(record_sizes(log.view(position, min(left, RUN_BYTES_MAX))))
+
+
+class _Reput:
+    """Carries all of a log to queues and index that were just made."""
+
+    def __init__(self, workspace: Workspace, log: Callable[[], CommitLog], *, with_index: bool) -> None:
+        self._workspace = workspace
+        self._log = log
+        self._with_index = with_index
+        self._service: ReputMessageService | None = None
+
+    def prepare(self) -> None:
+        log, root = self._log(), self._workspace.fresh()
+        config = StoreConfig(store_path_root_dir=root)
+        queues = QueueTable(LocalDisk(), root / "queues", config.mapped_file_size_consume_queue)
+        index = IndexService(LocalDisk(), root / "index", now_ms) if self._with_index else None
+        if index is not None:
+            index.load()
+        self._workspace.closing(_Closing(queues, index))
+        dispatcher = Dispatcher(config.message_delay_level_ms)
+        self._service = ReputMessageService(log, queues, index, dispatcher, None, lambda: log.flushed_offset)
+
+    def run(self) -> None:
+        if self._service is None:
+            raise RuntimeError("not prepared")
+        self._service.run()
+        self._service.catch_up_index()
+
+
+class _Closing:
+    """What a service has filled."""
+
+    def __init__(self, queues: QueueTable, index: IndexService | None) -> None:
+        self._queues = queues
+        self._index = index
+
+    def shutdown(self) -> None:
+        self._queues.close()
+        if self._index is not None:
+            self._index.close()

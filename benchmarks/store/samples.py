@@ -1,0 +1,110 @@
+"""Messages of 100 bytes with a key and a tag, by the chunk, and logs that are full of them.
+
+A log is written by the log's own class, a chunk at a time and with queues interleaved message by message, as
+no single append of a chunk could do it.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks.store.workspace import now_ms
+from broker.store.commit_log import CommitLog
+from broker.store.config import StoreConfig
+from broker.store.disk import LocalDisk
+from broker.store.message_store import COMMIT_LOG
+from rmq_spark.wire.chunk import EncodedChunk, RecordChunk, encode_chunk
+from rmq_spark.wire.chunk.checksums import with_empty_checksums
+from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.properties import encode_properties
+from rmq_spark.wire.record import StoredMessage
+
+TOPIC = "orders"
+BODY_BYTES = 100
+KEY_DIGITS = 9
+
+_TAGS = pa.array(["created", "paid", "delivered"])
+"""By turns, and of different lengths: where all records are as long, shortcuts could be taken."""
+
+_HOST = "10.0.0.1:10911"
+_SEED = 11
+_AT_A_TIME = 32_768
+_POOL = random.Random(_SEED).randbytes(1 << 20)
+
+
+def encoded(first: int, count: int, queues: int = 1) -> EncodedChunk:
+    """Records of messages by turns for so many queues, with keys that count from ``first``."""
+    numbers = np.arange(first, first + count)
+    digits = pc.utf8_lpad(pa.array(numbers).cast(pa.string()), KEY_DIGITS, "0")
+    at = (numbers * 7919) % (len(_POOL) - BODY_BYTES)
+    bodies = np.frombuffer(_POOL, np.uint8)[at[:, None] + np.arange(BODY_BYTES)]
+    ends = np.arange(count + 1, dtype=np.int32) * BODY_BYTES
+    columns = {
+        "topic": TOPIC,
+        "queueId": pa.array((numbers % queues).astype(np.int32)),
+        "body": pa.BinaryArray.from_buffers(
+            pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(bodies))]
+        ),
+        "keys": pc.binary_join_element_wise("order-", digits, ""),
+        "tags": _TAGS.take(pa.array(numbers % len(_TAGS))),
+        "bornTimestamp": now_ms(),
+        "bornHost": _HOST,
+        "storeHost": _HOST,
+    }
+    return encode_chunk(columns)
+
+
+def stored(chunk: EncodedChunk) -> RecordChunk:
+    """The same, as the log holds them: with checksums, which are still empty."""
+    return with_empty_checksums(RecordChunk(chunk.data, chunk.sizes))
+
+
+def record_bytes() -> float:
+    """How long a record is in the log, on average."""
+    return float(stored(encoded(0, len(_TAGS))).sizes.mean())
+
+
+def message(number: int) -> StoredMessage:
+    """One of these messages, for queue 0."""
+    properties = {"KEYS": f"order-{number:0{KEY_DIGITS}}", "TAGS": _TAGS[number % len(_TAGS)].as_py()}
+    host = parse_host(_HOST)
+    return StoredMessage(
+        topic=TOPIC,
+        body=_POOL[:BODY_BYTES],
+        properties_text=encode_properties(properties),
+        born_timestamp=now_ms(),
+        born_host=host,
+        store_host=host,
+    )
+
+
+def size_name(count: int) -> str:
+    """So many bytes, for a case's name."""
+    return f"{count >> 20} MB" if count >= 1 << 20 else f"{count >> 10} KB"
+
+
+class LogWriter:
+    """A commit log that grows by the chunk, with no store around it."""
+
+    def __init__(self, root: Path, queues: int) -> None:
+        """In a new store's directory."""
+        size = StoreConfig(store_path_root_dir=root).mapped_file_size_commit_log
+        root.mkdir(exist_ok=True)
+        self.log = CommitLog(LocalDisk(), root / COMMIT_LOG, size, now_ms)
+        self._queues = queues
+        self._count = 0
+
+    def write(self, count: int) -> None:
+        """Append so many messages, and flush."""
+        end = self._count + count
+        while self._count < end:
+            chunk = stored(encoded(self._count, min(_AT_A_TIME, end - self._count), self._queues))
+            numbers = np.arange(self._count, self._count + len(chunk))
+            self.log.append_many(chunk.data, chunk.sizes, numbers // self._queues, chunk.store_timestamp_at)
+            self._count += len(chunk)
+        self.log.flush()

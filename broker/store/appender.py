@@ -1,0 +1,224 @@
+"""Putting messages into the log: checks, queue offsets, and what came of it.
+
+One lock orders all appends, so that queue offsets follow each other as the records do. It is held for the
+encoding of nothing and the writing of one piece. Waiting for a flush is the caller's business.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from broker.store.commit_log import BLANK_BYTES, CommitLog, DiskFull
+from broker.store.errors import StoreFailed
+from broker.store.queue_table import QueueTable, topic_fault
+from broker.store.results import PutMessageResult, PutMessageStatus
+from rmq_spark.errors import RecordError
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.chunk import COLUMNS, RecordChunk
+from rmq_spark.wire.chunk.checksums import with_empty_checksums
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX
+from rmq_spark.wire.record import StoredMessage, encode_record
+from rmq_spark.wire.record_checksum import CHECKSUM_BYTES, with_empty_checksum
+
+# The checksum is a property, too, and may need a separator before it.
+_PROPERTIES_BYTES_MAX = PROPERTIES_BYTES_MAX - CHECKSUM_BYTES - 1
+
+_TRANSACTION = MessageSysFlag.TRANSACTION_MASK.value
+_WITHOUT_OFFSET = (MessageSysFlag.TRANSACTION_PREPARED.value, MessageSysFlag.TRANSACTION_ROLLBACK.value)
+
+
+class MessageAppender:
+    """The only writer of the log."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: QueueTable,
+        message_bytes_max: int,
+        refusal: Callable[[], str | None],
+    ) -> None:
+        """``refusal`` says why the store takes no messages now, if it does not."""
+        self._log = log
+        self._queues = queues
+        self._message_bytes_max = message_bytes_max
+        self._refusal = refusal
+        self._file_room = log.files.file_size - BLANK_BYTES
+        self._lock = threading.Lock()
+        self._next_offsets: dict[tuple[str, int], int] = {}
+
+    def put_message(self, message: StoredMessage) -> PutMessageResult:
+        """Append one message. Its offsets, store timestamp and body CRC are given here."""
+        fault = self._fault_of(message)
+        if fault is not None:
+            return fault
+        try:
+            record = bytearray(encode_record(_with_checksum(message)))
+        except RecordError as error:
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=str(error))
+        if len(record) > self._file_room:
+            return _illegal(f"a record of {len(record)} bytes does not fit into one file of the log")
+        born_host_bytes = layout.HOST_V6_BYTES if message.born_host.is_v6 else layout.HOST_V4_BYTES
+        has_offset = message.sys_flag & _TRANSACTION not in _WITHOUT_OFFSET
+        with self._lock:
+            refusal = self._refusal()
+            if refusal is not None:
+                return _unavailable(refusal)
+            queue_offset = self._next_offset(message.topic, message.queue_id) if has_offset else 0
+            try:
+                appended = self._log.append(record, queue_offset, born_host_bytes)
+            except (DiskFull, StoreFailed) as error:
+                return _unavailable(_why(error))
+            if has_offset:
+                self._next_offsets[message.topic, message.queue_id] = queue_offset + 1
+        return PutMessageResult(
+            PutMessageStatus.PUT_OK,
+            appended.physical_offset,
+            queue_offset,
+            appended.end_offset,
+            appended.store_timestamp,
+            1,
+        )
+
+    def put_batch(self, messages: Sequence[StoredMessage]) -> PutMessageResult:
+        """Append messages of one queue, all or none, with successive offsets."""
+        for message in messages:
+            fault = self._fault_of(message)
+            if fault is not None:
+                return fault
+            if (message.topic, message.queue_id) != (messages[0].topic, messages[0].queue_id):
+                return _illegal("the messages of a batch must be of one queue")
+        if not messages:
+            return _illegal("the batch is empty")
+        try:
+            records = [encode_record(_with_checksum(message)) for message in messages]
+        except RecordError as error:
+            return _illegal(str(error))
+        sizes = [len(record) for record in records]
+        if sum(sizes) > self._file_room:
+            return _illegal(f"a batch of {sum(sizes)} bytes does not fit into one file of the log")
+        chunk = RecordChunk(bytearray(b"".join(records)), sizes)
+        return self._put_records(chunk, may_split=False)
+
+    def put_chunk(self, records: Buffer, sizes: Sequence[int]) -> PutMessageResult:
+        """Append ready-encoded records of one topic and queue, checking each as if it had come alone.
+
+        They may be spread over two files; then a failure between leaves the first part in the log, and
+        the result says how many messages that is.
+        """
+        try:
+            given = RecordChunk(records, sizes)
+            given.check_crcs()
+            if not len(given):
+                return _illegal("the chunk is empty")
+            chunk = with_empty_checksums(given)
+        except RecordError as error:
+            return _illegal(str(error))
+        longest = int(chunk.sizes.max())
+        if longest > min(self._message_bytes_max, self._file_room):
+            return _illegal(f"a record of {longest} bytes is over {self._message_bytes_max}")
+        if (chunk.sys_flag & _TRANSACTION).any():
+            return _illegal("half messages cannot come in a chunk")
+        return self._put_records(chunk, may_split=True)
+
+    def _put_records(self, chunk: RecordChunk, *, may_split: bool) -> PutMessageResult:
+        """Append records with offsets in their order, in as few pieces as the files allow."""
+        topics = set(COLUMNS["topic"].build(chunk).unique().to_pylist())
+        queue_ids = set(np.unique(chunk.head["queue_id"]).tolist())
+        if len(topics) != 1 or len(queue_ids) != 1:
+            return _illegal("the records must be of one queue")
+        topic, queue_id = topics.pop(), int(queue_ids.pop())
+        fault = topic_fault(topic)
+        if fault is not None:
+            return _illegal(fault)
+        timestamps_at = chunk.store_timestamp_at - chunk.starts
+        first: PutMessageResult | None = None
+        with self._lock:
+            refusal = self._refusal()
+            if refusal is not None:
+                return _unavailable(refusal)
+            queue_offset = self._next_offset(topic, queue_id)
+            done = 0
+            while done < len(chunk):
+                end = done + self._fitting(chunk.sizes[done:]) if may_split else len(chunk)
+                piece = chunk.data[int(chunk.starts[done]) : int(chunk.ends[end - 1])]
+                starts = chunk.starts[done:end] - chunk.starts[done]
+                offsets = np.arange(queue_offset + done, queue_offset + end)
+                try:
+                    appended = self._log.append_many(
+                        piece, chunk.sizes[done:end], offsets, starts + timestamps_at[done:end]
+                    )
+                except (DiskFull, StoreFailed) as error:
+                    return first or _unavailable(_why(error))
+                done = end
+                self._next_offsets[topic, queue_id] = queue_offset + done
+                first = PutMessageResult(
+                    PutMessageStatus.PUT_OK,
+                    first.physical_offset if first else appended.physical_offset,
+                    queue_offset,
+                    appended.end_offset,
+                    appended.store_timestamp,
+                    done,
+                )
+        return first or _illegal("the chunk is empty")
+
+    def _fitting(self, sizes: npt.NDArray[np.int64]) -> int:
+        """How many of the next records fit into the current file; all that fit a new one if none does."""
+        room = self._log.room_in_file()
+        ends = np.cumsum(sizes)
+        count = int(np.searchsorted(ends, room, side="right"))
+        if not count:
+            count = int(np.searchsorted(ends, self._file_room, side="right"))
+        return count
+
+    def forget_topic(self, topic: str) -> int:
+        """A topic that comes back begins anew; where in the log that will be."""
+        with self._lock:
+            for key in [key for key in self._next_offsets if key[0] == topic]:
+                del self._next_offsets[key]
+            return self._log.written_offset
+
+    def _next_offset(self, topic: str, queue_id: int) -> int:
+        known = self._next_offsets.get((topic, queue_id))
+        if known is not None:
+            return known
+        queue = self._queues.get(topic, queue_id)
+        return queue.max_offset if queue is not None else 0
+
+    def _fault_of(self, message: StoredMessage) -> PutMessageResult | None:
+        fault = topic_fault(message.topic)
+        if fault is not None:
+            return _illegal(fault)
+        if len(message.body) > self._message_bytes_max:
+            return _illegal(f"a body of {len(message.body)} bytes is over {self._message_bytes_max}")
+        if message.queue_id < 0:
+            return _illegal(f"queue {message.queue_id} does not exist")
+        properties_bytes = len(message.properties_text.encode("utf-8", "surrogatepass"))
+        if properties_bytes > _PROPERTIES_BYTES_MAX:
+            return PutMessageResult(
+                PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
+                remark=f"properties of {properties_bytes} bytes are over {_PROPERTIES_BYTES_MAX}",
+            )
+        return None
+
+
+def _with_checksum(message: StoredMessage) -> StoredMessage:
+    return replace(message, properties_text=with_empty_checksum(message.properties_text))
+
+
+def _illegal(remark: str) -> PutMessageResult:
+    return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
+
+
+def _unavailable(remark: str) -> PutMessageResult:
+    return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=remark)
+
+
+def _why(error: Exception) -> str:
+    return "the disk is full" if isinstance(error, DiskFull) else str(error)

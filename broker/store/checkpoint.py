@@ -1,0 +1,56 @@
+"""The checkpoint: up to where log, consume queues and index were all on the disk.
+
+    i64 physicMsgTimestamp      @0    store time of the last flushed message
+    i64 logicsMsgTimestamp      @8    and of the last whose consume-queue entry was flushed
+    i64 indexMsgTimestamp       @16   and of the last in the index
+    i64 masterFlushedOffset     @24
+    i64 confirmPhyOffset        @32   here: all before it is safe in log, queues and index
+    i64 logicsPhysicalOffset    @40
+    i64 sealedFrom              @48   here: from there on every record ends with a checksum, as we write it
+        zeros
+    u64 mark                    @4088 ours; without it another program has written the file
+
+4096 bytes, as RocketMQ has them. It is written beside the old one and renamed, so that it is never torn.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker.store.disk import Disk
+
+CHECKPOINT_BYTES = 4096
+_FIELDS = struct.Struct(">7q")
+_MARK = b"rocketp1"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What was known to be on the disk."""
+
+    safe_offset: int
+    store_timestamp: int
+    sealed_from: int = 0
+
+
+def save_checkpoint(disk: Disk, path: Path, checkpoint: Checkpoint) -> None:
+    """Replace the checkpoint by one that is on the disk when this returns."""
+    time, offset = checkpoint.store_timestamp, checkpoint.safe_offset
+    fields = _FIELDS.pack(time, time, time, offset, offset, offset, checkpoint.sealed_from)
+    new_path = path.with_name(path.name + ".tmp")
+    disk.write_whole(new_path, fields.ljust(CHECKPOINT_BYTES - len(_MARK), b"\0") + _MARK)
+    disk.rename(new_path, path)
+    disk.flush_directory(path.parent)
+
+
+def load_checkpoint(disk: Disk, path: Path) -> Checkpoint | None:
+    """The checkpoint that we wrote last; None if there is none, or another program's."""
+    if disk.size_of(path) != CHECKPOINT_BYTES:
+        return None
+    data = disk.read(path)
+    if not data.endswith(_MARK):
+        return None
+    time, _, _, _, offset, _, sealed_from = _FIELDS.unpack_from(data)
+    return Checkpoint(offset, time, sealed_from)

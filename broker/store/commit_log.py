@@ -1,0 +1,184 @@
+"""CommitLog: every message of every topic, one behind the other, in the order of their arrival.
+
+Records lie as `rmq_spark.wire.record_layout` draws them. One is never split over two files: where it has
+no room, a blank record fills the file. Appending gives a record its place, queue offset, physical offset
+and store timestamp, and seals it with the checksum that it ends with. Store timestamps never go back,
+whatever the clock does.
+
+A flush that fails is not tried again: the kernel may have dropped what it could not write, and the next
+flush would report success. From then on nothing is appended; reading goes on. A full disk is no such
+failure: nothing was acknowledged, what was written of it is wiped, and the next append may succeed.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from broker.store.disk import Disk
+from broker.store.errors import StoreFailed
+from broker.store.mapped_file_queue import MappedFileQueue
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.chunk.checksums import seal_records
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.record import encode_blank
+from rmq_spark.wire.record_checksum import seal_record
+
+BLANK_BYTES = 8
+_INT64 = struct.Struct(">q")
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What a disk says that has no room, and may have some later."""
+
+
+class Appended(NamedTuple):
+    """Where records went: the first one's place, and the offset behind the last."""
+
+    physical_offset: int
+    end_offset: int
+    store_timestamp: int
+
+
+class DiskFull(Exception):
+    """There was no room. Nothing was appended."""
+
+
+class CommitLog:
+    """The log. The caller sees to it that only one thread appends at a time."""
+
+    def __init__(self, disk: Disk, directory: Path, file_size: int, now_ms: Callable[[], int]) -> None:
+        """Touches nothing on the disk before it is loaded or appended to."""
+        self._files = MappedFileQueue(disk, directory, file_size)
+        self._now_ms = now_ms
+        self._last_timestamp = 0
+        self._to_wipe: tuple[int, int] | None = None
+        self._flushing = threading.Lock()
+        self.written_offset = 0
+        self.flushed_offset = 0
+        self.failure: OSError | None = None
+
+    @property
+    def files(self) -> MappedFileQueue:
+        """The files, for recovery and retention."""
+        return self._files
+
+    @property
+    def min_offset(self) -> int:
+        """The first offset that is still kept."""
+        return self._files.first_offset
+
+    @property
+    def last_timestamp(self) -> int:
+        """When the last message was stored."""
+        return self._last_timestamp
+
+    def resume(self, end_offset: int, last_timestamp: int) -> None:
+        """Go on behind what recovery has found. All before it is on the disk."""
+        self.written_offset = self.flushed_offset = end_offset
+        self._last_timestamp = last_timestamp
+
+    def append(self, record: bytearray, queue_offset: int, born_host_bytes: int) -> Appended:
+        """Append one encoded record, giving it its place and filling in its checksum."""
+        position = self._place(len(record))
+        timestamp = self._timestamp()
+        _INT64.pack_into(record, layout.QUEUE_OFFSET_AT, queue_offset)
+        _INT64.pack_into(record, layout.PHYSICAL_OFFSET_AT, position)
+        _INT64.pack_into(record, layout.HEAD_BYTES + born_host_bytes, timestamp)
+        seal_record(record)
+        return self._write(position, record, timestamp)
+
+    def append_many(
+        self,
+        records: npt.NDArray[np.uint8],
+        sizes: npt.NDArray[np.int64],
+        queue_offsets: npt.NDArray[np.int64],
+        store_timestamps_at: npt.NDArray[np.int64],
+    ) -> Appended:
+        """Append records that must all go to one file, giving each its place."""
+        position = self._place(len(records))
+        timestamp = self._timestamp()
+        starts = np.cumsum(sizes) - sizes
+        # Overlapping 8-byte cells, one at every byte: see `rmq_spark.wire.chunk.gather`.
+        cells = np.ndarray((len(records) - 7,), "V8", records, strides=(1,))
+        cells[starts + layout.QUEUE_OFFSET_AT] = queue_offsets.astype(">i8").view("V8")
+        cells[starts + layout.PHYSICAL_OFFSET_AT] = (starts + position).astype(">i8").view("V8")
+        cells[store_timestamps_at] = np.array(timestamp, ">i8").view("V8")
+        seal_records(records, starts + sizes)
+        return self._write(position, records.data, timestamp)
+
+    def room_in_file(self) -> int:
+        """How many bytes of records fit into the current file."""
+        return max(self._files.space_left(self.written_offset) - BLANK_BYTES, 0)
+
+    def view(self, physical_offset: int, size: int) -> memoryview:
+        """The bytes of one record, or of several that lie in one file; shorter where these are gone."""
+        return self._files.view(physical_offset)[:size]
+
+    def flush(self) -> int:
+        """Make all that has been written durable; up to where that is."""
+        with self._flushing:  # else a second one would find nothing to do, and return before the first
+            self._check_failure()
+            end_offset = self.written_offset
+            try:
+                self._files.flush()
+            except OSError as error:
+                self.failure = error
+                raise StoreFailed(f"flushing the commit log failed: {error}; restart the broker") from error
+            self.flushed_offset = end_offset
+            return end_offset
+
+    def close(self) -> None:
+        """Close the files, without a flush."""
+        self._files.close()
+
+    def _place(self, size: int) -> int:
+        """Where records of this size go, once what keeps them from going there is out of the way."""
+        self._check_failure()
+        if size + BLANK_BYTES > self._files.file_size:
+            raise ValueError(f"{size} bytes do not fit into a file of {self._files.file_size}")
+        self._wipe()
+        left = self._files.space_left(self.written_offset)
+        if size + BLANK_BYTES > left:
+            self._attempt(self.written_offset, encode_blank(left))
+            self.written_offset += left
+        return self.written_offset
+
+    def _timestamp(self) -> int:
+        self._last_timestamp = max(self._now_ms(), self._last_timestamp)
+        return self._last_timestamp
+
+    def _write(self, position: int, records: Buffer, timestamp: int) -> Appended:
+        self._attempt(position, records)
+        self.written_offset = position + len(records)
+        return Appended(position, self.written_offset, timestamp)
+
+    def _attempt(self, position: int, data: Buffer) -> None:
+        """Write, and if that fails remember what must not be found by a later recovery."""
+        try:
+            self._files.write(position, data)
+        except OSError as error:
+            self._to_wipe = (position, position + len(data))
+            if error.errno in FULL:
+                raise DiskFull from error
+            self.failure = error
+            raise StoreFailed(f"writing the commit log failed: {error}; restart the broker") from error
+
+    def _wipe(self) -> None:
+        """Put zeros where a write failed half-way: a whole record in it must not come back to life."""
+        if self._to_wipe is not None:
+            start, end = self._to_wipe
+            if self._files.view(start):
+                self._attempt(start, bytes(end - start))
+            self._to_wipe = None
+
+    def _check_failure(self) -> None:
+        if self.failure is not None:
+            raise StoreFailed(
+                f"the commit log takes no more: {self.failure}; restart the broker"
+            ) from self.failure

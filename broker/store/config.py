@@ -1,0 +1,52 @@
+"""The store's settings: every default in one place, with RocketMQ's names in snake case."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from broker.store.consume_queue import ENTRY_BYTES
+
+_MIB = 1 << 20
+_DELAY_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+
+
+class FlushDiskType(Enum):
+    """When a message counts as stored."""
+
+    SYNC_FLUSH = "SYNC_FLUSH"  # when it is on the disk
+    ASYNC_FLUSH = "ASYNC_FLUSH"  # when it is written; on the disk half a second later
+
+
+class BrokerRole(Enum):
+    """Whether the store takes messages from producers, and tells of arrivals."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreConfig:
+    """All settings of a `MessageStore`. File sizes must stay what they were when the store was made."""
+
+    store_path_root_dir: Path
+    mapped_file_size_commit_log: int = 1024 * _MIB
+    mapped_file_size_consume_queue: int = 300_000 * ENTRY_BYTES
+    max_hash_slot_num: int = 5_000_000
+    max_index_num: int = 20_000_000
+    message_index_enable: bool = True
+    flush_disk_type: FlushDiskType = FlushDiskType.SYNC_FLUSH
+    flush_interval_commit_log_ms: int = 500
+    check_whole_log_bytes: int = 256 * _MIB
+    """A log of at most this size is checked from its start whenever it is opened; a larger one from its
+    checkpoint."""
+    broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
+    long_polling_enable: bool = True
+    max_message_size: int = 4 * _MIB
+    file_reserved_time_hours: int = 72
+    delete_when_hours: tuple[int, ...] = (4,)
+    disk_max_used_space_ratio: float = 0.75
+    disk_space_clean_forcibly_ratio: float = 0.85
+    disk_space_warning_level_ratio: float = 0.90
+    message_delay_level_ms: tuple[int, ...] = tuple(1000 * seconds for seconds in _DELAY_SECONDS)

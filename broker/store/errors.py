@@ -1,0 +1,44 @@
+"""What can go wrong with a store as a whole, sorted by what its operator can do.
+
+    StoreError
+    ├── StoreInUse        another process has it open: stop that one
+    ├── ForeignFile       a file that is not of this store's making or settings: nothing was touched
+    │   └── MissingFile   one between two that are there: put it back, if it holds messages
+    ├── DamagedTable      a small table and its backup cannot be read: restore one of them
+    ├── StoreFailed       the disk has failed: reads go on, writes need a restart
+    └── StoreClosed       it has been shut down
+
+Expected outcomes, such as a queue without messages, are no errors but statuses: see `results`.
+"""
+
+from __future__ import annotations
+
+from rmq_spark.errors import RocketPollError
+
+
+class StoreError(RocketPollError):
+    """The root of what the store reports."""
+
+
+class StoreInUse(StoreError):
+    """A second process on the same directory."""
+
+
+class ForeignFile(StoreError):
+    """A file whose name or size does not belong here."""
+
+
+class MissingFile(ForeignFile):
+    """A file that should lie between two others is not there."""
+
+
+class DamagedTable(StoreError):
+    """A table of which neither the file nor its backup can be read."""
+
+
+class StoreFailed(StoreError):
+    """A write or a flush has failed; what is on disk is no longer certain."""
+
+
+class StoreClosed(StoreError):
+    """Used after it was shut down."""

@@ -1,0 +1,80 @@
+"""Flushing the log: group commit, and the interval of ASYNC_FLUSH.
+
+One thread flushes; whoever waits for an offset gets a future. All that wait when a flush begins, and were
+written before it, are done when it ends: one fdatasync acknowledges them all. When a flush fails, they and
+all later ones fail.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from broker.store.errors import StoreClosed, StoreError
+
+
+class FlushService:
+    """Calls ``flush`` when somebody waits, and at an interval."""
+
+    def __init__(
+        self, flush: Callable[[], int], on_flushed: Callable[[], None], interval_seconds: float | None
+    ) -> None:
+        """``flush`` gives the offset up to which it has made all durable; no interval: only on demand."""
+        self._flush = flush
+        self._on_flushed = on_flushed
+        self._interval_seconds = interval_seconds
+        self._changed = threading.Condition()
+        self._waiting: list[tuple[int, Future[None]]] = []
+        self._stopping = False
+        self._thread = threading.Thread(target=self._work, name="FlushService", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def flushed(self, end_offset: int) -> Future[None]:
+        """Done when all before this offset is on the disk, or failed with the reason why it may not be."""
+        future: Future[None] = Future()
+        with self._changed:
+            if self._stopping:
+                future.set_exception(StoreClosed("the store has been shut down"))
+            else:
+                self._waiting.append((end_offset, future))
+                self._changed.notify()
+        return future
+
+    def stop(self) -> None:
+        """Flush for those who wait, and end."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _work(self) -> None:
+        stopping = False
+        while not stopping:
+            with self._changed:
+                if not self._waiting and not self._stopping:
+                    self._changed.wait(self._interval_seconds)
+                waiting, self._waiting = self._waiting, []
+                stopping = self._stopping
+                idle = not waiting and self._interval_seconds is None
+            if not idle or stopping:
+                self._flush_for(waiting)
+
+    def _flush_for(self, waiting: list[tuple[int, Future[None]]]) -> None:
+        try:
+            flushed_offset = self._flush()
+        except StoreError as error:
+            for _, future in waiting:
+                future.set_exception(error)
+            return
+        self._on_flushed()
+        for end_offset, future in waiting:
+            if end_offset <= flushed_offset:
+                future.set_result(None)
+            else:  # written after the flush began: with the next
+                with self._changed:
+                    self._waiting.append((end_offset, future))

@@ -1,0 +1,271 @@
+"""One index file: from the hash of a key to where in the log its messages lie. RocketMQ's own format.
+
+    at                      bytes
+    0                           8   beginTimestamp   of the first entry's message, ms
+    8                           8   endTimestamp     of the last one's
+    16                          8   beginPhyOffset
+    24                          8   endPhyOffset
+    32                          4   hashSlotCount    slots in use
+    36                          4   indexCount       number of the next entry; the first is 1
+    40          4 x hashSlotNum     slots            newest entry with hash % hashSlotNum = slot; 0: none
+    ..          20 x indexNum       entries          number 0 is never used
+                                4   keyHash
+                                8   phyOffset
+                                4   timeDiff         seconds since beginTimestamp, cut to 0 .. 2^31 - 1
+                                4   previous entry of the same slot; 0: none
+
+All numbers are signed and big-endian. The table of slots lies in memory while the file grows: what a batch
+touches is scattered all over it, and one small write each would cost more than all the rest. Entries are
+written at once; a flush writes the changed pages of the table, then the header. So after a crash the file
+is what it was at the last flush, unless the crash fell into a flush: then slots name entries that the
+header does not count, which `resume` finds out.
+
+It must not know keys as text, topics, or other files. One thread appends; any may query, and one flush.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from broker.store.disk import Disk, DiskFile
+from broker.store.errors import StoreFailed
+from broker.store.java_hash import IndexHashes
+from rmq_spark.wire.chunk.gather import Positions
+
+INDEX_HOPS_MAX = 4096
+"""How many entries one query looks at: whoever chooses keys can make them all share a slot."""
+
+_HEADER = struct.Struct(">4q2i")
+_SLOT = struct.Struct(">i")
+_ENTRY = struct.Struct(">iqii")
+_ENTRY_FIELDS = np.dtype(
+    [("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_diff", ">i4"), ("previous", ">i4")]
+)
+_INT_MAX = (1 << 31) - 1
+
+_PAGE_SLOTS_BITS = 10  # a page of 4096 bytes
+_HEADER_SLOTS = _HEADER.size // _SLOT.size
+
+
+@dataclass(frozen=True)
+class IndexSizes:
+    """How many slots and entries a file has room for: `maxHashSlotNum` and `maxIndexNum`."""
+
+    hash_slot_num: int = 5_000_000
+    index_num: int = 20_000_000
+
+    def __post_init__(self) -> None:
+        """A file that holds no entry would be followed by the next for ever."""
+        if self.hash_slot_num < 1 or self.index_num < 2:
+            raise ValueError(f"needed at least 1 slot and 2 entries, found {self}")
+
+    @property
+    def entries_at(self) -> int:
+        """Where the entries start."""
+        return _HEADER.size + self.hash_slot_num * _SLOT.size
+
+    @property
+    def file_bytes(self) -> int:
+        """How large the file is."""
+        return self.entries_at + self.index_num * _ENTRY.size
+
+
+@dataclass(frozen=True)
+class IndexHeader:
+    """What stands in front of the slots, in this order."""
+
+    begin_timestamp: int = 0
+    end_timestamp: int = 0
+    begin_physical_offset: int = 0
+    end_physical_offset: int = 0
+    hash_slot_count: int = 0
+    index_count: int = 1
+
+
+class IndexFile:
+    """Keys of messages in the order of the log, up to a fixed number."""
+
+    def __init__(self, path: Path, file: DiskFile, sizes: IndexSizes) -> None:
+        """Opens what is there, for queries; see `create` and `resume` for more."""
+        self.path = path
+        self._file = file
+        self._sizes = sizes
+        header = IndexHeader(*_HEADER.unpack_from(file.view))
+        count = min(max(header.index_count, 1), sizes.index_num)
+        self._header = replace(header, index_count=count)
+        self._flushed = self._header
+        self._has_failed = False
+        self._lock = threading.Lock()  # append and flush must not meet in the table
+        self._table: npt.NDArray[np.int32] | None = None
+        last_page = (sizes.hash_slot_num - 1 + _HEADER_SLOTS) >> _PAGE_SLOTS_BITS
+        self._dirty_pages = np.zeros(last_page + 1, bool)
+
+    @classmethod
+    def create(cls, disk: Disk, path: Path, sizes: IndexSizes) -> IndexFile:
+        """A new file, ready to grow."""
+        index_file = cls(path, disk.create(path, sizes.file_bytes), sizes)
+        index_file._table = np.zeros(sizes.hash_slot_num, np.int32)
+        return index_file
+
+    def resume(self) -> bool:
+        """Get ready to grow; False if a crash has left slots and header at odds: the file is lost."""
+        if self._table is not None:
+            return True
+        slots = np.frombuffer(self._file.view, ">i4", self._sizes.hash_slot_num, _HEADER.size)
+        table = slots.astype(np.int32)
+        if table.view(np.uint32).max() >= self._header.index_count:
+            return False
+        self._table = table
+        return True
+
+    @property
+    def header(self) -> IndexHeader:
+        """As of the last append, on disk or not."""
+        return self._header
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no entry."""
+        return self._header.index_count <= 1
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no more entries."""
+        return self._header.index_count >= self._sizes.index_num
+
+    def append(
+        self, key_hashes: IndexHashes, physical_offsets: Positions, store_timestamps: Positions
+    ) -> int:
+        """Add keys, hashed by `index_hashes`, in the order of the log. Returns how many found room."""
+        with self._lock:
+            table, header = self._table, self._header
+            count = min(len(key_hashes), self._sizes.index_num - header.index_count)
+            if table is None or count <= 0:
+                return 0
+            first = header.index_count
+            begin = header.begin_timestamp if first > 1 else int(store_timestamps[0])
+            slots = key_hashes[:count] % np.int32(self._sizes.hash_slot_num)
+            # Sorting slot and place in one number sorts stably, and several times as fast.
+            packed = np.sort((slots.astype(np.int64) << 32) | np.arange(count))
+            places, slots = packed & 0xFFFFFFFF, packed >> 32
+            is_first = np.append(True, slots[1:] != slots[:-1])
+            is_last = np.append(is_first[1:], True)
+            previous = np.empty(count, np.int32)
+            previous[1:] = first + places[:-1]
+            before = table[slots[is_first]]
+            previous[is_first] = before
+
+            entries = np.empty(count, _ENTRY_FIELDS)
+            entries["key_hash"] = key_hashes[:count]
+            entries["physical_offset"] = physical_offsets[:count]
+            seconds = (store_timestamps[:count] - begin) // 1000 if begin > 0 else 0
+            entries["time_diff"] = np.clip(seconds, 0, _INT_MAX)
+            entries["previous"][places] = previous
+            self._file.write(entries.view(np.uint8).data, self._sizes.entries_at + first * _ENTRY.size)
+
+            # A query reads a slot, then the header: it must never meet a number that it does not count.
+            self._header = IndexHeader(
+                begin_timestamp=begin,
+                end_timestamp=int(store_timestamps[count - 1]),
+                begin_physical_offset=header.begin_physical_offset if first > 1 else int(physical_offsets[0]),
+                end_physical_offset=int(physical_offsets[count - 1]),
+                hash_slot_count=header.hash_slot_count + int(np.count_nonzero(before == 0)),
+                index_count=first + count,
+            )
+            table[slots[is_last]] = first + places[is_last]
+            self._dirty_pages[(slots + _HEADER_SLOTS) >> _PAGE_SLOTS_BITS] = True
+            return count
+
+    def query(
+        self, key_hash: int, begin_ms: int, end_ms: int, max_num: int, hops_max: int = INDEX_HOPS_MAX
+    ) -> list[int]:
+        """Physical offsets of what was stored under this hash in this time, newest first.
+
+        Times count in whole seconds since the file's first entry, rounded down, as in RocketMQ.
+        """
+        return self.walk(key_hash, begin_ms, end_ms, max_num, hops_max)[0]
+
+    def walk(
+        self, key_hash: int, begin_ms: int, end_ms: int, max_num: int, hops_max: int
+    ) -> tuple[list[int], int]:
+        """The same, and how many entries were looked at. Whatever the file holds, it ends."""
+        found: list[int] = []
+        hops = 0
+        number = self._slot(key_hash % self._sizes.hash_slot_num)
+        header = self._header
+        below = header.index_count  # each entry is older than the one before: there are no loops
+        while 0 < number < below and hops < hops_max and len(found) < max_num:
+            below = number
+            entry_hash, physical_offset, time_diff, number = self._entry(number)
+            hops += 1
+            timestamp = header.begin_timestamp + time_diff * 1000
+            if time_diff < 0 or timestamp < begin_ms:
+                break
+            if entry_hash == key_hash and timestamp <= end_ms:
+                found.append(physical_offset)
+        return found, hops
+
+    def count_last(self, physical_offset: int) -> int:
+        """How many entries at the very end are this message's."""
+        number = last = self._header.index_count - 1
+        while number > 0 and self._entry(number)[1] == physical_offset:
+            number -= 1
+        return last - number
+
+    def _entry(self, number: int) -> tuple[int, int, int, int]:
+        position = self._sizes.entries_at + number * _ENTRY.size
+        return _ENTRY.unpack_from(self._file.view, position)
+
+    def _slot(self, slot: int) -> int:
+        table = self._table  # which `seal` may take away
+        if table is not None:
+            return int(table[slot])
+        return int(_SLOT.unpack_from(self._file.view, _HEADER.size + slot * _SLOT.size)[0])
+
+    def seal(self) -> None:
+        """Hand the table of slots to the file, and give its memory back: nothing will be added."""
+        with self._lock:
+            self._write_dirty_pages()
+            self._table = None
+
+    def flush(self) -> None:
+        """Return when all that was added is on the disk, and the file one that RocketMQ can open.
+
+        Raises:
+            OSError: The disk has failed.
+            StoreFailed: It has failed before; the system may have dropped what it could not write.
+        """
+        if self._has_failed:
+            raise StoreFailed(f"{self.path}: an earlier flush has failed")
+        with self._lock:
+            header = self._header
+            if header == self._flushed:
+                return
+            self._write_dirty_pages()
+        self._has_failed = True
+        self._file.flush()
+        self._file.write(_HEADER.pack(*astuple(header)), 0)
+        self._file.flush()
+        self._has_failed = False
+        self._flushed = header
+
+    def _write_dirty_pages(self) -> None:
+        pages = np.flatnonzero(self._dirty_pages)
+        if self._table is None or not len(pages):
+            return
+        for run in np.split(pages, np.flatnonzero(np.diff(pages) > 1) + 1):
+            start = max((int(run[0]) << _PAGE_SLOTS_BITS) - _HEADER_SLOTS, 0)
+            stop = (int(run[-1]) + 1 << _PAGE_SLOTS_BITS) - _HEADER_SLOTS
+            slots = self._table[start:stop].astype(">i4")
+            self._file.write(slots.view(np.uint8).data, _HEADER.size + start * _SLOT.size)
+        self._dirty_pages[:] = False
+
+    def close(self) -> None:
+        """No more appends. Queries go on."""
+        self._file.close()

@@ -1,0 +1,266 @@
+"""The index: many index files, one after the other, from the texts of keys to places in the log.
+
+Files are named by when they were made (yyyyMMddHHmmssSSS, local time), and their names only grow. A file
+that is full is followed by the next. The index is derived from the log: whatever is lost of it, is
+dispatched again, and what it already holds is not added twice. After `load` and `discard_from`, records
+from `last_indexed_physical_offset` on, that one included, must come again.
+
+It must not know the commit log, records as bytes, or the time: the clock is passed in. One thread at a time
+dispatches or discards, any may query; `flush`, `close` and `delete_before` may run in others meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timezone
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from broker.store.disk import Disk
+from broker.store.errors import ForeignFile, StoreClosed
+from broker.store.index_file import INDEX_HOPS_MAX, IndexFile, IndexSizes
+from broker.store.java_hash import INDEX_KEY_SEPARATOR, IndexHashes, hash_index_keys, index_hash
+from rmq_spark.wire.chunk.gather import Positions
+from rmq_spark.wire.flags import MessageSysFlag
+
+NOTHING_INDEXED = -1
+
+_NAME_DIGITS = 17
+_INDEX_NAME = re.compile(f"[0-9]{{{_NAME_DIGITS}}}")
+
+
+class IndexService:
+    """All index files of a store."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: Path,
+        now_ms: Callable[[], int],
+        *,
+        hash_slot_num: int = IndexSizes.hash_slot_num,
+        index_num: int = IndexSizes.index_num,
+    ) -> None:
+        """The sizes are those of RocketMQ's defaults; files of other sizes are refused."""
+        self._disk = disk
+        self._directory = directory
+        self._now_ms = now_ms
+        self._sizes = IndexSizes(hash_slot_num, index_num)
+        self._files: tuple[IndexFile, ...] = ()  # replaced, never changed: queries need no lock
+        self._files_lock = threading.Lock()
+        self._maintenance = threading.Lock()
+        self._names_are_durable = True
+        self._is_closed = False
+
+    def load(self) -> None:
+        """Open what is there. Files at the end that a crash has torn are deleted: dispatch makes them anew.
+
+        Raises:
+            ForeignFile: Something in the directory is no index file of these sizes. Nothing was touched.
+        """
+        self._disk.make_directory(self._directory)
+        names = self._disk.names(self._directory)
+        sizes = {path: self._check(path) for path in map(self._directory.joinpath, names)}
+        for path, size in sizes.items():
+            if size == 0:  # a crash came between the name and the size
+                self._disk.delete(path)
+        files = [IndexFile(path, self._disk.open(path), self._sizes) for path, size in sizes.items() if size]
+        while files and not files[-1].is_full and (files[-1].is_empty or not files[-1].resume()):
+            self._delete(files.pop())
+        self._files = tuple(files)
+
+    def _check(self, path: Path) -> int:
+        """The size of a file that belongs here."""
+        size, needed = self._disk.size_of(path), self._sizes.file_bytes
+        if size is None or not _INDEX_NAME.fullmatch(path.name):
+            raise ForeignFile(f"{path}: needed an index file, named by {_NAME_DIGITS} digits")
+        if size not in {0, needed}:
+            raise ForeignFile(
+                f"{path}: needed {needed} bytes for {self._sizes.hash_slot_num} slots and "
+                f"{self._sizes.index_num} entries, found {size}"
+            )
+        return size
+
+    @property
+    def last_indexed_physical_offset(self) -> int:
+        """Where the last message lies that has a key here; -1 if there is none."""
+        file = self._last_with_entries()
+        return file.header.end_physical_offset if file else NOTHING_INDEXED
+
+    @property
+    def file_names(self) -> tuple[str, ...]:
+        """The names of the files, in order."""
+        return tuple(file.path.name for file in self._files)
+
+    @property
+    def last_indexed_timestamp_ms(self) -> int:
+        """When that message was stored; 0 if there is none."""
+        file = self._last_with_entries()
+        return file.header.end_timestamp if file else 0
+
+    def _last_with_entries(self) -> IndexFile | None:
+        return next((file for file in reversed(self._files) if not file.is_empty), None)
+
+    def dispatch(
+        self,
+        *,
+        topics: pa.StringArray,
+        unique_keys: pa.StringArray,
+        keys: pa.StringArray,
+        physical_offsets: npt.ArrayLike,
+        store_timestamps: npt.ArrayLike,
+        sys_flags: npt.ArrayLike,
+    ) -> int:
+        """Add the keys of messages, one element of each column for each, in the order of the log.
+
+        Args:
+            topics: Where each message was sent.
+            unique_keys: Its UNIQ_KEY, or null.
+            keys: Its KEYS, words with spaces between, or null.
+            physical_offsets: Where it lies in the log, ascending.
+            store_timestamps: When it was stored, in milliseconds.
+            sys_flags: Messages that are rolled back have no keys.
+
+        Returns:
+            How many keys were added: none of those that were already.
+        """
+        if self._is_closed:
+            raise StoreClosed(f"{self._directory}: the index was shut down")
+        places = np.asarray(physical_offsets, np.int64)
+        last = self.last_indexed_physical_offset
+        start = int(np.searchsorted(places, last))
+        rows, hashes = hash_index_keys(topics[start:], unique_keys[start:], keys[start:])
+        rows += start
+        state = np.asarray(sys_flags)[rows] & MessageSysFlag.TRANSACTION_MASK.value
+        kept = np.flatnonzero(state != MessageSysFlag.TRANSACTION_ROLLBACK.value)
+        # A file may have ended, or an append failed, between two keys of the last message.
+        of_last = int(np.searchsorted(places[rows[kept]], last, "right"))
+        kept = kept[min(of_last, self._count_last(last)) if of_last else 0 :]
+        rows = rows[kept]
+        self._append(hashes[kept], places[rows], np.asarray(store_timestamps, np.int64)[rows])
+        return len(rows)
+
+    def _count_last(self, physical_offset: int) -> int:
+        """How many keys of the last message are here."""
+        total = 0
+        for file in reversed(self._files):
+            count = file.count_last(physical_offset)
+            total += count
+            if count < file.header.index_count - 1:
+                break
+        return total
+
+    def _append(self, hashes: IndexHashes, physical_offsets: Positions, store_timestamps: Positions) -> None:
+        done = 0
+        while done < len(hashes):
+            file = self._growing_file()
+            done += file.append(hashes[done:], physical_offsets[done:], store_timestamps[done:])
+
+    def _growing_file(self) -> IndexFile:
+        newest = self._files[-1] if self._files else None
+        if newest and not newest.is_full and newest.resume():
+            return newest
+        if newest:
+            newest.seal()
+        path = self._directory / self._next_name(newest)
+        try:
+            file = IndexFile.create(self._disk, path, self._sizes)
+        except OSError:
+            with suppress(OSError):
+                self._disk.delete(path)
+            raise
+        with self._files_lock:
+            self._files = (*self._files, file)
+            self._names_are_durable = False
+        return file
+
+    def _next_name(self, newest: IndexFile | None) -> str:
+        """By the clock, unless that stands still or goes back: then by the newest file's name."""
+        seconds, millis = divmod(self._now_ms(), 1000)
+        local = datetime.fromtimestamp(seconds, timezone.utc).astimezone()
+        by_clock = int(f"{local:%Y%m%d%H%M%S}{millis:03d}")
+        return f"{max(by_clock, int(newest.path.name) + 1 if newest else 0):0{_NAME_DIGITS}d}"
+
+    def query(self, topic: str, key: str, begin_ms: int, end_ms: int, max_num: int) -> list[int]:
+        """Physical offsets of messages that may have this key, newest first, as RocketMQ finds them.
+
+        Other keys can share its hash: the messages must still be compared by text. ``key`` is one word of
+        KEYS or a UNIQ_KEY.
+        """
+        key_hash = index_hash(topic + INDEX_KEY_SEPARATOR + key)
+        found: list[int] = []
+        hops_left = INDEX_HOPS_MAX
+        for file in reversed(self._files):
+            header = file.header
+            if begin_ms <= header.end_timestamp and end_ms >= header.begin_timestamp:
+                more, hops = file.walk(key_hash, begin_ms, end_ms, max_num - len(found), hops_left)
+                found += more
+                hops_left -= hops
+            if header.begin_timestamp < begin_ms or len(found) >= max_num or not hops_left:
+                break
+        return found
+
+    def discard_from(self, physical_offset: int) -> int:
+        """Delete the files that reach to this place in the log or beyond it. Returns how many."""
+        return self._remove([f for f in self._files if f.header.end_physical_offset >= physical_offset])
+
+    def delete_before(self, physical_offset: int) -> int:
+        """Delete the files that end before this place in the log, but never the newest one."""
+        expired = []
+        for file in self._files[:-1]:
+            if file.header.end_physical_offset >= physical_offset:
+                break
+            expired.append(file)
+        return self._remove(expired)
+
+    def delete_all(self) -> int:
+        """Delete all files; the index starts anew."""
+        return self._remove(list(self._files))
+
+    def _remove(self, removed: list[IndexFile]) -> int:
+        with self._maintenance:
+            with self._files_lock:
+                self._files = tuple(file for file in self._files if file not in removed)
+            for file in reversed(removed):
+                self._delete(file)
+            if removed:
+                self._flush_names()
+        return len(removed)
+
+    def _delete(self, file: IndexFile) -> None:
+        file.close()
+        self._disk.delete(file.path)
+
+    def flush(self) -> None:
+        """Return when all that was added is on the disk, as files that RocketMQ can open."""
+        with self._maintenance:
+            # Names first, then the oldest file first: a power loss may only take the newest away.
+            with self._files_lock:
+                files, names_are_durable = self._files, self._names_are_durable
+                self._names_are_durable = True
+            if not names_are_durable:
+                self._flush_names()
+            for file in files:
+                file.flush()
+
+    def _flush_names(self) -> None:
+        try:
+            self._disk.flush_directory(self._directory)
+        except OSError:
+            self._names_are_durable = False
+            raise
+
+    def close(self) -> None:
+        """Flush and add nothing more. Queries go on."""
+        self._is_closed = True
+        try:
+            self.flush()
+        finally:
+            for file in self._files:
+                file.close()

@@ -1,0 +1,89 @@
+"""A store opened to be looked at: nothing in it is changed, not even locked.
+
+What `dump` prints and `verify` checks comes from here. A store that is in use can be looked at as well;
+its newest messages may then be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from broker.store.checkpoint import Checkpoint, load_checkpoint
+from broker.store.consume_queue import ConsumeQueue
+from broker.store.disk import LocalDisk
+from broker.store.errors import ForeignFile
+from broker.store.mapped_file_queue import MappedFileQueue
+from broker.store.recovery import LogRecovery, RecoveredLog
+from rmq_spark.wire.record import StoredMessage, decode_blank, decode_record, record_size
+
+
+class StoreInspection:
+    """The log and the consume queues of a directory."""
+
+    def __init__(self, root: Path) -> None:
+        """Raises `ForeignFile` where there is no store, or one that a start would have to repair first."""
+        self.root = root
+        self._disk = LocalDisk()
+        self.log = MappedFileQueue(self._disk, root / "commitlog", _file_size(root / "commitlog"))
+        self.log.load()
+        self.checkpoint: Checkpoint | None = load_checkpoint(self._disk, root / "checkpoint")
+        safe_offset = self.checkpoint.safe_offset if self.checkpoint else 0
+        sealed_from = self.checkpoint.sealed_from if self.checkpoint else self.log.end_offset
+        recovery = LogRecovery(self.log, safe_offset, sealed_from)
+        self.recovered: RecoveredLog = recovery.follow_from(self.log.first_offset)
+
+    @property
+    def was_stopped_in_order(self) -> bool:
+        """Whether the last broker to use it removed its sign."""
+        return self._disk.size_of(self.root / "abort") is None
+
+    @property
+    def torn_tail_at(self) -> int | None:
+        """Where, behind the end, there is something that is no record."""
+        end_offset = self.recovered.end_offset
+        position = self.log.next_data(end_offset)
+        while position is not None:
+            position = max(position, end_offset)
+            data = bytes(self.log.view(position)[: 1 << 20])
+            if any(data):
+                return position + len(data) - len(data.lstrip(b"\0"))
+            position = self.log.next_data(position + len(data))
+        return None
+
+    def records(self) -> Iterator[tuple[int, int, StoredMessage]]:
+        """Place, size and message of each good record."""
+        position = self.log.first_offset
+        holes = dict(self.recovered.holes)
+        while position < self.recovered.end_offset:
+            view = self.log.view(position)
+            if position in holes:
+                position = holes[position]
+            elif decode_blank(view) is not None:
+                position += len(view)
+            else:
+                size = record_size(view, 0)
+                yield position, size, decode_record(view, 0)
+                position += size
+
+    def queues(self) -> Iterator[tuple[str, int, ConsumeQueue]]:
+        """Topic, number and queue of each consume queue that has files."""
+        directory = self.root / "consumequeue"
+        for topic in self._disk.names(directory):
+            for name in sorted(self._disk.names(directory / topic), key=int):
+                path = directory / topic / name
+                if self._disk.names(path):
+                    queue = ConsumeQueue(self._disk, path, _file_size(path))
+                    queue.load()
+                    yield topic, int(name), queue
+
+
+def _file_size(directory: Path) -> int:
+    """The size of the files there; all have the same."""
+    sizes = {path.stat().st_size for path in directory.iterdir()} if directory.is_dir() else set()
+    if len(sizes) != 1 or 0 in sizes:
+        raise ForeignFile(
+            f"{directory} has files of {sorted(sizes)} bytes: one size was expected. A start of the broker "
+            "mends what a crash has left"
+        )
+    return sizes.pop()

@@ -1,0 +1,462 @@
+"""MessageStore: the one door to log, consume queues and index.
+
+It builds the parts, connects them, starts and stops them in order, and recovers what a crash has left:
+
+1. the directory is locked; ``abort`` tells whether the last one stopped in order;
+2. the log is followed from the checkpoint to its end (`recovery`); its torn tail is wiped;
+3. consume queues are cut back to the checkpoint and, as the index, made again from there. Where files of
+   theirs are missing, or another program wrote the checkpoint, all of them are made again from the log;
+4. only then is anything taken or given out.
+
+It must not know sockets, clients or any other room of the broker: arrivals go to one listener.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, field, replace
+
+from broker.store.appender import MessageAppender
+from broker.store.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from broker.store.commit_log import FULL, CommitLog
+from broker.store.config import BrokerRole, FlushDiskType, StoreConfig
+from broker.store.directory_lock import AbortFile, DirectoryLock
+from broker.store.disk import Disk
+from broker.store.dispatch import Dispatcher, MessageArrivingListener
+from broker.store.errors import StoreError
+from broker.store.flush import FlushService
+from broker.store.index_service import IndexService
+from broker.store.message_filter import MessageFilter
+from broker.store.queue_table import QueueTable
+from broker.store.reader import MessageReader
+from broker.store.recovery import LogRecovery, wipe_behind
+from broker.store.reput import ReputMessageService
+from broker.store.results import GetMessageResult, PutMessageResult, PutMessageStatus
+from broker.store.retention import Retention
+from broker.store.tables import JsonTable
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.properties import KEY_SEPARATOR, UNIQ_KEY
+from rmq_spark.wire.record import StoredMessage, decode_record
+
+COMMIT_LOG = "commitlog"
+CONSUME_QUEUE = "consumequeue"
+INDEX = "index"
+CHECKPOINT = "checkpoint"
+MANIFEST = "manifest.json"
+
+_INDEX_CANDIDATES_PER_RESULT = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueSpan:
+    """What one queue held at a checkpoint."""
+
+    min_offset: int
+    max_offset: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What was there at a checkpoint, by which a start notices what has gone missing since."""
+
+    log_min_offset: int = 0
+    queues: Mapping[str, Mapping[int, QueueSpan]] = field(default_factory=dict)
+    index_files: tuple[str, ...] = ()
+    deleted_topics: Mapping[str, int] = field(default_factory=dict)
+    """Records of these topics before these places in the log are not to be dispatched again."""
+
+
+@dataclass(frozen=True)
+class StoreState:
+    """What an operator looks at first."""
+
+    min_offset: int
+    written_offset: int
+    flushed_offset: int
+    reput_from_offset: int
+    holes: tuple[tuple[int, int], ...]
+    failure: str | None
+    recovered_from_crash: bool
+
+
+class MessageStore:
+    """One store in one directory. Made by its constructor, which recovers; ended by `shutdown`."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        disk: Disk,
+        now_ms: Callable[[], int],
+        listener: MessageArrivingListener | None = None,
+        wake_reput: Callable[[], None] | None = None,
+    ) -> None:
+        """``wake_reput`` is called, in any thread, when there is something to `reput`.
+
+        Without it, that happens at once, in the thread that appended or flushed.
+
+        Raises:
+            StoreInUse, ForeignFile, DamagedTable: As `broker.store.errors` says. Nothing was changed.
+        """
+        self._config = config
+        self._disk = disk
+        self._now_ms = now_ms
+        self._wake_reput = wake_reput or self.reput
+        self._is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._refusal: str | None = (
+            "this broker is a slave" if config.broker_role is BrokerRole.SLAVE else None
+        )
+        self._failure: str | None = None
+        root = config.store_path_root_dir
+        disk.make_directory(root)
+        self._lock = DirectoryLock(root)
+        self._maintenance = threading.Lock()
+        try:
+            self._build(listener)
+            self._recover()
+        except BaseException:
+            self._close_files()
+            raise
+        self._flusher = FlushService(
+            self._log.flush,
+            self._wake_reput if self._is_sync else _nothing,
+            None if self._is_sync else config.flush_interval_commit_log_ms / 1000,
+        )
+        self._flusher.start()
+
+    def _build(self, listener: MessageArrivingListener | None) -> None:
+        config, disk, root = self._config, self._disk, self._config.store_path_root_dir
+        self._log = CommitLog(disk, root / COMMIT_LOG, config.mapped_file_size_commit_log, self._now_ms)
+        self._queues = QueueTable(disk, root / CONSUME_QUEUE, config.mapped_file_size_consume_queue)
+        self._index = (
+            IndexService(
+                disk,
+                root / INDEX,
+                self._now_ms,
+                hash_slot_num=config.max_hash_slot_num,
+                index_num=config.max_index_num,
+            )
+            if config.message_index_enable
+            else None
+        )
+        self._dispatcher = Dispatcher(config.message_delay_level_ms)
+        tells = config.long_polling_enable and config.broker_role is not BrokerRole.SLAVE
+        self._reput = ReputMessageService(
+            self._log,
+            self._queues,
+            self._index,
+            self._dispatcher,
+            listener if tells else None,
+            self.confirm_offset,
+        )
+        self._appender = MessageAppender(
+            self._log, self._queues, config.max_message_size, lambda: self._failure or self._refusal
+        )
+        self._reader = MessageReader(self._log, self._queues)
+        self._retention = Retention(config, disk, self._log.files)
+        self._manifest = JsonTable(disk, root / "config" / MANIFEST, Manifest)
+        self._abort = AbortFile(disk, root)
+
+    # ---- recovery and checkpoints
+
+    def _recover(self) -> None:
+        config, root = self._config, self._config.store_path_root_dir
+        for directory in (COMMIT_LOG, CONSUME_QUEUE, "config"):
+            self._disk.make_directory(root / directory)
+        self._disk.flush_directory(root)
+        self._crashed = self._abort.exists()
+        self._log.files.load()
+        self._queues.load()
+        self._expire_entries()
+        if self._index is not None:
+            self._index.load()
+        checkpoint = load_checkpoint(self._disk, root / CHECKPOINT)
+        manifest = self._manifest.load(Manifest())
+        safe_offset = checkpoint.safe_offset if checkpoint else 0
+        if not self._log.min_offset <= safe_offset <= self._log.files.end_offset:
+            safe_offset = self._log.min_offset
+            checkpoint = None
+        self._abort.create()
+        self._dispatcher.deleted_topics = dict(manifest.deleted_topics)
+        is_small = safe_offset - self._log.min_offset <= config.check_whole_log_bytes
+        follow_from = self._log.min_offset if is_small else safe_offset
+        # Another program's checkpoint, or none: it may have written records without checksums.
+        sealed_from = checkpoint.sealed_from if checkpoint else self._log.files.end_offset
+        recovery = LogRecovery(self._log.files, safe_offset, sealed_from)
+        recovered = recovery.follow_from(follow_from)
+        wipe_behind(self._log.files, recovered.end_offset)
+        self._sealed_from = min(sealed_from, recovered.end_offset)
+        last_timestamp = max(recovered.last_timestamp, checkpoint.store_timestamp if checkpoint else 0)
+        self._log.resume(recovered.end_offset, last_timestamp)
+        self._holes = recovered.holes
+        safe_offset = min(safe_offset, recovered.end_offset)
+        rebuild = (
+            checkpoint is None
+            or bool(recovered.holes)
+            or self._queues.is_damaged
+            or self._is_anything_missing(manifest)
+        )
+        self._reput.resume(*self._starts(safe_offset, rebuild=rebuild), recovered.holes)
+        self._reput.run()
+        self._keep_numbers(manifest)
+        self.save_checkpoint()
+
+    def _keep_numbers(self, manifest: Manifest) -> None:
+        """No queue offset is given twice, even if the log has lost the last messages of a queue."""
+        for topic, queues in manifest.queues.items():
+            for queue_id, span in queues.items():
+                self._queues.get_or_make(topic, queue_id).skip_to(span.max_offset)
+
+    def _starts(self, safe_offset: int, *, rebuild: bool) -> tuple[int, int]:
+        """From where queues and index are made again, with what lies behind that taken away."""
+        first = self._log.min_offset
+        if rebuild:
+            self._queues.clear()
+            if self._index is not None:
+                self._index.delete_all()
+            return first, first
+        for _, _, queue in self._queues:
+            queue.truncate(safe_offset)
+        if self._index is None:
+            return safe_offset, safe_offset
+        self._index.discard_from(self._log.written_offset)
+        return safe_offset, max(self._index.last_indexed_physical_offset, first)
+
+    def _is_anything_missing(self, manifest: Manifest) -> bool:
+        """Whether a queue or an index file that the last checkpoint knew is not what it was."""
+        if manifest.log_min_offset != self._log.min_offset:
+            return True  # a crash came between the deletion of old files and the checkpoint behind it
+        for topic, queues in manifest.queues.items():
+            for queue_id, span in queues.items():
+                queue = self._queues.get(topic, queue_id)
+                found = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
+                if span.min_offset < span.max_offset and not (
+                    found[0] <= span.min_offset and span.max_offset <= found[1]
+                ):
+                    return True
+        return self._index is not None and not set(manifest.index_files) <= set(self._index.file_names)
+
+    def save_checkpoint(self) -> None:
+        """Make log, queues and index durable, and note that they are."""
+        with self._maintenance:
+            self._log.flush()
+            self._reput.catch_up_index()
+            with self._reput.paused():  # what is noted here is flushed below
+                safe_offset = min(self._log.flushed_offset, self._reput.index_from_offset)
+                queues: dict[str, dict[int, QueueSpan]] = {}
+                for topic, queue_id, queue in self._queues:
+                    span = QueueSpan(min_offset=queue.min_offset, max_offset=queue.max_offset)
+                    queues.setdefault(topic, {})[queue_id] = span
+            self._queues.flush()
+            index_files: tuple[str, ...] = ()
+            if self._index is not None:
+                self._index.flush()
+                index_files = self._index.file_names
+            self._manifest.save(
+                Manifest(
+                    log_min_offset=self._log.min_offset,
+                    queues=queues,
+                    index_files=index_files,
+                    deleted_topics=self._dispatcher.deleted_topics,
+                )
+            )
+            path = self._config.store_path_root_dir / CHECKPOINT
+            checkpoint = Checkpoint(safe_offset, self._log.last_timestamp, self._sealed_from)
+            save_checkpoint(self._disk, path, checkpoint)
+
+    def _expire_entries(self) -> None:
+        """Entries of records that the log no longer has are not offered."""
+        for _, _, queue in self._queues:
+            queue.forget_before(self._log.min_offset)
+
+    # ---- putting
+
+    def put_message(self, message: StoredMessage) -> PutMessageResult:
+        """Append one message; in SYNC_FLUSH it counts as stored when `flushed` says so."""
+        return self._appended(self._appender.put_message(message))
+
+    def put_batch(self, messages: Sequence[StoredMessage]) -> PutMessageResult:
+        """Append messages of one queue, all or none."""
+        return self._appended(self._appender.put_batch(messages))
+
+    def put_chunk(self, records: Buffer, sizes: Sequence[int]) -> PutMessageResult:
+        """Append ready-encoded records of one queue."""
+        return self._appended(self._appender.put_chunk(records, sizes))
+
+    def _appended(self, result: PutMessageResult) -> PutMessageResult:
+        if result.status is PutMessageStatus.PUT_OK and not self._is_sync:
+            self._wake_reput()
+        return result
+
+    def flushed(self, end_offset: int) -> Future[None]:
+        """Done when all before this offset is on the disk; one flush serves all that wait."""
+        return self._flusher.flushed(end_offset)
+
+    def wait_until_stored(self, result: PutMessageResult, timeout_seconds: float = 5.0) -> PutMessageResult:
+        """In SYNC_FLUSH, the result once it is known whether the message is on the disk."""
+        if not self._is_sync or result.status is not PutMessageStatus.PUT_OK:
+            return result
+        try:
+            self.flushed(result.end_offset).result(timeout_seconds)
+        except FutureTimeoutError:
+            return replace(result, status=PutMessageStatus.FLUSH_DISK_TIMEOUT)
+        except StoreError as error:
+            return replace(result, status=PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=str(error))
+        return result
+
+    def confirm_offset(self) -> int:
+        """Up to where messages are visible: a crash will not take them back."""
+        return self._log.flushed_offset if self._is_sync else self._log.written_offset
+
+    def reput(self) -> None:
+        """Carry what is confirmed to queues and index, and tell of it.
+
+        If the disk is full that is left for the next time; if it fails, nothing more is taken.
+        """
+        try:
+            self._reput.run()
+        except OSError as error:
+            if error.errno not in FULL:
+                self._failure = f"writing a consume queue or the index failed: {error}; restart the broker"
+
+    # ---- getting
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        count_max: int = 32,
+        bytes_max: int = 262_144,
+        scan_max: int = 800,
+        message_filter: MessageFilter | None = None,
+    ) -> GetMessageResult:
+        """Messages of a queue from an offset on; the defaults are RocketMQ's for messages in memory."""
+        return self._reader.get_message(
+            topic,
+            queue_id,
+            queue_offset,
+            count_max=count_max,
+            bytes_max=bytes_max,
+            scan_max=scan_max,
+            message_filter=message_filter,
+        )
+
+    def queue_offsets(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """The first offset that a queue holds, and the one that its next message gets."""
+        queue = self._queues.get(topic, queue_id)
+        return (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False) -> int:
+        """The first offset stored at a time or later; upper: the last at that time or earlier."""
+        return self._reader.offset_by_time(topic, queue_id, timestamp, upper=upper)
+
+    def earliest_timestamp(self, topic: str, queue_id: int) -> int:
+        """When the first message of a queue was stored; -1 if there is none."""
+        queue = self._queues.get(topic, queue_id)
+        return self._reader.earliest_timestamp(queue) if queue is not None else -1
+
+    def record_at(self, physical_offset: int) -> memoryview | None:
+        """The record that starts at a place in the log; None if none does."""
+        if physical_offset >= self.confirm_offset():
+            return None
+        return self._reader.record_at(physical_offset)
+
+    def query_message(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
+    ) -> list[memoryview]:
+        """Records with a key, or with a unique id, stored within a time span; newest first."""
+        if self._index is None:
+            return []
+        self._reput.catch_up_index()
+        found: list[memoryview] = []
+        candidates = self._index.query(topic, key, begin_ms, end_ms, max_num * _INDEX_CANDIDATES_PER_RESULT)
+        for physical_offset in dict.fromkeys(candidates):
+            record = self.record_at(physical_offset)
+            if record is not None and _has_key(decode_record(record), topic, key):
+                found.append(record)
+        return found[:max_num]
+
+    # ---- keeping house
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic. Its messages stay in the log until that expires, but are not found again."""
+        with self._maintenance, self._reput.paused():
+            self._dispatcher.deleted_topics[topic] = self._appender.forget_topic(topic)
+            manifest = self._manifest.load(Manifest())
+            queues = {name: queues for name, queues in manifest.queues.items() if name != topic}
+            deleted = dict(self._dispatcher.deleted_topics)
+            self._manifest.save(replace(manifest, queues=queues, deleted_topics=deleted))
+            self._queues.delete_topic(topic)
+
+    def clean(self) -> int:
+        """Delete what is too old, or what a disk that is filling up can no longer keep; how many files.
+
+        Files go by age at the hours that are set, or by need at any time; never the last.
+        """
+        deleted = self._retention.delete_expired(self._now_ms())
+        self._refuse_when_full()
+        if deleted:
+            self._expire_entries()
+            first = self._log.min_offset
+            kept = self._dispatcher.deleted_topics.items()
+            self._dispatcher.deleted_topics = {name: at for name, at in kept if at > first}
+            if self._index is not None:
+                self._index.delete_before(first)
+            self.save_checkpoint()
+        return deleted
+
+    def _refuse_when_full(self) -> None:
+        used = self._disk.used_ratio(self._config.store_path_root_dir)
+        limit = self._config.disk_space_warning_level_ratio
+        if self._config.broker_role is not BrokerRole.SLAVE:
+            self._refusal = f"the disk is {used:.0%} full, over {limit:.0%}" if used >= limit else None
+
+    def state(self) -> StoreState:
+        """What an operator looks at first."""
+        return StoreState(
+            self._log.min_offset,
+            self._log.written_offset,
+            self._log.flushed_offset,
+            self._reput.reput_from_offset,
+            self._holes,
+            str(self._log.failure) if self._log.failure else self._failure,
+            self._crashed,
+        )
+
+    def shutdown(self) -> None:
+        """Make all durable, note that it is, and let others have the directory."""
+        self._refusal = "the store has been shut down"
+        self._flusher.stop()
+        try:
+            if self.state().failure is None:
+                self._log.flush()
+                self._reput.run()
+                self.save_checkpoint()
+                self._abort.remove()
+        finally:
+            self._close_files()
+
+    def _close_files(self) -> None:
+        try:
+            self._log.close()
+            self._queues.close()
+            if self._index is not None:
+                self._index.close()
+        finally:
+            self._lock.release()
+
+
+def _has_key(message: StoredMessage, topic: str, key: str) -> bool:
+    """The index knows hashes only: whether this is the message that was asked for."""
+    properties = message.properties
+    return message.topic == topic and (
+        properties.get(UNIQ_KEY) == key or key in (message.keys or "").split(KEY_SEPARATOR)
+    )
+
+
+def _nothing() -> None:
+    """In ASYNC_FLUSH a finished flush makes nothing visible that was not before."""

@@ -1,0 +1,189 @@
+"""Finding messages: by queue offset, by time, by place in the log, by key.
+
+What is found is handed out as it lies in the log, without decoding: a few slices where messages lie
+together, one gathered buffer where they are many and scattered. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from broker.store.commit_log import CommitLog
+from broker.store.consume_queue import BLANK_SIZE, ConsumeQueue, Entries
+from broker.store.message_filter import MessageFilter
+from broker.store.queue_table import QueueTable
+from broker.store.results import GetMessageResult, GetMessageStatus
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.chunk import RecordChunk
+from rmq_spark.wire.chunk.gather import take_bytes
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.record import decode_record, record_size
+
+SLICES_MAX = 256
+"""With more pieces than this, one copy is cheaper than handing them all to the network."""
+
+
+class MessageReader:
+    """Reads log and consume queues together."""
+
+    def __init__(self, log: CommitLog, queues: QueueTable) -> None:
+        """Any number of these may read while one writer appends."""
+        self._log = log
+        self._queues = queues
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        count_max: int,
+        bytes_max: int,
+        scan_max: int,
+        message_filter: MessageFilter | None = None,
+    ) -> GetMessageResult:
+        """Messages of a queue from an offset on: the first however large, then as many as the limits let.
+
+        At most ``scan_max`` entries are looked at, and none beyond the end of a consume-queue file.
+        """
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            return _nothing(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+        low, high = queue.min_offset, queue.max_offset
+        outside = _outside(queue_offset, low, high)
+        if outside is not None:
+            return outside
+        entries = queue.entries(queue_offset, scan_max)
+        if not len(entries):
+            next_file = min(queue.next_file_offset(queue_offset), high)
+            return _nothing(GetMessageStatus.OFFSET_FOUND_NULL, next_file, low, high)
+        return self._found(queue_offset, entries, low, high, count_max, bytes_max, message_filter)
+
+    def _found(
+        self,
+        queue_offset: int,
+        entries: Entries,
+        low: int,
+        high: int,
+        count_max: int,
+        bytes_max: int,
+        message_filter: MessageFilter | None,
+    ) -> GetMessageResult:
+        is_there = (entries["size"] != BLANK_SIZE) & (entries["physical_offset"] >= self._log.min_offset)
+        if not is_there[0]:
+            missing = int(np.argmax(is_there)) if is_there.any() else len(entries)
+            status = GetMessageStatus.MESSAGE_WAS_REMOVING
+            return _nothing(status, queue_offset + missing, low, high)
+        matches = is_there
+        if message_filter is not None:
+            matches = is_there & message_filter.by_tags_code(entries["tags_code"].astype(np.int64))
+        rows = np.flatnonzero(matches)
+        sizes = entries["size"][rows].astype(np.int64)
+        within = int(np.searchsorted(np.cumsum(sizes), bytes_max, side="right"))
+        taken = min(max(within, 1), count_max, len(rows))
+        # Entries up to the first that was left out have been looked at.
+        scanned = int(rows[taken]) if taken < len(rows) else len(entries)
+        rows, sizes = rows[:taken], sizes[:taken]
+        places = entries["physical_offset"][rows].astype(np.int64)
+        if message_filter is not None and len(rows):
+            kept = self._by_messages(message_filter, places, sizes)
+            places, sizes = places[kept], sizes[kept]
+        if not len(places):
+            return _nothing(GetMessageStatus.NO_MATCHED_MESSAGE, queue_offset + scanned, low, high)
+        return GetMessageResult(
+            GetMessageStatus.FOUND,
+            queue_offset + scanned,
+            low,
+            high,
+            self._records(places, sizes),
+            sizes.astype(np.int32),
+        )
+
+    def _by_messages(
+        self, message_filter: MessageFilter, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_]:
+        chunk = RecordChunk(b"".join(self._records(places, sizes)), sizes)
+        kept = message_filter.by_messages(chunk)
+        return np.ones(len(places), bool) if kept is None else kept
+
+    def _records(self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> tuple[Buffer, ...]:
+        """The bytes of records that lie at these places, in order, file by file."""
+        file_size = self._log.files.file_size
+        ends = places + sizes
+        # A run ends where the next record does not follow, or lies in another file.
+        breaks = (places[1:] != ends[:-1]) | (places[1:] // file_size != places[:-1] // file_size)
+        cuts = np.flatnonzero(breaks) + 1
+        if len(cuts) < SLICES_MAX:
+            starts = [0, *cuts.tolist()]
+            stops = [*cuts.tolist(), len(places)]
+            return tuple(
+                self._log.view(int(places[a]), int(ends[b - 1] - places[a]))
+                for a, b in zip(starts, stops, strict=True)
+            )
+        files = np.flatnonzero(np.diff(places // file_size)) + 1
+        return tuple(
+            self._gathered(piece, size)
+            for piece, size in zip(np.split(places, files), np.split(sizes, files), strict=True)
+        )
+
+    def _gathered(self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> Buffer:
+        first = int(places[0])
+        view = self._log.view(first, int(places[-1] + sizes[-1]) - first)
+        gathered = take_bytes(pa.py_buffer(view), places - first, sizes)
+        return memoryview(gathered.buffers()[2])[: int(sizes.sum())]
+
+    def record_at(self, physical_offset: int) -> memoryview | None:
+        """The record that starts at a place in the log; None if none does."""
+        if not self._log.min_offset <= physical_offset < self._log.written_offset:
+            return None
+        view = self._log.view(physical_offset, self._log.written_offset - physical_offset)
+        try:
+            size = record_size(view, 0)
+            if decode_record(view, 0).physical_offset != physical_offset:
+                return None
+        except RecordError:
+            return None
+        return view[:size]
+
+    def store_timestamp(self, entry: Any) -> int:
+        """When the message of a consume-queue entry was stored."""
+        view = self._log.view(int(entry["physical_offset"]), int(entry["size"]))
+        return decode_record(view, 0, check_crc=False).store_timestamp
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False) -> int:
+        """The first offset stored at a time or later; upper: the last stored at that time or earlier.
+
+        After the last message that is the queue's end, and its last offset; before the first, its first.
+        """
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            return 0
+        if upper:
+            beyond = queue.search(timestamp, self.store_timestamp, side="right")
+            return max(beyond - 1, queue.min_offset)
+        return queue.search(timestamp, self.store_timestamp)
+
+    def earliest_timestamp(self, queue: ConsumeQueue) -> int:
+        """When the first message of a queue was stored; -1 if there is none."""
+        entries = queue.entries(queue.min_offset, 1)
+        return self.store_timestamp(entries[0]) if len(entries) else -1
+
+
+def _outside(queue_offset: int, low: int, high: int) -> GetMessageResult | None:
+    if high == 0:
+        return _nothing(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
+    if queue_offset < low:
+        return _nothing(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high)
+    if queue_offset == high:
+        return _nothing(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
+    if queue_offset > high:
+        return _nothing(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+    return None
+
+
+def _nothing(status: GetMessageStatus, next_begin_offset: int, low: int, high: int) -> GetMessageResult:
+    return GetMessageResult(status, next_begin_offset, low, high)

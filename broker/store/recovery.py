@@ -1,0 +1,182 @@
+"""What the log holds after a stop or a crash: where it ends, and where it has holes.
+
+Records are followed and checked: size, magic, place, body CRC, the checksum of the whole. Where one does
+not hold, what is behind it decides what that means:
+
+- nothing: the end. What is left there of a record that was never acknowledged is to be wiped
+  (`wipe_behind`), so that no later, shorter append brings a stale record back to life behind it;
+- a whole record, or the place up to which all was once on the disk: a hole, made by a bad disk. What is
+  behind it stays; the hole is kept as it is, and reported.
+
+Looking changes nothing; wiping writes zeros, behind the end only; nothing is ever deleted.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from broker.store.commit_log import BLANK_BYTES
+from broker.store.dispatch import record_sizes
+from broker.store.mapped_file_queue import MappedFileQueue
+from broker.store.queue_table import topic_fault
+from rmq_spark.errors import RecordError
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.chunk import COLUMNS, RecordChunk
+from rmq_spark.wire.chunk.checksums import sealed_records
+from rmq_spark.wire.record import decode_blank, decode_record, record_size
+from rmq_spark.wire.record_checksum import is_intact
+
+CHECK_BYTES = 8 << 20
+_SEARCH_BYTES = 4 << 20
+_WIPE_BYTES = 1 << 20
+_MAGIC_AT = 4
+_MAGICS = tuple((magic % (1 << 32)).to_bytes(4, "big") for magic in (layout.MAGIC_V1, layout.MAGIC_V2))
+
+
+class RecoveredLog(NamedTuple):
+    """What was found."""
+
+    end_offset: int
+    last_timestamp: int
+    holes: tuple[tuple[int, int], ...]
+
+
+class LogRecovery:
+    """One look at a log that nobody writes to."""
+
+    def __init__(self, files: MappedFileQueue, safe_offset: int, sealed_from: int) -> None:
+        """Before ``safe_offset``, all was on the disk once; from ``sealed_from`` on all have checksums."""
+        self._files = files
+        self._safe_offset = safe_offset
+        self._sealed_from = sealed_from
+
+    def follow_from(self, start: int) -> RecoveredLog:
+        """Follow the log from where a record starts."""
+        files = self._files
+        position = max(start, files.first_offset)
+        last_timestamp = 0
+        holes: list[tuple[int, int]] = []
+        while position < files.end_offset:
+            good_end, timestamp = self._good_until(position)
+            last_timestamp = max(last_timestamp, timestamp)
+            filled = good_end > position and good_end % files.file_size == 0
+            position = good_end
+            blank = decode_blank(files.view(position))
+            if blank == files.space_left(position):
+                position += blank
+            elif not filled:
+                found = self._next_record(position + 1)
+                if found is None and position < self._safe_offset:
+                    found = self._safe_offset
+                if found is None:
+                    break
+                holes.append((position, found))
+                position = found
+        return RecoveredLog(position, last_timestamp, tuple(holes))
+
+    def _good_until(self, start: int) -> tuple[int, int]:
+        """Good records from a place on, within its file: where they end, and the last's store time."""
+        position, timestamp = start, 0
+        file_end = start + self._files.space_left(start)
+        while position < file_end:
+            view = self._files.view(position)
+            sizes = record_sizes(view[:CHECK_BYTES]) or record_sizes(view)[:1]
+            good, last = self._good_records(view, sizes, position)
+            position += sum(sizes[:good])
+            timestamp = max(timestamp, last)
+            if not sizes or good < len(sizes):
+                break
+        return position, timestamp
+
+    def _good_records(self, data: memoryview, sizes: list[int], physical_offset: int) -> tuple[int, int]:
+        """How many of the records are whole and in their place, and the latest store time among them."""
+        good = self._count_good(data, sizes, physical_offset)
+        if not good:
+            return 0, 0
+        chunk = RecordChunk(data[: sum(sizes[:good])], sizes[:good])
+        return good, int(COLUMNS["storeTimestamp"].build(chunk).view("int64").to_numpy().max())
+
+    def _count_good(self, data: memoryview, sizes: list[int], physical_offset: int) -> int:
+        if not sizes:
+            return 0
+        try:
+            chunk = RecordChunk(data[: sum(sizes)], sizes)
+            chunk.check_crcs()
+        except RecordError:
+            return self._count_good_one_by_one(data, sizes, physical_offset)
+        places = chunk.starts + physical_offset
+        sealed, intact = sealed_records(chunk)
+        is_good = (chunk.head["physical_offset"] == places) & np.where(
+            sealed, intact, places < self._sealed_from
+        )
+        topics = COLUMNS["topic"].build(chunk).dictionary_encode()
+        is_topic = np.array([topic_fault(topic) is None for topic in topics.dictionary.to_pylist()])
+        bad = np.flatnonzero(~(is_good & is_topic[topics.indices.to_numpy()]))
+        return int(bad[0]) if len(bad) else len(sizes)
+
+    def _count_good_one_by_one(self, data: memoryview, sizes: list[int], physical_offset: int) -> int:
+        position = 0
+        for number, size in enumerate(sizes):
+            if not self._is_record(data[position:], physical_offset + position, size):
+                return number
+            position += size
+        return len(sizes)
+
+    def _is_record(self, data: memoryview, physical_offset: int, size: int | None = None) -> bool:
+        """Whether a whole record (of this size) starts the data, and says that it belongs there."""
+        try:
+            message = decode_record(data)
+        except RecordError:
+            return False
+        found = record_size(data, 0)
+        intact = is_intact(data[:found])
+        return (
+            message.physical_offset == physical_offset
+            and size in (None, found)
+            and (physical_offset < self._sealed_from if intact is None else intact)
+            and topic_fault(message.topic) is None
+        )
+
+    def _next_record(self, start: int) -> int | None:
+        """The first place from there on where a record lies that belongs there."""
+        files = self._files
+        position: int | None = start
+        while position is not None:
+            position = files.next_data(position)
+            if position is None:
+                return None
+            window = bytes(files.view(position)[:_SEARCH_BYTES])
+            for at in _magic_places(window):
+                place = position + at - _MAGIC_AT
+                if place >= start and self._is_record(files.view(place), place):
+                    return place
+            # A magic may lie across the edge of the window.
+            position += max(len(window) - BLANK_BYTES, 1) if len(window) == _SEARCH_BYTES else len(window)
+        return None
+
+
+def _magic_places(window: bytes) -> list[int]:
+    places = []
+    for magic in _MAGICS:
+        at = window.find(magic)
+        while at >= 0:
+            places.append(at)
+            at = window.find(magic, at + 1)
+    return sorted(places)
+
+
+def wipe_behind(files: MappedFileQueue, end_offset: int) -> None:
+    """Zeros from the end of the log to the last byte that was ever written."""
+    wiped = False
+    position = files.next_data(end_offset)
+    while position is not None:
+        position = max(position, end_offset)
+        data = files.view(position)[:_WIPE_BYTES]
+        if np.frombuffer(data, np.uint8).any():
+            files.write(position, bytes(len(data)))
+            wiped = True
+        position = files.next_data(position + len(data))
+    if wiped:
+        files.flush()

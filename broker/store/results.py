@@ -1,0 +1,70 @@
+"""What came of storing a message and of looking for one: statuses, with RocketMQ's names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import numpy as np
+import numpy.typing as npt
+
+from rmq_spark.wire.framing import Buffer
+
+
+class PutMessageStatus(Enum):
+    """Whether a message is in the log."""
+
+    PUT_OK = auto()
+    FLUSH_DISK_TIMEOUT = auto()  # in the log, but whether on the disk is not known yet
+    SERVICE_NOT_AVAILABLE = auto()  # shut down, a slave, the disk full or failed
+    MESSAGE_ILLEGAL = auto()
+    PROPERTIES_SIZE_EXCEEDED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class PutMessageResult:
+    """One message, or the first of a batch. ``end_offset`` is what to wait for in SYNC_FLUSH."""
+
+    status: PutMessageStatus
+    physical_offset: int = -1
+    queue_offset: int = -1
+    end_offset: int = -1
+    store_timestamp: int = 0
+    message_count: int = 0
+    remark: str | None = None
+
+
+class GetMessageStatus(Enum):
+    """What was found in a queue from an offset on."""
+
+    FOUND = auto()
+    NO_MATCHED_MESSAGE = auto()
+    MESSAGE_WAS_REMOVING = auto()
+    OFFSET_FOUND_NULL = auto()
+    OFFSET_OVERFLOW_BADLY = auto()
+    OFFSET_OVERFLOW_ONE = auto()
+    OFFSET_TOO_SMALL = auto()
+    NO_MATCHED_LOGIC_QUEUE = auto()
+    NO_MESSAGE_IN_QUEUE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class GetMessageResult:
+    """Whole records, back to back in a few buffers, and where to go on."""
+
+    status: GetMessageStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    buffers: tuple[Buffer, ...] = ()
+    sizes: npt.NDArray[np.int32] | None = None
+
+    @property
+    def message_count(self) -> int:
+        """How many records there are."""
+        return 0 if self.sizes is None else len(self.sizes)
+
+    @property
+    def body_bytes(self) -> int:
+        """How many bytes they have together."""
+        return sum(len(buffer) for buffer in self.buffers)

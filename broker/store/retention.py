@@ -1,0 +1,42 @@
+"""Which files of the log are old enough to go, or have to because the disk fills up.
+
+By age, at the hours that are set: files last written longer ago than the reserved time. By need, at any
+time: above one ratio of the disk, files past their time at once; above a second, the oldest whatever its
+age. Oldest first, a few at a time, never the last; whoever reads a file goes on reading it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+from broker.store.config import StoreConfig
+from broker.store.disk import Disk
+from broker.store.mapped_file_queue import MappedFileQueue
+
+FILES_AT_A_TIME = 10
+_HOUR_MS = 3_600_000
+
+
+class Retention:
+    """Deletes from the front of the log."""
+
+    def __init__(self, config: StoreConfig, disk: Disk, files: MappedFileQueue) -> None:
+        """The hours are those of local time, as RocketMQ takes them."""
+        self._config = config
+        self._disk = disk
+        self._files = files
+
+    def delete_expired(self, now_ms: int) -> int:
+        """Delete what may or must go now; how many files."""
+        used = self._disk.used_ratio(self._config.store_path_root_dir)
+        must_go = used >= self._config.disk_space_clean_forcibly_ratio
+        hour = datetime.fromtimestamp(now_ms / 1000, timezone.utc).astimezone().hour
+        may_go = hour in self._config.delete_when_hours or used >= self._config.disk_max_used_space_ratio
+        kept_since_ms = now_ms - self._config.file_reserved_time_hours * _HOUR_MS
+        delete_before = self._files.first_offset
+        for mapped in self._files.files[:-1][:FILES_AT_A_TIME]:
+            is_old = self._disk.modified_at(mapped.path) * 1000 < kept_since_ms
+            if not (must_go or (may_go and is_old)):
+                break
+            delete_before = mapped.from_offset + self._files.file_size
+        return self._files.delete_before(delete_before)

@@ -1,0 +1,157 @@
+"""Small tables kept as one JSON file each: topics.json, consumerOffset.json and their like.
+
+A save writes the new table whole to ``<name>.tmp`` and flushes it, renames the file to ``<name>.bak``,
+renames ``<name>.tmp`` to the file, and flushes the directory. What a crash leaves behind:
+
+    crash                     <name>    <name>.bak   <name>.tmp    read is
+    before the first rename   old       older        any part      old, from the file
+    between the renames       -         old          new, whole    old, from the backup
+    after the second rename   new       old          -             new, from the file
+
+A power loss can also keep the second rename and forget the first: the file is new, the backup older. The
+new table is flushed before anything is renamed, so no state has a file or a backup that is not whole. In
+no state is ``<name>.tmp`` the only copy of a table whose save has returned, so it is never read: what
+lies in it was not confirmed, and a table that was removed on purpose must not come back out of it.
+
+Whoever removes both files starts with an empty table. A file that is there and cannot be read is another
+matter: an empty table in its place would deliver all messages again (RocketMQ does so).
+
+This module knows bodies and a `Disk`, and no particular table; it starts no thread and keeps no table.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from broker.store.disk import Disk
+from broker.store.errors import DamagedTable
+from rmq_spark.errors import BodyError
+from rmq_spark.wire.bodies import decode_body, encode_body
+
+Body = TypeVar("Body")
+
+# What a disk says of content that it has lost. Other errors, such as a permission, are the operator's.
+_LOST_CONTENT = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A damaged file under its new name, and why it could not be read."""
+
+    path: Path
+    reason: str
+
+
+class JsonTable(Generic[Body]):
+    """One table, in a directory that exists. Its methods may be called from any thread."""
+
+    def __init__(self, disk: Disk, path: Path, body_type: type[Body]) -> None:
+        self._disk = disk
+        self._path = path
+        self._body_type = body_type
+        self._temporary = path.with_name(f"{path.name}.tmp")
+        self._backup = path.with_name(f"{path.name}.bak")
+        self._lock = threading.RLock()
+        self._is_loaded = False
+        self._loaded_from: Path | None = None
+        self._set_aside: SetAside | None = None
+
+    @property
+    def path(self) -> Path:
+        """The file; its backup stands beside it as ``<name>.bak``."""
+        return self._path
+
+    @property
+    def loaded_from(self) -> Path | None:
+        """What the last load has read: the file or its backup; None if neither was there."""
+        return self._loaded_from
+
+    @property
+    def set_aside(self) -> SetAside | None:
+        """The damaged file that the last load has replaced by its backup, if it was so; worth a warning."""
+        return self._set_aside
+
+    def load(self, default: Body) -> Body:
+        """The table as it was last saved, or the default if there is no file yet.
+
+        What it returns is durable: a power loss after it does not bring an older table back.
+
+        Raises:
+            DamagedTable: There are files, and none of them can be read. Nothing was changed.
+            OSError: The disk says no.
+        """
+        with self._lock:
+            value, damage = self._read(self._path)
+            source: Path | None = self._path
+            if value is None:
+                value, backup_damage = self._read(self._backup)
+                source = self._backup
+                if value is None and (damage or backup_damage):
+                    raise self._damaged(damage, backup_damage)
+            self._set_aside = self._put_aside(damage) if damage else None
+            if value is None:
+                value, source = default, None
+            else:
+                self._disk.flush_directory(self._path.parent)
+            self._loaded_from = source
+            self._is_loaded = True
+            return value
+
+    def save(self, value: Body) -> None:
+        """Replace the table; it is durable when this returns.
+
+        After an error, a load finds the new table or the one before; to save again is safe. A table that
+        was not loaded yet is loaded first, so that a damaged file never takes the place of its backup.
+
+        Raises:
+            BodyError: The value could not be read back. Nothing was changed.
+            DamagedTable: As in `load`.
+            OSError: The disk says no.
+        """
+        data = encode_body(value)
+        decode_body(self._body_type, data)
+        with self._lock:
+            if not self._is_loaded:
+                self.load(value)
+            self._disk.write_whole(self._temporary, data)
+            with suppress(FileNotFoundError):  # the first save, or after a crash between the renames
+                self._disk.rename(self._path, self._backup)
+            self._disk.rename(self._temporary, self._path)
+            self._disk.flush_directory(self._path.parent)
+
+    def _read(self, path: Path) -> tuple[Body | None, str]:
+        """A file's table and an empty text; or None and what is wrong; or neither if it is not there."""
+        try:
+            return decode_body(self._body_type, self._disk.read(path)), ""
+        except FileNotFoundError:
+            return None, ""
+        except BodyError as error:
+            return None, str(error)
+        except OSError as error:
+            if error.errno not in _LOST_CONTENT:
+                raise
+            return None, str(error)
+
+    def _put_aside(self, damage: str) -> SetAside:
+        """Give the damaged file a name that nothing has yet: what was put aside before stays, too."""
+        taken = self._disk.names(self._path.parent)
+        name = f"{self._path.name}.corrupt"
+        number = 1
+        while name in taken:
+            number += 1
+            name = f"{self._path.name}.corrupt-{number}"
+        path = self._path.with_name(name)
+        self._disk.rename(self._path, path)
+        return SetAside(path, damage)
+
+    def _damaged(self, damage: str, backup_damage: str) -> DamagedTable:
+        return DamagedTable(
+            f"{self._path} cannot be read ({damage or 'it is missing'}), nor can its backup {self._backup} "
+            f"({backup_damage or 'it is missing'}). Nothing was changed. To mend it, put a good copy at "
+            f"{self._path}; or, to start with an empty table, move both files away"
+        )

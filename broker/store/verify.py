@@ -1,0 +1,91 @@
+"""``python -m broker.store.verify DIR``: is everything in a store as it should be?
+
+The log is followed and each record checked; then the consume queues are compared with what the log says
+they must hold, entry by entry. It changes nothing, and ends with status 0 if all is well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from broker.store.config import StoreConfig
+from broker.store.consume_queue import BLANK_SIZE, ConsumeQueue
+from broker.store.dispatch import Dispatcher
+from broker.store.errors import StoreError
+from broker.store.inspection import StoreInspection
+
+
+def faults(root: Path) -> Iterator[str]:
+    """What is wrong, one line each."""
+    store = StoreInspection(root)
+    for start, end in store.recovered.holes:
+        yield f"commit log: {end - start} bytes from {start} on are no records; those behind are kept"
+    if store.torn_tail_at is not None:
+        place = store.torn_tail_at
+        yield f"commit log: something that is no record at {place}, behind the end; a start wipes it"
+    expected = _expected_entries(store)
+    for topic, queue_id, queue in store.queues():
+        yield from _queue_faults(topic, queue_id, queue, expected.pop((topic, queue_id), {}))
+    for (topic, queue_id), entries in sorted(expected.items()):
+        yield f"queue {topic}/{queue_id}: missing, with {len(entries)} entries; a start makes it again"
+
+
+def _expected_entries(
+    store: StoreInspection,
+) -> dict[tuple[str, int], dict[int, tuple[int, int, int]]]:
+    """What each queue must hold, by offset."""
+    dispatcher = Dispatcher(StoreConfig.message_delay_level_ms)
+    expected: dict[tuple[str, int], dict[int, tuple[int, int, int]]] = defaultdict(dict)
+    for place, size, _ in store.records():
+        data = store.log.view(place)[:size]
+        for run in dispatcher.entries_of_few(data, [size], place):
+            for number, entry in enumerate(run.entries.tolist()):
+                expected[run.topic, run.queue_id][run.queue_offset + number] = entry
+    return expected
+
+
+def _queue_faults(
+    topic: str, queue_id: int, queue: ConsumeQueue, expected: dict[int, tuple[int, int, int]]
+) -> Iterator[str]:
+    offset = queue.min_offset
+    seen = set()
+    while offset < queue.max_offset:
+        entries = queue.entries(offset, queue.max_offset - offset)
+        for number in np.flatnonzero(entries["size"] != BLANK_SIZE).tolist():
+            found, wanted = entries[number].tolist(), expected.get(offset + number)
+            seen.add(offset + number)
+            if wanted is not None and found != wanted:
+                yield f"queue {topic}/{queue_id}: entry {offset + number} is {found}, the log says {wanted}"
+            elif wanted is None:
+                yield f"queue {topic}/{queue_id}: entry {offset + number} leads to no message of it: {found}"
+        offset += len(entries)
+    missing = sorted(number for number in expected if number not in seen and number >= queue.min_offset)
+    if missing:
+        yield f"queue {topic}/{queue_id}: {len(missing)} entries are missing, the first {missing[0]}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m broker.store.verify", description=__doc__)
+    parser.add_argument("directory", type=Path, help="storePathRootDir of the store")
+    given = parser.parse_args(arguments)
+    count = 0
+    try:
+        for fault in faults(given.directory):
+            print(fault)
+            count += 1
+    except StoreError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{count} faults" if count else "all is well")
+    return 1 if count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

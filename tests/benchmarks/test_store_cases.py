@@ -1,0 +1,58 @@
+"""Every case of the store's benchmark does its work; how fast is no matter here."""
+
+import pytest
+
+from benchmarks.harness import check_peers
+from benchmarks.store import store_cases
+from benchmarks.store.workspace import Workspace, copy_sparse
+
+SMALL = {"messages": 2_000, "log_bytes": 500_000, "chunk_bytes": 20_000}
+NAMES = [case.name for case in store_cases(None, **SMALL)]
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory):
+    with Workspace(tmp_path_factory.mktemp("store")) as workspace:
+        yield {case.name: case for case in store_cases(workspace, **SMALL)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_case_can_be_prepared_and_run_again_and_again(cases, name):
+    for _ in range(2):
+        cases[name].prepare()
+        cases[name].run()
+
+
+def test_all_peers_are_there_and_names_are_unique(cases):
+    check_peers(list(cases.values()))
+
+
+def test_what_a_case_has_left_is_gone_when_the_next_begins(tmp_path):
+    closed = []
+
+    class Open:
+        def shutdown(self):
+            closed.append(self)
+
+    with Workspace(tmp_path) as workspace:
+        left = workspace.fresh() / "left"
+        left.touch()
+        workspace.closing(Open())
+        workspace.fresh()
+        assert len(closed) == 1
+        assert not left.exists()
+        assert workspace.kept("log", lambda path: path) == workspace.kept("log", lambda _: None)
+        workspace.keep_open(Open())
+    assert len(closed) == 2
+
+
+def test_a_copy_has_the_same_bytes_and_the_same_holes(tmp_path):
+    (tmp_path / "old").mkdir()
+    with (tmp_path / "old" / "file").open("wb") as file:
+        file.truncate(32 << 20)
+        file.seek(16 << 20)
+        file.write(b"in the middle")
+    copy_sparse(tmp_path / "old", tmp_path / "new")
+    copied = tmp_path / "new" / "file"
+    assert copied.read_bytes() == (tmp_path / "old" / "file").read_bytes()
+    assert copied.stat().st_blocks == (tmp_path / "old" / "file").stat().st_blocks

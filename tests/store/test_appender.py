@@ -1,0 +1,141 @@
+import dataclasses
+
+import pytest
+from stores import LOG_FILE_BYTES, STORE_HOST, bodies, message, open_store, read_all
+
+from broker.store.results import PutMessageStatus as Status
+from rmq_spark.wire.chunk import encode_chunk
+from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.record import decode_record
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = open_store(tmp_path)
+    yield store
+    store.shutdown()
+
+
+def chunk_of(texts, **columns):
+    chunk = encode_chunk(
+        {"topic": "T", "body": [text.encode() for text in texts], "storeHost": str(STORE_HOST), **columns}
+    )
+    return bytes(chunk.data), chunk.sizes.tolist()
+
+
+def test_offsets_follow_each_other_within_each_queue(store):
+    results = [store.put_message(message(n, queue_id=n % 2)) for n in range(6)]
+    assert [result.queue_offset for result in results] == [0, 0, 1, 1, 2, 2]
+    assert all(result.status is Status.PUT_OK for result in results)
+
+
+def test_a_batch_has_successive_offsets_in_one_file(store):
+    store.put_message(message("before"))
+    result = store.put_batch([message(f"{n}" + "x" * 500) for n in range(5)])
+    assert (result.status, result.queue_offset, result.message_count) == (Status.PUT_OK, 1, 5)
+    places = [each.physical_offset // LOG_FILE_BYTES for each in read_all(store, "T", 0, 1)]
+    assert len(set(places)) == 1
+    assert [text[0] for text in bodies(store)] == list("b01234")
+
+
+def test_a_chunk_may_run_over_files_and_its_records_are_checked_and_patched(store):
+    texts = [f"{number} " + "x" * 300 for number in range(40)]
+    store.put_message(message("before"))
+    data, sizes = chunk_of(texts, tags="A", keys=[f"k{n}" for n in range(40)])
+    result = store.put_chunk(data, sizes)
+    assert (result.status, result.queue_offset, result.message_count) == (Status.PUT_OK, 1, 40)
+    found = read_all(store, "T", 0, 1)
+    assert [each.body.decode() for each in found] == texts
+    assert [each.queue_offset for each in found] == list(range(1, 41))
+    assert {each.store_timestamp for each in found} == {result.store_timestamp}
+    assert all(bytes(store.record_at(each.physical_offset)) for each in found)
+    assert len(store.query_message("T", "k7", 5, 0, 1 << 62)) == 1
+
+
+def test_a_chunk_with_hosts_of_both_widths_is_patched_in_the_right_places(store):
+    v6 = parse_host("[::1]:9876")
+    hosts = [str(v6), str(STORE_HOST)] * 3
+    data, sizes = chunk_of([f"{n}" for n in range(6)], bornHost=hosts, sysFlag=[0x10, 0] * 3)
+    store.put_chunk(data, sizes)
+    found = read_all(store, "T", 0)
+    assert [str(each.born_host) for each in found] == hosts
+    assert len({each.store_timestamp for each in found}) == 1
+
+
+def test_messages_with_ipv6_hosts_are_stored(store):
+    v6 = parse_host("[2001:db8::1]:10911")
+    sent = dataclasses.replace(message("x"), born_host=v6, store_host=v6, sys_flag=0x30)
+    result = store.put_message(sent)
+    found = decode_record(store.record_at(result.physical_offset))
+    assert (found.born_host, found.store_timestamp) == (v6, result.store_timestamp)
+
+
+@pytest.mark.parametrize("topic", ["", "../../x", "a/b", "a b", "x" * 256, "é"])
+def test_a_hostile_topic_is_refused_before_anything_is_written(store, topic):
+    result = store.put_message(message("x", topic=topic))
+    assert result.status is Status.MESSAGE_ILLEGAL
+    assert "topic" in result.remark
+    assert store.put_batch([message("x", topic=topic)]).status is Status.MESSAGE_ILLEGAL
+    assert store.state().written_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "remark"),
+    [
+        ({"body": b"x" * (4 << 20) + b"x"}, Status.MESSAGE_ILLEGAL, "is over 4194304"),
+        ({"body": b"x" * LOG_FILE_BYTES}, Status.MESSAGE_ILLEGAL, "does not fit into one file"),
+        ({"properties_text": "x" * 32_768}, Status.PROPERTIES_SIZE_EXCEEDED, "are over 32746"),
+        ({"queue_id": -1}, Status.MESSAGE_ILLEGAL, "queue -1 does not exist"),
+        ({"sys_flag": 0x10}, Status.MESSAGE_ILLEGAL, "IPv6 bits"),
+        ({"topic": "x" * 200}, Status.MESSAGE_ILLEGAL, "MAGIC_V2"),
+    ],
+)
+def test_what_cannot_be_stored_says_why_and_leaves_no_trace(store, change, status, remark):
+    result = store.put_message(dataclasses.replace(message("x"), **change))
+    assert result.status is status
+    assert remark in result.remark
+    assert store.state().written_offset == 0
+    assert store.put_message(message("next")).queue_offset == 0
+
+
+def test_a_batch_is_taken_whole_or_not_at_all(store):
+    mixed = [message("a"), message("b", queue_id=1)]
+    assert "one queue" in store.put_batch(mixed).remark
+    assert "empty" in store.put_batch([]).remark
+    assert "does not fit" in store.put_batch([message("x" * 1500)] * 3).remark
+    assert "over" in store.put_batch([message("x"), message(b"x" * (5 << 20))]).remark
+    assert store.state().written_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "remark"),
+    [
+        (lambda data: data.replace(b"two", b"tw0"), "bodyCRC"),
+        (lambda data: data[:4] + b"\0\0\0\0" + data[8:], "magic"),
+        (lambda data: data[:-1], "sum"),
+    ],
+)
+def test_a_damaged_chunk_is_refused_whole(store, damage, remark):
+    data, sizes = chunk_of(["one", "two", "three"])
+    result = store.put_chunk(damage(data), sizes)
+    assert result.status is Status.MESSAGE_ILLEGAL
+    assert remark in result.remark
+    assert store.state().written_offset == 0
+
+
+def test_a_chunk_must_be_of_one_queue_and_of_whole_messages(store):
+    assert "one queue" in store.put_chunk(*chunk_of(["a", "b"], queueId=[0, 1])).remark
+    assert "one queue" in store.put_chunk(*chunk_of(["a", "b"], topic=["A", "B"])).remark
+    assert "topic" in store.put_chunk(*chunk_of(["a"], topic="a b")).remark
+    assert "half messages" in store.put_chunk(*chunk_of(["a"], sysFlag=4)).remark
+    assert "empty" in store.put_chunk(b"", []).remark
+    assert "is over" in store.put_chunk(*chunk_of(["x" * LOG_FILE_BYTES])).remark
+    assert store.state().written_offset == 0
+
+
+def test_the_caller_keeps_its_chunk_as_it_was(store):
+    data, sizes = chunk_of(["one", "two"])
+    buffer = bytearray(data)
+    store.put_message(message("before"))
+    store.put_chunk(buffer, sizes)
+    assert buffer == data

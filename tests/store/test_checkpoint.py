@@ -1,0 +1,41 @@
+import struct
+
+import pytest
+from disks import RecordingDisk, power_loss_states
+
+from broker.store.checkpoint import CHECKPOINT_BYTES, Checkpoint, load_checkpoint, save_checkpoint
+from broker.store.disk import LocalDisk
+
+FIRST, SECOND = Checkpoint(1000, 1_700_000_000_000), Checkpoint(2000, 1_700_000_000_500)
+
+
+def test_a_checkpoint_is_read_as_it_was_written(tmp_path):
+    save_checkpoint(LocalDisk(), tmp_path / "checkpoint", FIRST)
+    assert load_checkpoint(LocalDisk(), tmp_path / "checkpoint") == FIRST
+
+
+def test_it_stands_where_rocketmq_reads_it(tmp_path):
+    save_checkpoint(LocalDisk(), tmp_path / "checkpoint", FIRST)
+    data = (tmp_path / "checkpoint").read_bytes()
+    assert len(data) == CHECKPOINT_BYTES
+    assert struct.unpack_from(">6q", data) == (*[FIRST.store_timestamp] * 3, 1000, 1000, 1000)
+
+
+@pytest.mark.parametrize("data", [None, b"", bytes(CHECKPOINT_BYTES), bytes(100)])
+def test_what_another_program_wrote_is_not_relied_on(tmp_path, data):
+    if data is not None:
+        (tmp_path / "checkpoint").write_bytes(data)
+    assert load_checkpoint(LocalDisk(), tmp_path / "checkpoint") is None
+
+
+def test_a_power_loss_leaves_the_old_one_or_the_new_one(tmp_path, dice):
+    root = tmp_path / "store"
+    root.mkdir()
+    disk = RecordingDisk(LocalDisk(), root)
+    save_checkpoint(disk, root / "checkpoint", FIRST)
+    before = len(disk.operations)
+    save_checkpoint(disk, root / "checkpoint", SECOND)
+    for point in range(before, len(disk.operations) + 1):
+        allowed = {FIRST, SECOND} if point < len(disk.operations) else {SECOND}
+        for state in power_loss_states(disk.log(point), dice, 20, tmp_path):
+            assert load_checkpoint(LocalDisk(), state / "checkpoint") in allowed

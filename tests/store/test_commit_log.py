@@ -1,0 +1,180 @@
+import errno
+import threading
+
+import numpy as np
+import pytest
+from disks import Fault, FaultyDisk, ManualClock
+from stores import LOG_FILE_BYTES, encoded, message
+
+from broker.store.commit_log import BLANK_BYTES, CommitLog, DiskFull
+from broker.store.disk import LocalDisk
+from broker.store.errors import StoreFailed
+from rmq_spark.wire.record import decode_blank, decode_record
+
+
+@pytest.fixture
+def clock():
+    return ManualClock(1000)
+
+
+def log_on(tmp_path, clock, disk=None):
+    return CommitLog(disk or LocalDisk(), tmp_path / "commitlog", LOG_FILE_BYTES, clock)
+
+
+def append(log, body, queue_offset=0):
+    return log.append(bytearray(record_of(body)), queue_offset, 8)
+
+
+def record_of(body):
+    return encoded(message(body))
+
+
+def test_a_record_gets_its_place_its_offset_and_its_time(tmp_path, clock):
+    log = log_on(tmp_path, clock)
+    first = append(log, "one", 7)
+    clock.now_ms = 1005
+    second = append(log, "two", 8)
+    assert first.physical_offset == 0
+    assert second.physical_offset == first.end_offset == len(record_of("one"))
+    read = decode_record(log.view(second.physical_offset, 200))
+    assert (read.body, read.queue_offset, read.store_timestamp) == (b"two", 8, 1005)
+    assert read.physical_offset == second.physical_offset
+
+
+def test_store_timestamps_never_go_back(tmp_path, clock):
+    log = log_on(tmp_path, clock)
+    assert append(log, "one").store_timestamp == 1000
+    clock.now_ms = 10
+    assert append(log, "two").store_timestamp == 1000
+    clock.now_ms = 1001
+    assert append(log, "three").store_timestamp == 1001
+
+
+def test_a_record_that_does_not_fit_starts_the_next_file_behind_a_blank(tmp_path, clock):
+    log = log_on(tmp_path, clock)
+    body = "x" * 1900
+    first, second, third = (append(log, body) for _ in range(3))
+    assert (first.physical_offset, third.physical_offset) == (0, LOG_FILE_BYTES)
+    left = LOG_FILE_BYTES - second.end_offset
+    assert decode_blank(log.view(second.end_offset, left)) == left
+
+
+def test_a_record_may_leave_room_for_a_blank_and_no_more(tmp_path, clock):
+    log = log_on(tmp_path, clock)
+    room = LOG_FILE_BYTES - BLANK_BYTES
+    fits = "x" * (room - len(record_of("")))
+    assert append(log, fits).end_offset == room
+    assert log.room_in_file() == 0
+    assert append(log, "next").physical_offset == LOG_FILE_BYTES
+    with pytest.raises(ValueError, match="do not fit into a file"):
+        append(log, fits + "x")
+
+
+def test_many_records_are_given_their_places_at_once(tmp_path, clock):
+    log = log_on(tmp_path, clock)
+    append(log, "before")
+    records = [record_of(f"body {number}") for number in range(5)]
+    sizes = np.array([len(record) for record in records])
+    data = np.frombuffer(bytearray(b"".join(records)), np.uint8)
+    timestamps_at = np.cumsum(sizes) - sizes + 56
+    appended = log.append_many(data, sizes, np.arange(40, 45), timestamps_at)
+    position = appended.physical_offset
+    for number in range(5):
+        read = decode_record(log.view(position, 500))
+        assert (read.body, read.queue_offset) == (f"body {number}".encode(), 40 + number)
+        assert (read.physical_offset, read.store_timestamp) == (position, 1000)
+        position += len(records[number])
+    assert position == appended.end_offset == log.written_offset
+
+
+def test_a_flush_covers_what_was_written_before_it(tmp_path, clock):
+    log = log_on(tmp_path, clock)
+    end = append(log, "one").end_offset
+    assert log.flushed_offset == 0
+    assert log.flush() == end == log.flushed_offset
+
+
+@pytest.mark.parametrize("kind", ["flush", "write"])
+def test_after_a_failed_flush_or_write_nothing_is_appended_and_reading_goes_on(tmp_path, clock, kind):
+    disk = FaultyDisk(LocalDisk())
+    log = log_on(tmp_path, clock, disk)
+    append(log, "one")
+    disk.plan = (Fault(0, persistent=True, kinds={kind}),)
+    with pytest.raises(StoreFailed, match="restart the broker"):
+        log.flush() if kind == "flush" else append(log, "two")
+    disk.plan = ()  # the disk seems well again, and is not trusted
+    with pytest.raises(StoreFailed, match="restart the broker"):
+        append(log, "three")
+    with pytest.raises(StoreFailed, match="restart the broker"):
+        log.flush()
+    assert log.failure is not None
+    assert log.flushed_offset == 0
+    assert decode_record(log.view(0, 500)).body == b"one"
+
+
+def test_a_full_disk_is_no_failure(tmp_path, clock):
+    disk = FaultyDisk(LocalDisk())
+    log = log_on(tmp_path, clock, disk)
+    end = append(log, "one").end_offset
+    disk.plan = (Fault(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, prefix=90),)
+    for _ in range(2):
+        with pytest.raises(DiskFull):
+            append(log, "two")
+    assert log.written_offset == end
+    disk.plan = ()
+    assert append(log, "x").physical_offset == end
+    assert log.failure is None
+
+
+def test_what_a_full_disk_took_of_several_records_does_not_come_back_to_life(tmp_path, clock):
+    disk = FaultyDisk(LocalDisk())
+    log = log_on(tmp_path, clock, disk)
+    records = [record_of("same"), record_of("size"), record_of("here")]
+    sizes = np.array([len(record) for record in records])
+    data = np.frombuffer(bytearray(b"".join(records)), np.uint8)
+    two_records = int(sizes[:2].sum())
+    disk.plan = (Fault(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, prefix=two_records),)
+    with pytest.raises(DiskFull):
+        log.append_many(data, sizes, np.arange(3), np.cumsum(sizes) - sizes + 56)
+    assert decode_record(log.view(int(sizes[0]), 500)).body == b"size"
+    disk.plan = ()
+    end = append(log, "same").end_offset
+    assert bytes(log.view(end, 200)) == bytes(200)  # where "size" had lain, whole and valid
+
+
+class SlowDisk(LocalDisk):
+    """Its files' flushes wait to be let go."""
+
+    def __init__(self):
+        self.entered, self.gate = threading.Semaphore(0), threading.Semaphore(0)
+        self.finished = []
+
+    def create(self, path, size):
+        file = super().create(path, size)
+        flush = file.flush
+
+        def slow_flush():
+            self.entered.release()
+            assert self.gate.acquire(timeout=10)
+            flush()
+            self.finished.append("disk")
+
+        file.flush = slow_flush
+        return file
+
+
+def test_two_flushes_at_once_both_wait_for_the_disk(tmp_path, clock):
+    """The second finds nothing left to do, and must not say so before the first is through."""
+    disk = SlowDisk()
+    log = log_on(tmp_path, clock, disk)
+    append(log, "one")
+    first = threading.Thread(target=log.flush)
+    first.start()
+    assert disk.entered.acquire(timeout=10)
+    second = threading.Thread(target=lambda: (log.flush(), disk.finished.append("second")))
+    second.start()
+    disk.gate.release(2)
+    for thread in (first, second):
+        thread.join(10)
+    assert disk.finished == ["disk", "second"]
+    assert log.flushed_offset == log.written_offset

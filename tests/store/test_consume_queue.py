@@ -1,0 +1,144 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stores import QUEUE_FILE_ENTRIES
+
+from broker.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_BYTES, ConsumeQueue
+from broker.store.disk import LocalDisk
+
+FILE_BYTES = QUEUE_FILE_ENTRIES * ENTRY_BYTES
+
+
+def queue_in(directory):
+    queue = ConsumeQueue(LocalDisk(), directory, FILE_BYTES)
+    queue.load()
+    return queue
+
+
+@pytest.fixture
+def queue(tmp_path):
+    return queue_in(tmp_path / "T" / "0")
+
+
+def entries(first, count, size=100):
+    numbers = range(first, first + count)
+    return np.array([(number * 1000, size, number % 3) for number in numbers], ENTRY)
+
+
+def physical_offsets(queue, start, count):
+    return queue.entries(start, count)["physical_offset"].tolist()
+
+
+def test_an_entry_has_rocketmqs_twenty_bytes(queue, tmp_path):
+    queue.append(0, np.array([(0x0102030405060708, 0x11121314, -1)], ENTRY))
+    data = (tmp_path / "T" / "0" / ("0" * 20)).read_bytes()
+    assert data[:20].hex() == "0102030405060708" + "11121314" + "ffffffffffffffff"
+    assert data[20:] == bytes(FILE_BYTES - 20)
+
+
+def test_entries_run_over_files_and_a_read_ends_with_its_file(queue):
+    queue.append(0, entries(0, 20))
+    assert (queue.min_offset, queue.max_offset) == (0, 20)
+    assert physical_offsets(queue, 5, 100) == [5000, 6000, 7000]
+    assert physical_offsets(queue, 8, 100) == [number * 1000 for number in range(8, 16)]
+    assert physical_offsets(queue, 19, 5) == [19000]
+    assert len(queue.entries(20, 5)) == 0
+    assert queue.next_file_offset(5) == 8
+
+
+def test_entries_that_are_there_already_are_not_written_again(queue):
+    queue.append(0, entries(0, 5))
+    queue.append(3, entries(100, 4))
+    assert physical_offsets(queue, 0, 10) == [0, 1000, 2000, 3000, 4000, 102000, 103000]
+    queue.append(2, entries(500, 3))
+    assert queue.max_offset == 7
+
+
+def test_a_queue_may_begin_anywhere_with_blanks_before_it(queue, tmp_path):
+    queue.append(11, entries(11, 2))
+    assert (queue.min_offset, queue.max_offset) == (11, 13)
+    assert [path.name for path in (tmp_path / "T" / "0").iterdir()] == [f"{FILE_BYTES:020d}"]
+    assert queue.entries(8, 3)["size"].tolist() == [BLANK_SIZE] * 3
+    again = queue_in(tmp_path / "T" / "0")
+    assert (again.min_offset, again.max_offset) == (11, 13)
+
+
+def test_offsets_that_the_log_has_lost_are_blank_and_keep_their_numbers(queue):
+    queue.append(0, entries(0, 3))
+    queue.append(5, entries(5, 2))
+    assert queue.max_offset == 7
+    assert queue.entries(0, 7)["size"].tolist() == [100, 100, 100, BLANK_SIZE, BLANK_SIZE, 100, 100]
+
+
+@given(st.integers(0, 30), st.integers(0, 3))
+@settings(max_examples=30)
+def test_a_queue_ends_where_it_ended_when_it_is_opened_again(tmp_path_factory, count, start):
+    directory = tmp_path_factory.mktemp("queue") / "0"
+    queue = queue_in(directory)
+    queue.append(start, entries(start, count))
+    queue.flush()
+    queue.close()
+    again = queue_in(directory)
+    expected = (start, start + count) if count else (0, 0)
+    assert (again.min_offset, again.max_offset) == expected
+
+
+@pytest.mark.parametrize("kept", range(21))
+def test_entries_beyond_the_end_of_the_log_are_dropped_for_good(queue, tmp_path, kept):
+    queue.append(0, entries(0, 20))
+    queue.truncate((kept - 1) * 1000 + 100 if kept else 0)
+    assert queue.max_offset == kept
+    queue.flush()
+    again = queue_in(tmp_path / "T" / "0")
+    assert again.max_offset == kept
+    again.append(kept, entries(kept, 3))
+    assert again.max_offset == kept + 3
+
+
+def test_a_record_that_ends_beyond_the_cut_has_no_entry(queue):
+    queue.append(0, entries(0, 3))
+    queue.truncate(2050)  # within the third record
+    assert queue.max_offset == 2
+
+
+def test_entries_before_the_start_of_the_log_are_not_offered(queue, tmp_path):
+    queue.append(0, entries(0, 20))
+    queue.forget_before(9500)
+    assert (queue.min_offset, queue.max_offset) == (10, 20)
+    assert len(list((tmp_path / "T" / "0").iterdir())) == 2
+    queue.forget_before(10**9)
+    assert (queue.min_offset, queue.max_offset) == (20, 20)
+
+
+@given(
+    st.lists(st.integers(0, 20), min_size=0, max_size=30).map(sorted),
+    st.integers(-1, 21),
+    st.sets(st.integers(0, 29)),
+)
+@settings(max_examples=60)
+def test_a_search_finds_what_a_look_at_every_entry_finds(tmp_path_factory, keys, wanted, lost):
+    queue = queue_in(tmp_path_factory.mktemp("queue") / "0")
+    present = [number for number in range(len(keys)) if number not in lost or number in (0, len(keys) - 1)]
+    for number in present:
+        queue.append(number, np.array([(number * 1000, 100, keys[number])], ENTRY))
+    key_of = lambda entry: int(entry["tags_code"])  # noqa: E731  # as short as what it says
+    not_below = [number for number in present if keys[number] >= wanted]
+    beyond = [number for number in present if keys[number] > wanted]
+    found = queue.search(wanted, key_of)
+    assert _next_present(found, present) == (not_below[0] if not_below else None)
+    found = queue.search(wanted, key_of, side="right")
+    assert _next_present(found, present) == (beyond[0] if beyond else None)
+
+
+def _next_present(offset, present):
+    return next((number for number in present if number >= offset), None)
+
+
+def test_a_cleared_queue_begins_anew(queue, tmp_path):
+    queue.append(0, entries(0, 20))
+    queue.clear()
+    assert (queue.min_offset, queue.max_offset) == (0, 0)
+    assert list((tmp_path / "T" / "0").iterdir()) == []
+    queue.append(0, entries(5, 1))
+    assert physical_offsets(queue, 0, 1) == [5000]

@@ -1,0 +1,384 @@
+"""What is promised about crashes, checked over many of them; `make crash` takes more.
+
+Each promise is a function that plays a story and raises AssertionError where it is broken. The last test
+breaks the store on purpose, in five ways, and wants the promise that forbids it to notice.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import pytest
+from disks import Fault, FaultyDisk, RecordingDisk, power_loss_states
+from stores import STORE_HOST, bodies, message, open_store, read_all
+
+from broker.store.config import FlushDiskType
+from broker.store.disk import LocalDisk
+from broker.store.errors import StoreError
+from broker.store.mapped_file_queue import MappedFileQueue
+from broker.store.message_store import MessageStore
+from broker.store.recovery import LogRecovery
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.chunk import RecordChunk, encode_chunk
+from rmq_spark.wire.record import encode_record
+
+POWER_LOSSES = int(os.environ.get("ROCKETPOLL_POWER_LOSSES", "300"))
+FLIPPED_BITS = int(os.environ.get("ROCKETPOLL_FLIPPED_BITS", "300"))
+LOST_FILES = int(os.environ.get("ROCKETPOLL_LOST_FILES", "60"))
+FAILURES = int(os.environ.get("ROCKETPOLL_FAILURES", "150"))
+
+SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
+
+
+@dataclass
+class Story:
+    """Messages that a store is given, and which of them it has acknowledged at which point."""
+
+    store: MessageStore
+    now: callable = lambda: 0
+    sent: dict = field(default_factory=lambda: defaultdict(list))
+    acknowledged: list = field(default_factory=list)
+    numbers: count = field(default_factory=count)
+
+    def note(self, topic, queue_id, texts, result):
+        self.sent[topic, queue_id] += texts
+        if self.store.wait_until_stored(result).status.name == "PUT_OK":
+            self.acknowledged += [(self.now(), topic, queue_id, text) for text in texts]
+
+    def put(self, topic="T", queue_id=0, size=20):
+        text = f"{next(self.numbers)} " + "x" * size
+        result = self.store.put_message(message(text, topic, queue_id, tags="A", keys="k"))
+        self.note(topic, queue_id, [text], result)
+
+    def put_batch(self, topic="T", queue_id=1):
+        texts = [f"{next(self.numbers)} batch" for _ in range(4)]
+        self.note(topic, queue_id, texts, self.store.put_batch([message(t, topic, queue_id) for t in texts]))
+
+    def put_chunk(self, topic="U", queue_id=0):
+        texts = [f"{next(self.numbers)} chunk" for _ in range(20)]
+        bodies = [text.encode() for text in texts]
+        columns = {"topic": topic, "queueId": queue_id, "body": bodies, "storeHost": str(STORE_HOST)}
+        chunk = encode_chunk(columns)
+        self.note(topic, queue_id, texts, self.store.put_chunk(bytes(chunk.data), chunk.sizes.tolist()))
+
+    def tell(self):
+        """A bit of everything, over several files."""
+        self.put()
+        self.put_batch()
+        self.put(size=900)
+        self.put_chunk()
+        self.store.save_checkpoint()
+        self.put("%RETRY%g", 2)
+        self.put(size=1500)
+        self.put_batch()
+        self.put_chunk()
+        self.put(size=2500)
+        self.put()
+
+
+def check_nothing_acknowledged_is_lost(store, story, point):
+    """All that was acknowledged by then is there; what else is there was sent; all in its order."""
+    for (topic, queue_id), sent in story.sent.items():
+        found = bodies(store, topic, queue_id)
+        known = [
+            text for at, *queue, text in story.acknowledged if at <= point and queue == [topic, queue_id]
+        ]
+        assert set(known) <= set(found), f"{topic} {queue_id}: {sorted(set(known) - set(found))} lost"
+        assert found == [text for text in sent if text in set(found)], "order or invention"
+        offsets = [each.queue_offset for each in read_all(store, topic, queue_id)]
+        assert offsets == sorted(set(offsets)), "doubles"
+        # Of what was not acknowledged, the power may take an earlier message and leave a later one.
+        assert offsets[: len(known)] == list(range(len(known))), "holes"
+
+
+# ---- power loss
+
+
+def check_power_losses(tmp_path, dice, states, disk_of=RecordingDisk):
+    """Whatever of what was not flushed the power takes along, in whatever order."""
+    root = tmp_path / "told"
+    root.mkdir()
+    disk = disk_of(LocalDisk(), root)
+    store = open_store(root, disk, **SYNC)
+    story = Story(store, now=lambda: len(disk.operations))
+    story.tell()
+    store.shutdown()
+    points = range(len(disk.operations) + 1)
+    for _ in range(max(states // 4, 1)):
+        point = dice.choice(points)
+        for state in power_loss_states(disk.log(point), dice, 4, tmp_path):
+            with open_after_crash(state) as again:
+                check_nothing_acknowledged_is_lost(again, story, point)
+                again.wait_until_stored(again.put_message(message("after")))
+            with open_after_crash(state) as again:
+                assert bodies(again)[-1] == "after"
+
+
+class open_after_crash:  # noqa: N801  # reads as what it does
+    def __init__(self, root):
+        self.store = open_store(root, **SYNC)
+
+    def __enter__(self):
+        return self.store
+
+    def __exit__(self, *_):
+        self.store.shutdown()
+
+
+def test_a_power_loss_takes_nothing_that_was_acknowledged(tmp_path, dice):
+    check_power_losses(tmp_path, dice, POWER_LOSSES)
+
+
+def test_a_consumer_has_never_seen_what_a_power_loss_takes_back(tmp_path, dice):
+    """R18: the offsets that were visible are there afterwards."""
+    root = tmp_path / "told"
+    root.mkdir()
+    disk = RecordingDisk(LocalDisk(), root)
+    store = open_store(root, disk, **SYNC)
+    seen = []
+    for number in range(12):
+        store.put_message(message(number))
+        if number % 3 == 2:
+            store.flushed(store.state().written_offset).result(10)
+        seen.append((len(disk.operations), store.queue_offsets("T", 0)[1]))
+    crash_log = disk.log()
+    for point, visible in seen:
+        for state in power_loss_states(disk.log(point), dice, 3, tmp_path):
+            with open_after_crash(state) as again:
+                assert again.queue_offsets("T", 0)[1] >= visible
+    assert crash_log is not None
+    store.shutdown()
+
+
+# ---- a disk that fails
+
+
+def run_on_failing_disk(root, plan):
+    """Tell the story to a store whose disk fails; what it acknowledged, and how many operations it took."""
+    disk = FaultyDisk(LocalDisk(), plan)
+    story = None
+    with suppress(OSError, StoreError):
+        store = open_store(root, disk, **SYNC)
+        story = Story(store)
+        try:
+            story.tell()
+        finally:
+            failed = store.state().failure
+            if failed:
+                before = len(story.acknowledged)
+                story.put()
+                assert len(story.acknowledged) == before, "acknowledged after the disk had failed"
+                assert bodies(store) is not None
+            with suppress(OSError, StoreError):
+                store.shutdown()
+            store._close_files()
+    return story, len(disk.operations)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("prefix", [0, 40])
+def test_a_disk_that_fails_at_any_operation_loses_nothing_acknowledged(tmp_path, dice, persistent, prefix):
+    """R17: a failed flush is never taken for a good one, now or later."""
+    _, operations = run_on_failing_disk(tmp_path / "whole", ())
+    numbers = dice.sample(range(operations), min(FAILURES // 4, operations))
+    for number in numbers:
+        root = tmp_path / f"{number}"
+        story, _ = run_on_failing_disk(root, (Fault(number, persistent=persistent, prefix=prefix),))
+        again = open_store(root, **SYNC)
+        if story is not None:
+            check_nothing_acknowledged_is_lost(again, story, 1)
+        again.wait_until_stored(again.put_message(message("after")))
+        assert bodies(again)[-1] == "after"
+        again.shutdown()
+        shutil.rmtree(root)
+
+
+def test_a_disk_that_fills_up_and_is_freed_again(tmp_path, dice):
+    """G4: reads go on, sends are refused, and writes resume without a restart."""
+    disk = FaultyDisk(LocalDisk())
+    store = open_store(tmp_path / "store", disk, **SYNC)
+    story = Story(store)
+    for _ in range(20):
+        disk.plan = ()
+        for _ in range(dice.randint(1, 4)):
+            story.put(size=dice.randint(1, 900))
+        before = len(story.acknowledged)
+        prefix = dice.choice([0, 50, 300])
+        disk.plan = (Fault(0, persistent=True, kinds={"write", "create"}, error=errno.ENOSPC, prefix=prefix),)
+        refused = store.put_message(message("refused " + "x" * 200))
+        assert refused.status.name == "SERVICE_NOT_AVAILABLE"
+        assert "full" in refused.remark
+        assert len(bodies(store)) == before
+        assert store.state().failure is None
+    disk.plan = ()
+    story.put()
+    store.shutdown()
+    again = open_store(tmp_path / "store", **SYNC)
+    check_nothing_acknowledged_is_lost(again, story, 1)
+    again.shutdown()
+
+
+# ---- files that are missing, and bits that have changed
+
+
+def tell_quietly(root):
+    store = open_store(root)
+    story = Story(store)
+    story.tell()
+    store.shutdown()
+    return story
+
+
+def tables_of(store):
+    """Every entry of every queue, and what the index finds."""
+    queues = {
+        (topic, queue_id): queue.entries(queue.min_offset, 10**6).tolist()
+        for topic, queue_id, queue in store._queues
+        if queue.max_offset > queue.min_offset
+    }
+    return queues, [bytes(record) for record in store.query_message("T", "k", 64, 0, 1 << 62)]
+
+
+@pytest.mark.parametrize("after_a_crash", [False, True])
+def test_queue_and_index_files_that_are_missing_or_empty_are_made_again(tmp_path, dice, after_a_crash):
+    """R12, R13: any of them, and equal to those made from nothing."""
+    origin = tmp_path / "origin"
+    tell_quietly(origin)
+    reference = tmp_path / "reference"
+    shutil.copytree(origin, reference)
+    for name in ("consumequeue", "index", "checkpoint"):
+        path = reference / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    store = open_store(reference)
+    expected = tables_of(store)
+    store.shutdown()
+    files = [path.relative_to(origin) for path in origin.rglob("*") if path.is_file()]
+    derived = [path for path in files if path.parts[0] in ("consumequeue", "index")]
+    assert len(derived) > 6
+    for _ in range(LOST_FILES // 2):
+        root = tmp_path / "damaged"
+        shutil.copytree(origin, root)
+        for path in dice.sample(derived, dice.randint(1, len(derived))):
+            if dice.random() < 0.5:
+                (root / path).unlink()
+            else:
+                (root / path).write_bytes(b"")
+        if after_a_crash:
+            (root / "abort").touch()
+        try:
+            store = open_store(root)
+        except StoreError as error:
+            # Files that lie behind a gap, or are cut to nothing in the middle, are named.
+            assert "lacks the file" in str(error) or "has 0 bytes" in str(error)
+        else:
+            assert tables_of(store) == expected
+            store.shutdown()
+        shutil.rmtree(root)
+
+
+def check_flipped_bits(tmp_path, dice, bits):
+    """Every bit of the log counts: a changed one is noticed, and costs one message at the most."""
+    origin = tmp_path / "origin"
+    story = tell_quietly(origin)
+    store = open_store(origin)
+    whole = {key: read_all(store, *key) for key in story.sent}
+    end = store.state().written_offset
+    store.shutdown()
+    for _ in range(bits):
+        root = tmp_path / "flipped"
+        shutil.copytree(origin, root)
+        position = dice.randrange(end)
+        path = root / "commitlog" / f"{position - position % 4096:020d}"
+        data = bytearray(path.read_bytes())
+        data[position % 4096] ^= 1 << dice.randrange(8)
+        path.write_bytes(data)
+        store = open_store(root)
+        hit = [
+            each
+            for messages in whole.values()
+            for each in messages
+            if each.physical_offset <= position < each.physical_offset + len(encode_record(each))
+        ]
+        for key, messages in whole.items():
+            found = read_all(store, *key)
+            assert found == [each for each in messages if each not in hit], f"bit at {position}"
+        assert bool(store.state().holes) == bool(hit) or not hit, f"bit at {position} went unnoticed"
+        store.shutdown()
+        shutil.rmtree(root)
+
+
+def test_a_flipped_bit_is_noticed_and_costs_one_message_at_the_most(tmp_path, dice):
+    check_flipped_bits(tmp_path, dice, FLIPPED_BITS)
+
+
+# ---- the harness proves itself
+
+
+class WithoutDirectoryFlush(RecordingDisk):
+    """A disk that is never asked to make names durable."""
+
+    def flush_directory(self, path):
+        """Not passed on."""
+
+
+def acknowledge_early(monkeypatch):
+    monkeypatch.setattr(MessageStore, "wait_until_stored", lambda _, result, __=0: result)
+
+
+def no_flush(monkeypatch):
+    monkeypatch.setattr(MappedFileQueue, "flush", lambda _: None)
+
+
+def no_checksum(monkeypatch):
+    monkeypatch.setattr(RecordChunk, "check_crcs", lambda _: None)
+    every = "broker.store.recovery.sealed_records"
+    monkeypatch.setattr(every, lambda chunk: (chunk.sizes > 0, chunk.sizes > 0))
+
+
+def truncate_at_first(monkeypatch):
+    monkeypatch.setattr(LogRecovery, "_next_record", lambda _, __: None)
+
+
+def no_fault(_):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("fault", "check", "found"),
+    [
+        (acknowledge_early, check_power_losses, True),
+        (no_flush, check_power_losses, True),
+        (no_checksum, check_flipped_bits, True),
+        (truncate_at_first, check_flipped_bits, True),
+        (no_fault, check_power_losses, False),
+        (no_fault, check_flipped_bits, False),
+    ],
+    ids=lambda each: getattr(each, "__name__", str(each)),
+)
+def test_a_store_that_is_broken_on_purpose_is_found_out(tmp_path, monkeypatch, fault, check, found):
+    fault(monkeypatch)
+    dice = random.Random(7)
+    noticed = False
+    try:
+        check(tmp_path, dice, 120)
+    except (AssertionError, RecordError):  # the second: a damaged record was handed out as a good one
+        noticed = True
+    assert noticed is found
+
+
+def test_a_store_that_flushes_no_directory_is_found_out(tmp_path):
+    with pytest.raises((AssertionError, StoreError)):
+        check_power_losses(tmp_path, random.Random(7), 200, WithoutDirectoryFlush)
+
+
+def test_the_stories_go_over_several_files(tmp_path):
+    tell_quietly(tmp_path)
+    assert len(list(Path(tmp_path / "commitlog").iterdir())) >= 3

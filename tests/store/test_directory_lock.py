@@ -1,0 +1,179 @@
+import errno
+import fcntl
+import os
+import random
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+from disks import Fault, FaultyDisk, RecordingDisk, power_loss_states
+
+from broker.store.directory_lock import AbortFile, DirectoryLock
+from broker.store.disk import LocalDisk
+from broker.store.errors import StoreInUse
+
+HOLDER = """
+import sys
+from pathlib import Path
+from broker.store.directory_lock import DirectoryLock
+lock = DirectoryLock(Path(sys.argv[1]))
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+# What Java's FileChannel.tryLock(0, 1, false) comes down to on Linux.
+AS_JAVA_LOCKS = """
+import fcntl, sys
+file = open(sys.argv[1] + "/lock", "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def another_process(script, root):
+    """Another process that has the lock, until its input ends."""
+    command = [sys.executable, "-c", script, str(root)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout.readline() == b"locked\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_second_process_is_kept_out_and_told_what_to_do(tmp_path):
+    with another_process(HOLDER, tmp_path), pytest.raises(StoreInUse) as caught:
+        DirectoryLock(tmp_path)
+    text = str(caught.value)
+    assert f"{tmp_path} is in use by another process" in text
+    assert f"fuser -v {tmp_path / 'lock'}" in text
+
+
+def test_the_lock_of_a_process_that_is_killed_is_free(tmp_path):
+    with another_process(HOLDER, tmp_path) as process:
+        process.kill()
+        process.wait()
+        DirectoryLock(tmp_path).release()
+
+
+def test_the_lock_of_a_process_that_ends_is_free(tmp_path):
+    with another_process(HOLDER, tmp_path) as process:
+        process.stdin.close()
+        assert process.wait() == 0
+        DirectoryLock(tmp_path).release()
+
+
+def test_a_broker_in_java_and_this_one_keep_each_other_out(tmp_path):
+    (tmp_path / "lock").write_bytes(b"lock")
+    with another_process(AS_JAVA_LOCKS, tmp_path), pytest.raises(StoreInUse):
+        DirectoryLock(tmp_path)
+    with DirectoryLock(tmp_path):
+        refused = subprocess.run(
+            [sys.executable, "-c", AS_JAVA_LOCKS, str(tmp_path)],
+            check=False,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+        )
+        assert "BlockingIOError" in refused.stderr
+    assert (tmp_path / "lock").read_bytes() == b"lock"
+
+
+def test_the_same_process_is_kept_out_too_and_a_refusal_loses_nothing(tmp_path):
+    with DirectoryLock(tmp_path):
+        with pytest.raises(StoreInUse, match="by this process already"):
+            DirectoryLock(tmp_path)
+        (tmp_path / "link").symlink_to(tmp_path)
+        with pytest.raises(StoreInUse, match="by this process already"):
+            DirectoryLock(tmp_path / "link")
+        refused = subprocess.run(
+            [sys.executable, "-c", HOLDER, str(tmp_path)],
+            check=False,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+        )
+        assert "StoreInUse" in refused.stderr
+
+
+def test_a_lock_that_was_released_can_be_taken_again_and_again(tmp_path):
+    lock = DirectoryLock(tmp_path)
+    lock.release()
+    with DirectoryLock(tmp_path):
+        lock.release()
+        with pytest.raises(StoreInUse):
+            DirectoryLock(tmp_path)
+    DirectoryLock(tmp_path).release()
+
+
+def test_two_directories_have_two_locks(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    with DirectoryLock(tmp_path / "a"), DirectoryLock(tmp_path / "b"):
+        pass
+
+
+def test_a_directory_that_is_not_there_or_cannot_be_locked_is_no_other_broker(tmp_path, monkeypatch):
+    with pytest.raises(FileNotFoundError):
+        DirectoryLock(tmp_path / "missing")
+
+    def no_locks_left(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "lockf", no_locks_left)
+        with pytest.raises(OSError, match=os.strerror(errno.ENOLCK)):
+            DirectoryLock(tmp_path)
+    DirectoryLock(tmp_path).release()
+
+
+# ---- the abort file
+
+
+def test_a_clean_stop_takes_the_sign_away(tmp_path):
+    abort = AbortFile(LocalDisk(), tmp_path)
+    assert not abort.exists()
+    abort.create()
+    assert (tmp_path / "abort").read_bytes() == b""
+    abort.remove()
+    assert not abort.exists()
+    abort.remove()
+
+
+def test_the_sign_of_a_crash_stays_as_it_is(tmp_path):
+    (tmp_path / "abort").write_bytes(b"4711")  # RocketMQ 5 writes its process id
+    abort = AbortFile(LocalDisk(), tmp_path)
+    assert abort.exists()
+    abort.create()
+    assert (tmp_path / "abort").read_bytes() == b"4711"
+
+
+def test_a_power_loss_does_not_take_the_sign_away_and_does_not_bring_it_back(tmp_path):
+    root = tmp_path / "root"
+    root.mkdir()
+    disk = RecordingDisk(LocalDisk(), root)
+    abort = AbortFile(disk, root)
+    abort.create()
+    created = len(disk.operations)
+    abort.remove()
+    for point, there in ((0, {False, True}), (created, {False, True}), (None, {False})):
+        assert signs(disk.log(point), tmp_path) == there
+    crashed = RecordingDisk(LocalDisk(), root)
+    AbortFile(crashed, root).create()
+    assert signs(crashed.log(), tmp_path) == {True}
+
+
+def signs(log, into):
+    return {
+        "abort" in LocalDisk().names(state) for state in power_loss_states(log, random.Random(1), 20, into)
+    }
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_a_disk_that_cannot_keep_the_sign_says_so(tmp_path, number):
+    abort = AbortFile(FaultyDisk(LocalDisk(), [Fault(number)]), tmp_path)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        abort.create()

@@ -1,0 +1,122 @@
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stores import message
+
+from broker.store.config import StoreConfig
+from broker.store.dispatch import SCHEDULE_TOPIC, Dispatcher, record_sizes
+from rmq_spark.wire.chunk import RecordChunk
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.record import encode_blank, encode_record
+from rmq_spark.wire.tags import tags_code
+
+DELAYS = StoreConfig.message_delay_level_ms
+TIME = 1_700_000_000_000
+
+
+def log_of(messages):
+    """Messages with the offsets that their queues would give them, as the log holds them."""
+    next_offsets = {}
+    records = []
+    for each in messages:
+        key = (each.topic, each.queue_id)
+        has_offset = each.transaction_state not in (0x4, 0xC)
+        offset = next_offsets.get(key, 0) if has_offset else 0
+        next_offsets[key] = next_offsets.get(key, 0) + has_offset
+        records.append(encode_record(dataclasses.replace(each, queue_offset=offset, store_timestamp=TIME)))
+    return records
+
+
+def as_table(runs):
+    found = {}
+    for run in runs:
+        for number, entry in enumerate(run.entries.tolist()):
+            found[run.topic, run.queue_id, run.queue_offset + number] = entry
+    return found
+
+
+def both_ways(records, start=1000, deleted=None):
+    """What the two ways make of the same records, which must be the same."""
+    data, sizes = b"".join(records), [len(record) for record in records]
+    dispatcher = Dispatcher(DELAYS)
+    dispatcher.deleted_topics = deleted or {}
+    few = as_table(dispatcher.entries_of_few(memoryview(data), sizes, start))
+    many = as_table(dispatcher.entries_of_chunk(RecordChunk(data, sizes), start))
+    assert few == many
+    return few
+
+
+messages = st.lists(
+    st.builds(
+        lambda topic, queue_id, tags, state: dataclasses.replace(
+            message("body", topic=topic, queue_id=queue_id, tags=tags), sys_flag=state
+        ),
+        st.sampled_from(["A", "B", SCHEDULE_TOPIC, "%RETRY%g"]),
+        st.integers(0, 20),
+        st.sampled_from([None, "x", "y", "AaAa", "BBBB", "标签"]),
+        st.sampled_from([0, 0, 0, MessageSysFlag.TRANSACTION_COMMIT, 0x4, 0xC]),
+    ),
+    max_size=40,
+)
+
+
+@given(messages)
+@settings(max_examples=60)
+def test_few_records_and_many_come_to_the_same_entries(sent):
+    records = log_of(sent)
+    table = both_ways(records)
+    expected = {}
+    position, offsets = 1000, {}
+    for each, record in zip(sent, records, strict=True):
+        if each.transaction_state not in (0x4, 0xC):
+            key = (each.topic, each.queue_id)
+            offset = offsets.get(key, 0)
+            offsets[key] = offset + 1
+            code = tags_code(each.tags)
+            if each.topic == SCHEDULE_TOPIC:
+                code = TIME + DELAYS[min(each.queue_id, len(DELAYS) - 1)]
+            expected[(*key, offset)] = (position, len(record), code)
+        position += len(record)
+    assert table == expected
+
+
+def test_a_half_message_has_no_entry_until_it_is_committed():
+    half = dataclasses.replace(message("half"), sys_flag=MessageSysFlag.TRANSACTION_PREPARED)
+    done = dataclasses.replace(message("done"), sys_flag=MessageSysFlag.TRANSACTION_COMMIT)
+    assert [key[2] for key in both_ways(log_of([half, done]))] == [0]
+
+
+def test_offsets_that_do_not_follow_each_other_make_two_runs():
+    records = log_of([message(number) for number in range(5)])
+    data = b"".join(records[:2] + records[3:])
+    sizes = [len(record) for record in records[:2] + records[3:]]
+    runs = list(Dispatcher(DELAYS).entries_of_few(memoryview(data), sizes, 0))
+    assert [(run.queue_offset, len(run.entries)) for run in runs] == [(0, 2), (3, 2)]
+
+
+def test_records_of_a_topic_from_before_it_was_deleted_are_passed_over():
+    records = log_of([message(number) for number in range(3)])
+    start = 1000
+    table = both_ways(records, start, deleted={"T": start + len(records[0]) + 1, "other": 10**9})
+    assert [key[2] for key in table] == [2]
+
+
+def test_an_entry_has_javas_types():
+    (run,) = Dispatcher(DELAYS).entries_of_few(memoryview(log_of([message("x")])[0]), [1], 0) or [None]
+    assert run.entries.dtype.itemsize == 20
+    assert run.entries["physical_offset"].dtype == np.dtype(">i8")
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+@pytest.mark.parametrize(
+    "tail", [b"", bytes(8), bytes(200), encode_blank(150).ljust(150, b"\0"), b"\xff" * 200]
+)
+def test_sizes_are_followed_up_to_a_blank_zeros_or_a_cut(count, tail):
+    records = log_of([message(number) for number in range(count)])
+    sizes = [len(record) for record in records]
+    assert record_sizes(memoryview(b"".join(records) + tail)) == sizes
+    cut = memoryview(b"".join(records))[:-1]
+    assert record_sizes(cut) == sizes[:-1]

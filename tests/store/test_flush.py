@@ -1,0 +1,123 @@
+import threading
+
+import pytest
+from stores import message, open_store
+
+from broker.store.config import FlushDiskType
+from broker.store.errors import StoreClosed, StoreFailed
+from broker.store.flush import FlushService
+
+SECONDS_MAX = 10
+
+
+class Log:
+    """A log whose flush waits until it is let go."""
+
+    def __init__(self):
+        self.written = 0
+        self.flushes = []
+        self.gate = threading.Semaphore(0)
+        self.entered = threading.Semaphore(0)
+        self.error = None
+
+    def flush(self):
+        end = self.written
+        self.entered.release()
+        assert self.gate.acquire(timeout=SECONDS_MAX)
+        if self.error:
+            raise self.error
+        self.flushes.append(end)
+        return end
+
+
+@pytest.fixture
+def log():
+    return Log()
+
+
+@pytest.fixture
+def service(log):
+    service = FlushService(log.flush, lambda: None, None)
+    service.start()
+    yield service
+    log.gate.release(100)
+    service.stop()
+
+
+def test_one_flush_serves_all_that_wait(service, log):
+    log.written = 1
+    first = service.flushed(1)
+    assert log.entered.acquire(timeout=SECONDS_MAX)
+    log.written = 10
+    others = [service.flushed(end) for end in range(2, 11)]
+    log.gate.release()
+    first.result(SECONDS_MAX)
+    assert not any(future.done() for future in others)  # written after that flush had begun
+    log.gate.release()
+    for future in others:
+        future.result(SECONDS_MAX)
+    assert log.flushes == [1, 10]
+
+
+def test_whoever_waits_when_a_flush_fails_is_told_so(service, log):
+    log.error = StoreFailed("no disk")
+    log.written = 5
+    future = service.flushed(5)
+    log.gate.release()
+    with pytest.raises(StoreFailed, match="no disk"):
+        future.result(SECONDS_MAX)
+
+
+def test_a_stop_flushes_for_those_who_wait_and_refuses_the_next(log):
+    service = FlushService(log.flush, lambda: None, None)
+    service.start()
+    log.written = 3
+    future = service.flushed(3)
+    log.gate.release(10)
+    service.stop()
+    future.result(0)
+    with pytest.raises(StoreClosed):
+        service.flushed(4).result(0)
+
+
+def test_an_interval_flushes_without_anybody_waiting(log):
+    log.gate.release(1000)
+    service = FlushService(log.flush, lambda: None, 0.001)
+    service.start()
+    for _ in range(3):
+        assert log.entered.acquire(timeout=SECONDS_MAX)
+    service.stop()
+
+
+def test_finished_flushes_are_told_of(log):
+    told = threading.Event()
+    service = FlushService(log.flush, told.set, None)
+    service.start()
+    log.gate.release(10)
+    service.flushed(0)
+    assert told.wait(SECONDS_MAX)
+    service.stop()
+
+
+def test_sixteen_writers_lose_nothing_and_share_flushes(tmp_path):
+    store = open_store(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    results = []
+
+    def write(writer):
+        for number in range(10):
+            result = store.wait_until_stored(
+                store.put_message(message(f"{writer}-{number}", queue_id=writer))
+            )
+            results.append(result)
+
+    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {result.status.name for result in results} == {"PUT_OK"}
+    store.shutdown()
+    again = open_store(tmp_path)
+    for writer in range(16):
+        assert again.queue_offsets("T", writer) == (0, 10)
+    again.shutdown()

@@ -1,0 +1,414 @@
+"""Many index files: what is put in, rolls over, is lost and comes again, is found."""
+
+from __future__ import annotations
+
+import errno
+import random
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from disks import Fault, FaultyDisk, ManualClock, RecordingDisk, power_loss_states
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.store.disk import LocalDisk
+from broker.store.errors import ForeignFile, StoreClosed
+from broker.store.index_file import IndexSizes
+from broker.store.index_service import NOTHING_INDEXED, IndexService
+from rmq_spark.wire.flags import MessageSysFlag
+
+SLOTS, ENTRIES = 7, 9  # eight keys in each file
+FILE_BYTES = IndexSizes(SLOTS, ENTRIES).file_bytes
+NOON = 1_700_000_000_000
+EVER = 1 << 62
+
+
+def message(physical_offset, keys="", unique_key=None, topic="orders", timestamp=NOON, sys_flag=0):
+    return (topic, keys, unique_key, physical_offset, timestamp, sys_flag)
+
+
+def load(directory, disk=None, clock=None, index_num=ENTRIES):
+    service = IndexService(
+        disk or LocalDisk(), Path(directory), clock or ManualClock(), hash_slot_num=SLOTS, index_num=index_num
+    )
+    service.load()
+    return service
+
+
+def dispatch(service, *messages):
+    topics, keys, unique_keys, places, times, flags = zip(*messages, strict=True) if messages else [()] * 6
+    return service.dispatch(
+        topics=pa.array(topics, pa.string()),
+        keys=pa.array(keys, pa.string()),
+        unique_keys=pa.array(unique_keys, pa.string()),
+        physical_offsets=np.array(places, np.int64),
+        store_timestamps=np.array(times, np.int64),
+        sys_flags=np.array(flags, np.int32),
+    )
+
+
+def found(service, key, topic="orders", begin=0, end=EVER, max_num=64):
+    return service.query(topic, key, begin, end, max_num)
+
+
+def names(directory):
+    return sorted(path.name for path in Path(directory).iterdir())
+
+
+def numbered(count, start=0):
+    """Messages 100 bytes apart, each with one key of its own."""
+    return [message(100 * number, f"k{number}") for number in range(start, start + count)]
+
+
+def test_messages_are_found_by_unique_key_and_by_each_word_newest_first(tmp_path):
+    service = load(tmp_path)
+    assert dispatch(service, message(0, "a b", "U1"), message(100, " b  c ", "U2"), message(200, None)) == 6
+    assert found(service, "U1") == found(service, "a") == [0]
+    assert found(service, "b") == [100, 0]
+    assert found(service, "b", max_num=1) == [100]
+    assert found(service, "c") == [100]
+    assert found(service, "b", topic="others") == found(service, "") == found(service, "d") == []
+    assert service.last_indexed_physical_offset == 100
+    assert service.last_indexed_timestamp_ms == NOON
+
+
+def test_unique_key_comes_first_so_that_files_are_the_same_as_rocketmqs(tmp_path):
+    service = load(tmp_path)
+    dispatch(service, message(0, "x", "U"), message(100, "x y", "U"))
+    service.flush()
+    entries = [
+        (tmp_path / names(tmp_path)[0]).read_bytes()[40 + 4 * SLOTS + 20 * n :][:4] for n in range(1, 6)
+    ]
+    assert entries[0] == entries[2] != entries[1] == entries[3] != entries[4]
+
+
+def test_keys_that_share_a_hash_are_left_to_the_caller(tmp_path):
+    service = load(tmp_path)
+    dispatch(service, message(0, "Aa"), message(100, "BB"))
+    assert found(service, "Aa") == found(service, "BB") == [100, 0]
+
+
+def test_what_was_rolled_back_has_no_keys_and_what_is_prepared_has(tmp_path):
+    service = load(tmp_path)
+    flags = MessageSysFlag
+    dispatch(
+        service,
+        message(0, "k", "U", sys_flag=flags.TRANSACTION_ROLLBACK | flags.COMPRESSED),
+        message(100, "k", "U", sys_flag=flags.TRANSACTION_PREPARED),
+        message(200, "k", "U", sys_flag=flags.TRANSACTION_COMMIT),
+        message(300, "k", "U", sys_flag=flags.TRANSACTION_ROLLBACK),
+    )
+    assert found(service, "k") == found(service, "U") == [200, 100]
+    assert service.last_indexed_physical_offset == 200
+
+
+def test_nothing_in_nothing_done(tmp_path):
+    service = load(tmp_path / "index")
+    assert dispatch(service) == 0
+    assert dispatch(service, message(0), message(100, None), message(200, "  ")) == 0
+    assert names(tmp_path / "index") == []
+    assert service.last_indexed_physical_offset == NOTHING_INDEXED
+    assert service.last_indexed_timestamp_ms == 0
+    assert found(service, "k") == []
+    service.flush()
+    service.close()
+
+
+def test_a_full_file_is_followed_by_the_next_and_no_two_have_one_name(tmp_path):
+    clock = ManualClock()
+    service = load(tmp_path, clock=clock)
+    dispatch(service, *numbered(20))
+    clock.now_ms -= 3_600_000
+    dispatch(service, *numbered(20, start=20))
+    assert len(names(tmp_path)) == 5
+    assert service.file_names == tuple(names(tmp_path))
+    clock.now_ms += 7_200_000
+    dispatch(service, *numbered(1, start=40))
+    assert int(names(tmp_path)[-1]) > int(names(tmp_path)[-2]) + 1
+    assert all(found(service, f"k{number}") == [100 * number] for number in range(41))
+
+
+def test_files_are_named_by_local_time(tmp_path, monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Kathmandu")  # 5:45 hours ahead, no summer time
+    time.tzset()
+    try:
+        dispatch(load(tmp_path, clock=ManualClock(1_700_000_000_007)), message(0, "k"))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert names(tmp_path) == ["20231115035820007"]
+
+
+def test_a_query_goes_through_files_newest_first_as_far_as_its_time_goes(tmp_path):
+    service = load(tmp_path)
+    dispatch(service, *[message(100 * n, "k", timestamp=NOON + 1000 * n) for n in range(30)])
+    assert found(service, "k") == [100 * n for n in reversed(range(30))]
+    assert found(service, "k", max_num=10) == [100 * n for n in reversed(range(20, 30))]
+    assert found(service, "k", begin=NOON + 5000, end=NOON + 17_999) == [100 * n for n in range(17, 4, -1)]
+    assert found(service, "k", end=NOON - 1) == found(service, "k", begin=NOON + 30_000) == []
+
+
+def test_a_query_looks_at_no_more_entries_than_it_may_in_all_files_together(tmp_path):
+    service = load(tmp_path, index_num=1001)
+    dispatch(service, *[message(n, "k") for n in range(6000)])
+    assert len(found(service, "k", max_num=100_000)) == 4096
+
+
+def test_a_stop_and_a_start_lose_nothing(tmp_path):
+    service = load(tmp_path)
+    dispatch(service, *numbered(12))
+    service.close()
+    assert found(service, "k11") == [1100]
+    again = load(tmp_path)
+    assert again.last_indexed_physical_offset == 1100
+    dispatch(again, *numbered(12, start=12))
+    assert all(found(again, f"k{number}") == [100 * number] for number in range(24))
+    assert len(names(tmp_path)) == 3
+
+
+def test_what_is_indexed_is_not_indexed_twice(tmp_path):
+    service = load(tmp_path)
+    messages = [message(100 * n, f"a{n} b c", "U") for n in range(10)]
+    assert dispatch(service, *messages[:7]) == 28
+    assert dispatch(service, *messages[3:]) == 12
+    assert dispatch(service, *messages) == 0
+    assert found(service, "U") == found(service, "c") == [100 * n for n in reversed(range(10))]
+
+
+def test_after_a_shutdown_nothing_is_taken(tmp_path):
+    service = load(tmp_path)
+    service.close()
+    with pytest.raises(StoreClosed, match="the index was shut down"):
+        dispatch(service, *numbered(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("20231114221320000", b"x" * 100, f"needed {FILE_BYTES} bytes for 7 slots and 9 entries, found 100"),
+        ("20231114221320000", b"x" * 420, f"needed {FILE_BYTES} bytes for 7 slots and 9 entries, found 420"),
+        ("2023111422132000", b"", "named by 17 digits"),
+        ("2023111422132000x", b"", "named by 17 digits"),
+        ("\u0662\u0660231114221320000", b"", "named by 17 digits"),
+        ("20231114221320000.bak", bytes(FILE_BYTES), "named by 17 digits"),
+        ("20231114221320000", None, "named by 17 digits"),
+    ],
+)
+def test_what_is_not_ours_is_refused_and_nothing_touched(tmp_path, name, content, what):
+    (tmp_path / "20200101000000000").touch()
+    if content is None:
+        (tmp_path / name).mkdir()
+    else:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ForeignFile, match=what):
+        load(tmp_path)
+    assert names(tmp_path) == sorted(["20200101000000000", name])
+
+
+def test_files_without_content_at_the_end_are_taken_away(tmp_path):
+    service = load(tmp_path)
+    dispatch(service, *numbered(8))
+    service.close()
+    kept = names(tmp_path)
+    (tmp_path / "20991231000000000").write_bytes(bytes(FILE_BYTES))
+    (tmp_path / "20991231000000001").touch()
+    again = load(tmp_path)
+    assert names(tmp_path) == kept
+    assert again.last_indexed_physical_offset == 700
+    assert dispatch(again, *numbered(9)) == 1
+
+
+def test_a_torn_file_is_deleted_and_its_messages_come_again(tmp_path):
+    service = load(tmp_path)
+    dispatch(service, *numbered(10))
+    service.flush()
+    newest = tmp_path / names(tmp_path)[-1]
+    content = bytearray(newest.read_bytes())
+    content[40:44] = (3).to_bytes(4, "big")  # a slot knows of an entry that the header does not count
+    newest.write_bytes(content)
+    again = load(tmp_path)
+    assert len(names(tmp_path)) == 1
+    assert again.last_indexed_physical_offset == 700
+    assert dispatch(again, *numbered(10)) == 2
+    assert all(found(again, f"k{number}") == [100 * number] for number in range(10))
+
+
+def test_what_the_log_has_lost_goes_with_its_file(tmp_path):
+    service = load(tmp_path)
+    dispatch(service, *numbered(20))
+    assert service.discard_from(1901) == 0
+    assert service.discard_from(1200) == 2
+    assert service.last_indexed_physical_offset == 700
+    dispatch(service, *numbered(12), message(1200, "new"))
+    assert found(service, "new") == [1200]
+    assert found(service, "k12") == []
+    assert service.discard_from(0) == 2
+    assert names(tmp_path) == []
+    assert service.last_indexed_physical_offset == NOTHING_INDEXED
+
+
+def test_a_file_that_was_left_half_full_is_filled_again(tmp_path):
+    """As RocketMQ leaves one when it starts a new file after a crash."""
+    service = load(tmp_path)
+    dispatch(service, *numbered(3))
+    service.close()
+    half = names(tmp_path)[0]
+    other = load(tmp_path / "other")
+    dispatch(other, *numbered(3, start=3))
+    other.close()
+    (tmp_path / "other" / names(tmp_path / "other")[0]).rename(tmp_path / str(int(half) + 1))
+    (tmp_path / "other").rmdir()
+    again = load(tmp_path)
+    assert again.discard_from(500) == 1
+    assert dispatch(again, *numbered(6)) == 3
+    assert names(tmp_path) == [half]
+    assert all(found(again, f"k{number}") == [100 * number] for number in range(6))
+
+
+def test_files_before_the_log_go_but_never_the_newest(tmp_path):
+    service = load(tmp_path)
+    dispatch(service, *numbered(20))
+    assert service.delete_before(700) == 0
+    assert service.delete_before(701) == 1
+    assert found(service, "k7") == []
+    assert found(service, "k8") == [800]
+    assert service.delete_before(1 << 40) == 1
+    assert names(tmp_path) == [service.file_names[-1]]
+    assert found(service, "k19") == [1900]
+
+
+def test_all_can_go(tmp_path):
+    service = load(tmp_path)
+    dispatch(service, *numbered(20))
+    assert service.delete_all() == 3
+    assert names(tmp_path) == []
+    dispatch(service, *numbered(2))
+    assert found(service, "k1") == [100]
+
+
+def test_a_full_disk_loses_no_key_once_there_is_room(tmp_path):
+    """Between two keys of one message, too: each try adds as many as the disk lets it."""
+    messages = [message(100 * n, "a b c", "U") for n in range(30)]
+    for kinds in ({"create"}, {"write"}):
+        directory = tmp_path / min(kinds)
+        disk = FaultyDisk(LocalDisk())
+        service = load(directory, disk)
+        for start in range(0, 30, 5):
+            for prefix in (0, 50):
+                faulty = Fault(len(disk.operations), persistent=True, kinds=frozenset(kinds))
+                disk.plan = [Fault(faulty.number, True, faulty.kinds, errno.ENOSPC, prefix)]
+                with pytest.raises(OSError, match="No space left"):
+                    dispatch(service, *messages[start : start + 5])
+                disk.plan = []
+                service.flush()
+            dispatch(service, *messages[start : start + 5])
+        for key in ("a", "b", "c", "U"):
+            assert found(service, key) == [100 * n for n in reversed(range(30))]
+        service.close()
+        assert len(names(directory)) == len(load(directory).file_names) == 15
+
+
+def test_names_that_could_not_be_made_durable_are_tried_again(tmp_path):
+    disk = FaultyDisk(LocalDisk(), [Fault(kinds=frozenset({"flush_directory"}), persistent=True)])
+    service = load(tmp_path, disk)
+    dispatch(service, message(0, "k"))
+    with pytest.raises(OSError, match="Input/output error"):
+        service.flush()
+    tried = len(disk.operations)
+    disk.plan = []
+    service.flush()
+    kinds = [operation.kind for operation in disk.operations[tried:]]
+    assert kinds == ["flush_directory", "write", "flush", "write", "flush"]
+    service.flush()
+    assert len(disk.operations) == tried + len(kinds)
+
+
+key = st.sampled_from(["Aa", "BB", "a", "b", "\u00e9", "key-1"])
+keys = st.none() | st.lists(key | st.just(""), max_size=4).map(" ".join)
+messages = st.builds(
+    message,
+    st.integers(1, 300),
+    keys,
+    st.none() | key,
+    st.sampled_from(["orders", "\u00fc"]),
+    st.integers(0, 1500),
+    st.sampled_from([0, 0, 4, 8, 12]),
+)
+steps = st.lists(messages, max_size=8) | st.sampled_from(["flush", "restart", "kill"])
+
+
+@given(st.lists(steps, max_size=14))
+def test_it_answers_like_a_dictionary_of_all_messages_whatever_is_restarted(script):
+    """After a start, all that may be missing is dispatched again; more than that does no harm."""
+    log, physical_offset, timestamp = [], 0, NOON
+    with tempfile.TemporaryDirectory() as directory:
+        service = load(directory)
+        for step in script:
+            if step == "flush":
+                service.flush()
+            elif step == "restart":
+                service.close()
+                service = load(directory)
+                assert dispatch(service, *log) == 0
+            elif step == "kill":
+                service = load(directory)
+                known = service.last_indexed_physical_offset
+                dispatch(service, *[each for each in log if each[3] >= known])
+            else:
+                batch = []
+                for topic, words, unique_key, bytes_on, ms_on, flag in step:
+                    physical_offset, timestamp = physical_offset + bytes_on, timestamp + ms_on
+                    batch.append((topic, words, unique_key, physical_offset, timestamp, flag))
+                log += batch
+                dispatch(service, *batch)
+        model = defaultdict(list)
+        for topic, words, unique_key, place, _, flag in log:
+            own = ([unique_key] if unique_key else []) + [word for word in (words or "").split(" ") if word]
+            for each in own if flag != 12 else []:
+                model[topic, {"BB": "Aa"}.get(each, each)].insert(0, place)
+        for topic in ("orders", "\u00fc"):
+            for each in ("Aa", "BB", "a", "b", "\u00e9", "key-1"):
+                expected = model[topic, {"BB": "Aa"}.get(each, each)]
+                assert found(service, each, topic, max_num=1000) == expected
+
+
+def test_after_a_power_loss_the_index_tells_what_it_needs_to_be_whole_again(tmp_path):
+    root, scratch, dice = tmp_path / "store", tmp_path / "scratch", random.Random(3)
+    root.mkdir()
+    scratch.mkdir()
+    disk = RecordingDisk(LocalDisk(), root)
+    service = load(root / "index", disk)
+    log = [message(100 * n, f"k{n} all", "U") for n in range(24)]
+    for start in range(0, 24, 3):
+        dispatch(service, *log[start : start + 3])
+        if start % 9 == 0:
+            service.flush()
+    service.close()
+    for point in range(len(disk.operations) + 1):
+        for after in power_loss_states(disk.log(point), dice, 8, scratch):
+            again = load(after / "index")
+            known = again.last_indexed_physical_offset
+            dispatch(again, *[each for each in log if each[3] >= known])
+            assert found(again, "all") == found(again, "U") == [100 * n for n in reversed(range(24))]
+            again.close()
+            again = load(after / "index")
+            assert dispatch(again, *log) == 0
+            assert all(found(again, f"k{n}") == [100 * n] for n in range(24))
+
+
+def test_rocketmq_would_write_a_repeated_last_record_twice_and_this_does_not(tmp_path):
+    """Its rule lets the record at endPhyOffset itself through again; here only missing keys are added."""
+    service = load(tmp_path)
+    dispatch(service, message(100, "a b", "U"))
+    path = tmp_path / service.file_names[0]
+    service.close()
+    before = path.read_bytes()
+    again = load(tmp_path)
+    dispatch(again, message(100, "a b", "U"))
+    again.close()
+    assert path.read_bytes() == before

@@ -1,0 +1,95 @@
+"""What `dump` prints and `verify` finds, and that both leave a store as it is."""
+
+import shutil
+
+import pytest
+from stores import LOG_FILE_BYTES, message, open_store
+
+from broker.store import dump, verify
+from broker.store.errors import ForeignFile
+from broker.store.inspection import StoreInspection
+
+
+@pytest.fixture
+def root(tmp_path):
+    store = open_store(tmp_path / "store")
+    for number in range(40):
+        store.put_message(message(f"body {number} " + "x" * 100, queue_id=number % 2, tags="A", keys="k"))
+    store.put_batch([message("b1", topic="U"), message("b2", topic="U")])
+    store.shutdown()
+    return tmp_path / "store"
+
+
+def content(root):
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def damage(root, position, data):
+    path = root / "commitlog" / f"{position - position % LOG_FILE_BYTES:020d}"
+    with path.open("r+b") as file:
+        file.seek(position % LOG_FILE_BYTES)
+        file.write(data)
+
+
+def test_a_dump_shows_files_records_and_entries(root, capsys):
+    before = content(root)
+    assert dump.main([str(root), "--limit", "3"]) == 0
+    text = capsys.readouterr().out
+    assert "stopped in order" in text
+    assert "file 00000000000000004096, 4096 bytes" in text
+    assert "records: 42" in text
+    assert "U/0@1" in text
+    assert "tags=A keys=k" in text
+    assert "queue T/1: 0 to 20" in text
+    assert content(root) == before
+
+
+def test_a_healthy_store_is_found_well(root, capsys):
+    before = content(root)
+    assert verify.main([str(root)]) == 0
+    assert capsys.readouterr().out == "all is well\n"
+    assert content(root) == before
+
+
+def test_a_damaged_record_is_a_hole_in_both(root, capsys):
+    (place, size, _), *_ = list(StoreInspection(root).records())[5:]
+    damage(root, place + 100, b"\xff")
+    assert verify.main([str(root)]) == 1
+    assert f"commit log: {size} bytes from {place} on are no records" in capsys.readouterr().out
+    assert dump.main([str(root)]) == 0
+    assert f"HOLE {place} to {place + size}" in capsys.readouterr().out
+
+
+def test_a_torn_tail_is_named(root, capsys):
+    end = StoreInspection(root).recovered.end_offset
+    damage(root, end + 3, b"torn")
+    assert verify.main([str(root)]) == 1
+    assert f"at {end + 3}, behind the end" in capsys.readouterr().out
+    dump.main([str(root)])
+    assert f"TORN TAIL at {end + 3}" in capsys.readouterr().out
+
+
+def test_entries_that_are_wrong_missing_or_too_many_are_named(root, capsys):
+    path = next((root / "consumequeue" / "T" / "0").iterdir())
+    data = bytearray(path.read_bytes())
+    data[7] ^= 1
+    path.write_bytes(data)
+    shutil.rmtree(root / "consumequeue" / "U")
+    assert verify.main([str(root)]) == 1
+    text = capsys.readouterr().out
+    assert "queue T/0: entry 0 is" in text
+    assert "queue U/0: missing, with 2 entries" in text
+
+
+def test_a_crashed_store_can_be_looked_at(root, capsys):
+    (root / "abort").touch()
+    assert dump.main([str(root)]) == 0
+    assert "stopped by a crash, or it runs" in capsys.readouterr().out
+
+
+def test_a_directory_without_a_store_is_named(tmp_path, capsys):
+    assert verify.main([str(tmp_path)]) == 1
+    assert dump.main([str(tmp_path)]) == 1
+    assert "commitlog" in capsys.readouterr().err
+    with pytest.raises(ForeignFile):
+        StoreInspection(tmp_path)

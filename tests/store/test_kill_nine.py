@@ -1,0 +1,22 @@
+"""kill -9 at any moment: nothing acknowledged is lost, nothing changes its place, and it goes on at once."""
+
+import os
+
+from kill_nine import ACKNOWLEDGE_EARLY, Campaign
+
+# Longer campaigns take their length from here.
+CYCLES = int(os.environ.get("ROCKETPOLL_KILL_CYCLES", "60"))
+FAULTY_CYCLES = 6
+
+
+def test_a_killed_store_has_lost_nothing_that_it_acknowledged(tmp_path, dice):
+    campaign = Campaign(tmp_path, dice)
+    campaign.run(CYCLES)
+    assert campaign.findings == []
+    assert campaign.acknowledged_count > 10 * CYCLES  # else the children were too slow to tell anything
+
+
+def test_a_store_that_acknowledges_before_it_writes_is_found_out(tmp_path, dice):
+    campaign = Campaign(tmp_path, dice, fault=ACKNOWLEDGE_EARLY)
+    campaign.run(FAULTY_CYCLES)
+    assert any("lost: message" in finding for finding in campaign.findings)

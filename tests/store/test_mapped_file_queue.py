@@ -1,0 +1,157 @@
+import pytest
+
+from broker.store.disk import LocalDisk
+from broker.store.errors import ForeignFile
+from broker.store.mapped_file_queue import MappedFileQueue
+
+SIZE = 100
+
+
+@pytest.fixture
+def files(tmp_path):
+    return MappedFileQueue(LocalDisk(), tmp_path / "files", SIZE)
+
+
+def names(files):
+    return [mapped.path.name for mapped in files.files]
+
+
+def reopened(files):
+    again = MappedFileQueue(LocalDisk(), files._directory, SIZE)
+    again.load()
+    return again
+
+
+def test_nothing_is_made_before_something_is_written(files, tmp_path):
+    files.load()
+    assert files.first_offset == files.end_offset == 0
+    assert bytes(files.view(0)) == b""
+    assert not (tmp_path / "files").exists()
+
+
+def test_files_are_named_by_their_first_offset_and_have_their_full_size(files):
+    files.write(0, b"one")
+    files.write(100, b"two")
+    assert names(files) == ["00000000000000000000", "00000000000000000100"]
+    assert {mapped.path.stat().st_size for mapped in files.files} == {SIZE}
+    assert (files.first_offset, files.end_offset) == (0, 200)
+
+
+def test_a_view_shows_what_is_written_later_up_to_the_end_of_its_file(files):
+    files.write(0, b"one")
+    view = files.view(1)
+    files.write(3, b"more")
+    assert bytes(view[:6]) == b"nemore"
+    assert len(view) == SIZE - 1
+
+
+def test_the_first_file_may_begin_anywhere_and_the_next_only_behind_it(files):
+    files.write(750, b"x")
+    assert names(files) == ["00000000000000000700"]
+    with pytest.raises(ValueError, match="no file may be made at 900 behind 800"):
+        files.write(900, b"x")
+
+
+def test_what_was_written_is_there_when_opened_again(files):
+    files.write(50, b"x" * 50)
+    files.write(100, b"y")
+    files.flush()
+    again = reopened(files)
+    assert bytes(again.view(98)) == b"xx"
+    assert bytes(again.view(100)[:2]) == b"y\0"
+
+
+def test_old_files_go_but_never_the_last_and_views_stay(files):
+    for offset in (0, 100, 200):
+        files.write(offset, b"abc")
+    view = files.view(0)
+    assert files.delete_before(150) == 1
+    assert names(files) == ["00000000000000000100", "00000000000000000200"]
+    assert files.first_offset == 100
+    assert bytes(view[:3]) == b"abc"
+    assert bytes(files.view(0)) == b""
+    assert files.delete_before(10_000) == 1
+    assert names(files) == ["00000000000000000200"]
+
+
+def test_files_from_an_offset_on_can_be_deleted_to_be_made_again(files):
+    for offset in (0, 100, 200):
+        files.write(offset, b"abc")
+    files.delete_from(100)
+    assert names(files) == ["00000000000000000000"]
+    files.write(100, b"new")
+    assert bytes(files.view(100)[:4]) == b"new\0"
+
+
+def test_the_next_data_is_found_behind_holes(tmp_path):
+    files = MappedFileQueue(LocalDisk(), tmp_path / "files", 1 << 20)
+    files.write(0, b"x")
+    files.write((1 << 20) + 500_000, b"y")
+    found = files.next_data(600_000)
+    assert found is not None
+    assert (1 << 20) <= found <= (1 << 20) + 500_000
+    assert files.next_data((1 << 20) + 900_000) is None
+
+
+class DiskThatFlushesWhileItWrites(LocalDisk):
+    """As if another thread flushed between the start and the end of a write."""
+
+    def __init__(self):
+        self.during_write = lambda: None
+        self.flushed = []
+
+    def create(self, path, size):
+        file = super().create(path, size)
+        write, flush = file.write, file.flush
+
+        def write_with_a_flush_before_it(data, position):
+            self.during_write()
+            write(data, position)
+
+        def noted_flush():
+            self.flushed.append(bytes(file.view[:5]))
+            flush()
+
+        file.write, file.flush = write_with_a_flush_before_it, noted_flush
+        return file
+
+
+def test_a_flush_that_runs_during_a_write_does_not_count_for_it(tmp_path):
+    """Else the next flush would do nothing, and the write be acknowledged without one."""
+    disk = DiskThatFlushesWhileItWrites()
+    files = MappedFileQueue(disk, tmp_path / "files", SIZE)
+    disk.during_write = files.flush
+    files.write(0, b"hello")
+    assert disk.flushed == [bytes(5)]
+    files.flush()
+    assert disk.flushed == [bytes(5), b"hello"]
+
+
+@pytest.mark.parametrize("offset", [0, 100, 200])
+def test_a_file_without_bytes_is_what_a_power_loss_left_and_gets_its_size(files, offset):
+    """R13: whichever it is."""
+    for each in (0, 100, 200):
+        files.write(each, b"abc")
+    (files._directory / f"{offset:020d}").write_bytes(b"")
+    again = reopened(files)
+    assert len(names(again)) == 3
+    assert bytes(again.view(offset)) == bytes(SIZE)
+    assert again.had_empty_files
+    assert not reopened(files).had_empty_files
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "message"),
+    [
+        ("notes.txt", SIZE, "is no file of this store: its name should be 20 digits"),
+        ("0000000000000000010x", SIZE, "is no file of this store"),
+        ("00000000000000000100", 99, "has 99 bytes, but the store is set to files of 100"),
+        ("00000000000000000300", SIZE, "lacks the file 00000000000000000100 before 00000000000000000300"),
+    ],
+)
+def test_a_file_that_cannot_be_ours_is_named_and_left_alone(files, name, size, message):
+    files.write(0, b"abc")
+    (files._directory / name).write_bytes(b"z" * size)
+    with pytest.raises(ForeignFile, match=message):
+        reopened(files)
+    assert (files._directory / name).read_bytes() == b"z" * size

@@ -1,0 +1,247 @@
+"""The whole store: against a dict that does the same, and over stops, crashes and deletions."""
+
+import os
+import shutil
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from disks import ManualClock
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from stores import STORE_HOST, bodies, message, messages_of, open_store, read_all, small_config
+
+from broker.store.config import FlushDiskType
+from broker.store.disk import LocalDisk
+from broker.store.errors import ForeignFile, StoreInUse
+from broker.store.message_store import MessageStore
+from rmq_spark.wire.chunk import encode_chunk
+
+STORIES = int(os.environ.get("ROCKETPOLL_STORIES", "40"))
+
+
+def put(store, *texts, **more):
+    for text in texts:
+        store.put_message(message(text, **more))
+
+
+def test_what_was_put_is_there_after_a_clean_stop(tmp_path):
+    store = open_store(tmp_path)
+    put(store, "one", "two", keys="k")
+    store.shutdown()
+    assert not (tmp_path / "abort").exists()
+    again = open_store(tmp_path)
+    assert bodies(again) == ["one", "two"]
+    assert len(again.query_message("T", "k", 10, 0, 1 << 62)) == 2
+    assert not again.state().recovered_from_crash
+    assert again.put_message(message("three")).queue_offset == 2
+    again.shutdown()
+
+
+def test_a_second_store_on_the_same_directory_is_refused(tmp_path):
+    store = open_store(tmp_path)
+    put(store, "one")
+    with pytest.raises(StoreInUse):
+        open_store(tmp_path)
+    put(store, "two")
+    assert bodies(store) == ["one", "two"]
+    store.shutdown()
+    open_store(tmp_path).shutdown()
+
+
+def test_files_of_other_sizes_are_refused_and_left_alone(tmp_path):
+    store = open_store(tmp_path)
+    put(store, "one")
+    store.shutdown()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(ForeignFile, match="start with the size that it was written with"):
+        open_store(tmp_path, mapped_file_size_commit_log=8192)
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert {path: data for path, data in after.items() if "commitlog" in str(path)} == {
+        path: data for path, data in before.items() if "commitlog" in str(path)
+    }
+    again = open_store(tmp_path)
+    assert bodies(again) == ["one"]
+    again.shutdown()
+
+
+def test_a_store_that_has_been_shut_down_takes_nothing(tmp_path):
+    store = open_store(tmp_path)
+    store.shutdown()
+    assert store.put_message(message("x")).status.name == "SERVICE_NOT_AVAILABLE"
+
+
+def test_a_deleted_topic_stays_deleted_even_if_all_is_made_again_from_the_log(tmp_path):
+    """The log still has its messages; a consumer must not meet them again."""
+    store = open_store(tmp_path)
+    put(store, "old", "older", keys="k")
+    put(store, "other", topic="U")
+    store.delete_topic("T")
+    assert store.queue_offsets("T", 0) == (0, 0)
+    put(store, "new")
+    assert bodies(store) == ["new"]
+    store.shutdown()
+    for lost in (["checkpoint"], ["consumequeue"], ["consumequeue", "index", "checkpoint"]):
+        for name in lost:
+            path = tmp_path / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        again = open_store(tmp_path)
+        assert bodies(again) == ["new"]
+        assert bodies(again, "U") == ["other"]
+        again.shutdown()
+
+
+def test_a_topic_deleted_just_before_a_crash_stays_deleted(tmp_path):
+    store = open_store(tmp_path)
+    put(store, "old")
+    store.delete_topic("T")
+    crash(store)
+    again = open_store(tmp_path)
+    assert again.queue_offsets("T", 0) == (0, 0)
+    again.shutdown()
+
+
+def crash(store):
+    """Let go of everything without a word to the disk, as a kill does."""
+    store._flusher.stop()
+    store._log.close()
+    store._queues.close()
+    store._lock.release()
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """A store and a dict of lists are told the same, and must answer the same."""
+
+    topics = st.sampled_from(["A", "B", "%RETRY%g"])
+    queue_ids = st.integers(0, 2)
+    texts = st.text("xyz", min_size=1, max_size=300)
+    tags = st.sampled_from([None, "red", "AaAa", "BBBB"])
+
+    @initialize(flush_disk_type=st.sampled_from(FlushDiskType))
+    def start(self, flush_disk_type):
+        self.root = Path(tempfile.mkdtemp(prefix="store-machine-"))
+        self.clock = ManualClock()
+        self.flush_disk_type = flush_disk_type
+        self.model = defaultdict(list)
+        self.first = defaultdict(int)
+        self.numbers = iter(range(10**9))
+        self.open()
+
+    def open(self):
+        config = small_config(self.root, flush_disk_type=self.flush_disk_type)
+        self.store = MessageStore(config, LocalDisk(), self.clock)
+
+    def stored(self, result):
+        done = self.store.wait_until_stored(result)
+        assert done.status.name == "PUT_OK", done
+        self.store.reput()
+        return done
+
+    @rule(topic=topics, queue_id=queue_ids, text=texts, tags=tags, keys=st.sampled_from([None, "k", "k l"]))
+    def put_message(self, topic, queue_id, text, tags, keys):
+        text = f"{next(self.numbers)} {text}"
+        result = self.stored(self.store.put_message(message(text, topic, queue_id, tags, keys)))
+        assert result.queue_offset == len(self.model[topic, queue_id])
+        self.model[topic, queue_id].append((text, tags, keys))
+
+    @rule(topic=topics, queue_id=queue_ids, batch=st.lists(texts, min_size=1, max_size=5), tags=tags)
+    def put_batch(self, topic, queue_id, batch, tags):
+        batch = [f"{next(self.numbers)} {text}" for text in batch]
+        self.stored(self.store.put_batch([message(text, topic, queue_id, tags) for text in batch]))
+        self.model[topic, queue_id] += [(text, tags, None) for text in batch]
+
+    @rule(topic=topics, queue_id=queue_ids, count=st.integers(1, 60), tags=tags)
+    def put_chunk(self, topic, queue_id, count, tags):
+        texts = [f"{next(self.numbers)}" for _ in range(count)]
+        chunk = encode_chunk(
+            {
+                "topic": topic,
+                "queueId": queue_id,
+                "body": [text.encode() for text in texts],
+                "tags": [tags] * count,
+                "storeHost": str(STORE_HOST),
+            }
+        )
+        self.stored(self.store.put_chunk(bytes(chunk.data), chunk.sizes.tolist()))
+        self.model[topic, queue_id] += [(text, tags, None) for text in texts]
+
+    @rule(milliseconds=st.sampled_from([-86_400_000, -1, 1, 1000, 3_600_000]))
+    def move_the_clock(self, milliseconds):
+        self.clock.now_ms += milliseconds
+
+    @rule()
+    def restart(self):
+        self.store.shutdown()
+        self.open()
+
+    @rule()
+    def crash_and_restart(self):
+        crash(self.store)
+        self.open()
+        assert self.store.state().recovered_from_crash
+        assert self.store.state().holes == ()
+
+    @rule()
+    def checkpoint(self):
+        self.store.save_checkpoint()
+
+    @rule(topic=topics)
+    def delete_topic(self, topic):
+        self.store.delete_topic(topic)
+        for key in [key for key in self.model if key[0] == topic]:
+            del self.model[key]
+            self.first.pop(key, None)
+
+    @precondition(lambda self: len(self.store._log.files.files) > 2)
+    @rule()
+    def expire(self):
+        files = self.store._log.files.files
+        self.store._log.files.delete_before(files[1].from_offset)
+        self.store._expire_entries()
+        self.store._index.delete_before(self.store._log.min_offset)
+        self.store.save_checkpoint()
+        for key in self.model:
+            self.first[key] = self.store.queue_offsets(*key)[0]
+
+    @invariant()
+    def queues_hold_what_the_dict_holds(self):
+        for (topic, queue_id), expected in self.model.items():
+            low, high = self.store.queue_offsets(topic, queue_id)
+            assert high == len(expected) or (high == 0 and not expected)
+            assert low >= self.first[topic, queue_id]
+            found = read_all(self.store, topic, queue_id)
+            assert [(each.body.decode(), each.tags, each.keys) for each in found] == expected[low:]
+            assert [each.queue_offset for each in found] == list(range(low, high))
+            times = [each.store_timestamp for each in found]
+            assert times == sorted(times)
+
+    @rule(topic=topics, key=st.sampled_from(["k", "l"]))
+    def query(self, topic, key):
+        expected = sorted(
+            text
+            for (name, queue_id), messages in self.model.items()
+            for offset, (text, _, keys) in enumerate(messages)
+            if name == topic and keys and key in keys.split()
+            and offset >= self.store.queue_offsets(name, queue_id)[0]
+        )  # fmt: skip
+        records = self.store.query_message(topic, key, 64, 0, 1 << 62)
+        found = {messages_of_one(record) for record in records}
+        assert set(expected) <= found or len(expected) > 30
+
+    def teardown(self):
+        if hasattr(self, "store"):
+            self.store.shutdown()
+            shutil.rmtree(self.root)
+
+
+def messages_of_one(record):
+    class Result:
+        buffers = (record,)
+
+    return messages_of(Result)[0].body.decode()
+
+
+TestStoreMachine = StoreMachine.TestCase
+TestStoreMachine.settings = settings(max_examples=STORIES, stateful_step_count=25, deadline=None)

@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+
+from broker.store.consume_queue import ENTRY
+from broker.store.disk import LocalDisk
+from broker.store.errors import ForeignFile
+from broker.store.queue_table import QueueTable, topic_fault
+
+ENTRIES = np.array([(0, 100, 0)], ENTRY)
+
+
+@pytest.fixture
+def table(tmp_path):
+    return QueueTable(LocalDisk(), tmp_path / "consumequeue", 160)
+
+
+def reopened(tmp_path):
+    table = QueueTable(LocalDisk(), tmp_path / "consumequeue", 160)
+    table.load()
+    return table
+
+
+def test_queues_are_made_when_they_get_their_first_entry(table, tmp_path):
+    assert table.get("T", 0) is None
+    table.get_or_make("T", 0)
+    assert not (tmp_path / "consumequeue").exists()
+    table.get_or_make("T", 0).append(0, ENTRIES)
+    assert (tmp_path / "consumequeue" / "T" / "0" / ("0" * 20)).is_file()
+    assert table.get("T", 0) is table.get_or_make("T", 0)
+
+
+def test_queues_are_found_again(table, tmp_path):
+    for topic, queue_id in (("B", 1), ("A", 10), ("A", 2), ("%RETRY%g", 0)):
+        table.get_or_make(topic, queue_id).append(0, ENTRIES)
+    found = [(topic, queue_id) for topic, queue_id, _ in reopened(tmp_path)]
+    assert found == [("%RETRY%g", 0), ("A", 2), ("A", 10), ("B", 1)]
+
+
+def test_a_topic_goes_with_its_files(table, tmp_path):
+    for topic, queue_id in (("A", 0), ("A", 1), ("B", 0)):
+        table.get_or_make(topic, queue_id).append(0, ENTRIES)
+    table.delete_topic("A")
+    table.delete_topic("never was")
+    assert [topic for topic, _, _ in table] == ["B"]
+    assert [path.name for path in (tmp_path / "consumequeue").iterdir()] == ["B"]
+    table.get_or_make("A", 0).append(0, ENTRIES)
+    assert [topic for topic, _, _ in reopened(tmp_path)] == ["A", "B"]
+
+
+HOSTILE = ["", ".", "..", "../../x", "a/b", "a\\b", "a b", "a\0b", "é", "a" * 256, "a\n", "~", "$(x)", "%2e/"]
+
+
+@pytest.mark.parametrize("topic", HOSTILE)
+def test_a_hostile_name_never_becomes_a_path(table, tmp_path, topic):
+    assert topic_fault(topic) is not None
+    with pytest.raises(ForeignFile, match="topic"):
+        table.get_or_make(topic, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("topic", ["T", "%RETRY%g", "%DLQ%g", "a-b_c|d", "0", "x" * 255])
+def test_names_that_rocketmq_allows_are_allowed(topic):
+    assert topic_fault(topic) is None
+
+
+@pytest.mark.parametrize("path", ["T/zero", "a b/0", "T/-1"])
+def test_foreign_directories_are_named_and_left_alone(table, tmp_path, path):
+    (tmp_path / "consumequeue" / path).mkdir(parents=True)
+    with pytest.raises(ForeignFile, match="is no consume queue"):
+        reopened(tmp_path)
+    assert (tmp_path / "consumequeue" / path).is_dir()

@@ -1,0 +1,187 @@
+"""What a start makes of what a crash, or a bad disk, has left in the log."""
+
+import shutil
+from itertools import pairwise
+
+import pytest
+from stores import LOG_FILE_BYTES, bodies, message, open_store, read_all
+
+from broker.store.checkpoint import Checkpoint, save_checkpoint
+from broker.store.disk import LocalDisk
+from broker.store.mapped_file_queue import MappedFileQueue
+from broker.store.recovery import LogRecovery
+from rmq_spark.wire.record import encode_blank, encode_record
+
+LOG = "commitlog"
+
+
+def fill(root, texts, **settings):
+    store = open_store(root, **settings)
+    places = [store.put_message(message(text, keys=f"k{n}")) for n, text in enumerate(texts)]
+    store.shutdown()
+    return [(place.physical_offset, place.end_offset) for place in places]
+
+
+def log_path(root, offset):
+    return root / LOG / f"{offset - offset % LOG_FILE_BYTES:020d}"
+
+
+def overwrite(root, offset, data):
+    with log_path(root, offset).open("r+b") as file:
+        file.seek(offset % LOG_FILE_BYTES)
+        file.write(data)
+
+
+def crashed(root):
+    """As if the last one to use the directory had been killed before its first checkpoint but one."""
+    (root / "abort").touch()
+    save_checkpoint(LocalDisk(), root / "checkpoint", Checkpoint(0, 0))
+    (root / "config" / "manifest.json").unlink()
+    (root / "config" / "manifest.json.bak").unlink(missing_ok=True)
+
+
+def recover(root):
+    files = MappedFileQueue(LocalDisk(), root / LOG, LOG_FILE_BYTES)
+    files.load()
+    found = LogRecovery(files, 0, 0).follow_from(0)
+    files.close()
+    return found
+
+
+def test_an_empty_log_ends_where_it_begins(tmp_path):
+    files = MappedFileQueue(LocalDisk(), tmp_path / LOG, LOG_FILE_BYTES)
+    files.load()
+    assert LogRecovery(files, 0, 0).follow_from(0).end_offset == 0
+
+
+def test_the_end_is_behind_the_last_whole_record(tmp_path):
+    places = fill(tmp_path, [f"{n}" * 200 for n in range(60)])
+    found = recover(tmp_path)
+    assert (found.end_offset, found.holes) == (places[-1][1], ())
+    assert found.last_timestamp == 1_700_000_000_000
+
+
+def test_a_log_cut_at_every_byte_of_its_last_three_records(tmp_path):
+    """R14, R15: what remains is read, what is torn is wiped, and a shorter append revives nothing."""
+    texts = ["first", "second one", "the third", "4"]
+    origin = tmp_path / "origin"
+    places = fill(origin, texts)
+    for cut in range(places[1][0], places[-1][1]):
+        root = tmp_path / f"cut-{cut}"
+        shutil.copytree(origin, root)
+        overwrite(root, cut, bytes(places[-1][1] - cut))
+        crashed(root)
+        whole = [text for text, (_, end) in zip(texts, places, strict=True) if end <= cut]
+        store = open_store(root)
+        assert bodies(store) == whole
+        assert store.state().holes == ()
+        end = store.state().written_offset
+        assert end == (places[len(whole) - 1][1] if whole else 0)
+        assert not any(log_path(root, end).read_bytes()[end:])
+        store.put_message(message("x"))
+        assert bodies(store) == [*whole, "x"]
+        store.shutdown()
+        again = open_store(root)
+        assert bodies(again) == [*whole, "x"]
+        again.shutdown()
+        shutil.rmtree(root)
+
+
+@pytest.mark.parametrize("at", [0, 4, 8, 12, 16, 20, 28, 36, 40, 48, 56, 64, 72, 80, 84, 88, 95, 98, -1, -11])
+def test_a_record_that_a_bad_disk_has_damaged_is_a_hole_and_the_rest_stays(tmp_path, at):
+    """G3: never the tail behind it, and no queue offset changes."""
+    texts = [f"body {n}" for n in range(8)]
+    places = fill(tmp_path, texts)
+    start, end = places[3]
+    position = start + at if at >= 0 else end + at
+    byte = log_path(tmp_path, position).read_bytes()[position % LOG_FILE_BYTES]
+    overwrite(tmp_path, position, bytes([byte ^ 0x01]))
+    crashed(tmp_path)
+    store = open_store(tmp_path)
+    assert store.state().holes == ((start, end),)
+    kept = {each.queue_offset: each.body.decode() for each in read_all(store, "T", 0)}
+    assert kept == {n: text for n, text in enumerate(texts) if n != 3}
+    assert store.put_message(message("next")).queue_offset == 8
+    assert bodies(store)[-1] == "next"
+    store.shutdown()
+
+
+def test_what_was_on_the_disk_at_the_checkpoint_is_no_torn_tail(tmp_path):
+    """A bad last record was acknowledged once: it is kept as a hole, and nothing is wiped."""
+    texts = ["one", "two"]
+    places = fill(tmp_path, texts)
+    overwrite(tmp_path, places[1][0] + 90, b"\xff")
+    damaged = log_path(tmp_path, 0).read_bytes()
+    store = open_store(tmp_path)
+    assert store.state().holes == (places[1],)
+    assert log_path(tmp_path, 0).read_bytes() == damaged
+    assert bodies(store) == ["one"]
+    assert store.put_message(message("three")).queue_offset == 2
+    store.shutdown()
+
+
+def test_a_damaged_blank_loses_nothing(tmp_path):
+    texts = [f"{n}" * 700 for n in range(8)]
+    places = fill(tmp_path, texts)
+    blank_at = next(end for (_, end), (start, _) in pairwise(places) if start > end)
+    overwrite(tmp_path, blank_at, bytes(8))
+    crashed(tmp_path)
+    store = open_store(tmp_path)
+    assert bodies(store) == texts
+    store.shutdown()
+
+
+def test_a_whole_file_of_garbage_between_good_ones_is_one_hole(tmp_path):
+    texts = [f"{n}" * 700 for n in range(10)] * 2
+    places = fill(tmp_path, texts)
+    overwrite(tmp_path, LOG_FILE_BYTES, b"\xa5" * LOG_FILE_BYTES)
+    crashed(tmp_path)
+    store = open_store(tmp_path)
+    (hole,) = store.state().holes
+    assert hole == (LOG_FILE_BYTES, 2 * LOG_FILE_BYTES)
+    kept = [
+        text
+        for text, (start, _) in zip(texts, places, strict=True)
+        if not LOG_FILE_BYTES <= start < 2 * LOG_FILE_BYTES
+    ]
+    assert bodies(store) == kept
+    store.shutdown()
+
+
+def test_a_record_that_lies_where_it_does_not_belong_ends_the_log(tmp_path):
+    """Stale bytes of another place are whole, with a good CRC, and still wrong."""
+    places = fill(tmp_path, ["one", "two"])
+    end = places[-1][1]
+    overwrite(tmp_path, end, encode_record(message("stale")))
+    crashed(tmp_path)
+    store = open_store(tmp_path)
+    assert bodies(store) == ["one", "two"]
+    assert not any(log_path(tmp_path, end).read_bytes()[end:])
+    store.shutdown()
+
+
+def test_a_torn_tail_in_a_file_behind_the_end_is_wiped_too(tmp_path):
+    places = fill(tmp_path, ["one", "x" * 3700, "y" * 300])
+    assert places[2][0] == LOG_FILE_BYTES
+    overwrite(tmp_path, LOG_FILE_BYTES, b"\0\0\0\x70 torn")
+    crashed(tmp_path)
+    store = open_store(tmp_path)
+    assert len(bodies(store)) == 2
+    assert not any(log_path(tmp_path, LOG_FILE_BYTES).read_bytes())
+    store.put_message(message("next"))
+    assert bodies(store)[-1] == "next"
+    store.shutdown()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_crash_just_after_a_roll(tmp_path, count):
+    """R10: the tail of the previous file is dispatched again as well."""
+    texts = ["x" * 1800, "y" * 1800, "z" * 100][:count]
+    fill(tmp_path, texts)
+    blank = encode_blank(100)
+    assert len(blank) == 8
+    crashed(tmp_path)
+    shutil.rmtree(tmp_path / "consumequeue")
+    store = open_store(tmp_path)
+    assert bodies(store) == texts
+    store.shutdown()

@@ -1,0 +1,105 @@
+import pytest
+from stores import Listener, bodies, message, open_store
+
+from broker.store.config import BrokerRole, FlushDiskType
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.tags import tags_code
+
+
+@pytest.fixture
+def listener():
+    return Listener()
+
+
+def test_each_queue_is_told_of_once_with_all_tags_codes_of_the_run(tmp_path, listener):
+    store = open_store(tmp_path, listener=listener)
+    store.put_batch([message(number, tags=tag) for number, tag in enumerate("AAB")])
+    assert listener.arrivals == [("T", 0, 3, [tags_code("A"), tags_code("A"), tags_code("B")])]
+    store.put_message(message("x", queue_id=2))
+    assert listener.arrivals[1:] == [("T", 2, 1, [0])]
+    store.shutdown()
+
+
+def test_the_last_message_of_a_quiet_topic_is_visible_at_once(tmp_path, listener):
+    """R7: RocketMQ's last messages of a batch were not shown until more came."""
+    store = open_store(tmp_path, listener=listener)
+    for number in range(50):
+        store.put_message(message(number))
+        assert listener.arrivals[-1][2] == number + 1 == store.queue_offsets("T", 0)[1]
+    store.shutdown()
+
+
+def test_in_sync_flush_a_message_is_visible_only_when_it_is_on_the_disk(tmp_path, listener):
+    """R18: a consumer never sees what a crash could take back."""
+    woken = []
+    store = open_store(tmp_path, listener=listener, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    store._wake_reput = lambda: woken.append(store.confirm_offset())
+    result = store.put_message(message("x"))
+    store.reput()
+    assert store.queue_offsets("T", 0) == (0, 0)
+    assert store.record_at(0) is None
+    store.wait_until_stored(result)
+    store.reput()
+    assert store.queue_offsets("T", 0) == (0, 1)
+    assert listener.arrivals == [("T", 0, 1, [0])]
+    store.shutdown()
+
+
+@pytest.mark.parametrize("settings", [{"long_polling_enable": False}])
+def test_nobody_is_told_without_long_polling(tmp_path, listener, settings):
+    store = open_store(tmp_path, listener=listener, **settings)
+    store.put_message(message("x"))
+    assert listener.arrivals == []
+    assert bodies(store) == ["x"]
+    store.shutdown()
+
+
+def test_a_slave_takes_nothing_and_tells_nobody_but_serves_what_it_has(tmp_path, listener):
+    open_and_put(tmp_path, "x")
+    (tmp_path / "checkpoint").unlink()  # so that all is dispatched again
+    store = open_store(tmp_path, listener=listener, broker_role=BrokerRole.SLAVE)
+    assert listener.arrivals == []
+    assert bodies(store) == ["x"]
+    assert store.put_message(message("y")).status.name == "SERVICE_NOT_AVAILABLE"
+    store.shutdown()
+
+
+def open_and_put(root, *texts):
+    store = open_store(root)
+    for text in texts:
+        store.put_message(message(text))
+    store.shutdown()
+
+
+def test_a_half_message_is_seen_by_nobody(tmp_path, listener):
+    store = open_store(tmp_path, listener=listener)
+    half = message("half")
+    store.put_message(type(half)(**{**fields(half), "sys_flag": MessageSysFlag.TRANSACTION_PREPARED}))
+    store.put_message(message("whole"))
+    assert bodies(store) == ["whole"]
+    assert [arrival[2] for arrival in listener.arrivals] == [1]
+    store.shutdown()
+
+
+def fields(each):
+    return {name: getattr(each, name) for name in each.__dataclass_fields__}
+
+
+def test_records_over_many_files_are_followed_through_their_blanks(tmp_path):
+    store = open_store(tmp_path)
+    texts = [f"{number} " + "x" * (number * 37 % 900) for number in range(60)]
+    for text in texts:
+        store.put_message(message(text))
+    assert len(store._log.files.files) > 5
+    assert bodies(store) == texts
+    store.shutdown()
+
+
+def test_the_index_follows_when_it_is_asked_for(tmp_path):
+    store = open_store(tmp_path)
+    store.put_message(message("x", keys="k1 k2", UNIQ_KEY="U1"))
+    assert store._reput.index_from_offset == 0
+    for key in ("k1", "k2", "U1"):
+        assert len(store.query_message("T", key, 10, 0, 1 << 62)) == 1
+    assert store._reput.index_from_offset == store._log.written_offset
+    store.shutdown()

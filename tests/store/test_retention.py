@@ -1,0 +1,131 @@
+import os
+from datetime import datetime, timezone
+
+import pytest
+from disks import FaultyDisk, ManualClock
+from stores import bodies, message, messages_of, open_store
+
+from broker.store.disk import LocalDisk
+
+NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
+HOUR = 3_600_000
+
+
+def local_hour(now_ms):
+    return datetime.fromtimestamp(now_ms / 1000, timezone.utc).astimezone().hour
+
+
+@pytest.fixture
+def clock():
+    return ManualClock(NOON)
+
+
+class Disk(FaultyDisk):
+    """A disk of which it can be said how full it is."""
+
+    ratio = 0.5
+
+    def used_ratio(self, path):  # noqa: ARG002  # the protocol's
+        return self.ratio
+
+
+@pytest.fixture
+def disk():
+    return Disk(LocalDisk())
+
+
+def store_on(tmp_path, disk, clock, **settings):
+    store = open_store(
+        tmp_path, disk, clock, file_reserved_time_hours=72, delete_when_hours=(local_hour(NOON),), **settings
+    )
+    for number in range(200):
+        store.put_message(message(f"body {number}"))
+    for mapped in store._log.files.files:
+        os.utime(mapped.path, (NOON / 1000, NOON / 1000))
+    return store
+
+
+def test_files_past_their_time_go_at_the_hour_that_is_set_but_never_the_last(tmp_path, disk, clock):
+    store = store_on(tmp_path, disk, clock)
+    count = len(store._log.files.files)
+    assert 3 < count < 10
+    clock.now_ms = NOON + 71 * HOUR
+    assert store.clean() == 0
+    clock.now_ms = NOON + 73 * HOUR
+    assert store.clean() == 0  # another hour
+    clock.now_ms = NOON + 96 * HOUR
+    assert store.clean() == count - 1
+    low, high = store.queue_offsets("T", 0)
+    assert 0 < low < high == 200
+    assert bodies(store)[0] == f"body {low}"
+    store.shutdown()
+
+
+def test_a_disk_that_fills_up_does_not_wait_for_the_hour(tmp_path, disk, clock):
+    store = store_on(tmp_path, disk, clock)
+    clock.now_ms = NOON + 73 * HOUR
+    disk.ratio = 0.75
+    assert store.clean() > 0
+    store.shutdown()
+
+
+def test_a_disk_that_is_nearly_full_does_not_wait_for_the_time(tmp_path, disk, clock):
+    store = store_on(tmp_path, disk, clock)
+    disk.ratio = 0.85
+    assert store.clean() > 0
+    assert store.put_message(message("still")).status.name == "PUT_OK"
+    store.shutdown()
+
+
+def test_above_the_last_ratio_nothing_is_taken_until_there_is_room_again(tmp_path, disk, clock):
+    store = store_on(tmp_path, disk, clock)
+    disk.ratio = 0.9
+    store.clean()
+    refused = store.put_message(message("no"))
+    assert refused.status.name == "SERVICE_NOT_AVAILABLE"
+    assert "the disk is 90% full" in refused.remark
+    assert bodies(store)[-1] == "body 199"
+    disk.ratio = 0.89
+    store.clean()
+    assert store.put_message(message("yes")).queue_offset == 200
+    store.shutdown()
+
+
+def test_what_is_being_read_stays_readable(tmp_path, disk, clock):
+    store = store_on(tmp_path, disk, clock)
+    result = store.get_message("T", 0, 0)
+    disk.ratio = 0.85
+    assert store.clean() > 0
+    assert not (tmp_path / "commitlog" / ("0" * 20)).exists()
+    assert messages_of(result)[0].body == b"body 0"
+    store.shutdown()
+
+
+def test_after_files_have_gone_a_start_finds_all_that_is_left(tmp_path, disk, clock):
+    """R27: the first offset of a queue is one that can be read, before and after a restart."""
+    store = store_on(tmp_path, disk, clock)
+    disk.ratio = 0.85
+    store.clean()
+    offsets, left = store.queue_offsets("T", 0), bodies(store)
+    store.shutdown()
+    for crash in (False, True):
+        if crash:
+            (tmp_path / "abort").touch()
+            (tmp_path / "checkpoint").unlink()
+        again = open_store(tmp_path, clock=clock)
+        assert again.queue_offsets("T", 0) == offsets
+        assert bodies(again) == left
+        again.shutdown()
+
+
+def test_the_index_forgets_what_the_log_no_longer_has(tmp_path, disk, clock):
+    store = open_store(tmp_path, disk, clock, max_index_num=16)
+    for number in range(200):
+        store.put_message(message(f"body {number}", keys="k"))
+    assert len(store.query_message("T", "k", 1000, 0, 1 << 62)) > 0
+    files = len(list((tmp_path / "index").iterdir()))
+    disk.ratio = 0.85
+    store.clean()
+    assert len(list((tmp_path / "index").iterdir())) < files
+    assert all(store.query_message("T", "k", 1000, 0, 1 << 62))
+    store.shutdown()

@@ -1,0 +1,450 @@
+import errno
+import os
+import random
+import threading
+from contextlib import suppress
+
+import pytest
+from disks import Fault, FaultyDisk, RecordingDisk, power_loss_states
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.store.disk import LocalDisk
+from broker.store.errors import DamagedTable
+from broker.store.tables import JsonTable
+from rmq_spark.errors import BodyError
+from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.configs import (
+    ConsumerOffsetSerializeWrapper,
+    DelayOffsetSerializeWrapper,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+
+NAME = "consumerOffset.json"
+DEFAULT = ConsumerOffsetSerializeWrapper()
+
+# Longer campaigns take their length from here.
+STATES = int(os.environ.get("ROCKETPOLL_POWER_LOSSES", "40"))
+
+
+def offsets(number):
+    # Larger than a sector and than a page, so that it can be torn.
+    return ConsumerOffsetSerializeWrapper(
+        offset_table={f"topic-{topic}@group": {0: number, 1: number} for topic in range(number % 7 * 40 + 1)}
+    )
+
+
+def table_in(directory, disk=None):
+    return JsonTable(disk or LocalDisk(), directory / NAME, ConsumerOffsetSerializeWrapper)
+
+
+def load_from(directory):
+    return table_in(directory).load(DEFAULT)
+
+
+def content(directory):
+    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+
+
+def number_of(value):
+    """Which of the `offsets` a table holds; it must be one of them, whole."""
+    if value == DEFAULT:
+        return 0
+    number = value.offset_table["topic-0@group"][0]
+    assert value == offsets(number)
+    return number
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "config").mkdir()
+    return tmp_path / "config"
+
+
+# ---- saving and loading
+
+
+def test_a_table_that_was_never_saved_is_the_default(root):
+    table = table_in(root)
+    assert table.load(offsets(5)) == offsets(5)
+    assert table.loaded_from is None
+    assert content(root) == {}
+
+
+def test_what_was_saved_is_loaded_and_the_one_before_is_the_backup(root):
+    table = table_in(root)
+    for number in (1, 2, 3):
+        table.save(offsets(number))
+        assert load_from(root) == offsets(number)
+    assert content(root) == {NAME: encode_body(offsets(3)), f"{NAME}.bak": encode_body(offsets(2))}
+    assert table.load(DEFAULT) == offsets(3)
+    assert table.loaded_from == table.path == root / NAME
+    assert table.set_aside is None
+
+
+TABLES = [
+    TopicConfigSerializeWrapper(
+        topic_config_table={"T": TopicConfig(topic_name="T", attributes={"+a": "b"})}
+    ),
+    SubscriptionGroupWrapper(subscription_group_table={"G": SubscriptionGroupConfig(group_name="G")}),
+    DelayOffsetSerializeWrapper(offset_table={1: 10, 2: 0}),
+]
+
+
+@pytest.mark.parametrize("value", TABLES, ids=lambda value: type(value).__name__)
+def test_any_body_can_be_a_table(root, value):
+    JsonTable(LocalDisk(), root / "table.json", type(value)).save(value)
+    assert JsonTable(LocalDisk(), root / "table.json", type(value)).load(type(value)()) == value
+
+
+def test_what_java_has_written_is_loaded(root):
+    (root / NAME).write_text('{\n\t"offsetTable":{"T@G":{0:12,1:13\n\t\t}\n\t}\n}')
+    assert load_from(root).offset_table == {"T@G": {0: 12, 1: 13}}
+    (root / "delayOffset.json").write_text('{\n\t"offsetTable":{1:10,2:0}\n}')
+    table = JsonTable(LocalDisk(), root / "delayOffset.json", DelayOffsetSerializeWrapper)
+    assert table.load(DelayOffsetSerializeWrapper()).offset_table == {1: 10, 2: 0}
+
+
+def test_what_was_not_confirmed_is_never_read(root):
+    (root / f"{NAME}.tmp").write_bytes(encode_body(offsets(1)))
+    assert load_from(root) == DEFAULT
+
+
+def test_a_value_that_could_not_be_read_back_is_refused_before_anything_is_touched(root):
+    table = table_in(root)
+    table.save(offsets(1))
+    before = content(root)
+    for impossible in (1 << 63, 1 << 64, "one"):
+        with pytest.raises(BodyError):
+            table.save(ConsumerOffsetSerializeWrapper(offset_table={"T@G": {0: impossible}}))
+    assert content(root) == before
+
+
+def test_threads_that_save_at_once_leave_a_table_of_one_of_them(root):
+    table = table_in(root)
+    threads = [threading.Thread(target=table.save, args=(offsets(number),)) for number in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert number_of(load_from(root)) in range(1, 9)
+    assert not (root / f"{NAME}.tmp").exists()
+
+
+# ---- damage
+
+WHOLE = encode_body(offsets(2))
+DAMAGE = {
+    "empty": b"",
+    "blank": b" \n",
+    "zeros": bytes(len(WHOLE)),
+    "cut": WHOLE[:-1],
+    "garbage behind": WHOLE + b"}\0",
+    "part of an older one behind": WHOLE + WHOLE[-9:],
+    "no text": b"\xff\xfe",
+    "no object": b"[]",
+    "null": b"null",
+    "another type": b'{"offsetTable":{"T@G":[1]}}',
+    "too deep": b"[" * 100_000,
+}
+damages = pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+
+
+@damages
+def test_a_damaged_file_is_put_aside_and_its_backup_used(root, damage):
+    table_in(root).save(offsets(1))
+    table_in(root).save(offsets(2))
+    (root / NAME).write_bytes(damage)
+    table = table_in(root)
+    assert table.load(DEFAULT) == offsets(1)
+    assert table.loaded_from == root / f"{NAME}.bak"
+    assert table.set_aside.path == root / f"{NAME}.corrupt"
+    assert "needed" in table.set_aside.reason
+    assert table.set_aside.path.read_bytes() == damage
+    table.save(offsets(3))
+    assert load_from(root) == offsets(3)
+    assert content(root)[f"{NAME}.bak"] == encode_body(offsets(1))
+    assert table.load(DEFAULT) == offsets(3)
+    assert table.set_aside is None
+
+
+@damages
+@pytest.mark.parametrize("missing", ["", ".bak", "neither"])
+def test_when_nothing_can_be_read_the_table_is_refused_and_nothing_changed(root, damage, missing):
+    for suffix in ("", ".bak"):
+        if suffix != missing:
+            (root / f"{NAME}{suffix}").write_bytes(damage)
+    (root / f"{NAME}.tmp").write_bytes(encode_body(offsets(3)))
+    before = content(root)
+    table = table_in(root)
+    for use in (table.load, table.save, table.load):
+        with pytest.raises(DamagedTable) as caught:
+            use(offsets(4))
+    text = str(caught.value)
+    assert f"{root / NAME} cannot be read (" in text
+    assert f"backup {root / NAME}.bak (" in text
+    assert ("it is missing" in text) == (missing != "neither")
+    assert f"put a good copy at {root / NAME}" in text
+    assert content(root) == before
+
+
+def test_a_table_that_was_mended_is_loaded_by_whom_it_was_refused(root):
+    (root / NAME).write_bytes(b"")
+    table = table_in(root)
+    with pytest.raises(DamagedTable):
+        table.load(DEFAULT)
+    (root / NAME).write_bytes(encode_body(offsets(1)))
+    assert table.load(DEFAULT) == offsets(1)
+
+
+def test_a_save_without_a_load_does_not_make_a_damaged_file_the_backup(root):
+    table_in(root).save(offsets(1))
+    table_in(root).save(offsets(2))
+    (root / NAME).write_bytes(b"")
+    table = table_in(root)
+    table.save(offsets(3))
+    assert content(root)[f"{NAME}.bak"] == encode_body(offsets(1))
+    assert table.set_aside.path.read_bytes() == b""
+
+
+def test_nothing_that_was_put_aside_is_lost_when_it_happens_again(root):
+    for number, damage in enumerate((b"first", b"second", b"third"), 1):
+        table_in(root).save(offsets(number))
+        table_in(root).save(offsets(number))
+        (root / NAME).write_bytes(damage)
+        load_from(root)
+    found = content(root)
+    assert [found[f"{NAME}.corrupt{number}"] for number in ("", "-2", "-3")] == [
+        b"first",
+        b"second",
+        b"third",
+    ]
+
+
+def test_a_file_that_the_disk_has_lost_is_damaged_and_one_without_permission_is_not(root):
+    table_in(root).save(offsets(1))
+    table_in(root).save(offsets(2))
+
+    class Unreadable(LocalDisk):
+        code = errno.EACCES
+
+        def read(self, path):
+            if path.name == NAME:
+                raise OSError(self.code, os.strerror(self.code), str(path))
+            return super().read(path)
+
+    disk = Unreadable()
+    with pytest.raises(PermissionError):
+        table_in(root, disk).load(DEFAULT)
+    assert (root / NAME).exists()
+    disk.code = errno.EIO
+    table = table_in(root, disk)
+    assert table.load(DEFAULT) == offsets(1)
+    assert os.strerror(errno.EIO) in table.set_aside.reason
+
+
+@given(data=st.binary(max_size=200) | st.text('{}[]:,"0afl$ \\.-@', max_size=60).map(str.encode))
+@settings(max_examples=300, deadline=None)
+def test_whatever_is_in_the_files_a_load_returns_a_table_or_refuses(tmp_path_factory, data):
+    root = tmp_path_factory.mktemp("config")
+    (root / NAME).write_bytes(data)
+    try:
+        assert isinstance(load_from(root), ConsumerOffsetSerializeWrapper)
+    except DamagedTable:
+        assert content(root) == {NAME: data}
+    (root / f"{NAME}.bak").write_bytes(WHOLE)
+    load_from(root)
+    assert data in content(root).values()
+
+
+# ---- a disk that fails
+
+SAVE = ["write_whole", "rename", "rename", "flush_directory"]
+
+
+def test_a_save_is_four_operations(root):
+    disk = FaultyDisk(LocalDisk())
+    table = table_in(root, disk)
+    table.save(offsets(1))
+    table.save(offsets(2))
+    assert [each.kind for each in disk.operations] == SAVE + SAVE
+
+
+@pytest.mark.parametrize("prefix", [0, 1, 700])
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("number", range(len(SAVE)))
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_after_an_error_at_any_operation_the_table_is_the_old_or_the_new_one(
+    root, error, number, persistent, prefix
+):
+    disk = FaultyDisk(LocalDisk())
+    table = table_in(root, disk)
+    table.save(offsets(1))
+    table.save(offsets(2))
+    done = len(disk.operations)
+    disk.plan = [Fault(done + number, persistent=persistent, error=error, prefix=prefix)]
+    for value in (offsets(3), offsets(4)) if persistent else (offsets(3),):
+        with pytest.raises(OSError, match=os.strerror(error)):
+            table.save(value)
+        assert number_of(load_from(root)) in (2, 3, 4)
+    disk.plan = []
+    table.save(offsets(5))
+    assert table.load(DEFAULT) == load_from(root) == offsets(5)
+
+
+def test_a_full_disk_refuses_a_save_and_takes_it_when_there_is_room(root):
+    disk = FaultyDisk(LocalDisk(), capacity=1 << 20)
+    table = table_in(root, disk)
+    table.save(offsets(1))
+    disk.capacity = disk.used
+    for _ in range(3):
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+            table.save(offsets(6))
+        assert load_from(root) == offsets(1)
+    disk.capacity = 1 << 20
+    table.save(offsets(6))
+    assert load_from(root) == offsets(6)
+
+
+def test_a_load_that_cannot_put_aside_or_flush_says_so_and_loses_nothing(root):
+    table_in(root).save(offsets(1))
+    table_in(root).save(offsets(2))
+    (root / NAME).write_bytes(b"")
+    for number in range(2):
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            table_in(root, FaultyDisk(LocalDisk(), [Fault(number)])).load(DEFAULT)
+        assert load_from(root) == offsets(1)
+        (root / NAME).write_bytes(b"")
+
+
+# ---- a power loss
+
+
+def assert_each_power_loss_leaves_a_table(disk, returned, tmp_path, dice, states=STATES):
+    """At each operation: the last value whose save had returned, or one that was saved after it.
+
+    ``returned`` holds, for each save in its order, its number and how many operations there were when it
+    had returned; None if it failed.
+    """
+    for point in range(len(disk.operations) + 1):
+        before = [at for at, (_, done) in enumerate(returned) if done is not None and done <= point]
+        newest = before[-1] if before else None
+        allowed = (
+            [number for number, _ in returned[newest:]] if before else [0, *(each[0] for each in returned)]
+        )
+        log = disk.log(point if point < len(disk.operations) else None)
+        for state in power_loss_states(log, dice, states, tmp_path):
+            root = state / "config"
+            number = number_of(load_from(root))
+            assert number in allowed, (point, number, allowed)
+            again = table_in(root)
+            again.save(offsets(99))
+            assert load_from(root) == offsets(99)
+
+
+def test_after_a_power_loss_at_any_operation_the_table_is_the_old_or_the_new_one(tmp_path):
+    recorded = tmp_path / "recorded"
+    (recorded / "config").mkdir(parents=True)
+    disk = RecordingDisk(LocalDisk(), recorded)
+    table = table_in(recorded / "config", disk)
+    returned = []
+    for number in range(1, 8):
+        table.save(offsets(number))
+        returned.append((number, len(disk.operations)))
+    assert_each_power_loss_leaves_a_table(disk, returned, tmp_path, random.Random(1))
+
+
+@pytest.mark.parametrize("number", range(3, 15))
+def test_after_an_error_and_then_a_power_loss_it_is_so_too(tmp_path, number):
+    recorded = tmp_path / "recorded"
+    (recorded / "config").mkdir(parents=True)
+    disk = RecordingDisk(FaultyDisk(LocalDisk(), [Fault(number, prefix=number % 2 * 600)]), recorded)
+    table = table_in(recorded / "config", disk)
+    returned = []
+    for each in range(1, 7):
+        done = None
+        with suppress(OSError):
+            table.save(offsets(each))
+            done = len(disk.operations)
+        returned.append((each, done))
+    assert [done for _, done in returned].count(None) == 1
+    assert_each_power_loss_leaves_a_table(disk, returned, tmp_path, random.Random(number), STATES // 4)
+
+
+def test_a_power_loss_while_a_damaged_file_is_replaced_leaves_the_backup_or_the_new_table(tmp_path):
+    recorded = tmp_path / "recorded"
+    (recorded / "config").mkdir(parents=True)
+    table_in(recorded / "config").save(offsets(1))
+    table_in(recorded / "config").save(offsets(2))
+    (recorded / "config" / NAME).write_bytes(b"")
+    disk = RecordingDisk(LocalDisk(), recorded)
+    table = table_in(recorded / "config", disk)
+    assert table.load(DEFAULT) == offsets(1)
+    returned = [(1, 0)]
+    table.save(offsets(2))
+    returned.append((2, len(disk.operations)))
+    assert_each_power_loss_leaves_a_table(disk, returned, tmp_path, random.Random(1))
+
+
+def test_what_was_loaded_is_not_taken_back_by_a_power_loss(tmp_path):
+    recorded = tmp_path / "recorded"
+    (recorded / "config").mkdir(parents=True)
+    disk = RecordingDisk(LocalDisk(), recorded)
+    table = table_in(recorded / "config", disk)
+    table.save(offsets(1))
+    disk._disk = FaultyDisk(LocalDisk(), [Fault(3)])  # killed before the directory is flushed
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        table.save(offsets(2))
+    assert table_in(recorded / "config", disk).load(DEFAULT) == offsets(2)
+    for state in power_loss_states(disk.log(), random.Random(1), STATES, tmp_path):
+        assert load_from(state / "config") == offsets(2)
+
+
+steps = st.lists(st.sampled_from(["save", "save", "load", "restart", "fail"]), min_size=1, max_size=12)
+
+
+@given(steps=steps, dice=st.randoms(use_true_random=False), prefix=st.sampled_from([0, 1, 600]))
+@settings(max_examples=60, deadline=None)
+def test_any_history_and_then_a_power_loss_leaves_a_table(tmp_path_factory, steps, dice, prefix):
+    tmp_path = tmp_path_factory.mktemp("history")
+    recorded = tmp_path / "recorded"
+    (recorded / "config").mkdir(parents=True)
+    faulty = FaultyDisk(LocalDisk())
+    disk = RecordingDisk(faulty, recorded)
+    table = table_in(recorded / "config", disk)
+    returned = []
+    for number, step in enumerate(steps, 1):
+        faulty.plan = []
+        if step == "restart":
+            table = table_in(recorded / "config", disk)
+        elif step == "load":
+            number_of(table.load(DEFAULT))
+        else:
+            if step == "fail":
+                faulty.plan = [Fault(len(faulty.operations) + dice.randrange(4), prefix=prefix)]
+            done = None
+            with suppress(OSError):
+                table.save(offsets(number))
+                done = len(disk.operations)
+            returned.append((number, done))
+    faulty.plan = []
+    assert_each_power_loss_leaves_a_table(disk, returned, tmp_path, dice, states=4)
+
+
+def test_without_the_flush_of_the_directory_these_tests_would_fail(tmp_path):
+    class Forgetful(RecordingDisk):
+        def flush_directory(self, path):
+            """Nothing."""
+
+    recorded = tmp_path / "recorded"
+    (recorded / "config").mkdir(parents=True)
+    disk = Forgetful(LocalDisk(), recorded)
+    table = table_in(recorded / "config", disk)
+    table.save(offsets(1))
+    table.save(offsets(2))
+    returned = [(1, 2), (2, len(disk.operations))]
+    with pytest.raises(AssertionError):
+        assert_each_power_loss_leaves_a_table(disk, returned, tmp_path, random.Random(1))

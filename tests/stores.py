@@ -1,0 +1,103 @@
+"""Small stores for tests: files of a few kilobytes, a clock that is moved, and messages of few words."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import itertools
+from pathlib import Path
+
+from disks import ManualClock
+
+from broker.store.config import FlushDiskType, StoreConfig
+from broker.store.consume_queue import ENTRY_BYTES
+from broker.store.disk import Disk, LocalDisk
+from broker.store.message_store import MessageStore
+from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.properties import encode_properties
+from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
+from rmq_spark.wire.record_checksum import with_empty_checksum
+
+STORE_HOST = parse_host("127.0.0.1:10911")
+LOG_FILE_BYTES = 4096
+_opened = itertools.count(1)
+QUEUE_FILE_ENTRIES = 8
+
+
+def small_config(root: Path, **settings) -> StoreConfig:
+    """Files so small that each test sees many of them."""
+    small = {
+        "mapped_file_size_commit_log": LOG_FILE_BYTES,
+        "mapped_file_size_consume_queue": QUEUE_FILE_ENTRIES * ENTRY_BYTES,
+        "max_hash_slot_num": 64,
+        "max_index_num": 256,
+        "flush_disk_type": FlushDiskType.ASYNC_FLUSH,
+    }
+    return StoreConfig(store_path_root_dir=root, **{**small, **settings})
+
+
+def message(body, topic="T", queue_id=0, tags=None, keys=None, **properties) -> StoredMessage:
+    """A message from a producer on this machine."""
+    named = {"KEYS": keys, "TAGS": tags, **properties}
+    return StoredMessage(
+        topic=topic,
+        body=body if isinstance(body, bytes) else str(body).encode(),
+        properties_text=encode_properties({name: value for name, value in named.items() if value}),
+        queue_id=queue_id,
+        born_timestamp=1_600_000_000_000,
+        born_host=STORE_HOST,
+        store_host=STORE_HOST,
+    )
+
+
+def encoded(each: StoredMessage) -> bytes:
+    """A message as the store encodes it, with room for its checksum."""
+    text = with_empty_checksum(each.properties_text)
+    return encode_record(dataclasses.replace(each, properties_text=text))
+
+
+class Listener:
+    """Remembers what it was told."""
+
+    def __init__(self):
+        self.arrivals = []
+
+    def arriving(self, topic, queue_id, max_offset, tags_codes):
+        self.arrivals.append((topic, queue_id, max_offset, list(tags_codes)))
+
+
+def open_store(root: Path, disk: Disk | None = None, clock=None, listener=None, **settings) -> MessageStore:
+    """A small store in a directory."""
+    # A store refers to itself; hundreds that were crashed would keep their files open until a collection.
+    if next(_opened) % 50 == 0:
+        gc.collect()
+    config = small_config(root, **settings)
+    return MessageStore(config, disk or LocalDisk(), clock or ManualClock(), listener)
+
+
+def messages_of(result) -> list[StoredMessage]:
+    """The messages that a get has found."""
+    return list(decode_records(b"".join(result.buffers)))
+
+
+def read_all(store: MessageStore, topic: str, queue_id: int, start: int | None = None) -> list[StoredMessage]:
+    """Every message of a queue, as a consumer would read it."""
+    low, high = store.queue_offsets(topic, queue_id)
+    offset = low if start is None else start
+    found = []
+    while offset < high:
+        result = store.get_message(topic, queue_id, offset)
+        assert result.next_begin_offset > offset
+        found += messages_of(result)
+        offset = result.next_begin_offset
+    return found
+
+
+def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[str]:
+    """The bodies of a queue, as text."""
+    return [each.body.decode() for each in read_all(store, topic, queue_id)]
+
+
+def without_place(found: StoredMessage) -> StoredMessage:
+    """A message as it was put, without what the store gave it."""
+    return dataclasses.replace(found, queue_offset=0, physical_offset=0, store_timestamp=0, body_crc=None)

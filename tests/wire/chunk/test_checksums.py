@@ -1,0 +1,191 @@
+"""Checksums by the chunk come to the same as one at a time."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import fits_i16, stored_messages
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.chunk import RecordChunk
+from rmq_spark.wire.chunk.checksums import seal_records, sealed_records, with_empty_checksums
+from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.properties import decode_properties, encode_properties
+from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
+from rmq_spark.wire.record_checksum import EMPTY_CHECKSUM, is_intact, seal_record, with_empty_checksum
+
+
+def ended(message):
+    """The message with its properties as we write them: each with its separator."""
+    text = encode_properties(decode_properties(message.properties_text))
+    return dataclasses.replace(message, properties_text=text)
+
+
+def with_room(message):
+    text = with_empty_checksum(message.properties_text)
+    return dataclasses.replace(message, properties_text=text)
+
+
+def sealed_one(message):
+    record = bytearray(encode_record(with_room(message)))
+    seal_record(record)
+    return bytes(record)
+
+
+def sealed_chunk(messages):
+    chunk = with_empty_checksums(RecordChunk(b"".join(map(encode_record, messages))))
+    seal_records(chunk.data, chunk.ends)
+    return chunk
+
+
+def one_at_a_time(records):
+    """What `sealed_records` must say about these."""
+    found = [is_intact(record) for record in records]
+    return [each is not None for each in found], [each is True for each in found]
+
+
+def by_the_chunk(records):
+    return tuple(each.tolist() for each in sealed_records(RecordChunk(b"".join(records))))
+
+
+many = st.lists(stored_messages().map(ended).filter(lambda message: fits_i16(with_room(message))), max_size=6)
+
+A_MESSAGE = StoredMessage("T", b"hello", "TAGS\x01A\x02")
+EVERY_SHAPE = [
+    A_MESSAGE,
+    dataclasses.replace(A_MESSAGE, properties_text=""),
+    dataclasses.replace(A_MESSAGE, topic="t" * 300, magic=layout.MAGIC_V2),
+    dataclasses.replace(A_MESSAGE, born_host=Host(bytes(16), 1), sys_flag=0x10),
+    dataclasses.replace(A_MESSAGE, store_host=Host(bytes(16), 1), sys_flag=0x20, body=b""),
+]
+
+
+@given(many)
+def test_a_chunk_gets_the_same_room_as_its_messages(messages):
+    data = b"".join(map(encode_record, messages))
+    chunk = with_empty_checksums(RecordChunk(data))
+    records = [encode_record(with_room(message)) for message in messages]
+    assert chunk.data.tobytes() == b"".join(records)
+    assert chunk.sizes.tolist() == [len(record) for record in records]
+
+
+@given(many)
+def test_a_chunk_is_sealed_as_its_messages_are(messages):
+    chunk = sealed_chunk(messages)
+    assert chunk.data.tobytes() == b"".join(map(sealed_one, messages))
+    sealed, intact = sealed_records(chunk)
+    assert sealed.all()
+    assert intact.all()
+
+
+@given(many, st.data())
+def test_what_is_sealed_and_intact_is_told_for_each_record(messages, data):
+    is_sealed = data.draw(st.lists(st.booleans(), min_size=len(messages), max_size=len(messages)))
+    records = [
+        sealed_one(message) if seal else encode_record(message)
+        for message, seal in zip(messages, is_sealed, strict=True)
+    ]
+    assert by_the_chunk(records) == (is_sealed, is_sealed) == one_at_a_time(records)
+
+
+@given(st.sampled_from(EVERY_SHAPE), st.data())
+def test_any_flipped_bit_is_noticed_in_its_record_alone(message, data):
+    record = bytearray(sealed_one(message))
+    bit = data.draw(st.integers(0, 8 * len(record) - 1))
+    record[bit // 8] ^= 1 << bit % 8
+    other = sealed_one(A_MESSAGE)
+    records = [other, bytes(record), other]
+    try:
+        sealed, intact = by_the_chunk(records)
+    except RecordError:
+        return  # it is no record any more
+    assert intact == [True, False, True]
+    assert (sealed, intact) == one_at_a_time(records)
+
+
+def test_records_of_every_shape_go_into_one_chunk():
+    chunk = sealed_chunk(EVERY_SHAPE)
+    assert chunk.data.tobytes() == b"".join(map(sealed_one, EVERY_SHAPE))
+    read = [message.properties_text for message in decode_records(chunk.data.data)]
+    assert [text[: -len(EMPTY_CHECKSUM)] for text in read] == [each.properties_text for each in EVERY_SHAPE]
+
+
+@pytest.mark.parametrize("digits", [b"098765432x", b"          ", b"\xff" * 10, b"0" * 10])
+def test_digits_that_are_none_match_nothing(digits):
+    record = sealed_one(A_MESSAGE)
+    damaged = record[:-11] + digits + record[-1:]
+    assert (
+        by_the_chunk([damaged, record]) == ([True, True], [False, True]) == one_at_a_time([damaged, record])
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["x__CRC32#\x010987654321\x02", "a\x01__CRC32#\x010987654321\x02", "__CRC32#\x01987654321\x02"]
+)
+def test_what_only_looks_like_a_checksum_is_none(text):
+    records = [encode_record(dataclasses.replace(A_MESSAGE, properties_text=text))]
+    assert by_the_chunk(records) == ([False], [False]) == one_at_a_time(records)
+
+
+def test_no_records_have_no_checksums():
+    chunk = with_empty_checksums(RecordChunk(b""))
+    assert len(chunk) == 0
+    seal_records(chunk.data, chunk.ends)
+    assert [len(each) for each in sealed_records(chunk)] == [0, 0]
+
+
+def test_the_room_is_made_in_a_copy():
+    data = bytearray(encode_record(A_MESSAGE) * 2)
+    before = bytes(data)
+    chunk = with_empty_checksums(RecordChunk(data))
+    seal_records(chunk.data, chunk.ends)
+    assert data == before
+
+
+def test_an_older_checksum_stays_and_counts_no_longer():
+    record = sealed_one(A_MESSAGE)
+    chunk = with_empty_checksums(RecordChunk(record))
+    seal_records(chunk.data, chunk.ends)
+    again = chunk.data.tobytes()
+    assert is_intact(again)
+    assert len(again) == len(record) + len(EMPTY_CHECKSUM)
+    (message,) = decode_records(again)
+    assert message.properties["__CRC32#"].encode() == again[-11:-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("TAGS\x01A", r"needed properties that end with byte 2 \(record 1\), found 65"),
+        ("a\x01" + "v" * 32_745 + "\x02", r"needed propertiesLength 0 to 32747 \(record 1\), found 32748"),
+    ],
+)
+def test_records_that_have_no_room_are_refused(text, message):
+    first = encode_record(A_MESSAGE)
+    second = encode_record(dataclasses.replace(A_MESSAGE, properties_text=text))
+    with pytest.raises(RecordError, match=f"chunk at byte {len(first)}: {message}"):
+        with_empty_checksums(RecordChunk(first + second))
+
+
+def test_a_chunk_that_would_get_too_large_is_refused(monkeypatch):
+    chunk = RecordChunk(encode_record(A_MESSAGE) * 2)
+    size = len(chunk.data) + 2 * 20
+    monkeypatch.setattr("rmq_spark.wire.chunk.checksums.BUFFER_BYTES_MAX", size)
+    assert len(with_empty_checksums(chunk).data) == size
+    monkeypatch.setattr("rmq_spark.wire.chunk.checksums.BUFFER_BYTES_MAX", size - 1)
+    with pytest.raises(
+        RecordError, match=f"chunk at its end: needed at most {size - 1} bytes .*found {size}"
+    ):
+        with_empty_checksums(chunk)
+
+
+def test_sealing_leaves_all_else_as_it_is():
+    chunk = with_empty_checksums(RecordChunk(b"".join(map(encode_record, EVERY_SHAPE))))
+    before = chunk.data.copy()
+    seal_records(chunk.data, chunk.ends)
+    changed = np.flatnonzero(before != chunk.data)
+    digits = (chunk.ends[:, None] + np.arange(-11, -1)).ravel()
+    assert np.isin(changed, digits).all()
