@@ -8,7 +8,10 @@
     i64 logicsPhysicalOffset    @40
     i64 sealedFrom              @48   here: from there on every record ends with a checksum, as we write it
         zeros
-    u64 mark                    @4088 ours; without it another program has written the file
+    u32 mark, u32 CRC-32 of all before it   @4088
+
+RocketMQ writes the first fields in place and leaves the mark standing: only if the CRC is right as well was
+it we who wrote last, and may it be relied on.
 
 4096 bytes, as RocketMQ has them. It is written beside the old one and renamed, so that it is never torn.
 """
@@ -18,12 +21,15 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from zlib import crc32
 
 from broker.store.disk import Disk
 
 CHECKPOINT_BYTES = 4096
 _FIELDS = struct.Struct(">7q")
-_MARK = b"rocketp1"
+_MARK = b"rkp1"
+_CRC = struct.Struct(">I")
+_BEFORE_MARK = CHECKPOINT_BYTES - len(_MARK) - _CRC.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,8 @@ def save_checkpoint(disk: Disk, path: Path, checkpoint: Checkpoint) -> None:
     time, offset = checkpoint.store_timestamp, checkpoint.safe_offset
     fields = _FIELDS.pack(time, time, time, offset, offset, offset, checkpoint.sealed_from)
     new_path = path.with_name(path.name + ".tmp")
-    disk.write_whole(new_path, fields.ljust(CHECKPOINT_BYTES - len(_MARK), b"\0") + _MARK)
+    content = fields.ljust(_BEFORE_MARK, b"\0")
+    disk.write_whole(new_path, content + _MARK + _CRC.pack(crc32(content)))
     disk.rename(new_path, path)
     disk.flush_directory(path.parent)
 
@@ -50,7 +57,8 @@ def load_checkpoint(disk: Disk, path: Path) -> Checkpoint | None:
     if disk.size_of(path) != CHECKPOINT_BYTES:
         return None
     data = disk.read(path)
-    if not data.endswith(_MARK):
+    content = data[:_BEFORE_MARK]
+    if data[_BEFORE_MARK:] != _MARK + _CRC.pack(crc32(content)):
         return None
     time, _, _, _, offset, _, sealed_from = _FIELDS.unpack_from(data)
     return Checkpoint(offset, time, sealed_from)

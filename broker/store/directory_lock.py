@@ -28,6 +28,7 @@ from broker.store.errors import StoreInUse
 
 LOCK: Final = "lock"
 ABORT: Final = "abort"
+OUR_SIGN: Final = b"rocketpoll"
 
 _REFUSALS = frozenset({errno.EAGAIN, errno.EACCES})
 
@@ -99,10 +100,13 @@ class AbortFile:
         """Whether the last one has crashed; ask with the directory locked, and before `create`."""
         return ABORT in self._disk.names(self._root)
 
+    def is_ours(self) -> bool:
+        """Whether it was this program that has crashed; RocketMQ leaves nothing in the file, or a number."""
+        return self.exists() and self._disk.read(self._path) == OUR_SIGN
+
     def create(self) -> None:
         """Leave the sign, durably; before anything else in the directory is changed."""
-        if not self.exists():
-            self._disk.write_whole(self._path, b"")
+        self._disk.write_whole(self._path, OUR_SIGN)
         self._disk.flush_directory(self._root)
 
     def remove(self) -> None:

@@ -173,6 +173,8 @@ class MessageStore:
         if self._index is not None:
             self._index.load()
         checkpoint = load_checkpoint(self._disk, root / CHECKPOINT)
+        if self._crashed and not self._abort.is_ours():
+            checkpoint = None  # another program came after it, and was killed before it wrote its own
         manifest = self._manifest.load(Manifest())
         safe_offset = checkpoint.safe_offset if checkpoint else 0
         if not self._log.min_offset <= safe_offset <= self._log.files.end_offset:
@@ -239,7 +241,17 @@ class MessageStore:
         return self._index is not None and not set(manifest.index_files) <= set(self._index.file_names)
 
     def save_checkpoint(self) -> None:
-        """Make log, queues and index durable, and note that they are."""
+        """Make log, queues and index durable, and note that they are.
+
+        If a flush of theirs fails, what the disk has of them is unknown from then on: nothing more is taken.
+        """
+        try:
+            self._save_checkpoint()
+        except OSError as error:
+            self._failure = f"a checkpoint failed: {error}; restart the broker"
+            raise
+
+    def _save_checkpoint(self) -> None:
         with self._maintenance:
             self._log.flush()
             self._reput.catch_up_index()

@@ -28,6 +28,14 @@ def test_what_another_program_wrote_is_not_relied_on(tmp_path, data):
     assert load_checkpoint(LocalDisk(), tmp_path / "checkpoint") is None
 
 
+def test_a_checkpoint_into_which_another_program_has_written_is_not_relied_on(tmp_path):
+    """RocketMQ writes in place, and may have appended records of which we know nothing."""
+    save_checkpoint(LocalDisk(), tmp_path / "checkpoint", FIRST)
+    data = (tmp_path / "checkpoint").read_bytes()
+    (tmp_path / "checkpoint").write_bytes(struct.pack(">q", FIRST.store_timestamp + 1) + data[8:])
+    assert load_checkpoint(LocalDisk(), tmp_path / "checkpoint") is None
+
+
 def test_a_power_loss_leaves_the_old_one_or_the_new_one(tmp_path, dice):
     root = tmp_path / "store"
     root.mkdir()

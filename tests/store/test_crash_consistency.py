@@ -21,6 +21,7 @@ from disks import Fault, FaultyDisk, RecordingDisk, power_loss_states
 from stores import STORE_HOST, bodies, message, open_store, read_all
 
 from broker.store.config import FlushDiskType
+from broker.store.directory_lock import OUR_SIGN
 from broker.store.disk import LocalDisk
 from broker.store.errors import StoreError
 from broker.store.mapped_file_queue import MappedFileQueue
@@ -272,7 +273,7 @@ def test_queue_and_index_files_that_are_missing_or_empty_are_made_again(tmp_path
             else:
                 (root / path).write_bytes(b"")
         if after_a_crash:
-            (root / "abort").touch()
+            (root / "abort").write_bytes(OUR_SIGN)
         try:
             store = open_store(root)
         except StoreError as error:

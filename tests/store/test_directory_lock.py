@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 from disks import Fault, FaultyDisk, RecordingDisk, power_loss_states
 
-from broker.store.directory_lock import AbortFile, DirectoryLock
+from broker.store.directory_lock import OUR_SIGN, AbortFile, DirectoryLock
 from broker.store.disk import LocalDisk
 from broker.store.errors import StoreInUse
 
@@ -137,18 +137,21 @@ def test_a_clean_stop_takes_the_sign_away(tmp_path):
     abort = AbortFile(LocalDisk(), tmp_path)
     assert not abort.exists()
     abort.create()
-    assert (tmp_path / "abort").read_bytes() == b""
+    assert (tmp_path / "abort").read_bytes() == OUR_SIGN
     abort.remove()
     assert not abort.exists()
     abort.remove()
 
 
-def test_the_sign_of_a_crash_stays_as_it_is(tmp_path):
-    (tmp_path / "abort").write_bytes(b"4711")  # RocketMQ 5 writes its process id
+@pytest.mark.parametrize("theirs", [b"", b"4711"])
+def test_the_sign_tells_whose_crash_it_was(tmp_path, theirs):
+    (tmp_path / "abort").write_bytes(theirs)  # RocketMQ 5 writes its process id
     abort = AbortFile(LocalDisk(), tmp_path)
     assert abort.exists()
+    assert not abort.is_ours()
     abort.create()
-    assert (tmp_path / "abort").read_bytes() == b"4711"
+    assert abort.exists()
+    assert abort.is_ours()
 
 
 def test_a_power_loss_does_not_take_the_sign_away_and_does_not_bring_it_back(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 from stores import LOG_FILE_BYTES, bodies, message, open_store, read_all
 
 from broker.store.checkpoint import Checkpoint, save_checkpoint
+from broker.store.directory_lock import OUR_SIGN
 from broker.store.disk import LocalDisk
 from broker.store.mapped_file_queue import MappedFileQueue
 from broker.store.recovery import LogRecovery
@@ -34,7 +35,7 @@ def overwrite(root, offset, data):
 
 def crashed(root):
     """As if the last one to use the directory had been killed before its first checkpoint but one."""
-    (root / "abort").touch()
+    (root / "abort").write_bytes(OUR_SIGN)
     save_checkpoint(LocalDisk(), root / "checkpoint", Checkpoint(0, 0))
     (root / "config" / "manifest.json").unlink()
     (root / "config" / "manifest.json.bak").unlink(missing_ok=True)

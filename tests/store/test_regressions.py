@@ -1,5 +1,6 @@
 """Faults that RocketMQ has had, and that the other tests here do not have as theirs."""
 
+import dataclasses
 import threading
 
 import pytest
@@ -9,6 +10,7 @@ from stores import bodies, message, open_store
 from broker.store.checkpoint import load_checkpoint
 from broker.store.config import FlushDiskType
 from broker.store.disk import LocalDisk
+from rmq_spark.wire.record import encode_record
 
 
 def crash(store):
@@ -90,3 +92,26 @@ def test_r31_a_clock_that_jumps_neither_stops_a_start_nor_disorders_times(tmp_pa
     assert again.offset_by_time("T", 0, 0) == 0
     assert len(again.query_message("T", "k", 10, 0, 1 << 62)) == 3
     again.shutdown()
+
+
+@pytest.mark.parametrize("sign", [b"", b"12345"])
+def test_records_of_a_rocketmq_broker_that_was_killed_are_kept(tmp_path, sign):
+    """They have no checksums; that must not make them a torn tail of ours."""
+    store = open_store(tmp_path)
+    store.put_message(message("ours"))
+    end = store.state().written_offset
+    store.shutdown()
+    theirs = dataclasses.replace(
+        message("theirs"), queue_offset=1, physical_offset=end, store_timestamp=1_700_000_000_001
+    )
+    with (tmp_path / "commitlog" / ("0" * 20)).open("r+b") as file:
+        file.seek(end)
+        file.write(encode_record(theirs))
+    (tmp_path / "abort").write_bytes(sign)
+    again = open_store(tmp_path)
+    assert bodies(again) == ["ours", "theirs"]
+    again.put_message(message("ours again"))
+    again.shutdown()
+    last = open_store(tmp_path)
+    assert bodies(last) == ["ours", "theirs", "ours again"]
+    last.shutdown()

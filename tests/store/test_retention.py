@@ -5,6 +5,7 @@ import pytest
 from disks import FaultyDisk, ManualClock
 from stores import bodies, message, messages_of, open_store
 
+from broker.store.directory_lock import OUR_SIGN
 from broker.store.disk import LocalDisk
 
 NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
@@ -110,7 +111,7 @@ def test_after_files_have_gone_a_start_finds_all_that_is_left(tmp_path, disk, cl
     store.shutdown()
     for crash in (False, True):
         if crash:
-            (tmp_path / "abort").touch()
+            (tmp_path / "abort").write_bytes(OUR_SIGN)
             (tmp_path / "checkpoint").unlink()
         again = open_store(tmp_path, clock=clock)
         assert again.queue_offsets("T", 0) == offsets
