@@ -1,0 +1,533 @@
+"""A real RocketMQ broker serves what our store wrote, and our store what that broker wrote.
+
+One directory goes to and fro between them. All that a Java client can find out about each message, by queue,
+offset, id, key and time, is compared with what our store says, and with what was sent.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import java_vectors
+import pytest
+from rocketmq_peer import Broker, RocketMQ, free_broker_port
+from stores import message, messages_of, read_all, small_config
+
+from broker.store.disk import LocalDisk
+from broker.store.dispatch import SCHEDULE_TOPIC
+from broker.store.message_store import MessageStore
+from broker.store.results import GetMessageStatus, PutMessageResult, PutMessageStatus
+from broker.store.tables import JsonTable
+from rmq_spark.wire.bodies.configs import (
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+from rmq_spark.wire.chunk import encode_chunk
+from rmq_spark.wire.compression import compress_body
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.hosts import Host, parse_host
+from rmq_spark.wire.message_id import UniqueId
+from rmq_spark.wire.record import StoredMessage, decode_record
+from rmq_spark.wire.record_checksum import PROPERTY_CRC32
+from rmq_spark.wire.tags import java_string_hash
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.skipif(
+        "ROCKETPOLL_PEERS" not in os.environ,
+        reason="not finished: a record in the log of a RocketMQ 5.5.0 is still taken for a hole; "
+        "ROCKETPOLL_PEERS=1 runs it all the same (4.9.7 passes)",
+    ),
+]
+
+TOPICS = {"Orders": 4, "Events": 2, "Late": 1, "Deals": 1, "Empty": 1}
+QUEUES = [(topic, queue_id) for topic, queues in TOPICS.items() for queue_id in range(queues)]
+SOON, IN_TWO_HOURS = 1, 18
+DELAYED_QUEUES = [(SCHEDULE_TOPIC, level - 1) for level in (SOON, IN_TWO_HOURS)]
+ALL_QUEUES = QUEUES + DELAYED_QUEUES
+GROUP = "peers_consumer"
+
+LOG_FILE_BYTES = 1 << 20
+SINGLES, BATCHES, BATCH_MESSAGES, CHUNK_MESSAGES, DELAYED = 120, 5, 20, 300, 20
+BODY_BYTES, CHUNK_BODY_BYTES = (1, 100, 1000, 20_000), 5000
+STEP_MS = 7  # between two messages, so that a time says which one it was
+FOR_EVER = (1 << 63) - 1
+V6_HOST = parse_host("[2001:db8::1]:5000")
+
+Queues = dict[tuple[str, int], dict[str, Any]]
+
+
+@pytest.fixture(scope="module", params=java_vectors.VERSIONS)
+def rocketmq(request, tmp_path_factory) -> Iterator[RocketMQ]:
+    """A name server of one version, and of the other in turn; tests start their own brokers."""
+    name_server = RocketMQ(request.param, tmp_path_factory.mktemp("rocketmq"))
+    yield name_server
+    name_server.kill()
+
+
+class Place:
+    """A directory that our store and a broker use in turn, on a port that stays the same."""
+
+    def __init__(self, rocketmq: RocketMQ, name: str, root: Path) -> None:
+        self._rocketmq = rocketmq
+        self._name = name
+        self._port = free_broker_port()
+        self.host = parse_host(f"127.0.0.1:{self._port}")
+        self.root = root
+        self.version = rocketmq.version
+        self.config = small_config(
+            root,
+            mapped_file_size_commit_log=LOG_FILE_BYTES,
+            mapped_file_size_consume_queue=200 * 20,
+            max_hash_slot_num=100,
+            max_index_num=300,
+        )
+        tell_of_topics(root / "config")
+
+    def our_store(self, clock: Callable[[], int] | None = None) -> MessageStore:
+        return MessageStore(self.config, LocalDisk(), clock or now_ms)
+
+    def java_broker(self) -> Broker:
+        return self._rocketmq.broker(self._name, self._port, self.config, "Orders")
+
+
+@pytest.fixture
+def place(rocketmq, tmp_path) -> Place:
+    return Place(rocketmq, tmp_path.name, tmp_path / "store")
+
+
+def tell_of_topics(directory: Path) -> None:
+    directory.mkdir(parents=True)
+    topics = {
+        name: TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
+        for name, queues in TOPICS.items()
+    }
+    JsonTable(LocalDisk(), directory / "topics.json", TopicConfigSerializeWrapper).save(
+        TopicConfigSerializeWrapper(topic_config_table=topics)
+    )
+    JsonTable(LocalDisk(), directory / "subscriptionGroup.json", SubscriptionGroupWrapper).save(
+        SubscriptionGroupWrapper(subscription_group_table={GROUP: SubscriptionGroupConfig(group_name=GROUP)})
+    )
+
+
+def test_java_serves_what_our_store_wrote(place):
+    clock = SteppingClock(now_ms() - 300_000)
+    store = place.our_store(clock)
+    put_all_kinds(store, clock, place.host, Random(1))
+    ours = all_queues(store)
+    store.shutdown()
+    assert len(names_in(place.root / "commitlog")) >= 3
+
+    with place.java_broker() as broker:
+        delivered = broker.ask("message", topic="Late", queueId=0, queueOffset=DELAYED // 2 - 1)
+        assert delivered["body"] == ours[SCHEDULE_TOPIC, SOON - 1]["messages"][-1]["body"]
+        theirs = java_queues(broker)
+        check_same(without_late(theirs), without_late(ours))
+        check_java_finds(broker, ours, place.version)
+        broker.kill()
+
+    with place.java_broker() as broker:  # which now checks our files as those of a broker that crashed
+        check_same(without_late(java_queues(broker)), without_late(ours))
+        check_java_finds(broker, ours, place.version)
+        broker.kill()
+
+    store = place.our_store()
+    assert store.state().holes == ()
+    again = all_queues(store)
+    check_same(without_late(again), without_late(ours))
+    assert again["Late", 0]["messages"][: DELAYED // 2] == theirs["Late", 0]["messages"]
+    check_our_store_finds(store, without_late(ours))
+    store.shutdown()
+
+
+@pytest.mark.parametrize("ending", ["stopped", "killed"])
+def test_our_store_serves_what_java_wrote_and_java_what_we_add(place, ending):
+    with place.java_broker() as broker:
+        sent = send_all_kinds(broker, Random(2))
+        theirs = java_queues(broker)
+        check_sent(theirs, sent)
+        if ending == "stopped":
+            broker.stop()
+        else:
+            broker.kill()
+    assert ("abort" in names_in(place.root)) == (ending == "killed")
+    consume_queues = written_bytes(place.root / "consumequeue")
+    index = [*written_bytes(place.root / "index").values()]
+
+    store = place.our_store()
+    assert store.state().recovered_from_crash == (ending == "killed")
+    assert store.state().holes == ()
+    assert written_bytes(place.root / "consumequeue") == consume_queues
+    if place.version == "4.9.7":  # 5.5 also has the tags in its index
+        assert [*written_bytes(place.root / "index").values()] == index
+    check_same(all_queues(store), theirs)
+    check_our_store_finds(store, theirs)
+    put_all_kinds(store, SteppingClock(now_ms()), place.host, Random(3))
+    ours = all_queues(store)
+    store.shutdown()
+    for queue, before in theirs.items():
+        assert ours[queue]["messages"][: len(before["messages"])] == before["messages"]
+
+    with place.java_broker() as broker:
+        late = broker.ask("message", topic="Late", queueId=0, queueOffset=ours["Late", 0]["maxOffset"])
+        check_same(without_late(java_queues(broker)), without_late(ours))
+        check_java_finds(broker, without_late(ours), place.version)
+        one_more = broker.ask("send", topic="Orders", queueId=0, messages=[to_send(b"one more")])
+        assert one_more["queueOffset"] == ours["Orders", 0]["maxOffset"]
+        broker.kill()
+
+    store = place.our_store()  # whose own checkpoint Java has kept, and written into
+    assert store.state().holes == ()
+    found = all_queues(store)
+    store.shutdown()
+    assert found["Orders", 0]["messages"].pop()["messageId"] == one_more["messageIds"][0]
+    found["Orders", 0]["maxOffset"] -= 1
+    check_same(without_late(found), without_late(ours))
+    assert late in found["Late", 0]["messages"]
+
+
+def check_same(found: Queues, expected: Queues) -> None:
+    """Compare message by message: thousands of them in one assertion would say nothing."""
+    assert found.keys() == expected.keys()
+    for queue, held in expected.items():
+        ends = {"minOffset": held["minOffset"], "maxOffset": held["maxOffset"]}
+        assert (queue, {name: found[queue][name] for name in ends}) == (queue, ends)
+        for theirs, ours in zip(found[queue]["messages"], held["messages"], strict=True):
+            assert theirs == ours
+
+
+def without_late(queues: Queues) -> Queues:
+    """All but the queue to which Java delivers what was delayed, once more after each crash."""
+    return {queue: held for queue, held in queues.items() if queue[0] != "Late"}
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def names_in(directory: Path) -> list[str]:
+    return [path.name for path in directory.iterdir()]
+
+
+def written_bytes(directory: Path) -> dict[str, bytes]:
+    """All files up to their last byte that is not zero; Java makes the next file before it is needed."""
+    contents = {
+        str(path.relative_to(directory)): path.read_bytes().rstrip(b"\0")
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
+    return {name: content for name, content in contents.items() if content}
+
+
+# ---- writing with our store
+
+
+class SteppingClock:
+    """A clock that moves whenever it is read."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+
+    def __call__(self) -> int:
+        self.now_ms += STEP_MS
+        return self.now_ms
+
+
+def put_all_kinds(store: MessageStore, clock: SteppingClock, host: Host, dice: Random) -> None:
+    """Messages one at a time, in batches and in chunks, plain and compressed, delayed and committed."""
+    unique_keys = unique_ids(clock.now_ms)
+
+    def a_message(topic: str, queue_id: int, **more: Any) -> StoredMessage:
+        body = dice.randbytes(dice.choice(BODY_BYTES))
+        named = {
+            "UNIQ_KEY": next(unique_keys),
+            "keys": some_keys(dice),
+            "tags": dice.choice([None, "A", "B"]),
+        }
+        made = message(body, topic, queue_id, **named, **{"place": "\u00fc \u5024", **more})
+        return dataclasses.replace(
+            made, born_timestamp=clock.now_ms - 5, store_host=host, flag=dice.randrange(1 << 31)
+        )
+
+    for number in range(SINGLES):
+        each = a_message(*dice.choice([("Orders", queue_id) for queue_id in range(4)] + [("Events", 0)]))
+        if number % 10 == 3:
+            body = compress_body(b"again and again " * 100, MessageSysFlag.COMPRESSION_ZLIB)
+            compressed = MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_ZLIB
+            each = dataclasses.replace(each, body=body, sys_flag=compressed.value)
+        if number % 10 == 5:
+            each = dataclasses.replace(each, born_host=V6_HOST, sys_flag=MessageSysFlag.BORN_HOST_V6.value)
+        if number % 10 == 7:
+            each = dataclasses.replace(each, reconsume_times=3)
+        stored(store.put_message(each))
+    for number in range(BATCHES):
+        batch = [a_message("Orders", number % 4) for _ in range(BATCH_MESSAGES)]
+        assert stored(store.put_batch(batch)).message_count == BATCH_MESSAGES
+    chunk = encode_chunk(
+        {
+            "topic": "Events",
+            "queueId": 1,
+            "body": [dice.randbytes(CHUNK_BODY_BYTES) for _ in range(CHUNK_MESSAGES)],
+            "tags": [dice.choice([None, "A", "B"]) for _ in range(CHUNK_MESSAGES)],
+            "keys": [f"c{dice.randrange(1 << 30)}" for _ in range(CHUNK_MESSAGES)],
+            "properties": [{"UNIQ_KEY": next(unique_keys), "n": str(n)} for n in range(CHUNK_MESSAGES)],
+            "bornTimestamp": clock.now_ms,
+            "bornHost": "127.0.0.1:4711",
+            "storeHost": str(host),
+        }
+    )
+    assert stored(store.put_chunk(chunk.data, chunk.sizes.tolist())).message_count == CHUNK_MESSAGES
+    committed = a_message(
+        "Deals", 0, TRAN_MSG="true", PGROUP="peers_producer", REAL_TOPIC="Deals", REAL_QID="0"
+    )
+    stored(
+        store.put_message(
+            dataclasses.replace(
+                committed,
+                sys_flag=MessageSysFlag.TRANSACTION_COMMIT.value,
+                prepared_transaction_offset=4711,
+            )
+        )
+    )
+    for number in range(DELAYED):
+        # Java keeps properties in a HashMap, and writes them in another order: hence the many names.
+        level = IN_TWO_HOURS if number % 2 else SOON
+        real = {"REAL_TOPIC": "Late", "REAL_QID": "0", "DELAY": str(level), f"p{number}": "x"}
+        stored(store.put_message(a_message(SCHEDULE_TOPIC, level - 1, **real)))
+    store.wait_until_stored(stored(store.put_message(a_message("Orders", 0))))
+
+
+def some_keys(dice: Random) -> str | None:
+    """No key, one of its own, or two of which others have one, too."""
+    own = f"k{dice.randrange(1 << 30)}"
+    return dice.choice([None, own, f"{own} shared{dice.randrange(20)}"])
+
+
+def unique_ids(now_ms: int) -> Iterator[str]:
+    """Ids as Java's producers make them: Java reads the time of sending out of them."""
+    now = datetime.fromtimestamp(now_ms / 1000, timezone.utc).astimezone()
+    month = datetime(now.year, now.month, 1).astimezone()
+    month_ms = now_ms - int(month.timestamp() * 1000)
+    for number in range(1 << 16):
+        yield UniqueId(bytes([127, 0, 0, 1]), 4711, now_ms % (1 << 32), month_ms, number).encode()
+
+
+def stored(result: PutMessageResult) -> PutMessageResult:
+    assert result.status is PutMessageStatus.PUT_OK, result
+    return result
+
+
+# ---- writing with a Java producer
+
+
+def send_all_kinds(broker: Broker, dice: Random) -> list[dict[str, Any]]:
+    """The same, as far as a producer can; what was sent, with where the broker says that it put it."""
+    sent = []
+
+    def send(topic: str, queue_id: int, messages: list[dict[str, Any]]) -> None:
+        result = broker.ask("send", topic=topic, queueId=queue_id, messages=messages)
+        assert result["status"] == "SEND_OK"
+        assert len(result["messageIds"]) == len(result["offsetMessageIds"]) == len(messages)
+        ids = zip(messages, result["messageIds"], result["offsetMessageIds"], strict=True)
+        for number, (each, unique_key, offset_id) in enumerate(ids):
+            place = {"topic": topic, "queueId": queue_id, "queueOffset": result["queueOffset"] + number}
+            if each["delayLevel"]:
+                place["topic"], place["queueId"] = SCHEDULE_TOPIC, each["delayLevel"] - 1
+            sent.append({**each, **place, "messageId": unique_key, "offsetMessageId": offset_id})
+
+    def some(count: int) -> list[dict[str, Any]]:
+        return [
+            to_send(
+                dice.randbytes(dice.choice(BODY_BYTES)),  # the longest are compressed
+                keys=some_keys(dice),
+                tags=dice.choice([None, "A", "B"]),
+                flag=dice.randrange(1 << 31),
+                properties={"place": "\u00fc \u5024"},
+            )
+            for _ in range(count)
+        ]
+
+    for _ in range(SINGLES):
+        send(*dice.choice([*((("Orders", queue_id)) for queue_id in range(4)), ("Events", 0)]), some(1))
+    for number in range(BATCHES):
+        send("Events", number % 2, some(BATCH_MESSAGES))
+    send("Orders", 3, [to_send(b"passed on", properties=passed_on())])
+    for level in (SOON, IN_TWO_HOURS):
+        send("Late", 0, [to_send(dice.randbytes(10), delayLevel=level)])
+    for commit in (True, False, True):
+        body = to_send(b"rolled back" if not commit else b"committed")
+        broker.ask("send in a transaction", topic="Deals", commit=commit, message=body)
+    broker.ask("message", topic="Deals", queueId=0, queueOffset=1)
+    broker.ask("message", topic="Late", queueId=0, queueOffset=0)
+    return sent
+
+
+def to_send(body: bytes, **fields: Any) -> dict[str, Any]:
+    """What the Java client makes a message of."""
+    empty = {"keys": None, "tags": None, "flag": 0, "delayLevel": 0, "properties": {}}
+    return {"body": body.hex(), **empty, **fields}
+
+
+def passed_on() -> dict[str, str]:
+    """Properties of a message that once came out of our store, checksum and all, and now is another one.
+
+    Java writes them in the order of a HashMap: these names go before the checksum, which ends the record.
+    """
+    buckets = 256  # for 97 to 192 names
+
+    def bucket(name: str) -> int:
+        value = java_string_hash(name) % (1 << 32)
+        return (value ^ value >> 16) % buckets
+
+    names = [name for name in map("p{}".format, range(1000)) if bucket(name) < bucket(PROPERTY_CRC32)]
+    return {**dict.fromkeys(names[:100], "x"), PROPERTY_CRC32: "1234567890"}
+
+
+def check_sent(theirs: Queues, sent: list[dict[str, Any]]) -> None:
+    """Java's own answers, so that what is compared with ours later is known to be what was sent."""
+    for each in sent:
+        found = theirs[each["topic"], each["queueId"]]["messages"][each["queueOffset"]]
+        for name in ("body", "flag", "messageId", "offsetMessageId", "queueOffset", "queueId", "topic"):
+            assert found[name] == each[name]
+        assert (found.get("keys"), found.get("tags")) == (each["keys"], each["tags"])
+        assert each["properties"].items() <= found["properties"].items()
+    deals = [bytes.fromhex(each["body"]) for each in theirs["Deals", 0]["messages"]]
+    assert deals == [b"committed"] * 2
+
+
+# ---- reading
+
+
+def java_queues(broker: Broker) -> Queues:
+    """All that a Java client pulls."""
+    return {
+        (topic, queue_id): broker.ask("queue", topic=topic, queueId=queue_id)
+        for topic, queue_id in ALL_QUEUES
+    }
+
+
+def all_queues(store: MessageStore) -> Queues:
+    """All that our store gives out, in the same form."""
+    queues = {}
+    for topic, queue_id in ALL_QUEUES:
+        low, high = store.queue_offsets(topic, queue_id)
+        messages = [as_java_says(each, store) for each in read_all(store, topic, queue_id)]
+        queues[topic, queue_id] = {"minOffset": low, "maxOffset": high, "messages": messages}
+    return queues
+
+
+def as_java_says(stored_message: StoredMessage, store: MessageStore) -> dict[str, Any]:
+    record = store.record_at(stored_message.physical_offset)
+    assert record is not None
+    assert decode_record(record) == stored_message
+    fields = {
+        "topic": stored_message.topic,
+        "queueId": stored_message.queue_id,
+        "queueOffset": stored_message.queue_offset,
+        "physicalOffset": stored_message.physical_offset,
+        "storeSize": len(record),
+        "body": stored_message.plain_body().hex(),
+        "bodyCrc": stored_message.body_crc,
+        "tags": stored_message.tags,
+        "keys": stored_message.keys,
+        "properties": stored_message.properties,
+        "flag": stored_message.flag,
+        "sysFlag": stored_message.sys_flag & ~MessageSysFlag.COMPRESSED.value,
+        "bornTimestamp": stored_message.born_timestamp,
+        "bornHost": java_text(stored_message.born_host),
+        "storeTimestamp": stored_message.store_timestamp,
+        "storeHost": java_text(stored_message.store_host),
+        "reconsumeTimes": stored_message.reconsume_times,
+        "preparedTransactionOffset": stored_message.prepared_transaction_offset,
+        "messageId": stored_message.message_id,
+        "offsetMessageId": stored_message.offset_message_id,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def java_text(host: Host) -> str:
+    """A host as Java prints it: addresses of IPv6 without leaving zeros out."""
+    if not host.is_v6:
+        return f"/{host}"
+    groups = ipaddress.IPv6Address(host.address).exploded.split(":")
+    return f"/[{':'.join(f'{int(group, 16):x}' for group in groups)}]:{host.port}"
+
+
+def check_java_finds(broker: Broker, queues: Queues, version: str) -> None:
+    """Each message by its two ids, its keys and its time."""
+    by_key = messages_by_key(queues)
+    for each in every_message(queues):
+        topic, unique_key = each["topic"], each["messageId"]
+        assert broker.ask("view", topic=topic, id=each["offsetMessageId"]) == each
+        assert broker.ask("unique key", topic=topic, key=unique_key) == each
+    for (topic, key), expected in by_key.items():
+        found = broker.ask("key", topic=topic, key=key, begin=0, end=FOR_EVER)
+        assert in_order(found) == expected
+    for (topic, queue_id), held in queues.items():
+        for timestamp, expected in offsets_by_time(held, exactly=version == "4.9.7"):
+            found = broker.ask("time", topic=topic, queueId=queue_id, timestamp=timestamp)
+            assert found == expected, (topic, queue_id, timestamp)
+
+
+def check_our_store_finds(store: MessageStore, queues: Queues) -> None:
+    """The same by our own door."""
+
+    def found_by(topic: str, key: str) -> list[dict[str, Any]]:
+        records = store.query_message(topic, key, 64, 0, FOR_EVER)
+        return [as_java_says(decode_record(record), store) for record in records]
+
+    for each in every_message(queues):
+        result = store.get_message(each["topic"], each["queueId"], each["queueOffset"], count_max=1)
+        assert result.status is GetMessageStatus.FOUND
+        assert [as_java_says(found, store) for found in messages_of(result)] == [each]
+        assert each in found_by(each["topic"], each["messageId"])
+    for (topic, key), expected in messages_by_key(queues).items():
+        assert in_order(found_by(topic, key)) == expected
+    for (topic, queue_id), held in queues.items():
+        for timestamp, expected in offsets_by_time(held):
+            assert store.offset_by_time(topic, queue_id, timestamp) == expected
+
+
+def every_message(queues: Queues) -> Iterator[dict[str, Any]]:
+    for held in queues.values():
+        yield from held["messages"]
+
+
+def messages_by_key(queues: Queues) -> Mapping[tuple[str, str], list[dict[str, Any]]]:
+    by_key: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for each in every_message(queues):
+        for key in each.get("keys", "").split():
+            by_key.setdefault((each["topic"], key), []).append(each)
+    return {key: in_order(messages) for key, messages in by_key.items()}
+
+
+def in_order(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(messages, key=lambda each: each["physicalOffset"])
+
+
+def offsets_by_time(held: Mapping[str, Any], *, exactly: bool = False) -> Iterator[tuple[int, int]]:
+    """Times, and the first offset of a queue that was stored then or later.
+
+    Exactly: only times that one message alone was stored at. For others, 4.9 answers with the nearest offset,
+    or any of several.
+    """
+    offsets: dict[int, list[int]] = {}
+    for each in held["messages"]:
+        offsets.setdefault(each["storeTimestamp"], []).append(each["queueOffset"])
+    for timestamp, found in offsets.items():
+        if len(found) == 1 or not exactly:
+            yield timestamp, found[0]
+        if timestamp - 1 not in offsets and not exactly:
+            yield timestamp - 1, found[0]
+    if offsets and not exactly:
+        yield max(offsets) + 1, held["maxOffset"]
