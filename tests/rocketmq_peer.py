@@ -174,7 +174,7 @@ class Broker:
                 encoding="utf-8",
             )
             started.callback(self._end_client)
-            ready = self.ask("ready", topic=topic)
+            ready = self.ask("ready", topic=topic, address=f"127.0.0.1:{port}")
             self._process.check_is_running()
             assert ready, f"the name server does not learn of {topic}"
             started.pop_all()
@@ -235,6 +235,7 @@ def _settings(name_server: str, name: str, port: int, config: StoreConfig) -> Ma
         "brokerName": name,
         "brokerId": 0,
         "brokerIP1": "127.0.0.1",
+        "brokerIP2": "127.0.0.1",
         "bindAddress": "127.0.0.1",
         "listenPort": port,
         "namesrvAddr": name_server,

@@ -35,7 +35,7 @@ public final class Main {
             try {
                 Fields request = Fields.parse(line);
                 answer.put("answer", switch (request.text("ask")) {
-                    case "ready" -> reader.waitForRoute(request.text("topic"));
+                    case "ready" -> reader.waitForRoute(request);
                     case "send" -> writer.send(request);
                     case "send in a transaction" -> writer.sendInTransaction(request);
                     case "queue" -> reader.queue(request);

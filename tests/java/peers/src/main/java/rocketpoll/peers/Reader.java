@@ -2,12 +2,14 @@ package rocketpoll.peers;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Properties;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.impl.MQAdminImpl;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.exception.RemotingException;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /** Looks for messages in all the ways that a client has. */
@@ -17,6 +19,7 @@ final class Reader {
     private static final int AT_MOST = 64;
     private static final long READY_MS_MAX = 60_000;
     private static final long POLL_MS = 20;
+    private static final int POLLS_PER_REMINDER = 25;
     private static final String NO_MESSAGE = "query message by key finished, but no message";
 
     private final String broker;
@@ -36,15 +39,29 @@ final class Reader {
     }
 
     /** Comes back when the name server knows that the broker has the topic. */
-    boolean waitForRoute(String topic) throws Exception {
-        long end = System.currentTimeMillis() + READY_MS_MAX;
-        while (!hasRoute(topic)) {
-            if (System.currentTimeMillis() > end) {
+    boolean waitForRoute(Fields request) throws Exception {
+        long start = System.currentTimeMillis();
+        for (int polls = 1; !hasRoute(request.text("topic")); polls++) {
+            if (System.currentTimeMillis() - start > READY_MS_MAX) {
                 return false;
             }
             Thread.sleep(POLL_MS);
+            if (polls % POLLS_PER_REMINDER == 0) {
+                remindBroker(request.text("address"));
+            }
         }
         return true;
+    }
+
+    /** 5.5 often starts before it has found its name server, and would register only ten seconds later. */
+    private void remindBroker(String address) throws Exception {
+        Properties unchanged = new Properties();
+        unchanged.setProperty("brokerPermission", "6"); // whenever it is told this, it registers
+        try {
+            admin.updateBrokerConfig(address, unchanged);
+        } catch (RemotingException e) {
+            return; // it does not listen yet
+        }
     }
 
     private boolean hasRoute(String topic) throws Exception {
