@@ -175,6 +175,9 @@ class MessageStore:
         checkpoint = load_checkpoint(self._disk, root / CHECKPOINT)
         if self._crashed and not self._abort.is_ours():
             checkpoint = None  # another program came after it, and was killed before it wrote its own
+            # Before our sign takes the place of theirs: this start may end before its own checkpoint.
+            self._disk.delete(root / CHECKPOINT)
+            self._disk.flush_directory(root)
         manifest = self._manifest.load(Manifest())
         safe_offset = checkpoint.safe_offset if checkpoint else 0
         if not self._log.min_offset <= safe_offset <= self._log.files.end_offset:

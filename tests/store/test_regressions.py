@@ -10,6 +10,7 @@ from stores import bodies, message, open_store
 from broker.store.checkpoint import load_checkpoint
 from broker.store.config import FlushDiskType
 from broker.store.disk import LocalDisk
+from broker.store.message_store import MessageStore
 from rmq_spark.wire.record import encode_record
 
 
@@ -115,3 +116,24 @@ def test_records_of_a_rocketmq_broker_that_was_killed_are_kept(tmp_path, sign):
     last = open_store(tmp_path)
     assert bodies(last) == ["ours", "theirs", "ours again"]
     last.shutdown()
+
+
+def test_a_start_that_ends_early_after_a_rocketmq_broker_was_killed_loses_none_of_its_records(
+    tmp_path, monkeypatch
+):
+    """Our sign must not stand beside a checkpoint that knows nothing of their records."""
+    open_store(tmp_path).shutdown()
+    theirs = dataclasses.replace(message("theirs"), store_timestamp=1_700_000_000_001)
+    (tmp_path / "commitlog" / ("0" * 20)).write_bytes(encode_record(theirs).ljust(4096, b"\0"))
+    (tmp_path / "abort").write_bytes(b"")
+    with monkeypatch.context() as broken:
+        broken.setattr(MessageStore, "save_checkpoint", _ends_here)
+        with pytest.raises(KeyboardInterrupt):
+            open_store(tmp_path)
+    again = open_store(tmp_path)
+    assert bodies(again) == ["theirs"]
+    again.shutdown()
+
+
+def _ends_here(_):
+    raise KeyboardInterrupt
