@@ -1,0 +1,83 @@
+"""Every setting of the broker, with its default: values, frozen, grouped by who needs them.
+
+How they are called in a file, and what texts stand for them, is `settings`' business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from broker.store.config import StoreConfig
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerLimits:
+    """What one client, and all of them together, may take of the broker."""
+
+    max_connections: int = 12_000
+    max_connections_per_address: int = 2_048
+    max_accepts_per_second: int = 200
+    frame_bytes_max: int = 16 * _MIB
+    first_frame_timeout_ms: int = 10_000
+    partial_frame_timeout_ms: int = 30_000
+    idle_timeout_ms: int = 120_000
+    write_buffer_bytes: int = _MIB
+    slow_reader_timeout_ms: int = 30_000
+    in_flight_bytes_max: int = 64 * _MIB
+
+
+@dataclass(frozen=True, kw_only=True)
+class HoldLimits:
+    """How long pulls may wait, and how many of them."""
+
+    long_polling_enable: bool = True
+    short_polling_time_ms: int = 1_000
+    suspend_timeout_min_ms: int = 1_000
+    suspend_timeout_max_ms: int = 60_000
+    holds_per_connection_and_queue: int = 16
+    holds_max: int = 20_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterLimits:
+    """How much an SQL92 expression may cost."""
+
+    enable_property_filter: bool = True
+    expression_bytes_max: int = 4_096
+    depth_max: int = 32
+    nodes_max: int = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerConfig:
+    """All settings of a broker."""
+
+    store: StoreConfig
+    server: ServerLimits = field(default_factory=ServerLimits)
+    holds: HoldLimits = field(default_factory=HoldLimits)
+    filters: FilterLimits = field(default_factory=FilterLimits)
+    broker_cluster_name: str = "DefaultCluster"
+    broker_name: str = "broker-a"
+    broker_ip1: str = ""
+    bind_address: str = "127.0.0.1"
+    listen_port: int = 9876
+    allow_remote_without_authentication: bool = False
+    broker_permission: int = 6
+    auto_create_topic_enable: bool = True
+    auto_create_subscription_group: bool = True
+    default_topic_queue_nums: int = 8
+    max_transfer_count: int = 32
+    max_transfer_bytes: int = 262_144
+    max_transfer_bytes_extended: int = 8 * _MIB
+    sync_flush_timeout_ms: int = 5_000
+    send_queue_capacity: int = 10_000
+    send_wait_max_ms: int = 1_000
+    flush_consumer_offset_interval_ms: int = 5_000
+    flush_delay_offset_interval_ms: int = 10_000
+    checkpoint_interval_ms: int = 60_000
+    clean_resource_interval_ms: int = 10_000
+    client_expired_timeout_ms: int = 120_000
+    region_id: str = "DefaultRegion"
+    trace_on: bool = True

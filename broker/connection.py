@@ -1,0 +1,47 @@
+"""What the rest of the broker may know of a client that is connected: `server` makes it, others use it.
+
+It does not say how bytes travel. Everything here is called on the broker's one thread, and returns at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.hosts import Host
+
+
+class Connection(Protocol):
+    """One client's end of the line; equal to itself alone, and a key of tables."""
+
+    extensions: frozenset[Extension]
+    """What both sides have said that they can do beyond RocketMQ."""
+
+    @property
+    def remote_host(self) -> Host:
+        """Where the client is: its messages are born there."""
+
+    @property
+    def local_host(self) -> Host:
+        """The address that the client has dialled."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing that is sent will arrive any more."""
+
+    def send(self, command: RemotingCommand) -> None:
+        """Send a command; nothing happens if the client has gone."""
+
+    def send_pieces(self, command: RemotingCommand, body: Sequence[Buffer]) -> None:
+        """Send a command whose body lies in several places, without putting it together first."""
+
+    def request(
+        self, command: RemotingCommand, timeout_ms: int, then: Callable[[RemotingCommand | None], None]
+    ) -> None:
+        """Ask the client something. ``then`` gets its answer; None if it gives none in time or goes."""
+
+    def close(self, why: str) -> None:
+        """End it; the reason is logged."""

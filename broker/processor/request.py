@@ -1,0 +1,55 @@
+"""How processors are asked and answer: the shape of a handler, its refusals, and typed headers.
+
+A handler gets a request and returns its answer, or None if the answer comes later, by the connection, or
+not at all. It refuses by raising `RequestRejected`. It never blocks: the broker has one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from broker.connection import Connection
+from rmq_spark.errors import HeaderError, RocketPollError
+from rmq_spark.wire.bodies import decode_body, encode_body
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers import HEADERS
+
+Handler: TypeAlias = Callable[[Connection, RemotingCommand], "RemotingCommand | None"]
+Handlers: TypeAlias = Mapping[int, Handler]
+
+
+class RequestRejected(RocketPollError):
+    """The answer is this code, with this remark."""
+
+    def __init__(self, code: ResponseCode, remark: str) -> None:
+        super().__init__(f"{code.name}: {remark}")
+        self.code = code
+        self.remark = remark
+
+
+def header_of(request: RemotingCommand) -> Any:
+    """The typed header of a request whose code has one."""
+    codec = HEADERS[request.code].request
+    if codec is None:
+        raise HeaderError("request", at="code", needed="a code with a header", found=request.code)
+    return codec.decode(request.ext_fields)
+
+
+def body_of(request: RemotingCommand, body_type: type[Any]) -> Any:
+    """The JSON body of a request."""
+    if not request.body:
+        raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"request {request.code} needs a body")
+    return decode_body(body_type, request.body)
+
+
+def answer(request: RemotingCommand, header: Any = None, body: object = None) -> RemotingCommand:
+    """The answer of success: with a typed header, with a JSON body, with both or neither."""
+    ext_fields = {}
+    if header is not None:
+        codec = HEADERS[request.code].response
+        if codec is None:
+            raise HeaderError("answer", at="code", needed="a code whose answer has one", found=request.code)
+        ext_fields = codec.encode(header)
+    return request.respond(ResponseCode.SUCCESS, None, ext_fields, b"" if body is None else encode_body(body))
