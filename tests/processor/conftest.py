@@ -1,0 +1,15 @@
+"""What the tests of the processors share."""
+
+from __future__ import annotations
+
+import pytest
+from brokers import open_parts
+
+
+@pytest.fixture
+def parts(tmp_path):
+    """A broker's parts, with the topic T of four queues."""
+    opened = open_parts(tmp_path)
+    opened.make_topic("T")
+    yield opened
+    opened.store.shutdown()
