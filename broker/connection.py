@@ -32,6 +32,10 @@ class Connection(Protocol):
     def is_closed(self) -> bool:
         """Whether nothing that is sent will arrive any more."""
 
+    @property
+    def is_congested(self) -> bool:
+        """Whether it leaves what it was sent unread."""
+
     def send(self, command: RemotingCommand) -> None:
         """Send a command; nothing happens if the client has gone."""
 
