@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from broker.store.commit_log import BLANK_BYTES, CommitLog, DiskFull
+from broker.store.consume_queue import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
 from broker.store.errors import StoreFailed
 from broker.store.queue_table import QueueTable, topic_fault
 from broker.store.results import PutMessageResult, PutMessageStatus
@@ -21,7 +22,6 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk
 from rmq_spark.wire.chunk.checksums import with_empty_checksums
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX
 from rmq_spark.wire.record import StoredMessage, encode_record
@@ -29,9 +29,6 @@ from rmq_spark.wire.record_checksum import CHECKSUM_BYTES, with_empty_checksum
 
 # The checksum is a property, too, and may need a separator before it.
 _PROPERTIES_BYTES_MAX = PROPERTIES_BYTES_MAX - CHECKSUM_BYTES - 1
-
-_TRANSACTION = MessageSysFlag.TRANSACTION_MASK.value
-_WITHOUT_OFFSET = (MessageSysFlag.TRANSACTION_PREPARED.value, MessageSysFlag.TRANSACTION_ROLLBACK.value)
 
 
 class MessageAppender:
@@ -65,7 +62,7 @@ class MessageAppender:
         if len(record) > self._file_room:
             return _illegal(f"a record of {len(record)} bytes does not fit into one file of the log")
         born_host_bytes = layout.HOST_V6_BYTES if message.born_host.is_v6 else layout.HOST_V4_BYTES
-        has_offset = message.sys_flag & _TRANSACTION not in _WITHOUT_OFFSET
+        has_offset = message.sys_flag & TRANSACTION_MASK not in STATES_WITHOUT_ENTRY
         with self._lock:
             refusal = self._refusal()
             if refusal is not None:
@@ -123,7 +120,7 @@ class MessageAppender:
         longest = int(chunk.sizes.max())
         if longest > min(self._message_bytes_max, self._file_room):
             return _illegal(f"a record of {longest} bytes is over {self._message_bytes_max}")
-        if (chunk.sys_flag & _TRANSACTION).any():
+        if (chunk.sys_flag & TRANSACTION_MASK).any():
             return _illegal("half messages cannot come in a chunk")
         return self._put_records(chunk, may_split=True)
 

@@ -61,7 +61,7 @@ class CommitLog:
         self._flushing = threading.Lock()
         self.written_offset = 0
         self.flushed_offset = 0
-        self.failure: OSError | None = None
+        self.failure: Exception | None = None
 
     @property
     def files(self) -> MappedFileQueue:
@@ -127,7 +127,7 @@ class CommitLog:
             end_offset = self.written_offset
             try:
                 self._files.flush()
-            except OSError as error:
+            except Exception as error:  # of whatever kind: what was not flushed is not known any more
                 self.failure = error
                 raise StoreFailed(f"flushing the commit log failed: {error}; restart the broker") from error
             self.flushed_offset = end_offset

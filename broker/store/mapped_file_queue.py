@@ -136,14 +136,6 @@ class MappedFileQueue:
             self._remove(mapped)
         return len(gone)
 
-    def delete_from(self, offset: int) -> None:
-        """Delete the files that start at or behind an offset: derived data that is made anew."""
-        kept = tuple(mapped for mapped in self._files if mapped.from_offset < offset)
-        gone = self._files[len(kept) :]
-        self._files = kept
-        for mapped in gone:
-            self._remove(mapped)
-
     def close(self) -> None:
         """Close all files. Views that were given out stay valid."""
         for mapped in self._files:
