@@ -32,6 +32,7 @@ from broker.store.index_service import IndexService
 from broker.store.message_filter import MessageFilter
 from broker.store.queue_table import QueueTable
 from broker.store.reader import MessageReader
+from broker.store.record_draft import RecordDraft
 from broker.store.recovery import LogRecovery, reliable_checkpoint, wipe_behind
 from broker.store.reput import ReputMessageService
 from broker.store.results import GetMessageResult, PutMessageResult, PutMessageStatus
@@ -284,6 +285,10 @@ class MessageStore:
         """Append one message; in SYNC_FLUSH it counts as stored when `flushed` says so."""
         return self._appended(self._appender.put_message(message))
 
+    def put_draft(self, draft: RecordDraft) -> PutMessageResult:
+        """The same, of a message whose texts are bytes already."""
+        return self._appended(self._appender.put_draft(draft))
+
     def put_batch(self, messages: Sequence[StoredMessage]) -> PutMessageResult:
         """Append messages of one queue, all or none."""
         return self._appended(self._appender.put_batch(messages))
@@ -308,9 +313,9 @@ class MessageStore:
         try:
             self.flushed(result.end_offset).result(timeout_seconds)
         except FutureTimeoutError:
-            return replace(result, status=PutMessageStatus.FLUSH_DISK_TIMEOUT)
+            return result._replace(status=PutMessageStatus.FLUSH_DISK_TIMEOUT)
         except StoreError as error:
-            return replace(result, status=PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=str(error))
+            return result._replace(status=PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=str(error))
         return result
 
     def confirm_offset(self) -> int:
