@@ -102,7 +102,15 @@ class BrokerController:
         )
         self.tables.save_configurations()
         self.port = await self.server.start(config.bind_address, config.listen_port)
-        self._housekeeping = Housekeeping(self._loop, config, self)
+        self._housekeeping = Housekeeping(
+            self._loop,
+            config,
+            self.store,
+            self.tables,
+            self.schedule,
+            self.hold_service,
+            self.processors,
+        )
         self._housekeeping.start()
         self._deliver()
 
@@ -110,14 +118,13 @@ class BrokerController:
         """End in order: nobody is left without an answer, nothing that was acknowledged is lost."""
         self._is_stopping = True
         self.server.stop_listening()
-        self._housekeeping.stop()
         for timer in (self._delivery, self._deadline):
             if timer is not None:
                 timer.cancel()
         self.hold_service.release_all()
         await self.processors.acknowledger.settled(_ACKNOWLEDGE_SECONDS)
         await self.server.stop()
-        await self._housekeeping.finish()
+        await self._housekeeping.stop()
         try:
             self.tables.save()
             self.schedule.save()

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 from broker.config import BrokerConfig
 from broker.longpolling.pull_request_hold_service import PullRequestHoldService
@@ -26,46 +26,90 @@ _CLIENT_SCAN_MS = 10_000
 _CONFIGURATION_SAVE_MS = 1_000
 
 
-class Kept(Protocol):
-    """The rooms that need it."""
-
-    store: MessageStore
-    tables: StateTables
-    schedule: ScheduleMessageService
-    hold_service: PullRequestHoldService
-    processors: Processors
-
-
 class Housekeeping:
     """Timers, and a thread."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, config: BrokerConfig, kept: Kept, now_ms: Callable[[], int]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        config: BrokerConfig,
+        store: MessageStore,
+        tables: StateTables,
+        schedule: ScheduleMessageService,
+        hold_service: PullRequestHoldService,
+        processors: Processors,
     ) -> None:
         self._loop = loop
         self._config = config
-        self._kept = kept
-        self._now_ms = now_ms
+        self._store = store
+        self._tables = tables
+        self._schedule = schedule
+        self._hold_service = hold_service
+        self._processors = processors
         self._thread = ThreadPoolExecutor(1, "BrokerHousekeeping")
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
+        self._under_way: set[Callable[[], object]] = set()
 
     def start(self) -> None:
         """Begin; nothing is done at once."""
-        config, kept = self._config, self._kept
-        self._every(_CONFIGURATION_SAVE_MS, kept.tables.save_configurations)
+        config = self._config
+        self._every(_CONFIGURATION_SAVE_MS, self._tables.save_configurations)
         self._every(_HOLD_SWEEP_MS, self._sweep_holds)
-        self._every(_CLIENT_SCAN_MS, self._scan_clients)
-        self._every(_STATS_SAMPLE_MS, self._sample_stats)
+        self._every(_CLIENT_SCAN_MS, self._processors.expire_clients)
+        self._every(_STATS_SAMPLE_MS, self._processors.sample_stats)
         self._every(config.flush_consumer_offset_interval_ms, self._save_offsets)
-        self._every(config.flush_delay_offset_interval_ms, self._save_delay_offsets)
-        self._every(config.checkpoint_interval_ms, self._in_thread(kept.store.save_checkpoint))
-        self._every(config.clean_resource_interval_ms, self._in_thread(kept.store.clean))
+        self._every(config.flush_delay_offset_interval_ms, self._schedule.save)
+        self._every(config.checkpoint_interval_ms, self._save_checkpoint)
+        self._every(config.clean_resource_interval_ms, self._clean)
 
-    def stop(self) -> None:
-        """Begin nothing more."""
+    async def stop(self) -> None:
+        """Begin nothing more, and wait for what has begun."""
         for timer in self._timers.values():
             timer.cancel()
-
-    async def finish(self) -> None:
-        """Wait for what has begun."""
         await self._loop.run_in_executor(None, self._thread.shutdown)
+
+    def _every(self, interval_ms: int, job: Callable[[], None]) -> None:
+        def run() -> None:
+            self._timers[job] = self._loop.call_later(interval_ms / 1000, run)
+            try:
+                job()
+            except Exception:  # noqa: BLE001  # it must not end the others, and comes again
+                _log.exception("%s failed", job)
+
+        self._timers[job] = self._loop.call_later(interval_ms / 1000, run)
+
+    def _sweep_holds(self) -> None:
+        self._hold_service.check_hold_request(int(self._loop.time() * 1000))
+
+    def _save_offsets(self) -> None:
+        offsets = self._tables.offsets
+        if offsets.is_dirty:
+            # What is saved is put together here, where nothing changes it meanwhile.
+            wrapper, offsets.is_dirty = offsets.wrapper(), False
+            self._in_thread(partial(self._tables.consumer_offset_table.save, wrapper), self._save_again)
+
+    def _save_again(self) -> None:
+        self._tables.offsets.is_dirty = True
+
+    def _save_checkpoint(self) -> None:
+        self._in_thread(self._store.save_checkpoint)
+
+    def _clean(self) -> None:
+        self._in_thread(self._store.clean)
+
+    def _in_thread(self, job: Callable[[], object], if_failed: Callable[[], None] | None = None) -> None:
+        """Do it beside the loop, unless it has not come to an end since the last time."""
+        if job in self._under_way:
+            return
+        self._under_way.add(job)
+
+        def done(future: Future[object]) -> None:
+            self._under_way.discard(job)
+            error = future.exception()
+            if error is not None:
+                _log.error("%s failed: %s", job, error)
+                if if_failed is not None:
+                    if_failed()
+
+        future = self._thread.submit(job)
+        future.add_done_callback(lambda future: self._loop.call_soon_threadsafe(done, future))

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -49,6 +50,7 @@ class Acknowledger:
         self._waiting: deque[_Waiting] = deque()
         self._asked = False
         self._timer: asyncio.TimerHandle | None = None
+        self._all_settled: asyncio.Event | None = None
 
     @property
     def waiting(self) -> int:
@@ -75,6 +77,13 @@ class Acknowledger:
         if self._timer is None:
             self._timer = self._loop.call_later(self._timeout_seconds, self._time_out)
 
+    async def settled(self, seconds: float) -> None:
+        """Return when nobody waits any more, or after some time."""
+        if self._waiting:
+            self._all_settled = asyncio.Event()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._all_settled.wait(), seconds)
+
     def _ask(self) -> None:
         """Let everything that has been appended in this turn be covered by the same flush."""
         future = self._store.flushed(self._waiting[-1].result.end_offset)
@@ -96,6 +105,8 @@ class Acknowledger:
         if self._waiting:
             self._asked = True
             self._ask()
+        elif self._all_settled is not None:
+            self._all_settled.set()
 
     def _fail(self, error: BaseException) -> None:
         waiting, self._waiting = self._waiting, deque()
