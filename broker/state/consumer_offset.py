@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from broker.state.table import Table
+from broker.state.table import Saver, Table
 from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper
 
 _SEPARATOR: Final = "@"
@@ -24,12 +24,11 @@ class ConsumerOffsetManager:
 
     def __init__(self, table: Table[ConsumerOffsetSerializeWrapper]) -> None:
         """What the table holds under keys that are no ``topic@group`` is kept, and saved again."""
-        self._table = table
+        self._saver = Saver(table, self.wrapper)
         loaded = table.load(ConsumerOffsetSerializeWrapper())
         self._data_version = loaded.data_version
         self._groups: dict[str, dict[str, dict[int, int]]] = defaultdict(dict)
         self._strange: dict[str, Mapping[int, int]] = {}
-        self.is_dirty = False
         for key, queues in loaded.offset_table.items():
             topic, _, group = key.partition(_SEPARATOR)
             if topic and group and _SEPARATOR not in group:
@@ -51,7 +50,7 @@ class ConsumerOffsetManager:
             raise ValueError(f"offset {queue_offset} of queue {queue_id} cannot be stored: below zero")
         if self.query(group, topic, queue_id) != queue_offset:
             self._groups[group].setdefault(topic, {})[queue_id] = queue_offset
-            self.is_dirty = True
+            self._saver.is_dirty = True
 
     def advance(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Store an offset that came with a pull, unless a later one is there: pulls overtake each other."""
@@ -78,12 +77,12 @@ class ConsumerOffsetManager:
         source = self.queues(source_group, topic)
         if source and source != self.queues(group, topic):
             self._groups[group][topic] = dict(source)
-            self.is_dirty = True
+            self._saver.is_dirty = True
 
     def forget_group(self, group: str) -> None:
         """Remove all offsets of a group."""
         if self._groups.pop(group, None):
-            self.is_dirty = True
+            self._saver.is_dirty = True
 
     def forget_topic(self, topic: str) -> None:
         """Remove all offsets in a topic: if it comes back, it begins with offset 0 again."""
@@ -91,21 +90,25 @@ class ConsumerOffsetManager:
             del self._groups[group][topic]
             if not self._groups[group]:
                 del self._groups[group]
-            self.is_dirty = True
+            self._saver.is_dirty = True
 
     def wrapper(self) -> ConsumerOffsetSerializeWrapper:
         """All offsets: what is saved and answered."""
+        # Each level is copied before it is walked: commits go on while another thread saves.
         offsets = {
             f"{topic}{_SEPARATOR}{group}": dict(queues)
-            for group, topics in self._groups.items()
-            for topic, queues in topics.items()
+            for group, topics in tuple(self._groups.items())
+            for topic, queues in tuple(topics.items())
         }
         return ConsumerOffsetSerializeWrapper(
             offset_table={**self._strange, **offsets}, data_version=self._data_version
         )
 
+    @property
+    def is_dirty(self) -> bool:
+        """Whether anything has changed since the last save."""
+        return self._saver.is_dirty
+
     def save(self) -> None:
-        """Make the changes since the last save durable, if there are any."""
-        if self.is_dirty:
-            self._table.save(self.wrapper())
-            self.is_dirty = False
+        """Make the changes since the last save durable, if there are any; in any thread."""
+        self._saver.save()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from broker.state.table import Table
+from broker.state.table import Saver, Table
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The namespace of topics in order: ``broker-a:4;broker-b:4`` by topic."""
@@ -27,17 +27,16 @@ class KVConfigs:
     """All of them. A change is durable after the next `save`."""
 
     def __init__(self, table: Table[KVConfigSerializeWrapper]) -> None:
-        self._table = table
+        self._saver = Saver(table, self.wrapper)
         loaded = table.load(KVConfigSerializeWrapper())
         self._namespaces = {name: dict(values) for name, values in loaded.config_table.items()}
-        self.is_dirty = False
 
     def put(self, namespace: str, key: str, value: str) -> None:
         """Set one value."""
         values = self._namespaces.setdefault(namespace, {})
         if values.get(key) != value:
             values[key] = value
-            self.is_dirty = True
+            self._saver.is_dirty = True
 
     def get(self, namespace: str, key: str) -> str | None:
         """One value, if it is set."""
@@ -47,7 +46,7 @@ class KVConfigs:
         """Forget one value, and with its last one the namespace."""
         values = self._namespaces.get(namespace)
         if values is not None and values.pop(key, None) is not None:
-            self.is_dirty = True
+            self._saver.is_dirty = True
             if not values:
                 del self._namespaces[namespace]
 
@@ -58,11 +57,14 @@ class KVConfigs:
     def wrapper(self) -> KVConfigSerializeWrapper:
         """All of them: what is saved."""
         return KVConfigSerializeWrapper(
-            config_table={name: dict(values) for name, values in self._namespaces.items()}
+            config_table={name: dict(values) for name, values in tuple(self._namespaces.items())}
         )
 
+    @property
+    def is_dirty(self) -> bool:
+        """Whether anything has changed since the last save."""
+        return self._saver.is_dirty
+
     def save(self) -> None:
-        """Make the changes since the last save durable, if there are any."""
-        if self.is_dirty:
-            self._table.save(self.wrapper())
-            self.is_dirty = False
+        """Make the changes since the last save durable, if there are any; in any thread."""
+        self._saver.save()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from broker.state.names import SYSTEM_GROUPS, group_fault, is_system_group
-from broker.state.table import Table
+from broker.state.table import Saver, Table
 from broker.state.topic_config import QUEUE_NUMS_MAX
 from rmq_spark.wire.bodies.configs import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
 
@@ -23,7 +23,7 @@ class SubscriptionGroupManager:
         self, table: Table[SubscriptionGroupWrapper], *, auto_create: bool, now_ms: Callable[[], int]
     ) -> None:
         """``auto_create``: a group is made when its first member comes."""
-        self._table = table
+        self._saver = Saver(table, self.wrapper)
         self._auto_create = auto_create
         self._now_ms = now_ms
         loaded = table.load(SubscriptionGroupWrapper())
@@ -31,7 +31,6 @@ class SubscriptionGroupManager:
         self._forbidden = loaded.forbidden_table  # 5.x: nothing is made of it here, and nothing lost
         self.groups: Mapping[str, SubscriptionGroupConfig] = MappingProxyType(self._groups)
         self.data_version = loaded.data_version
-        self.is_dirty = False
         for group in sorted(SYSTEM_GROUPS - self._groups.keys()):
             self._set(SubscriptionGroupConfig(group_name=group))
 
@@ -70,11 +69,14 @@ class SubscriptionGroupManager:
             data_version=self.data_version,
         )
 
+    @property
+    def is_dirty(self) -> bool:
+        """Whether anything has changed since the last save."""
+        return self._saver.is_dirty
+
     def save(self) -> None:
-        """Make the changes since the last save durable, if there are any."""
-        if self.is_dirty:
-            self._table.save(self.wrapper())
-            self.is_dirty = False
+        """Make the changes since the last save durable, if there are any; in any thread."""
+        self._saver.save()
 
     def _set(self, config: SubscriptionGroupConfig) -> None:
         if self._groups.get(config.group_name) != config:
@@ -86,7 +88,7 @@ class SubscriptionGroupManager:
         self.data_version = DataVersion(
             timestamp=self._now_ms(), counter=version.counter + 1, state_version=version.state_version
         )
-        self.is_dirty = True
+        self._saver.is_dirty = True
 
 
 def _fault_of_numbers(config: SubscriptionGroupConfig) -> str | None:

@@ -26,7 +26,7 @@ from broker.state.names import (
     retry_topic,
     topic_fault,
 )
-from broker.state.table import Table
+from broker.state.table import Saver, Table
 from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rmq_spark.wire.flags import TopicPermission
 
@@ -67,14 +67,13 @@ class TopicConfigManager:
         now_ms: Callable[[], int],
     ) -> None:
         """``auto_create``: a message to a topic that is not there makes it."""
-        self._table = table
+        self._saver = Saver(table, self.wrapper)
         self._auto_create = auto_create
         self._now_ms = now_ms
         loaded = table.load(TopicConfigSerializeWrapper())
         self._topics = dict(loaded.topic_config_table)
         self.topics: Mapping[str, TopicConfig] = MappingProxyType(self._topics)
         self.data_version = loaded.data_version
-        self.is_dirty = False
         for config in _system_topics(cluster_name, broker_name):
             if config.topic_name not in self._topics:
                 self._set(config)
@@ -150,11 +149,14 @@ class TopicConfigManager:
             topic_config_table=dict(self._topics), data_version=self.data_version
         )
 
+    @property
+    def is_dirty(self) -> bool:
+        """Whether anything has changed since the last save."""
+        return self._saver.is_dirty
+
     def save(self) -> None:
-        """Make the changes since the last save durable, if there are any."""
-        if self.is_dirty:
-            self._table.save(self.wrapper())
-            self.is_dirty = False
+        """Make the changes since the last save durable, if there are any; in any thread."""
+        self._saver.save()
 
     def _set(self, config: TopicConfig) -> None:
         if self._topics.get(config.topic_name) != config:
@@ -166,7 +168,7 @@ class TopicConfigManager:
         self.data_version = DataVersion(
             timestamp=self._now_ms(), counter=version.counter + 1, state_version=version.state_version
         )
-        self.is_dirty = True
+        self._saver.is_dirty = True
 
 
 def _system_topics(cluster_name: str, broker_name: str) -> tuple[TopicConfig, ...]:
