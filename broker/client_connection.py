@@ -145,20 +145,22 @@ class ClientConnection(asyncio.Protocol):
 
     def send(self, command: RemotingCommand) -> None:
         """Send a command."""
+        self.send_frame(command.encode())
+
+    def send_frame(self, head: bytes, body: Sequence[Buffer] = ()) -> None:
+        """Send a frame that is encoded already."""
         if self.is_closed:
             return
-        self._put_out(command.encode())
-        if not self._is_corked:  # answers that are ready at the same time go out together
+        self._out.append(head)
+        self._out_bytes += len(head)
+        if body:
+            self._out += body
+            self._write_out()  # its pieces are large: the answers before it need not wait
+        elif self._out_bytes > self._limits.write_buffer_bytes:
+            self._write_out()
+        elif not self._is_corked:  # answers that are ready at the same time go out together
             self._is_corked = True
             self._loop.call_soon(self._uncork)
-
-    def send_pieces(self, command: RemotingCommand, body: Sequence[Buffer]) -> None:
-        """Send a command whose body lies in several places."""
-        if self.is_closed:
-            return
-        self._out.append(command.encode_head(sum(map(len, body))))
-        self._out += body
-        self._write_out()  # its pieces are large: answers before it need not wait for those behind it
 
     def request(self, command: RemotingCommand, timeout_ms: int, then: Then) -> None:
         """Ask the client something."""
@@ -232,7 +234,7 @@ class ClientConnection(asyncio.Protocol):
                     continue
                 answer = dispatch(self, command)
                 if answer is not None:
-                    self._put_out(answer.encode())
+                    self.send_frame(answer.encode())
         except (FrameError, HeaderError) as error:
             self._write_out()
             self.close(self._what_is_wrong(error))
@@ -252,12 +254,6 @@ class ClientConnection(asyncio.Protocol):
         if held != self._partial:
             self._partial = held
             self._table.holds_partial_frame(self, held)
-
-    def _put_out(self, data: Buffer) -> None:
-        self._out.append(data)
-        self._out_bytes += len(data)
-        if self._out_bytes > self._limits.write_buffer_bytes:
-            self._write_out()
 
     def _uncork(self) -> None:
         self._is_corked = False

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 
 from broker.config import BrokerConfig
 from broker.longpolling.pull_request_hold_service import PullRequestHoldService
@@ -58,7 +57,7 @@ class Housekeeping:
         self._every(_CLIENT_SCAN_MS, self._processors.expire_clients)
         self._every(_STATS_SAMPLE_MS, self._processors.sample_stats)
         self._every(config.flush_consumer_offset_interval_ms, self._save_offsets)
-        self._every(config.flush_delay_offset_interval_ms, self._schedule.save)
+        self._every(config.flush_delay_offset_interval_ms, self._save_delay_offsets)
         self._every(config.checkpoint_interval_ms, self._save_checkpoint)
         self._every(config.clean_resource_interval_ms, self._clean)
 
@@ -82,14 +81,10 @@ class Housekeeping:
         self._hold_service.check_hold_request(int(self._loop.time() * 1000))
 
     def _save_offsets(self) -> None:
-        offsets = self._tables.offsets
-        if offsets.is_dirty:
-            # What is saved is put together here, where nothing changes it meanwhile.
-            wrapper, offsets.is_dirty = offsets.wrapper(), False
-            self._in_thread(partial(self._tables.consumer_offset_table.save, wrapper), self._save_again)
+        self._in_thread(self._tables.offsets.save)
 
-    def _save_again(self) -> None:
-        self._tables.offsets.is_dirty = True
+    def _save_delay_offsets(self) -> None:
+        self._in_thread(self._schedule.save)
 
     def _save_checkpoint(self) -> None:
         self._in_thread(self._store.save_checkpoint)
@@ -97,7 +92,7 @@ class Housekeeping:
     def _clean(self) -> None:
         self._in_thread(self._store.clean)
 
-    def _in_thread(self, job: Callable[[], object], if_failed: Callable[[], None] | None = None) -> None:
+    def _in_thread(self, job: Callable[[], object]) -> None:
         """Do it beside the loop, unless it has not come to an end since the last time."""
         if job in self._under_way:
             return
@@ -108,8 +103,6 @@ class Housekeeping:
             error = future.exception()
             if error is not None:
                 _log.error("%s failed: %s", job, error)
-                if if_failed is not None:
-                    if_failed()
 
         future = self._thread.submit(job)
         future.add_done_callback(lambda future: self._loop.call_soon_threadsafe(done, future))

@@ -24,7 +24,8 @@ def dispatch(connection, request):
     if request.code == LONG:
         return request.respond(0, body=bytes(LONG_BYTES))
     if request.code == PIECES:
-        connection.send_pieces(request.respond(0), [b"in ", memoryview(b"three "), bytearray(b"pieces")])
+        head = request.respond(0).encode_head(15)
+        connection.send_frame(head, [b"in ", memoryview(b"three "), bytearray(b"pieces")])
     return None
 
 

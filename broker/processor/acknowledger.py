@@ -123,6 +123,4 @@ class Acknowledger:
             waiting = self._waiting.popleft()
             waiting.then(replace(waiting.result, status=PutMessageStatus.FLUSH_DISK_TIMEOUT))
         if self._waiting:
-            self._timer = self._loop.call_at(
-                self._waiting[0].since + self._timeout_seconds, self._time_out
-            )
+            self._timer = self._loop.call_at(self._waiting[0].since + self._timeout_seconds, self._time_out)

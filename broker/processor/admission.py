@@ -49,7 +49,9 @@ class TopicAdmission:
         if fault is not None:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
         if topic in NOT_TO_BE_SENT_TO:
-            raise RequestRejected(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
+            )
         config = self._topics.create_in_send(topic, default_topic or "", default_queue_nums)
         if config is None:
             raise RequestRejected(

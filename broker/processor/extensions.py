@@ -10,7 +10,14 @@ from collections.abc import Callable
 from broker.connection import Connection
 from broker.processor.acknowledger import Acknowledger
 from broker.processor.admission import TopicAdmission
-from broker.processor.request import Handler, Handlers, RequestRejected, answer, header_of, reply
+from broker.processor.request import (
+    Handlers,
+    RequestRejected,
+    answer,
+    header_of,
+    negotiated,
+    reply,
+)
 from broker.processor.send_message import CODES
 from broker.state.broker_stats import BrokerStats
 from broker.store.message_store import MessageStore
@@ -44,7 +51,6 @@ class ExtensionsProcessor:
         self._advertised_host = advertised_host
         self._why_busy = why_busy
 
-    @property
     def handlers(self) -> Handlers:
         """The question, and what stands behind it here; pulls of chunks are pulls like others."""
         return {
@@ -102,16 +108,3 @@ class ExtensionsProcessor:
             queue_id, result.queue_offset, result.message_count, result.store_timestamp
         )
         return answer(request, sent)
-
-
-def negotiated(extension: Extension, handler: Handler) -> Handler:
-    """A handler for those who have agreed on an extension; to others it does not exist."""
-
-    def handle(connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        if extension not in connection.extensions:
-            raise RequestRejected(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
-            )
-        return handler(connection, request)
-
-    return handle

@@ -11,25 +11,26 @@ It knows the hold service by two callables, and the network by `Connection` alon
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Final
 
 from broker.config import BrokerConfig
 from broker.connection import Connection
-from broker.filter.subscription import MessageFilter, build_subscription, message_filter_of
 from broker.longpolling.pull_request import PullRequest
-from broker.processor.request import Handlers, RequestRejected, header_of
+from broker.processor.request import Handlers, RequestRejected, header_of, negotiated
+from broker.processor.subscription_filters import Filter, SubscriptionFilters
+from broker.processor.usual_answer import UsualAnswer
 from broker.state.broker_stats import BrokerStats
 from broker.state.consumer_offset import ConsumerOffsetManager
 from broker.state.consumers import ConsumerManager
 from broker.state.subscription_group import SubscriptionGroupManager
-from broker.state.topic_config import RETRY_PREFIX, TopicConfigManager
+from broker.state.topic_config import TopicConfigManager
 from broker.store.config import BrokerRole
 from broker.store.message_store import MessageStore
 from broker.store.results import GetMessageResult, GetMessageStatus
-from rmq_spark.wire.bodies.clients import TAG_EXPRESSION, MessageModel, SubscriptionData
+from rmq_spark.wire.bodies.clients import MessageModel, SubscriptionData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.flags import PullSysFlag, TopicPermission
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.header import NO_EXT_FIELDS
@@ -44,6 +45,9 @@ _ENTRIES_SCANNED: Final = 800
 _EXTENDED_ENTRIES_SCANNED: Final = 300_000
 _EXTENDED_ENTRIES_FILTERED: Final = 16_000
 """An expression is evaluated message by message: this many take some 20 ms."""
+
+_STAYING: Final = {"suggestWhichBrokerId": "0"}
+_VARYING: Final = ("nextBeginOffset", "minOffset", "maxOffset")
 
 _CODES: Final = {
     GetMessageStatus.FOUND: ResponseCode.SUCCESS,
@@ -68,6 +72,7 @@ class PullMessageProcessor:
         consumers: ConsumerManager,
         offsets: ConsumerOffsetManager,
         stats: BrokerStats,
+        filters: SubscriptionFilters,
         now_ms: Callable[[], int],
         suspend: Callable[[PullRequest], bool],
     ) -> None:
@@ -79,22 +84,18 @@ class PullMessageProcessor:
         self._consumers = consumers
         self._offsets = offsets
         self._stats = stats
+        self._filters = filters
         self._now_ms = now_ms
         self._suspend = suspend
+        self._found = UsualAnswer(_VARYING, _STAYING, GetMessageStatus.FOUND.name)
         self._commits = config.store.broker_role is not BrokerRole.SLAVE
-        filters = config.filters
-        self._filter_of = lru_cache(1_024)(lambda subscription: message_filter_of(subscription, filters))
-        self._subscription_of = lru_cache(1_024)(
-            lambda topic, text, kind: build_subscription(topic, text, kind, filters)
-        )
 
-    @property
     def handlers(self) -> Handlers:
         """Ordinary pulls, those of 5.x's lite consumers, and ours of many megabytes."""
         return {
             RequestCode.PULL_MESSAGE: self.pull_message,
             RequestCode.LITE_PULL_MESSAGE: self.pull_message,
-            RequestCode.PULL_CHUNK: self.pull_message,
+            RequestCode.PULL_CHUNK: negotiated(Extension.PULL_CHUNK, self.pull_message),
         }
 
     def pull_message(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
@@ -105,13 +106,15 @@ class PullMessageProcessor:
         """A pull that has waited: the same way again, with the same opaque."""
         if held.connection.is_congested:
             # It does not read what it has: it shall ask again when it does.
-            return held.request.respond(ResponseCode.PULL_NOT_FOUND, "congested", self._fields_of(held.header))
+            return held.request.respond(
+                ResponseCode.PULL_NOT_FOUND, "congested", self._fields_of(held.header)
+            )
         return self._process(held.connection, held.request, held.header, may_hold=False)
 
     def is_matched_by_commit_log(self, held: PullRequest, from_queue_offset: int) -> bool:
         """Whether there is a message for a waiting pull among those from an offset on."""
         topic, queue_id = held.queue
-        message_filter = held.message_filter
+        message_filter = self._message_filter(held.header)
         while True:
             found = self._store.get_message(
                 topic, queue_id, from_queue_offset, count_max=1_024, message_filter=message_filter
@@ -131,9 +134,7 @@ class PullMessageProcessor:
         self._check(header)
         message_filter = self._message_filter(header)
         if may_hold and header.sys_flag & _COMMIT_OFFSET and self._commits and header.commit_offset >= 0:
-            self._offsets.advance(
-                header.consumer_group, header.topic, header.queue_id, header.commit_offset
-            )
+            self._offsets.advance(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         is_chunk = request.code == RequestCode.PULL_CHUNK
         found = self._get_message(header, message_filter, is_chunk=is_chunk)
         code = _CODES.get(found.status)
@@ -151,20 +152,13 @@ class PullMessageProcessor:
             )
             if not connection.is_congested and self._suspend(held):
                 return None
-        response = request.respond(
-            code,
-            found.status.name,
-            {
-                "suggestWhichBrokerId": "0",
-                "nextBeginOffset": str(found.next_begin_offset),
-                "minOffset": str(found.min_offset),
-                "maxOffset": str(found.max_offset),
-            },
-        )
+        offsets = (found.next_begin_offset, found.min_offset, found.max_offset)
         if code is not ResponseCode.SUCCESS:
-            return response
+            fields = {**_STAYING, **dict(zip(_VARYING, map(str, offsets), strict=True))}
+            return request.respond(code, found.status.name, fields)
         self._stats.got(header.topic, header.consumer_group, found.message_count, found.body_bytes)
-        connection.send_pieces(response, _with_sizes(found) if is_chunk else found.buffers)
+        body = _with_sizes(found) if is_chunk else found.buffers
+        self._found.send(connection, request, *offsets, body=body)
         return None
 
     def _check(self, header: PullMessageRequestHeader) -> None:
@@ -195,15 +189,14 @@ class PullMessageProcessor:
                 f"[{topic.read_queue_nums}]",
             )
 
-    def _message_filter(self, header: PullMessageRequestHeader) -> MessageFilter | None:
+    def _message_filter(self, header: PullMessageRequestHeader) -> Filter:
         if header.sys_flag & _SUBSCRIPTION:
-            kind = header.expression_type or TAG_EXPRESSION
-            subscription = self._subscription_of(header.topic, header.subscription, kind)
+            subscription = self._filters.subscription(
+                header.topic, header.subscription, header.expression_type
+            )
         else:
             subscription = self._subscription_from_heartbeats(header)
-        if header.topic.startswith(RETRY_PREFIX):
-            return None
-        return self._filter_of(subscription)
+        return self._filters.message_filter(subscription)
 
     def _subscription_from_heartbeats(self, header: PullMessageRequestHeader) -> SubscriptionData:
         group = self._consumers.group(header.consumer_group)
@@ -230,7 +223,7 @@ class PullMessageProcessor:
         return subscription
 
     def _get_message(
-        self, header: PullMessageRequestHeader, message_filter: MessageFilter | None, *, is_chunk: bool
+        self, header: PullMessageRequestHeader, message_filter: Filter, *, is_chunk: bool
     ) -> GetMessageResult:
         config = self._config
         count_max = max(header.max_msg_nums, 1)
@@ -258,15 +251,6 @@ class PullMessageProcessor:
         if not holds.long_polling_enable:
             return holds.short_polling_time_ms
         return min(max(suspend_timeout_ms, holds.suspend_timeout_min_ms), holds.suspend_timeout_max_ms)
-
-    def _fields_of(self, header: PullMessageRequestHeader) -> dict[str, str]:
-        low, high = self._store.queue_offsets(header.topic, header.queue_id)
-        return {
-            "suggestWhichBrokerId": "0",
-            "nextBeginOffset": str(header.queue_offset),
-            "minOffset": str(low),
-            "maxOffset": str(high),
-        }
 
 
 def _with_sizes(found: GetMessageResult) -> tuple[Buffer, ...]:

@@ -9,28 +9,30 @@ The answer carries what Java's client reads: ids, queue, offset, region and whet
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Final
 
 from broker.config import BrokerConfig
 from broker.connection import Connection
 from broker.processor.acknowledger import Acknowledger
 from broker.processor.admission import TopicAdmission
-from broker.processor.message_back import RetryRules
+from broker.state.names import RETRY_PREFIX
 from broker.processor.request import Handlers, RequestRejected, header_of, reply
 from broker.processor.stored_properties import PropertyRewriter, StoredProperties
+from broker.processor.usual_answer import UsualAnswer
 from broker.schedule.schedule_message_service import scheduled
 from broker.state.broker_stats import BrokerStats
 from broker.store.message_store import MessageStore
+from broker.store.record_draft import RecordDraft
 from broker.store.results import PutMessageResult, PutMessageStatus
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
-from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.hosts import V4_BYTES, Host
 from rmq_spark.wire.message_batch import decode_batch
-from rmq_spark.wire.message_id import encode_offset_message_id
 from rmq_spark.wire.properties import PROPERTY_SEPARATOR
-from rmq_spark.wire.record import StoredMessage
 
 _BORN_V6 = MessageSysFlag.BORN_HOST_V6.value
 _STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
@@ -71,8 +73,8 @@ class SendMessageProcessor:
         self._properties = PropertyRewriter(config.broker_cluster_name)
         self._delay_levels = len(config.store.message_delay_level_ms)
         self._marks = {"MSG_REGION": config.region_id, "TRACE_ON": "true" if config.trace_on else "false"}
+        self._sent = UsualAnswer(("msgId", "queueId", "queueOffset"), self._marks)
 
-    @property
     def handlers(self) -> Handlers:
         """All ways to send."""
         return {
@@ -96,18 +98,20 @@ class SendMessageProcessor:
                 ResponseCode.NO_PERMISSION, "the broker sending transaction message is forbidden"
             )
         if header.batch or request.code == RequestCode.SEND_BATCH_MESSAGE:
-            messages = self._batch(connection, header, queue_id, request, properties)
-            result = self._store.put_batch(messages)
+            drafts = self._batch(connection, header, queue_id, request, properties)
+            result = self._store.put_drafts(drafts)
         else:
-            messages = [self._single(connection, header, queue_id, request, properties)]
-            result = self._store.put_message(messages[0])
-        store_host = messages[0].store_host
-        waits = properties.waits and self._acknowledger.is_sync
-        if result.status is not PutMessageStatus.PUT_OK or not waits:
-            return self._answer(request, queue_id, store_host, messages, result)
+            drafts = [self._single(connection, header, queue_id, request, properties)]
+            result = self._store.put_draft(drafts[0])
+        if result.status is not PutMessageStatus.PUT_OK or not (
+            properties.waits and self._acknowledger.is_sync
+        ):
+            return self._answer(connection, request, queue_id, drafts, result)
 
         def stored(known: PutMessageResult) -> None:
-            reply(connection, request, self._answer(request, queue_id, store_host, messages, known))
+            answer = self._answer(connection, request, queue_id, drafts, known)
+            if answer is not None:
+                reply(connection, request, answer)
 
         self._acknowledger.when_stored(result, stored)
         return None
@@ -119,16 +123,24 @@ class SendMessageProcessor:
         queue_id: int,
         request: RemotingCommand,
         properties: StoredProperties,
-    ) -> StoredMessage:
+    ) -> RecordDraft:
         if not request.body:
             raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the message body is empty")
-        message = self._message(
-            connection, header, queue_id, bytes(request.body), properties.text, header.flag
-        )
-        retried = self._retries.redirected(message, header.max_reconsume_times, request.version)
-        if properties.delay_level and retried is message:  # a dead letter is not delayed any more
-            return scheduled(message, min(properties.delay_level, self._delay_levels))
-        return retried
+        draft = self._draft(connection, header, queue_id, request.body, properties.text, header.flag)
+        is_retry = header.topic.startswith(RETRY_PREFIX)
+        if not is_retry and not properties.delay_level:
+            return draft
+        return self._elsewhere(header, request, draft, properties)
+
+    def _elsewhere(
+        self,
+        header: SendMessageRequestHeader,
+        request: RemotingCommand,
+        draft: RecordDraft,
+        properties: StoredProperties,
+    ) -> RecordDraft:
+        """A retry whose tries are used up is a dead letter; other retries, and what is delayed, come later."""
+        ...
 
     def _batch(
         self,
@@ -137,12 +149,12 @@ class SendMessageProcessor:
         queue_id: int,
         request: RemotingCommand,
         properties: StoredProperties,
-    ) -> list[StoredMessage]:
-        if properties.delay_level or self._retries.is_retry(header.topic):
+    ) -> list[RecordDraft]:
+        if properties.delay_level or header.topic.startswith(RETRY_PREFIX):
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL, "a batch can neither be delayed nor go to a retry topic"
             )
-        messages = []
+        drafts = []
         for each in decode_batch(request.body):
             if not each.body:
                 raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the body of a batched message is empty")
@@ -150,57 +162,61 @@ class SendMessageProcessor:
             if own and not own.endswith(PROPERTY_SEPARATOR):
                 own += PROPERTY_SEPARATOR
             text = self._properties.stored(own + (header.properties or "")).text
-            messages.append(self._message(connection, header, queue_id, each.body, text, each.flag))
-        if not messages:
+            drafts.append(self._draft(connection, header, queue_id, each.body, text, each.flag))
+        if not drafts:
             raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
-        return messages
+        return drafts
 
-    def _message(
+    def _draft(
         self,
         connection: Connection,
         header: SendMessageRequestHeader,
         queue_id: int,
-        body: bytes,
+        body: Buffer,
         properties_text: str,
         flag: int,
-    ) -> StoredMessage:
-        born_host, store_host = connection.remote_host, self._advertised_host(connection)
+    ) -> RecordDraft:
+        born_host = connection.remote_host.encode()
+        store_host = self._advertised_host(connection).encode()
         sys_flag = header.sys_flag & _GIVEN
-        if born_host.is_v6:
+        if len(born_host) > V4_BYTES:
             sys_flag |= _BORN_V6
-        if store_host.is_v6:
+        if len(store_host) > V4_BYTES:
             sys_flag |= _STORE_V6
-        return StoredMessage(
-            topic=header.topic,
-            body=body,
-            properties_text=properties_text,
-            queue_id=queue_id,
-            flag=flag,
-            sys_flag=sys_flag,
-            born_timestamp=header.born_timestamp,
-            born_host=born_host,
-            store_host=store_host,
-            reconsume_times=header.reconsume_times or 0,
+        return RecordDraft(
+            header.topic,
+            queue_id,
+            body,
+            properties_text.encode(),
+            header.born_timestamp,
+            born_host,
+            store_host,
+            flag,
+            sys_flag,
+            header.reconsume_times or 0,
         )
 
     def _answer(
         self,
+        connection: Connection,
         request: RemotingCommand,
         queue_id: int,
-        store_host: Host,
-        messages: Sequence[StoredMessage],
+        drafts: Sequence[RecordDraft],
         result: PutMessageResult,
-    ) -> RemotingCommand:
+    ) -> RemotingCommand | None:
         code = CODES[result.status]
         if code not in _STORED:
+            self._stats.put_failed()
             return request.respond(code, result.remark)
-        size = sum(len(message.body) for message in messages)
-        self._stats.put(messages[0].topic, result.message_count, size)
-        ids = [encode_offset_message_id(store_host, place) for place in self._places(messages, result)]
-        fields = {
-            "msgId": ",".join(ids),
-            "queueId": str(queue_id),
-            "queueOffset": str(result.queue_offset),
-            **self._marks,
-        }
-        return request.respond(code, result.remark, fields)
+        first = drafts[0]
+        self._stats.put(first.topic, result.message_count, result.end_offset - result.physical_offset)
+        host = first.store_host.hex().upper()
+        ids = f"{host}{result.physical_offset:016X}"
+        if len(drafts) > 1:
+            places = accumulate((draft.size for draft in drafts[:-1]), initial=result.physical_offset)
+            ids = ",".join(f"{host}{place:016X}" for place in places)
+        if code is ResponseCode.SUCCESS:
+            self._sent.send(connection, request, ids, queue_id, result.queue_offset)
+            return None
+        fields = {"msgId": ids, "queueId": str(queue_id), "queueOffset": str(result.queue_offset)}
+        return request.respond(code, result.remark, {**fields, **self._marks})
