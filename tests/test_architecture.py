@@ -20,6 +20,7 @@ FUNCTION_LINES_MAX = 70
 
 # Modules of names and layouts only, and the tests in which each of them is used to the last.
 TESTED_ELSEWHERE = {
+    "broker/state/clients.py": "state/test_consumers.py",
     "broker/store/config.py": "store/test_message_store.py",
     "broker/store/disk.py": "store/test_mapped_file_queue.py",
     "broker/store/dump.py": "store/test_inspection.py",

@@ -53,3 +53,9 @@ def answer(request: RemotingCommand, header: Any = None, body: object = None) ->
             raise HeaderError("answer", at="code", needed="a code whose answer has one", found=request.code)
         ext_fields = codec.encode(header)
     return request.respond(ResponseCode.SUCCESS, None, ext_fields, b"" if body is None else encode_body(body))
+
+
+def reply(connection: Connection, request: RemotingCommand, answer: RemotingCommand) -> None:
+    """Send an answer that could not be given at once, unless none is wanted."""
+    if not request.is_one_way:
+        connection.send(answer)

@@ -1,0 +1,114 @@
+"""How far each group has come in each queue.
+
+Kept as consumerOffset.json, in RocketMQ's form: ``topic@group``, then queue. Neither name can hold an @.
+Whether an offset is one that the queue has is not known here: the store's business.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from broker.state.table import Saver, Table
+from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper
+
+_SEPARATOR: Final = "@"
+_NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
+_BEFORE_ALL: Final = -1
+
+
+class ConsumerOffsetManager:
+    """All stored offsets: the next to be consumed. A change is durable after the next `save`."""
+
+    def __init__(self, table: Table[ConsumerOffsetSerializeWrapper]) -> None:
+        """What the table holds under keys that are no ``topic@group`` is kept, and saved again."""
+        self._saver = Saver(table, self.wrapper)
+        loaded = table.load(ConsumerOffsetSerializeWrapper())
+        self._data_version = loaded.data_version
+        self._groups: dict[str, dict[str, dict[int, int]]] = defaultdict(dict)
+        self._strange: dict[str, Mapping[int, int]] = {}
+        for key, queues in loaded.offset_table.items():
+            topic, _, group = key.partition(_SEPARATOR)
+            if topic and group and _SEPARATOR not in group:
+                self._groups[group][topic] = dict(queues)
+            else:
+                self._strange[key] = queues
+
+    def query(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The stored offset, if there is one."""
+        return self.queues(group, topic).get(queue_id)
+
+    def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Store an offset, forwards or back: it is what seeks and resets use.
+
+        Raises:
+            ValueError: There is no such offset, or no such queue.
+        """
+        if queue_id < 0 or queue_offset < 0:
+            raise ValueError(f"offset {queue_offset} of queue {queue_id} cannot be stored: below zero")
+        if self.query(group, topic, queue_id) != queue_offset:
+            self._groups[group].setdefault(topic, {})[queue_id] = queue_offset
+            self._saver.is_dirty = True
+
+    def advance(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Store an offset that came with a pull, unless a later one is there: pulls overtake each other."""
+        stored = self.query(group, topic, queue_id)
+        if queue_offset > (_BEFORE_ALL if stored is None else stored):
+            self.commit(group, topic, queue_id, queue_offset)
+
+    def queues(self, group: str, topic: str) -> Mapping[int, int]:
+        """The offsets of one group in one topic, by queue."""
+        topics = self._groups.get(group)
+        queues = topics.get(topic) if topics is not None else None
+        return MappingProxyType(queues) if queues is not None else _NOTHING
+
+    def topics_of(self, group: str) -> frozenset[str]:
+        """The topics in which a group has offsets."""
+        return frozenset(self._groups.get(group, ()))
+
+    def groups_of(self, topic: str) -> frozenset[str]:
+        """The groups that have offsets in a topic."""
+        return frozenset(group for group, topics in self._groups.items() if topic in topics)
+
+    def clone(self, source_group: str, group: str, topic: str) -> None:
+        """Give a group the offsets that another has in a topic, in place of its own; not if that has none."""
+        source = self.queues(source_group, topic)
+        if source and source != self.queues(group, topic):
+            self._groups[group][topic] = dict(source)
+            self._saver.is_dirty = True
+
+    def forget_group(self, group: str) -> None:
+        """Remove all offsets of a group."""
+        if self._groups.pop(group, None):
+            self._saver.is_dirty = True
+
+    def forget_topic(self, topic: str) -> None:
+        """Remove all offsets in a topic: if it comes back, it begins with offset 0 again."""
+        for group in self.groups_of(topic):
+            del self._groups[group][topic]
+            if not self._groups[group]:
+                del self._groups[group]
+            self._saver.is_dirty = True
+
+    def wrapper(self) -> ConsumerOffsetSerializeWrapper:
+        """All offsets: what is saved and answered."""
+        # Each level is copied before it is walked: commits go on while another thread saves.
+        offsets = {
+            f"{topic}{_SEPARATOR}{group}": dict(queues)
+            for group, topics in tuple(self._groups.items())
+            for topic, queues in tuple(topics.items())
+        }
+        return ConsumerOffsetSerializeWrapper(
+            offset_table={**self._strange, **offsets}, data_version=self._data_version
+        )
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether anything has changed since the last save."""
+        return self._saver.is_dirty
+
+    def save(self) -> None:
+        """Make the changes since the last save durable, if there are any; in any thread."""
+        self._saver.save()

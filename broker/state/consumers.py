@@ -1,0 +1,156 @@
+"""Who consumes: the members of each consumer group that are connected now, and what they subscribe to.
+
+All of it comes from heartbeats and is forgotten with the connections. What a group may do is not known here:
+that is `subscription_group`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
+from broker.connection import Connection
+from broker.state.clients import ClientChannel
+from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
+
+
+class ConsumerGroup:
+    """One group, for as long as it has members. Others read it, `ConsumerManager` changes it."""
+
+    def __init__(self, data: ConsumerData) -> None:
+        self.name = data.group_name
+        self.consume_type = data.consume_type
+        self.message_model = data.message_model
+        self.consume_from_where = data.consume_from_where
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._subscribers: dict[str, Connection] = {}
+        self._clients: dict[Connection, ClientChannel] = {}
+        self.subscriptions: Mapping[str, SubscriptionData] = MappingProxyType(self._subscriptions)
+        self.clients: Mapping[Connection, ClientChannel] = MappingProxyType(self._clients)
+
+    @property
+    def client_ids(self) -> tuple[str, ...]:
+        """The members by id, each once, sorted."""
+        return tuple(sorted({channel.client_id for channel in self._clients.values()}))
+
+    def join(self, channel: ClientChannel, data: ConsumerData) -> bool:
+        """Take a member's heartbeat; whether it is a new member."""
+        self.consume_type = data.consume_type
+        self.message_model = data.message_model
+        self.consume_from_where = data.consume_from_where
+        before = self._clients.get(channel.connection)
+        self._clients[channel.connection] = channel
+        return before is None or before.client_id != channel.client_id
+
+    def leave(self, connection: Connection) -> bool:
+        """Forget a member; whether it was one."""
+        return self._clients.pop(connection, None) is not None
+
+    def subscribe(self, connection: Connection, subscriptions: Iterable[SubscriptionData]) -> bool:
+        """Take what a member subscribes to as what the group does; whether topics came or went.
+
+        Of two versions of a subscription the newer counts. But a member may replace its own, and that of one
+        who has left, by an older: its clock was set back.
+        """
+        wanted = {data.topic: data for data in subscriptions}
+        changed = wanted.keys() != self._subscriptions.keys()
+        for topic in self._subscriptions.keys() - wanted.keys():
+            del self._subscriptions[topic], self._subscribers[topic]
+        for topic, data in wanted.items():
+            known = self._subscriptions.get(topic)
+            if known is None or data.sub_version > known.sub_version or self._may_replace(connection, topic):
+                self._subscriptions[topic] = data
+                self._subscribers[topic] = connection
+        return changed
+
+    def _may_replace(self, connection: Connection, topic: str) -> bool:
+        subscriber = self._subscribers[topic]
+        return subscriber is connection or subscriber not in self._clients
+
+
+class ConsumerManager:
+    """All consumer groups that have members."""
+
+    def __init__(self, on_members_changed: Callable[[ConsumerGroup], None]) -> None:
+        """``on_members_changed`` is told of a group whose members have to divide the queues anew."""
+        self._on_members_changed = on_members_changed
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._groups_of: dict[Connection, set[str]] = defaultdict(set)
+
+    def register(
+        self,
+        channel: ClientChannel,
+        data: ConsumerData,
+        *,
+        notify: bool = True,
+        keep_subscriptions: bool = False,
+    ) -> bool:
+        """Take a member's heartbeat; whether the group has a new member, or topics came or went.
+
+        With ``keep_subscriptions`` the heartbeat says nothing of these, and what is known stays.
+        """
+        group = self._groups.get(data.group_name)
+        if group is None:
+            group = self._groups[data.group_name] = ConsumerGroup(data)
+        changed = group.join(channel, data)
+        self._groups_of[channel.connection].add(group.name)
+        if not keep_subscriptions:
+            changed |= group.subscribe(channel.connection, data.subscription_data_set)
+        if changed and notify:
+            self._on_members_changed(group)
+        return changed
+
+    def unregister(self, group: str, connection: Connection) -> None:
+        """A member leaves a group."""
+        members = self._groups.get(group)
+        if members is None or not members.leave(connection):
+            return
+        names = self._groups_of[connection]
+        names.discard(group)
+        if not names:
+            del self._groups_of[connection]
+        if members.clients:
+            self._on_members_changed(members)
+        else:
+            del self._groups[group]
+
+    def connection_closed(self, connection: Connection) -> None:
+        """A client leaves all its groups."""
+        for group in sorted(self._groups_of.get(connection, ())):
+            self.unregister(group, connection)
+
+    def expire(self, heartbeat_before_ms: int) -> list[Connection]:
+        """Members without a heartbeat since then leave their groups; their connections are returned."""
+        silent = [
+            connection
+            for connection, names in self._groups_of.items()
+            if any(
+                self._groups[name].clients[connection].last_heartbeat_ms < heartbeat_before_ms
+                for name in names
+            )
+        ]
+        for connection in silent:
+            self.connection_closed(connection)
+        return silent
+
+    def group(self, name: str) -> ConsumerGroup | None:
+        """A group, if it has members."""
+        return self._groups.get(name)
+
+    def subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        """What a group's members subscribe to in a topic, if they do."""
+        members = self._groups.get(group)
+        return members.subscriptions.get(topic) if members is not None else None
+
+    def groups_of(self, topic: str) -> frozenset[str]:
+        """The groups whose members subscribe to a topic."""
+        return frozenset(name for name, group in self._groups.items() if topic in group.subscriptions)
+
+    def find(self, group: str, client_id: str) -> ClientChannel | None:
+        """The member with an id; if it has dialled twice, the connection that was heard of last."""
+        members = self._groups.get(group)
+        if members is None:
+            return None
+        channels = [channel for channel in members.clients.values() if channel.client_id == client_id]
+        return max(channels, key=lambda channel: channel.last_heartbeat_ms, default=None)

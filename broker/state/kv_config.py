@@ -1,0 +1,70 @@
+"""The name server's key-value configurations: texts by namespace and key, such as the order of topics.
+
+Kept as kvConfig.json, in RocketMQ's form. What a namespace means is its readers' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from broker.state.table import Saver, Table
+
+ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
+"""The namespace of topics in order: ``broker-a:4;broker-b:4`` by topic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVConfigSerializeWrapper:
+    """The file kvConfig.json."""
+
+    config_table: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+class KVConfigs:
+    """All of them. A change is durable after the next `save`."""
+
+    def __init__(self, table: Table[KVConfigSerializeWrapper]) -> None:
+        self._saver = Saver(table, self.wrapper)
+        loaded = table.load(KVConfigSerializeWrapper())
+        self._namespaces = {name: dict(values) for name, values in loaded.config_table.items()}
+
+    def put(self, namespace: str, key: str, value: str) -> None:
+        """Set one value."""
+        values = self._namespaces.setdefault(namespace, {})
+        if values.get(key) != value:
+            values[key] = value
+            self._saver.is_dirty = True
+
+    def get(self, namespace: str, key: str) -> str | None:
+        """One value, if it is set."""
+        return self._namespaces.get(namespace, {}).get(key)
+
+    def delete(self, namespace: str, key: str) -> None:
+        """Forget one value, and with its last one the namespace."""
+        values = self._namespaces.get(namespace)
+        if values is not None and values.pop(key, None) is not None:
+            self._saver.is_dirty = True
+            if not values:
+                del self._namespaces[namespace]
+
+    def list(self, namespace: str) -> Mapping[str, str]:
+        """All values of a namespace, by key; none if there is no such namespace."""
+        return MappingProxyType(self._namespaces.get(namespace, {}))
+
+    def wrapper(self) -> KVConfigSerializeWrapper:
+        """All of them: what is saved."""
+        return KVConfigSerializeWrapper(
+            config_table={name: dict(values) for name, values in tuple(self._namespaces.items())}
+        )
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether anything has changed since the last save."""
+        return self._saver.is_dirty
+
+    def save(self) -> None:
+        """Make the changes since the last save durable, if there are any; in any thread."""
+        self._saver.save()

@@ -1,0 +1,69 @@
+"""Who produces: the clients of each producer group that are connected now.
+
+They are asked what became of their transactions, and told replies. It all comes from heartbeats and is
+forgotten with the connections.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from broker.connection import Connection
+from broker.state.clients import ClientChannel
+
+
+class ProducerManager:
+    """All producer groups that have clients."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[Connection, ClientChannel]] = {}
+        self._groups_of: dict[Connection, set[str]] = defaultdict(set)
+        self._by_client_id: dict[str, ClientChannel] = {}
+        self.groups: Mapping[str, Mapping[Connection, ClientChannel]] = MappingProxyType(self._groups)
+
+    def register(self, group: str, channel: ClientChannel) -> None:
+        """Take a client's heartbeat."""
+        self._groups.setdefault(group, {})[channel.connection] = channel
+        self._groups_of[channel.connection].add(group)
+        self._by_client_id[channel.client_id] = channel
+
+    def unregister(self, group: str, connection: Connection) -> None:
+        """A client leaves a group."""
+        channels = self._groups.get(group)
+        channel = channels.pop(connection, None) if channels is not None else None
+        if channels is None or channel is None:
+            return
+        names = self._groups_of[connection]
+        names.discard(group)
+        if not names:
+            del self._groups_of[connection]
+            if self._by_client_id[channel.client_id].connection is connection:
+                del self._by_client_id[channel.client_id]
+        if not channels:
+            del self._groups[group]
+
+    def connection_closed(self, connection: Connection) -> None:
+        """A client leaves all its groups."""
+        for group in tuple(self._groups_of.get(connection, ())):
+            self.unregister(group, connection)
+
+    def expire(self, heartbeat_before_ms: int) -> list[Connection]:
+        """Clients without a heartbeat since then leave their groups; their connections are returned."""
+        silent = [
+            connection
+            for connection, names in self._groups_of.items()
+            if any(self._groups[name][connection].last_heartbeat_ms < heartbeat_before_ms for name in names)
+        ]
+        for connection in silent:
+            self.connection_closed(connection)
+        return silent
+
+    def channels(self, group: str) -> tuple[ClientChannel, ...]:
+        """The clients of a group, in the order in which they came."""
+        return tuple(self._groups.get(group, {}).values())
+
+    def find(self, client_id: str) -> ClientChannel | None:
+        """The client with an id, in whatever group; the one heard of last, if it has dialled twice."""
+        return self._by_client_id.get(client_id)

@@ -1,0 +1,102 @@
+"""The consumer groups that there are and what they may do: how often they retry, whether they may consume.
+
+Kept as subscriptionGroup.json, in RocketMQ's form. Who is in a group now is `consumers`' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from broker.state.names import SYSTEM_GROUPS, group_fault, is_system_group
+from broker.state.table import Saver, Table
+from broker.state.topic_config import QUEUE_NUMS_MAX
+from rmq_spark.wire.bodies.configs import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
+
+__all__ = ["SubscriptionGroupManager", "group_fault"]
+
+
+class SubscriptionGroupManager:
+    """All groups. A change is durable after the next `save`."""
+
+    def __init__(
+        self, table: Table[SubscriptionGroupWrapper], *, auto_create: bool, now_ms: Callable[[], int]
+    ) -> None:
+        """``auto_create``: a group is made when its first member comes."""
+        self._saver = Saver(table, self.wrapper)
+        self._auto_create = auto_create
+        self._now_ms = now_ms
+        loaded = table.load(SubscriptionGroupWrapper())
+        self._groups = dict(loaded.subscription_group_table)
+        self._forbidden = loaded.forbidden_table  # 5.x: nothing is made of it here, and nothing lost
+        self.groups: Mapping[str, SubscriptionGroupConfig] = MappingProxyType(self._groups)
+        self.data_version = loaded.data_version
+        for group in sorted(SYSTEM_GROUPS - self._groups.keys()):
+            self._set(SubscriptionGroupConfig(group_name=group))
+
+    def get(self, group: str) -> SubscriptionGroupConfig | None:
+        """A group's configuration, if there is such a group."""
+        return self._groups.get(group)
+
+    def find_or_create(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group, made if that is allowed and it could have this name; None if it is not there."""
+        may_be_made = self._auto_create or is_system_group(group)
+        if group not in self._groups and may_be_made and group_fault(group) is None:
+            self._set(SubscriptionGroupConfig(group_name=group))
+        return self._groups.get(group)
+
+    def put(self, config: SubscriptionGroupConfig) -> None:
+        """Create a group, or overwrite it.
+
+        Raises:
+            ValueError: Its name or its numbers cannot be.
+        """
+        fault = group_fault(config.group_name) or _fault_of_numbers(config)
+        if fault is not None:
+            raise ValueError(fault)
+        self._set(config)
+
+    def delete(self, group: str) -> None:
+        """Forget a group; its offsets are another table's."""
+        if self._groups.pop(group, None) is not None:
+            self._changed()
+
+    def wrapper(self) -> SubscriptionGroupWrapper:
+        """All groups and their version: what is saved and answered."""
+        return SubscriptionGroupWrapper(
+            subscription_group_table=dict(self._groups),
+            forbidden_table=self._forbidden,
+            data_version=self.data_version,
+        )
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether anything has changed since the last save."""
+        return self._saver.is_dirty
+
+    def save(self) -> None:
+        """Make the changes since the last save durable, if there are any; in any thread."""
+        self._saver.save()
+
+    def _set(self, config: SubscriptionGroupConfig) -> None:
+        if self._groups.get(config.group_name) != config:
+            self._groups[config.group_name] = config
+            self._changed()
+
+    def _changed(self) -> None:
+        version = self.data_version
+        self.data_version = DataVersion(
+            timestamp=self._now_ms(), counter=version.counter + 1, state_version=version.state_version
+        )
+        self._saver.is_dirty = True
+
+
+def _fault_of_numbers(config: SubscriptionGroupConfig) -> str | None:
+    if not 0 <= config.retry_queue_nums <= QUEUE_NUMS_MAX:
+        return (
+            f"group {config.group_name} needs 0 to {QUEUE_NUMS_MAX} retry queues, "
+            f"not {config.retry_queue_nums}"
+        )
+    if config.retry_max_times < 0:
+        return f"group {config.group_name} cannot retry {config.retry_max_times} times; 0 means never"
+    return None

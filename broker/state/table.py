@@ -1,0 +1,42 @@
+"""Where the broker's tables come from and go to, as far as they need to know, and when they are saved."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+Body = TypeVar("Body")
+
+
+class Table(Protocol[Body]):
+    """One table that outlives the broker; the store's `JsonTable` is one."""
+
+    def load(self, default: Body) -> Body:
+        """The table as it was last saved, or the default if it never was."""
+
+    def save(self, value: Body) -> None:
+        """Replace the table; it is durable when this returns."""
+
+
+class Saver(Generic[Body]):
+    """Saves a table if it has changed. Saves may happen in any thread, beside changes in the broker's own."""
+
+    def __init__(self, table: Table[Body], wrapper: Callable[[], Body]) -> None:
+        """``wrapper`` copies the whole table; it, too, is called in the thread that saves."""
+        self._table = table
+        self._wrapper = wrapper
+        self._lock = threading.Lock()
+        self.is_dirty = False
+
+    def save(self) -> None:
+        """Make the changes since the last save durable, if there are any."""
+        with self._lock:
+            if not self.is_dirty:
+                return
+            self.is_dirty = False  # before the copy is made: what changes from here on is saved the next time
+            try:
+                self._table.save(self._wrapper())
+            except BaseException:
+                self.is_dirty = True
+                raise

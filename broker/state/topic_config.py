@@ -1,0 +1,200 @@
+"""The topics that there are, how many queues they have, and which of them are made without being asked for.
+
+Kept as topics.json, in RocketMQ's form. It knows nothing of what lies in a topic's queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from broker.state.names import (
+    BENCHMARK_TOPIC,
+    DEFAULT_TOPIC,
+    DLQ_PREFIX,
+    NOT_TO_BE_SENT_TO,
+    OFFSET_MOVED_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SYSTEM_TOPICS,
+    TRACE_TOPIC,
+    dlq_topic,
+    is_system_topic,
+    retry_topic,
+    topic_fault,
+)
+from broker.state.table import Saver, Table
+from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from rmq_spark.wire.flags import TopicPermission
+
+__all__ = [
+    "DLQ_PREFIX",
+    "NOT_TO_BE_SENT_TO",
+    "RETRY_PREFIX",
+    "SYSTEM_TOPICS",
+    "TopicConfigManager",
+    "dlq_topic",
+    "is_system_topic",
+    "retry_topic",
+    "topic_fault",
+]
+
+QUEUE_NUMS_MAX: Final = 65_535
+"""What lists a topic's queues must end."""
+
+_READ_WRITE = int(TopicPermission.READ | TopicPermission.WRITE)
+_INHERIT = int(TopicPermission.INHERIT)
+_PERM_MAX = _READ_WRITE | _INHERIT
+_BENCHMARK_QUEUES = 1_024
+_CLUSTER_QUEUES = 16
+
+
+class TopicConfigManager:
+    """All topics. A change is durable after the next `save`."""
+
+    def __init__(
+        self,
+        table: Table[TopicConfigSerializeWrapper],
+        *,
+        cluster_name: str,
+        broker_name: str,
+        auto_create: bool,
+        default_queue_nums: int,
+        delay_levels: int,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """``auto_create``: a message to a topic that is not there makes it."""
+        self._saver = Saver(table, self.wrapper)
+        self._auto_create = auto_create
+        self._now_ms = now_ms
+        loaded = table.load(TopicConfigSerializeWrapper())
+        self._topics = dict(loaded.topic_config_table)
+        self.topics: Mapping[str, TopicConfig] = MappingProxyType(self._topics)
+        self.data_version = loaded.data_version
+        for config in _system_topics(cluster_name, broker_name):
+            if config.topic_name not in self._topics:
+                self._set(config)
+        self._set_default_topic(default_queue_nums)
+        self._set_schedule_topic(delay_levels)
+
+    def _set_default_topic(self, queue_nums: int) -> None:
+        """It is what new topics inherit from; clients that find it expect that they may send to any."""
+        config = self._topics.get(DEFAULT_TOPIC)
+        if config is not None:
+            inherits = _INHERIT if self._auto_create else 0
+            self._set(replace(config, perm=config.perm & ~_INHERIT | inherits))
+        elif self._auto_create:
+            self._set(_topic(DEFAULT_TOPIC, queue_nums, _READ_WRITE | _INHERIT))
+
+    def _set_schedule_topic(self, delay_levels: int) -> None:
+        """One queue for each level; a level that was taken away may still hold messages."""
+        config = self._topics.get(SCHEDULE_TOPIC, _topic(SCHEDULE_TOPIC, delay_levels))
+        queues = max(delay_levels, config.write_queue_nums, config.read_queue_nums)
+        self._set(replace(config, read_queue_nums=queues, write_queue_nums=queues))
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """A topic's configuration, if there is such a topic."""
+        return self._topics.get(topic)
+
+    def put(self, config: TopicConfig) -> None:
+        """Create a topic, or overwrite it.
+
+        Raises:
+            ValueError: Its name, its numbers or its permission cannot be.
+        """
+        fault = topic_fault(config.topic_name) or _fault_of_numbers(config)
+        if fault is not None:
+            raise ValueError(fault)
+        self._set(config)
+
+    def create_in_send(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig | None:
+        """The topic, made like ``default_topic`` if it is not there; None if it may not be made.
+
+        The sender asks for a number of queues, and gets no more than the default has. Retry topics need no
+        default.
+        """
+        known = self._topics.get(topic)
+        if known is not None:
+            return known
+        if topic.startswith(RETRY_PREFIX):
+            return self.create_in_send_back(topic, 1)
+        default = self._topics.get(default_topic)
+        if not self._auto_create or default is None or not default.perm & _INHERIT:
+            return None
+        queues = max(1, min(queue_nums, default.write_queue_nums))
+        self.put(
+            replace(_topic(topic, queues, default.perm & ~_INHERIT), topic_sys_flag=default.topic_sys_flag)
+        )
+        return self._topics[topic]
+
+    def create_in_send_back(self, topic: str, queue_nums: int, perm: int = _READ_WRITE) -> TopicConfig:
+        """The topic, made if it is not there: what the broker needs itself for retries and the like."""
+        known = self._topics.get(topic)
+        if known is not None:
+            return known
+        self.put(_topic(topic, max(1, queue_nums), perm))
+        return self._topics[topic]
+
+    def delete(self, topic: str) -> None:
+        """Forget a topic; what lies in its queues is the store's business."""
+        if self._topics.pop(topic, None) is not None:
+            self._changed()
+
+    def wrapper(self) -> TopicConfigSerializeWrapper:
+        """All topics and their version: what is saved, answered and registered."""
+        return TopicConfigSerializeWrapper(
+            topic_config_table=dict(self._topics), data_version=self.data_version
+        )
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether anything has changed since the last save."""
+        return self._saver.is_dirty
+
+    def save(self) -> None:
+        """Make the changes since the last save durable, if there are any; in any thread."""
+        self._saver.save()
+
+    def _set(self, config: TopicConfig) -> None:
+        if self._topics.get(config.topic_name) != config:
+            self._topics[config.topic_name] = config
+            self._changed()
+
+    def _changed(self) -> None:
+        version = self.data_version
+        self.data_version = DataVersion(
+            timestamp=self._now_ms(), counter=version.counter + 1, state_version=version.state_version
+        )
+        self._saver.is_dirty = True
+
+
+def _system_topics(cluster_name: str, broker_name: str) -> tuple[TopicConfig, ...]:
+    inherited = _READ_WRITE | _INHERIT
+    return (
+        _topic(SELF_TEST_TOPIC, 1),
+        _topic(BENCHMARK_TOPIC, _BENCHMARK_QUEUES),
+        _topic(cluster_name, _CLUSTER_QUEUES, inherited),
+        _topic(broker_name, 1, inherited),
+        _topic(OFFSET_MOVED_TOPIC, 1),
+        _topic(TRACE_TOPIC, 1),
+        _topic(f"{cluster_name}_REPLY_TOPIC", 1),
+    )
+
+
+def _topic(name: str, queue_nums: int, perm: int = _READ_WRITE) -> TopicConfig:
+    return TopicConfig(topic_name=name, read_queue_nums=queue_nums, write_queue_nums=queue_nums, perm=perm)
+
+
+def _fault_of_numbers(config: TopicConfig) -> str | None:
+    for name, queues in (("read", config.read_queue_nums), ("write", config.write_queue_nums)):
+        if not 1 <= queues <= QUEUE_NUMS_MAX:
+            return f"topic {config.topic_name} needs 1 to {QUEUE_NUMS_MAX} {name} queues, not {queues}"
+    if not 0 <= config.perm <= _PERM_MAX:
+        return (
+            f"topic {config.topic_name} has no permission {config.perm}: it is the sum of "
+            "4 to read, 2 to write, 1 to be inherited"
+        )
+    return None

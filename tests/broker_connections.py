@@ -1,0 +1,83 @@
+"""A client's end of the line without a line: remembers what it was sent, and answers what it is asked."""
+
+from __future__ import annotations
+
+import itertools
+
+from rmq_spark.wire.bodies import decode_body, encode_body
+from rmq_spark.wire.codes import LanguageCode
+from rmq_spark.wire.command import CURRENT_VERSION, RemotingCommand
+from rmq_spark.wire.headers import HEADERS
+from rmq_spark.wire.hosts import parse_host
+
+_ports = itertools.count(40_000)
+
+
+class FakeConnection:
+    """One client; `answers` says what it answers to which code, a callable or None for silence."""
+
+    def __init__(
+        self, client_id="client", *, remote=None, version=CURRENT_VERSION, language=LanguageCode.JAVA
+    ):
+        self.client_id = client_id
+        self.version = version
+        self.language = language
+        self.extensions = frozenset()
+        self.remote_host = parse_host(remote or f"10.0.0.9:{next(_ports)}")
+        self.local_host = parse_host("127.0.0.1:9876")
+        self.is_closed = False
+        self.sent = []
+        self.asked = []
+        self.answers = {}
+        self.closed_because = None
+
+    def send(self, command):
+        if not self.is_closed:
+            self.sent.append(command)
+
+    def send_pieces(self, command, body):
+        self.send(command._replace(body=b"".join(body)))
+
+    def request(self, command, timeout_ms, then):
+        """Asked; the answer comes when `answer_all` is called, as it would in another turn of the loop."""
+        self.asked.append((command, timeout_ms, then))
+
+    def answer_all(self):
+        """Answer what was asked; what has no answer runs into its timeout."""
+        asked, self.asked = self.asked, []
+        for command, _, then in asked:
+            answer = self.answers.get(command.code)
+            then(None if answer is None or self.is_closed else answer(command))
+
+    def close(self, why):
+        self.is_closed = True
+        self.closed_because = why
+
+    # ---- what a test says for its client
+
+    def ask(self, code, header=None, body=None, *, one_way=False):
+        """A request as this client would send it."""
+        ext_fields = {} if header is None else HEADERS[code].request.encode(header)
+        return RemotingCommand(
+            code,
+            language=self.language,
+            version=self.version,
+            opaque=7,
+            flag=2 if one_way else 0,
+            ext_fields=ext_fields,
+            body=b"" if body is None else body if isinstance(body, bytes) else encode_body(body),
+        )
+
+    def codes(self):
+        """The codes of what it was sent, in order."""
+        return [command.code for command in self.sent]
+
+
+def header_in(code, command):
+    """The typed header of an answer to a request of this code."""
+    return HEADERS[code].response.decode(command.ext_fields)
+
+
+def body_in(body_type, command):
+    """The JSON body of a command."""
+    return decode_body(body_type, command.body)

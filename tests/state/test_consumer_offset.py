@@ -1,0 +1,239 @@
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tables import offsets_in
+
+from broker.state.consumer_offset import ConsumerOffsetManager
+from rmq_spark.wire.bodies import decode_body, encode_body
+from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper
+
+
+@pytest.fixture
+def offsets(tmp_path):
+    return offsets_in(tmp_path)
+
+
+def test_what_was_committed_is_found_and_nothing_else(offsets):
+    offsets.commit("g", "T", 1, 5)
+    assert offsets.query("g", "T", 1) == 5
+    assert offsets.query("g", "T", 0) is None
+    assert offsets.query("g", "U", 1) is None
+    assert offsets.query("h", "T", 1) is None
+    assert not offsets.queues("h", "T")
+
+
+def test_a_commit_may_go_back_and_a_pull_may_not(offsets):
+    """R23: an older offset that came late overwrote a newer."""
+    offsets.commit("g", "T", 0, 10)
+    offsets.advance("g", "T", 0, 7)
+    assert offsets.query("g", "T", 0) == 10
+    offsets.advance("g", "T", 0, 11)
+    assert offsets.query("g", "T", 0) == 11
+    offsets.commit("g", "T", 0, 3)
+    assert offsets.query("g", "T", 0) == 3
+
+
+def test_the_first_offset_that_comes_with_a_pull_is_stored_even_if_it_is_0(offsets):
+    offsets.advance("g", "T", 0, 0)
+    assert offsets.query("g", "T", 0) == 0
+
+
+def test_an_offset_below_zero_is_no_offset(offsets):
+    """R25: -1 was taken for the start."""
+    offsets.advance("g", "T", 0, -1)
+    for queue_id, queue_offset in ((0, -1), (-1, 0)):
+        with pytest.raises(ValueError, match="below zero"):
+            offsets.commit("g", "T", queue_id, queue_offset)
+    assert offsets.query("g", "T", 0) is None
+    assert not offsets.is_dirty
+
+
+def test_two_first_commits_of_a_group_are_both_kept(offsets):
+    """R22: one was lost."""
+    offsets.commit("g", "T", 0, 1)
+    offsets.commit("g", "T", 1, 2)
+    offsets.commit("g", "U", 0, 3)
+    assert offsets.queues("g", "T") == {0: 1, 1: 2}
+    assert offsets.topics_of("g") == {"T", "U"}
+
+
+def test_who_has_offsets_where(offsets):
+    offsets.commit("g", "T", 0, 1)
+    offsets.commit("h", "T", 0, 1)
+    offsets.commit("h", "%RETRY%h", 0, 1)
+    assert offsets.groups_of("T") == {"g", "h"}
+    assert offsets.topics_of("h") == {"T", "%RETRY%h"}
+    assert offsets.groups_of("U") == offsets.topics_of("i") == frozenset()
+
+
+def test_a_clone_goes_its_own_way(offsets):
+    offsets.commit("g", "T", 0, 5)
+    offsets.commit("h", "T", 3, 9)
+    offsets.clone("g", "h", "T")
+    assert offsets.queues("h", "T") == {0: 5}
+    offsets.commit("h", "T", 0, 6)
+    assert offsets.query("g", "T", 0) == 5
+    offsets.clone("nobody", "h", "T")
+    assert offsets.queues("h", "T") == {0: 6}
+
+
+def test_a_group_or_a_topic_is_forgotten_whole(offsets):
+    for group in "gh":
+        for topic in "TU":
+            offsets.commit(group, topic, 0, 1)
+    offsets.forget_group("g")
+    assert offsets.topics_of("g") == frozenset()
+    offsets.forget_topic("T")
+    assert offsets.topics_of("h") == {"U"}
+    offsets.forget_topic("U")
+    assert offsets.wrapper().offset_table == {}
+
+
+def test_offsets_are_there_again_after_a_restart(tmp_path, offsets):
+    offsets.commit("g", "%RETRY%g", 0, 5)
+    offsets.commit("g", "T", 3, (1 << 63) - 1)
+    offsets.save()
+    again = offsets_in(tmp_path)
+    assert again.wrapper() == offsets.wrapper()
+    assert again.query("g", "T", 3) == (1 << 63) - 1
+    assert not again.is_dirty
+
+
+def test_nothing_is_written_unless_something_changed(tmp_path, offsets):
+    offsets.commit("g", "T", 0, 5)
+    offsets.save()
+    (tmp_path / "consumerOffset.json").unlink()
+    offsets.commit("g", "T", 0, 5)
+    offsets.advance("g", "T", 0, 4)
+    offsets.clone("g", "g", "T")
+    offsets.forget_topic("U")
+    offsets.forget_group("h")
+    offsets.queues("never", "there")
+    offsets.save()
+    assert not (tmp_path / "consumerOffset.json").exists()
+
+
+def test_what_a_save_has_failed_to_write_is_still_to_be_saved(tmp_path, offsets):
+    offsets.commit("g", "T", 0, 5)
+    (tmp_path / "consumerOffset.json.tmp").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        offsets.save()
+    assert offsets.is_dirty
+    (tmp_path / "consumerOffset.json.tmp").rmdir()
+    offsets.save()
+    assert offsets_in(tmp_path).query("g", "T", 0) == 5
+
+
+def test_the_offsets_of_a_real_rocketmq_are_loaded(tmp_path):
+    """Bare numbers as keys; and what is no topic@group, which RocketMQ passes over, is not lost."""
+    (tmp_path / "consumerOffset.json").write_text(
+        '{\n\t"dataVersion":{"counter":4,"stateVersion":0,"timestamp":9},\n\t"offsetTable":{'
+        '"T@g":{0:12,1:13\n\t\t},"%RETRY%g@g":{0:3},"strange":{0:1},"a@b@c":{0:2}\n\t}\n}'
+    )
+    offsets = offsets_in(tmp_path)
+    assert offsets.queues("g", "T") == {0: 12, 1: 13}
+    assert offsets.topics_of("g") == {"T", "%RETRY%g"}
+    offsets.commit("g", "T", 0, 20)
+    offsets.save()
+    wrapper = offsets_in(tmp_path).wrapper()
+    assert wrapper.offset_table["strange"] == {0: 1}
+    assert wrapper.offset_table["a@b@c"] == {0: 2}
+    assert wrapper.data_version.counter == 4
+
+
+def test_a_view_cannot_be_written_to_and_a_wrapper_is_a_copy(offsets):
+    offsets.commit("g", "T", 0, 5)
+    wrapper = offsets.wrapper()
+    with pytest.raises(TypeError):
+        offsets.queues("g", "T")[0] = 1
+    offsets.commit("g", "T", 0, 6)
+    assert wrapper.offset_table == {"T@g": {0: 5}}
+
+
+class Memory:
+    """A table that keeps the text, as a file would."""
+
+    def __init__(self):
+        self.text = None
+
+    def load(self, default):
+        return default if self.text is None else decode_body(ConsumerOffsetSerializeWrapper, self.text)
+
+    def save(self, value):
+        self.text = encode_body(value)
+
+
+class OffsetMachine(RuleBasedStateMachine):
+    """Offsets against one flat dict, over restarts."""
+
+    groups = st.sampled_from(["g", "h", "%RETRY%"])
+    topics = st.sampled_from(["T", "U", "%RETRY%g"])
+    queue_ids = st.integers(0, 2)
+    numbers = st.integers(0, 5)
+
+    def __init__(self):
+        super().__init__()
+        self.table = Memory()
+        self.offsets = ConsumerOffsetManager(self.table)
+        self.model = {}
+        self.saved = {}
+
+    @rule(group=groups, topic=topics, queue_id=queue_ids, number=numbers)
+    def commit(self, group, topic, queue_id, number):
+        self.offsets.commit(group, topic, queue_id, number)
+        self.model[group, topic, queue_id] = number
+
+    @rule(group=groups, topic=topics, queue_id=queue_ids, number=st.integers(-2, 5))
+    def advance(self, group, topic, queue_id, number):
+        self.offsets.advance(group, topic, queue_id, number)
+        key = (group, topic, queue_id)
+        if number >= 0:
+            self.model[key] = max(number, self.model.get(key, 0))
+
+    @rule(source=groups, group=groups, topic=topics)
+    def clone(self, source, group, topic):
+        self.offsets.clone(source, group, topic)
+        found = {key[2]: number for key, number in self.model.items() if key[:2] == (source, topic)}
+        if found:
+            self.model = {key: number for key, number in self.model.items() if key[:2] != (group, topic)}
+            self.model |= {(group, topic, queue_id): number for queue_id, number in found.items()}
+
+    @rule(group=groups)
+    def forget_group(self, group):
+        self.offsets.forget_group(group)
+        self.model = {key: number for key, number in self.model.items() if key[0] != group}
+
+    @rule(topic=topics)
+    def forget_topic(self, topic):
+        self.offsets.forget_topic(topic)
+        self.model = {key: number for key, number in self.model.items() if key[1] != topic}
+
+    @rule()
+    def save(self):
+        self.offsets.save()
+        self.saved = dict(self.model)
+
+    @rule()
+    def restart(self):
+        self.offsets = ConsumerOffsetManager(self.table)
+        self.model = dict(self.saved)
+
+    @invariant()
+    def both_say_the_same(self):
+        wrapper = self.offsets.wrapper().offset_table
+        assert {
+            (key.partition("@")[2], key.partition("@")[0], queue_id): number
+            for key, queues in wrapper.items()
+            for queue_id, number in queues.items()
+        } == self.model
+        for group, topic, queue_id in self.model:
+            assert self.offsets.query(group, topic, queue_id) == self.model[group, topic, queue_id]
+            assert topic in self.offsets.topics_of(group)
+            assert group in self.offsets.groups_of(topic)
+        if not self.offsets.is_dirty:
+            assert self.model == self.saved
+
+
+OffsetMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25)
+TestOffsets = OffsetMachine.TestCase

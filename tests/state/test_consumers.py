@@ -1,0 +1,262 @@
+import pytest
+from broker_connections import FakeConnection
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from broker.state.clients import ClientChannel
+from broker.state.consumers import ConsumerManager
+from rmq_spark.wire.bodies.clients import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+)
+
+
+def channel(connection, now_ms=0):
+    return ClientChannel(connection, connection.client_id, "JAVA", 409, now_ms)
+
+
+def data(group, *topics, version=1, **more):
+    subscriptions = tuple(
+        topic if isinstance(topic, SubscriptionData) else SubscriptionData(topic=topic, sub_version=version)
+        for topic in topics
+    )
+    return ConsumerData(group_name=group, subscription_data_set=subscriptions, **more)
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def consumers(told):
+    return ConsumerManager(lambda group: told.append((group.name, group.client_ids)))
+
+
+@pytest.fixture
+def one():
+    return FakeConnection("one")
+
+
+@pytest.fixture
+def two():
+    return FakeConnection("two")
+
+
+def test_a_group_is_there_as_long_as_it_has_members(consumers, one, two):
+    assert consumers.group("g") is None
+    consumers.register(channel(one), data("g", "T"))
+    consumers.register(channel(two), data("g", "T"))
+    group = consumers.group("g")
+    assert group.client_ids == ("one", "two")
+    assert set(group.clients) == {one, two}
+    assert consumers.groups_of("T") == {"g"}
+    consumers.unregister("g", one)
+    assert group.client_ids == ("two",)
+    consumers.unregister("g", two)
+    assert consumers.group("g") is None
+    assert consumers.groups_of("T") == frozenset()
+
+
+def test_a_group_is_as_its_members_last_said(consumers, one):
+    consumers.register(channel(one), data("g", "T"))
+    consumers.register(
+        channel(one),
+        data(
+            "g",
+            "T",
+            consume_type=ConsumeType.CONSUME_ACTIVELY,
+            message_model=MessageModel.BROADCASTING,
+            consume_from_where=ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
+        ),
+    )
+    group = consumers.group("g")
+    assert group.consume_type is ConsumeType.CONSUME_ACTIVELY
+    assert group.message_model is MessageModel.BROADCASTING
+    assert group.consume_from_where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
+
+
+def test_members_hear_of_newcomers_the_newcomer_too(consumers, one, two, told):
+    assert consumers.register(channel(one), data("g", "T"))
+    assert consumers.register(channel(two), data("g", "T"))
+    assert told == [("g", ("one",)), ("g", ("one", "two"))]
+
+
+def test_members_hear_nothing_of_a_heartbeat_that_says_nothing_new(consumers, one, told):
+    consumers.register(channel(one), data("g", "T"))
+    told.clear()
+    assert not consumers.register(channel(one, 5), data("g", "T", version=9))
+    assert told == []
+    assert consumers.group("g").clients[one].last_heartbeat_ms == 5
+
+
+def test_members_hear_of_topics_that_come_and_go(consumers, one, told):
+    consumers.register(channel(one), data("g", "T"))
+    assert consumers.register(channel(one), data("g", "T", "U"))
+    assert consumers.register(channel(one), data("g", "U"))
+    assert len(told) == 3
+    assert consumers.subscription("g", "T") is None
+    assert consumers.subscription("g", "U").topic == "U"
+
+
+def test_members_hear_of_those_who_leave_unless_nobody_is_left(consumers, one, two, told):
+    consumers.register(channel(one), data("g", "T"), notify=False)
+    consumers.register(channel(two), data("g", "T"), notify=False)
+    assert told == []
+    consumers.unregister("g", one)
+    assert told == [("g", ("two",))]
+    consumers.unregister("g", one)
+    consumers.unregister("unknown", one)
+    consumers.unregister("g", two)
+    assert len(told) == 1
+
+
+def test_the_newer_of_two_versions_of_a_subscription_counts(consumers, one, two):
+    def tags(text, version):
+        return SubscriptionData(topic="T", sub_string=text, sub_version=version)
+
+    consumers.register(channel(one), data("g", tags("a", 5)))
+    consumers.register(channel(two), data("g", tags("b", 4)))
+    assert consumers.subscription("g", "T").sub_string == "a"
+    consumers.register(channel(two), data("g", tags("b", 6)))
+    assert consumers.subscription("g", "T").sub_string == "b"
+    consumers.register(channel(one), data("g", tags("a", 5)))
+    assert consumers.subscription("g", "T").sub_string == "b"
+
+
+def test_a_member_whose_clock_was_set_back_is_not_stuck_with_what_it_said_before(consumers, one, two):
+    """R31: a version from the future could never be replaced."""
+    future = SubscriptionData(topic="T", sub_string="old", sub_version=1 << 60)
+    consumers.register(channel(one), data("g", future))
+    now = SubscriptionData(topic="T", sub_string="new", sub_version=5)
+    consumers.register(channel(one), data("g", now))
+    assert consumers.subscription("g", "T").sub_string == "new"
+    consumers.register(channel(one), data("g", future))
+    consumers.register(channel(two), data("g", now))
+    assert consumers.subscription("g", "T").sub_string == "old"
+    consumers.connection_closed(one)
+    consumers.register(channel(two), data("g", now))
+    assert consumers.subscription("g", "T").sub_string == "new"
+
+
+def test_a_heartbeat_without_subscriptions_leaves_them_as_they_are(consumers, one, told):
+    consumers.register(channel(one), data("g", "T", "U"))
+    assert not consumers.register(channel(one, 9), data("g"), keep_subscriptions=True)
+    assert set(consumers.group("g").subscriptions) == {"T", "U"}
+    assert consumers.group("g").clients[one].last_heartbeat_ms == 9
+    assert len(told) == 1
+
+
+def test_a_closed_connection_leaves_all_its_groups(consumers, one, two, told):
+    for group in "gh":
+        consumers.register(channel(one), data(group, "T"))
+    consumers.register(channel(two), data("g", "T"))
+    told.clear()
+    consumers.connection_closed(one)
+    assert told == [("g", ("two",))]
+    assert consumers.group("h") is None
+    consumers.connection_closed(one)
+    consumers.connection_closed(FakeConnection())
+    assert len(told) == 1
+
+
+def test_who_is_silent_for_too_long_is_expelled(consumers, one, two, told):
+    consumers.register(channel(one, 1_000), data("g", "T"))
+    consumers.register(channel(two, 2_000), data("g", "T"))
+    told.clear()
+    assert consumers.expire(1_000) == []
+    assert consumers.expire(1_001) == [one]
+    assert told == [("g", ("two",))]
+    assert consumers.expire(1_001) == []
+
+
+def test_a_client_that_dials_again_is_one_member_and_reached_where_it_was_heard_of_last(consumers, one):
+    again = FakeConnection("one")
+    consumers.register(channel(one, 1), data("g", "T"))
+    consumers.register(channel(again, 2), data("g", "T"))
+    assert consumers.group("g").client_ids == ("one",)
+    assert consumers.find("g", "one").connection is again
+    consumers.connection_closed(again)
+    assert consumers.find("g", "one").connection is one
+    assert consumers.find("g", "nobody") is None
+    assert consumers.find("nowhere", "one") is None
+
+
+def test_a_connection_that_changes_its_clients_id_is_a_new_member(consumers, one):
+    consumers.register(channel(one), data("g", "T"))
+    one.client_id = "other"
+    assert consumers.register(channel(one), data("g", "T"))
+    assert consumers.group("g").client_ids == ("other",)
+
+
+class MemberMachine(RuleBasedStateMachine):
+    """Members of groups against a dict; whoever is left hears of every change, and of nothing else."""
+
+    connections = tuple(FakeConnection(name) for name in "abc")
+    members = st.sampled_from(connections)
+    groups = st.sampled_from(["g", "h"])
+    topics = st.frozensets(st.sampled_from("TU"), min_size=1)
+
+    def __init__(self):
+        super().__init__()
+        self.told = []
+        self.consumers = ConsumerManager(lambda group: self.told.append(group.name))
+        self.model = {}
+        self.topics_of = {}
+        self.now_ms = 0
+
+    @rule(connection=members, group=groups, topics=topics)
+    def heartbeat(self, connection, group, topics):
+        self.now_ms += 1
+        alive = any(key[0] == group for key in self.model)
+        changed = (group, connection) not in self.model or self.topics_of[group] != topics or not alive
+        assert self.consumers.register(channel(connection, self.now_ms), data(group, *topics)) == changed
+        self.model[group, connection] = self.now_ms
+        self.topics_of[group] = topics
+        self.hears([group] if changed else [])
+
+    @rule(connection=members, group=groups)
+    def leave(self, connection, group):
+        self.consumers.unregister(group, connection)
+        left = self.model.pop((group, connection), None)
+        self.hears([group] if left is not None and self.has_members(group) else [])
+
+    @rule(connection=members)
+    def close(self, connection):
+        self.consumers.connection_closed(connection)
+        gone = [group for group, other in self.model if other is connection]
+        self.model = {key: at for key, at in self.model.items() if key[1] is not connection}
+        self.hears(sorted(group for group in gone if self.has_members(group)))
+
+    @rule(age=st.integers(0, 5))
+    def expire(self, age):
+        expelled = self.consumers.expire(self.now_ms - age)
+        silent = {connection for (_, connection), at in self.model.items() if at < self.now_ms - age}
+        assert set(expelled) == silent
+        self.model = {key: at for key, at in self.model.items() if key[1] not in silent}
+        self.told.clear()
+
+    def has_members(self, group):
+        return any(key[0] == group for key in self.model)
+
+    def hears(self, groups):
+        assert sorted(self.told) == sorted(groups)
+        self.told.clear()
+
+    @invariant()
+    def both_say_the_same(self):
+        for name in ("g", "h"):
+            expected = {connection for group, connection in self.model if group == name}
+            group = self.consumers.group(name)
+            assert (set(group.clients) if group else set()) == expected
+            if group:
+                assert group.subscriptions.keys() == self.topics_of[name]
+        assert self.consumers._groups_of.keys() == {connection for _, connection in self.model}
+
+
+MemberMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25)
+TestMembers = MemberMachine.TestCase

@@ -1,0 +1,56 @@
+import pytest
+from tables import kv_in
+
+from broker.state.kv_config import ORDER_TOPIC_CONFIG
+
+
+def test_values_are_kept_by_namespace_and_key_over_a_restart(tmp_path):
+    kv = kv_in(tmp_path)
+    kv.put(ORDER_TOPIC_CONFIG, "T", "broker-a:4")
+    kv.put("other", "T", "x")
+    kv.save()
+    again = kv_in(tmp_path)
+    assert again.get(ORDER_TOPIC_CONFIG, "T") == "broker-a:4"
+    assert again.list("other") == {"T": "x"}
+    assert again.get("other", "U") is None
+    assert again.get("unknown", "T") is None
+    assert again.list("unknown") == {}
+    assert not again.is_dirty
+
+
+def test_a_namespace_goes_with_its_last_value(tmp_path):
+    kv = kv_in(tmp_path)
+    kv.put("n", "a", "1")
+    kv.put("n", "b", "2")
+    kv.delete("n", "a")
+    assert kv.wrapper().config_table == {"n": {"b": "2"}}
+    kv.delete("n", "b")
+    assert kv.wrapper().config_table == {}
+    kv.save()
+    assert kv_in(tmp_path).list("n") == {}
+
+
+def test_nothing_is_written_unless_something_changed(tmp_path):
+    kv = kv_in(tmp_path)
+    kv.put("n", "a", "1")
+    kv.save()
+    (tmp_path / "kvConfig.json").unlink()
+    kv.put("n", "a", "1")
+    kv.delete("n", "b")
+    kv.delete("m", "a")
+    kv.save()
+    assert not (tmp_path / "kvConfig.json").exists()
+
+
+def test_the_file_of_a_real_name_server_is_loaded(tmp_path):
+    (tmp_path / "kvConfig.json").write_text(
+        '{"configTable":{"ORDER_TOPIC_CONFIG":{"T":"broker-a:4;broker-b:4"}}}'
+    )
+    assert kv_in(tmp_path).get(ORDER_TOPIC_CONFIG, "T") == "broker-a:4;broker-b:4"
+
+
+def test_a_view_cannot_be_written_to(tmp_path):
+    kv = kv_in(tmp_path)
+    kv.put("n", "a", "1")
+    with pytest.raises(TypeError):
+        kv.list("n")["a"] = "2"

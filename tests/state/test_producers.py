@@ -1,0 +1,86 @@
+import pytest
+from broker_connections import FakeConnection
+
+from broker.state.clients import ClientChannel
+from broker.state.producers import ProducerManager
+
+
+def channel(connection, now_ms=0):
+    return ClientChannel(connection, connection.client_id, "JAVA", 409, now_ms)
+
+
+@pytest.fixture
+def producers():
+    return ProducerManager()
+
+
+@pytest.fixture
+def one():
+    return FakeConnection("one")
+
+
+@pytest.fixture
+def two():
+    return FakeConnection("two")
+
+
+def test_the_clients_of_a_group_are_those_who_came_and_have_not_left(producers, one, two):
+    producers.register("p", channel(one, 1))
+    producers.register("p", channel(two, 2))
+    producers.register("p", channel(one, 3))
+    assert [(each.client_id, each.last_heartbeat_ms) for each in producers.channels("p")] == [
+        ("one", 3),
+        ("two", 2),
+    ]
+    producers.unregister("p", one)
+    producers.unregister("p", one)
+    producers.unregister("q", one)
+    assert [each.client_id for each in producers.channels("p")] == ["two"]
+    producers.unregister("p", two)
+    assert producers.channels("p") == ()
+    assert producers.groups == {}
+
+
+def test_a_closed_connection_leaves_all_its_groups(producers, one, two):
+    for group in "pq":
+        producers.register(group, channel(one))
+    producers.register("p", channel(two))
+    producers.connection_closed(one)
+    producers.connection_closed(one)
+    assert list(producers.groups) == ["p"]
+    assert [each.client_id for each in producers.channels("p")] == ["two"]
+
+
+def test_who_is_silent_for_too_long_is_expelled(producers, one, two):
+    producers.register("p", channel(one, 1_000))
+    producers.register("q", channel(one, 1_000))
+    producers.register("p", channel(two, 2_000))
+    assert producers.expire(1_000) == []
+    assert producers.expire(2_000) == [one]
+    assert producers.expire(2_000) == []
+    assert list(producers.groups) == ["p"]
+
+
+def test_a_client_is_found_by_its_id_as_long_as_it_is_in_a_group(producers, one):
+    producers.register("p", channel(one))
+    producers.register("q", channel(one))
+    assert producers.find("one").connection is one
+    producers.unregister("p", one)
+    assert producers.find("one").connection is one
+    producers.unregister("q", one)
+    assert producers.find("one") is None
+
+
+def test_a_client_that_has_dialled_again_is_reached_where_it_was_heard_of_last(producers, one):
+    again = FakeConnection("one")
+    producers.register("p", channel(one, 1))
+    producers.register("p", channel(again, 2))
+    producers.connection_closed(one)
+    assert producers.find("one").connection is again
+    producers.connection_closed(again)
+    assert producers.find("one") is None
+
+
+def test_groups_cannot_be_written_to(producers):
+    with pytest.raises(TypeError):
+        producers.groups["p"] = {}

@@ -1,0 +1,122 @@
+import pytest
+from disks import ManualClock
+from tables import groups_in
+
+from rmq_spark.wire.bodies.configs import DataVersion, SubscriptionGroupConfig
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def groups(tmp_path, clock):
+    return groups_in(tmp_path, clock)
+
+
+def test_a_new_broker_has_the_groups_of_rocketmqs_tools(groups):
+    assert set(groups.groups) == {
+        "TOOLS_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PULL",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_OWNER",
+    }
+    assert groups.is_dirty
+
+
+def test_a_group_is_made_when_its_first_member_comes(groups):
+    assert groups.get("g") is None
+    made = groups.find_or_create("g")
+    assert made == SubscriptionGroupConfig(group_name="g")
+    assert (made.retry_queue_nums, made.retry_max_times, made.consume_enable) == (1, 16, True)
+    assert groups.find_or_create("g") is made
+
+
+def test_where_groups_are_not_made_by_themselves_only_those_of_the_system_are(tmp_path, clock):
+    strict = groups_in(tmp_path, clock, auto_create=False)
+    assert strict.find_or_create("g") is None
+    assert strict.find_or_create("CID_RMQ_SYS_TRANS").group_name == "CID_RMQ_SYS_TRANS"
+    strict.put(SubscriptionGroupConfig(group_name="g"))
+    assert strict.find_or_create("g").group_name == "g"
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a@b", "g" * 249, "CID_RMQ_SYS_/"])
+def test_no_group_is_made_under_a_name_that_cannot_be(groups, name):
+    assert groups.find_or_create(name) is None
+    assert name not in groups.groups
+
+
+def test_groups_are_there_again_after_a_restart(tmp_path, clock, groups):
+    groups.put(SubscriptionGroupConfig(group_name="g", retry_max_times=3, consume_enable=False))
+    groups.save()
+    again = groups_in(tmp_path, clock)
+    assert again.wrapper() == groups.wrapper()
+    assert not again.is_dirty
+
+
+def test_nothing_is_written_unless_something_changed(tmp_path, groups):
+    groups.find_or_create("g")
+    groups.save()
+    (tmp_path / "subscriptionGroup.json").unlink()
+    groups.find_or_create("g")
+    groups.put(groups.get("g"))
+    groups.delete("never there")
+    groups.save()
+    assert not (tmp_path / "subscriptionGroup.json").exists()
+
+
+def test_each_change_gives_the_table_a_new_version(groups, clock):
+    counter = groups.data_version.counter
+    for change in (
+        lambda: groups.find_or_create("g"),
+        lambda: groups.put(SubscriptionGroupConfig(group_name="g", retry_max_times=1)),
+        lambda: groups.delete("g"),
+    ):
+        clock.now_ms += 10
+        change()
+        counter += 1
+        assert groups.data_version == DataVersion(timestamp=clock.now_ms, counter=counter)
+
+
+def test_what_5x_has_written_is_loaded_and_saved_again(tmp_path, clock):
+    path = tmp_path / "subscriptionGroup.json"
+    path.write_text(
+        '{"dataVersion":{"counter":2,"stateVersion":0,"timestamp":1},"forbiddenTable":{"g":{"T":4}},'
+        '"subscriptionGroupTable":{"g":{"attributes":{"a":"b"},"brokerId":0,"consumeBroadcastEnable":true,'
+        '"consumeEnable":true,"consumeFromMinEnable":true,"consumeMessageOrderly":false,'
+        '"consumeTimeoutMinute":15,"groupName":"g","groupRetryPolicy":{"type":"CUSTOMIZED"},"groupSysFlag":0,'
+        '"notifyConsumerIdsChangedEnable":true,"retryMaxTimes":5,"retryQueueNums":1,'
+        '"whichBrokerWhenConsumeSlowly":1}}}'
+    )
+    groups = groups_in(tmp_path, clock)
+    assert groups.get("g").retry_max_times == 5
+    groups.save()
+    again = groups_in(tmp_path, clock)
+    assert again.get("g") == groups.get("g")
+    assert again.get("g").group_retry_policy == {"type": "CUSTOMIZED"}
+    assert again.wrapper().forbidden_table == {"g": {"T": 4}}
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (SubscriptionGroupConfig(group_name="a/b"), "other characters"),
+        (SubscriptionGroupConfig(group_name="g", retry_queue_nums=-1), "0 to 65535 retry queues, not -1"),
+        (SubscriptionGroupConfig(group_name="g", retry_queue_nums=1 << 20), "retry queues"),
+        (SubscriptionGroupConfig(group_name="g", retry_max_times=-1), "cannot retry -1 times"),
+    ],
+)
+def test_what_cannot_be_a_group_is_refused_with_a_reason(groups, bad, why):
+    before = groups.wrapper()
+    with pytest.raises(ValueError, match=why):
+        groups.put(bad)
+    assert groups.wrapper() == before
+
+
+def test_a_view_cannot_be_written_to(groups):
+    with pytest.raises(TypeError):
+        groups.groups["g"] = SubscriptionGroupConfig(group_name="g")

@@ -1,0 +1,251 @@
+from dataclasses import replace
+
+import pytest
+from disks import ManualClock
+from hypothesis import given
+from hypothesis import strategies as st
+from tables import topics_in
+
+from broker.state.topic_config import TopicConfigManager
+from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+
+
+class Variable:
+    """A table that is kept in memory."""
+
+    def __init__(self):
+        self.value = None
+
+    def load(self, default):
+        return default if self.value is None else self.value
+
+    def save(self, value):
+        self.value = value
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def topics(tmp_path, clock):
+    return topics_in(tmp_path, clock)
+
+
+def config(name, queues=4, perm=6, **more):
+    return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm, **more)
+
+
+def test_a_new_broker_has_rocketmqs_own_topics(topics):
+    found = topics.topics.items()
+    assert {name: (each.read_queue_nums, each.write_queue_nums, each.perm) for name, each in found} == {
+        "TBW102": (8, 8, 7),
+        "SELF_TEST_TOPIC": (1, 1, 6),
+        "BenchmarkTest": (1024, 1024, 6),
+        "DefaultCluster": (16, 16, 7),
+        "broker-a": (1, 1, 7),
+        "OFFSET_MOVED_EVENT": (1, 1, 6),
+        "SCHEDULE_TOPIC_XXXX": (18, 18, 6),
+        "RMQ_SYS_TRACE_TOPIC": (1, 1, 6),
+        "DefaultCluster_REPLY_TOPIC": (1, 1, 6),
+    }
+    assert topics.is_dirty
+
+
+def test_topics_are_there_again_after_a_restart(tmp_path, clock, topics):
+    topics.put(config("T", attributes={"+a": "b"}))
+    topics.save()
+    assert not topics.is_dirty
+    again = topics_in(tmp_path, clock)
+    assert again.wrapper() == topics.wrapper()
+    assert not again.is_dirty  # nothing of what a start makes was missing
+
+
+def test_what_was_not_saved_is_not_there(tmp_path, clock, topics):
+    topics.save()
+    topics.put(config("T"))
+    assert topics_in(tmp_path, clock).get("T") is None
+
+
+def test_nothing_is_written_unless_something_changed(tmp_path, topics):
+    topics.save()
+    (tmp_path / "topics.json").unlink()
+    topics.put(topics.get("BenchmarkTest"))
+    topics.delete("never there")
+    topics.save()
+    assert not (tmp_path / "topics.json").exists()
+
+
+def test_what_a_save_has_failed_to_write_is_still_to_be_saved(clock):
+    table = Variable()
+    topics = TopicConfigManager(
+        table,
+        cluster_name="c",
+        broker_name="b",
+        auto_create=False,
+        default_queue_nums=8,
+        delay_levels=18,
+        now_ms=clock,
+    )
+    table.save = lambda _: (_ for _ in ()).throw(OSError("full"))
+    with pytest.raises(OSError, match="full"):
+        topics.save()
+    assert topics.is_dirty
+
+
+def test_each_change_gives_the_table_a_new_version(topics, clock):
+    counter = topics.data_version.counter
+    for change in (
+        lambda: topics.put(config("T")),
+        lambda: topics.put(config("T", queues=5)),
+        lambda: topics.create_in_send("U", "TBW102", 4),
+        lambda: topics.create_in_send_back("%RETRY%g", 1),
+        lambda: topics.delete("T"),
+    ):
+        clock.now_ms += 10
+        change()
+        counter += 1
+        assert topics.data_version == DataVersion(timestamp=clock.now_ms, counter=counter)
+    topics.put(topics.get("U"))
+    topics.create_in_send("U", "TBW102", 4)
+    assert topics.data_version.counter == counter
+
+
+def test_the_topics_of_a_real_rocketmq_are_loaded_and_keep_their_version(tmp_path, clock):
+    """As 5.x writes them: tabs, attributes, a state version."""
+    (tmp_path / "topics.json").write_text(
+        '{\n\t"dataVersion":{"counter":7,"stateVersion":3,"timestamp":1700000000123},\n\t"topicConfigTable":{\n'
+        '\t\t"orders":{"attributes":{"+message.type":"NORMAL"},"order":false,"perm":6,"readQueueNums":8,'
+        '"topicFilterType":"SINGLE_TAG","topicName":"orders","topicSysFlag":0,"writeQueueNums":4},\n'
+        '\t\t"TBW102":{"order":false,"perm":7,"readQueueNums":8,"topicFilterType":"SINGLE_TAG",'
+        '"topicName":"TBW102","topicSysFlag":0,"writeQueueNums":8}\n\t}\n}'
+    )
+    topics = topics_in(tmp_path, clock)
+    orders = topics.get("orders")
+    assert (orders.read_queue_nums, orders.write_queue_nums) == (8, 4)
+    assert orders.attributes == {"+message.type": "NORMAL"}
+    assert topics.data_version.state_version == 3
+    assert topics.data_version.counter > 7  # our own topics were added
+
+
+def test_the_default_topic_is_inherited_only_where_topics_are_made_by_themselves(tmp_path, clock, topics):
+    topics.save()
+    strict = topics_in(tmp_path, clock, auto_create=False)
+    assert strict.get("TBW102").perm == 6
+    assert strict.create_in_send("T", "TBW102", 4) is None
+    assert strict.create_in_send("T", "DefaultCluster", 4) is None  # which has the permission to inherit
+    assert "TBW102" not in topics_in(tmp_path / "new", clock, auto_create=False).topics
+    strict.save()
+    assert topics_in(tmp_path, clock).get("TBW102").perm == 7
+
+
+def test_a_message_makes_its_topic_like_the_default_one(topics):
+    made = topics.create_in_send("T", "TBW102", 4)
+    assert made == config("T", queues=4)
+    assert topics.create_in_send("T", "TBW102", 8) is made
+    assert topics.create_in_send("U", "TBW102", 100) == config("U", queues=8)
+    assert topics.create_in_send("V", "TBW102", -5) == config("V", queues=1)
+
+
+def test_a_message_makes_no_topic_like_one_that_is_not_there_or_not_to_be_inherited(topics):
+    assert topics.create_in_send("T", "unknown", 4) is None
+    assert topics.create_in_send("T", "", 4) is None
+    assert topics.create_in_send("T", "BenchmarkTest", 4) is None
+    assert topics.get("T") is None
+
+
+def test_a_retry_topic_is_made_whatever_the_default(tmp_path, clock):
+    strict = topics_in(tmp_path, clock, auto_create=False)
+    assert strict.create_in_send("%RETRY%g", "unknown", 4) == config("%RETRY%g", queues=1)
+
+
+def test_a_topic_of_the_brokers_own_need_is_made_once(topics):
+    made = topics.create_in_send_back("%DLQ%g", 1, 2)
+    assert made == config("%DLQ%g", queues=1, perm=2)
+    assert topics.create_in_send_back("%DLQ%g", 9) is made
+    assert topics.create_in_send_back("%RETRY%g", 0).write_queue_nums == 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (config("../x"), "other characters"),
+        (config(""), "blank"),
+        (config("T", queues=0), "1 to 65535 read queues, not 0"),
+        (replace(config("T"), write_queue_nums=1 << 31), "write queues"),
+        (config("T", perm=8), "no permission 8"),
+        (config("T", perm=-1), "no permission -1"),
+    ],
+)
+def test_what_cannot_be_a_topic_is_refused_with_a_reason(topics, bad, why):
+    before = topics.wrapper()
+    with pytest.raises(ValueError, match=why):
+        topics.put(bad)
+    assert topics.wrapper() == before
+
+
+def test_a_bad_name_makes_no_topic_on_the_way_of_a_message(topics):
+    with pytest.raises(ValueError, match="other characters"):
+        topics.create_in_send("a/b", "TBW102", 4)
+    with pytest.raises(ValueError, match="other characters"):
+        topics.create_in_send_back("%RETRY%a/b", 1)
+
+
+def test_more_delay_levels_bring_more_queues_and_fewer_take_none_away(tmp_path, clock, topics):
+    topics.save()
+    more = topics_in(tmp_path, clock, delay_levels=20)
+    assert more.get("SCHEDULE_TOPIC_XXXX").write_queue_nums == 20
+    more.save()
+    assert topics_in(tmp_path, clock, delay_levels=3).get("SCHEDULE_TOPIC_XXXX").write_queue_nums == 20
+
+
+def test_a_view_cannot_be_written_to_and_a_wrapper_is_a_copy(topics):
+    with pytest.raises(TypeError):
+        topics.topics["T"] = config("T")
+    wrapper = topics.wrapper()
+    topics.put(config("T"))
+    assert "T" not in wrapper.topic_config_table
+    assert topics.wrapper().topic_config_table == topics.topics
+
+
+_names = st.sampled_from(["A", "B", "%RETRY%g", "TBW102"])
+_changes = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), _names, st.integers(1, 9)),
+        st.tuples(st.just("send"), _names, st.integers(-1, 12)),
+        st.tuples(st.just("back"), _names, st.integers(1, 3)),
+        st.tuples(st.just("delete"), _names, st.just(0)),
+        st.tuples(st.just("save"), _names, st.just(0)),
+    )
+)
+
+
+@given(_changes)
+def test_over_any_changes_the_version_grows_exactly_when_the_table_changes(changes):
+    table = Variable()
+    topics = TopicConfigManager(
+        table,
+        cluster_name="c",
+        broker_name="b",
+        auto_create=True,
+        default_queue_nums=8,
+        delay_levels=2,
+        now_ms=ManualClock(),
+    )
+    for kind, name, queues in changes:
+        before, counter = dict(topics.topics), topics.data_version.counter
+        if kind == "put":
+            topics.put(config(name, queues))
+        elif kind == "send":
+            topics.create_in_send(name, "TBW102", queues)
+        elif kind == "back":
+            topics.create_in_send_back(name, queues)
+        elif kind == "delete":
+            topics.delete(name)
+        else:
+            topics.save()
+        assert (dict(topics.topics) != before) == (topics.data_version.counter == counter + 1)
+        if topics.data_version.counter == counter:
+            assert dict(topics.topics) == before
+        assert topics.is_dirty == (table.load(TopicConfigSerializeWrapper()) != topics.wrapper())

@@ -1,0 +1,50 @@
+"""Tables of the broker's state on a real directory."""
+
+from __future__ import annotations
+
+from broker.state.consumer_offset import ConsumerOffsetManager
+from broker.state.kv_config import KVConfigs, KVConfigSerializeWrapper
+from broker.state.subscription_group import SubscriptionGroupManager
+from broker.state.topic_config import TopicConfigManager
+from broker.store.disk import LocalDisk
+from broker.store.tables import JsonTable
+from rmq_spark.wire.bodies.configs import (
+    ConsumerOffsetSerializeWrapper,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+)
+
+
+def table_in(root, name, body_type):
+    """A table in a directory, which is made."""
+    root.mkdir(parents=True, exist_ok=True)
+    return JsonTable(LocalDisk(), root / name, body_type)
+
+
+def topics_in(root, clock, **settings):
+    """The topics of a broker-a with eighteen delay levels."""
+    usual = {
+        "cluster_name": "DefaultCluster",
+        "broker_name": "broker-a",
+        "auto_create": True,
+        "default_queue_nums": 8,
+        "delay_levels": 18,
+    }
+    table = table_in(root, "topics.json", TopicConfigSerializeWrapper)
+    return TopicConfigManager(table, now_ms=clock, **{**usual, **settings})
+
+
+def groups_in(root, clock, *, auto_create=True):
+    """The groups of a broker."""
+    table = table_in(root, "subscriptionGroup.json", SubscriptionGroupWrapper)
+    return SubscriptionGroupManager(table, auto_create=auto_create, now_ms=clock)
+
+
+def offsets_in(root):
+    """The offsets of a broker."""
+    return ConsumerOffsetManager(table_in(root, "consumerOffset.json", ConsumerOffsetSerializeWrapper))
+
+
+def kv_in(root):
+    """The key-value configurations of a name server."""
+    return KVConfigs(table_in(root, "kvConfig.json", KVConfigSerializeWrapper))
