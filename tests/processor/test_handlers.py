@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -30,3 +31,9 @@ def test_no_request_is_answered_in_two_places():
 def test_the_sources_say_what_the_processors_do(room):
     assert set(room.handlers) <= set(handled_codes())
     assert len(room.handlers) == sum(len(processor.handlers()) for processor in room.processors)
+
+
+def test_each_request_that_is_answered_is_documented():
+    text = (SOURCES[0].parents[2] / "docs" / "requests.md").read_text(encoding="utf-8")
+    words = set(re.findall(r"\w+", text))
+    assert [code.name for code in handled_codes() if not {code.name, str(int(code))} <= words] == []
