@@ -7,8 +7,8 @@ Counting adds to the sums since the last `sample`; each sample closes these and 
     day       24 buckets of 1 h
 
 A bucket holds only what moved while it was open, so a topic or group without messages is gone from memory
-after a day, by itself. Windows know how long their buckets were and no dates, so that a clock may jump. The time
-and its turns come from outside; nothing here is saved.
+after a day, by itself. Windows know how long their buckets were and no dates, so that a clock may jump. Time
+comes from outside; nothing here is saved.
 """
 
 from __future__ import annotations
