@@ -79,7 +79,7 @@ class Texts:
             states[-1] = NULL
             if None in parsed:
                 states[:-1] = [FAILED if number is None else 0 for number in parsed]
-                parsed = [number or 0 for number in parsed]
+                parsed = [0 if number is None else number for number in parsed]
             self._numbers[kind] = Numbers(_keys([*parsed, 0], like), states)
         return self._numbers[kind]
 
