@@ -39,20 +39,27 @@ class RequestDispatcher:
 
     def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """The answer; None if it comes later, or if none is wanted."""
-        handler = self._handlers.get(request.code)
-        if handler is None:
-            remark = f" request type {request.code} not supported"
-            answer: RemotingCommand | None = request.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
-        else:
-            try:
-                answer = handler(connection, request)
-            except RequestRejected as rejection:
-                answer = request.respond(rejection.code, rejection.remark)
-            except WireError as error:
-                answer = request.respond(ResponseCode.SYSTEM_ERROR, str(error))
-            except StoreError as error:
-                answer = request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
-            except Exception:  # noqa: BLE001  # one request must not end the broker, nor leave its client waiting
-                _log.exception("request %d of %s failed", request.code, connection.remote_host)
-                answer = request.respond(ResponseCode.SYSTEM_ERROR, "internal error; the broker's log has it")
+        handler = self._handlers.get(request.code, _not_supported)
+        return self.guarded(handler, connection, request)
+
+    def guarded(
+        self, handler: Handler, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        """What a handler answers, or what its exception is to the client."""
+        try:
+            answer = handler(connection, request)
+        except RequestRejected as rejection:
+            answer = request.respond(rejection.code, rejection.remark)
+        except WireError as error:
+            answer = request.respond(ResponseCode.SYSTEM_ERROR, str(error))
+        except StoreError as error:
+            answer = request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
+        except Exception:  # noqa: BLE001  # one request must not end the broker, nor leave its client waiting
+            _log.exception("request %d of %s failed", request.code, connection.remote_host)
+            answer = request.respond(ResponseCode.SYSTEM_ERROR, "internal error; the broker's log has it")
         return None if request.flag & _ONE_WAY else answer
+
+
+def _not_supported(_: Connection, request: RemotingCommand) -> RemotingCommand:
+    remark = f" request type {request.code} not supported"
+    return request.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
