@@ -11,9 +11,13 @@ and by no room; what each room needs is handed to it here.
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import threading
 import time
+from functools import partial
 from ipaddress import ip_address
+from pathlib import Path
 
 from broker.client_connection import ClientConnection
 from broker.config import BrokerConfig
@@ -22,6 +26,7 @@ from broker.housekeeping import Housekeeping
 from broker.longpolling.notify_message_arriving_listener import NotifyMessageArrivingListener
 from broker.longpolling.pull_request import PullRequest
 from broker.longpolling.pull_request_hold_service import PullRequestHoldService
+from broker.processor.runtime_info import DiskUsage
 from broker.processors import Processors, Surroundings
 from broker.schedule.schedule_message_service import ScheduleMessageService
 from broker.server import RemotingServer
@@ -85,6 +90,7 @@ class BrokerController:
             now_ms,
         )
         self.server = RemotingServer(config.server, self._dispatch, self._client_has_gone)
+        self._housekeeping = Housekeeping(self._loop, config, self.store, self.tables, self.schedule)
         self.processors = Processors(
             Surroundings(
                 config=config,
@@ -97,21 +103,15 @@ class BrokerController:
                 advertised_host=self.advertised_host,
                 why_no_memory=self._why_no_memory,
                 suspend=self._suspend,
-                disk=self._disk,
+                run_aside=self._housekeeping.run_aside,
+                clean=self._housekeeping.clean,
+                disk_usage=partial(_disk_usage, config.store.store_path_root_dir),
+                memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             )
         )
         self.tables.save_configurations()
         self.port = await self.server.start(config.bind_address, config.listen_port)
-        self._housekeeping = Housekeeping(
-            self._loop,
-            config,
-            self.store,
-            self.tables,
-            self.schedule,
-            self.hold_service,
-            self.processors,
-        )
-        self._housekeeping.start()
+        self._housekeeping.start(self.hold_service, self.processors)
         self._deliver()
 
     async def stop(self) -> None:
@@ -220,6 +220,10 @@ class BrokerController:
 
     def _monotonic_ms(self) -> int:
         return int(self._loop.time() * 1000)
+
+
+def _disk_usage(directory: Path) -> DiskUsage:
+    return DiskUsage(*shutil.disk_usage(directory))
 
 
 def now_ms() -> int:

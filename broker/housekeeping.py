@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from broker.config import BrokerConfig
 from broker.longpolling.pull_request_hold_service import PullRequestHoldService
@@ -35,31 +36,27 @@ class Housekeeping:
         store: MessageStore,
         tables: StateTables,
         schedule: ScheduleMessageService,
-        hold_service: PullRequestHoldService,
-        processors: Processors,
     ) -> None:
         self._loop = loop
         self._config = config
         self._store = store
         self._tables = tables
         self._schedule = schedule
-        self._hold_service = hold_service
-        self._processors = processors
         self._thread = ThreadPoolExecutor(1, "BrokerHousekeeping")
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._under_way: set[Callable[[], object]] = set()
 
-    def start(self) -> None:
+    def start(self, hold_service: PullRequestHoldService, processors: Processors) -> None:
         """Begin; nothing is done at once."""
         config = self._config
-        self._every(_CONFIGURATION_SAVE_MS, self._tables.save_configurations)
-        self._every(_HOLD_SWEEP_MS, self._sweep_holds)
-        self._every(_CLIENT_SCAN_MS, self._processors.expire_clients)
-        self._every(_STATS_SAMPLE_MS, self._processors.sample_stats)
+        self._every(_CONFIGURATION_SAVE_MS, self._save_configurations)
+        self._every(_HOLD_SWEEP_MS, partial(self._sweep_holds, hold_service))
+        self._every(_CLIENT_SCAN_MS, processors.expire_clients)
+        self._every(_STATS_SAMPLE_MS, processors.sample_stats)
         self._every(config.flush_consumer_offset_interval_ms, self._save_offsets)
         self._every(config.flush_delay_offset_interval_ms, self._save_delay_offsets)
         self._every(config.checkpoint_interval_ms, self._save_checkpoint)
-        self._every(config.clean_resource_interval_ms, self._clean)
+        self._every(config.clean_resource_interval_ms, self.clean)
 
     async def stop(self) -> None:
         """Begin nothing more, and wait for what has begun."""
@@ -77,8 +74,21 @@ class Housekeeping:
 
         self._timers[job] = self._loop.call_later(interval_ms / 1000, run)
 
-    def _sweep_holds(self) -> None:
-        self._hold_service.check_hold_request(int(self._loop.time() * 1000))
+    def clean(self) -> None:
+        """Have old files deleted soon."""
+        self._in_thread(self._store.clean)
+
+    def run_aside(self, job: Callable[[], object], then: Callable[[BaseException | None], None]) -> None:
+        """Do it in the thread; then, here again, say what it has raised."""
+        future = self._thread.submit(job)
+        future.add_done_callback(lambda future: self._loop.call_soon_threadsafe(then, future.exception()))
+
+    def _sweep_holds(self, hold_service: PullRequestHoldService) -> None:
+        hold_service.check_hold_request(int(self._loop.time() * 1000))
+
+    def _save_configurations(self) -> None:
+        if self._tables.has_changed_configurations:
+            self._in_thread(self._tables.save_configurations)
 
     def _save_offsets(self) -> None:
         self._in_thread(self._tables.offsets.save)
@@ -89,20 +99,15 @@ class Housekeeping:
     def _save_checkpoint(self) -> None:
         self._in_thread(self._store.save_checkpoint)
 
-    def _clean(self) -> None:
-        self._in_thread(self._store.clean)
-
     def _in_thread(self, job: Callable[[], object]) -> None:
         """Do it beside the loop, unless it has not come to an end since the last time."""
         if job in self._under_way:
             return
         self._under_way.add(job)
 
-        def done(future: Future[object]) -> None:
+        def done(error: BaseException | None) -> None:
             self._under_way.discard(job)
-            error = future.exception()
             if error is not None:
                 _log.error("%s failed: %s", job, error)
 
-        future = self._thread.submit(job)
-        future.add_done_callback(lambda future: self._loop.call_soon_threadsafe(done, future))
+        self.run_aside(job, done)

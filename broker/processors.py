@@ -5,37 +5,52 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from broker.config import BrokerConfig
 from broker.connection import Connection
 from broker.longpolling.pull_request import PullRequest
 from broker.processor.acknowledger import Acknowledger
 from broker.processor.admission import TopicAdmission
+from broker.processor.after_saving import AfterSaving, RunAside
 from broker.processor.broker_admin import BrokerAdminProcessor
-from broker.processor.client_manage import ClientManageProcessor
+from broker.processor.client_manage import ClientManageProcessor, NotifyConsumerIdsChanged
+from broker.processor.client_relay import ClientRelayProcessor
 from broker.processor.consume_stats import ConsumeStatsProcessor
 from broker.processor.consumer_group import ConsumerGroupProcessor
-from broker.processor.consumer_offset import ConsumerOffsetProcessor
+from broker.processor.consumer_offset import ConsumerOffsetProcessor, IsYoung
 from broker.processor.dispatcher import RequestDispatcher
 from broker.processor.extensions import ExtensionsProcessor
 from broker.processor.group_admin import GroupAdminProcessor
+from broker.processor.group_offsets import GroupOffsetsProcessor
 from broker.processor.kv_config import KVConfigProcessor
 from broker.processor.message_back import MessageBackProcessor
 from broker.processor.pull_message import PullMessageProcessor
 from broker.processor.query_consume_queue import QueryConsumeQueueProcessor
 from broker.processor.query_message import QueryMessageProcessor
+from broker.processor.request import Handlers
 from broker.processor.route import RouteProcessor
+from broker.processor.runtime_info import DiskUsage, RuntimeInfo
 from broker.processor.send_message import SendMessageProcessor
+from broker.processor.subscription_filters import SubscriptionFilters
 from broker.processor.topic_admin import TopicAdminProcessor
 from broker.schedule.schedule_message_service import ScheduleMessageService
 from broker.state.broker_stats import BrokerStats
 from broker.state.consumers import ConsumerManager
 from broker.state.producers import ProducerManager
+from broker.state.queue_locks import QueueLocks
 from broker.state_tables import StateTables
-from broker.store.disk import Disk
+from broker.store.config import FlushDiskType
 from broker.store.message_store import MessageStore
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import Host
+
+
+class Processor(Protocol):
+    """One family of requests."""
+
+    def handlers(self) -> Handlers:
+        """By request code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +62,9 @@ class Surroundings:
     tables: StateTables
     schedule: ScheduleMessageService
     run_aside: RunAside
+    clean: Callable[[], object]
+    disk_usage: Callable[[], DiskUsage]
+    memory_bytes: int
     loop: asyncio.AbstractEventLoop
     now_ms: Callable[[], int]
     monotonic_ms: Callable[[], int]
@@ -63,7 +81,7 @@ class Processors:
         self._around = around
         self.stats = BrokerStats(config.broker_cluster_name, around.now_ms())
         self.producers = ProducerManager()
-        self.consumers = ConsumerManager(MembersChangedNotifier(around.tables.groups))
+        self.consumers = ConsumerManager(NotifyConsumerIdsChanged(around.tables.groups))
         self.filters = SubscriptionFilters(config.filters)
         self.admission = TopicAdmission(config, around.tables.topics)
         self.acknowledger = Acknowledger(
@@ -143,7 +161,7 @@ class Processors:
                 around.config,
                 around.store,
                 self.admission,
-                self.retries,
+                None,
                 self.acknowledger,
                 self.stats,
                 around.advertised_host,
@@ -157,8 +175,34 @@ class Processors:
                 around.advertised_host,
                 self.why_busy,
             ),
+            MessageBackProcessor(),
             QueryMessageProcessor(around.config, around.store, around.now_ms),
             QueryConsumeQueueProcessor(around.store, self.consumers, self.filters.message_filter),
+        )
+
+    def _of_groups(self) -> tuple[Processor, ...]:
+        around, tables = self._around, self._around.tables
+        name = around.config.broker_name
+        return (
+            ConsumerGroupProcessor(
+                name,
+                tables.topics,
+                self.consumers,
+                self.producers,
+                tables.offsets,
+                QueueLocks(around.monotonic_ms),
+            ),
+            ConsumerOffsetProcessor(
+                around.store,
+                tables.topics,
+                tables.groups,
+                tables.offsets,
+                IsYoung(around.store, around.memory_bytes),
+            ),
+            GroupOffsetsProcessor(
+                name, around.store, tables.topics, tables.groups, self.consumers, tables.offsets
+            ),
+            ClientRelayProcessor(name, around.store, self.consumers),
         )
 
     def _of_operators(self) -> tuple[Processor, ...]:

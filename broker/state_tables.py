@@ -72,6 +72,11 @@ class StateTables:
             delay_offset_table=table("delayOffset.json", DelayOffsetSerializeWrapper),
         )
 
+    @property
+    def has_changed_configurations(self) -> bool:
+        """Whether there is something for `save_configurations`."""
+        return self.topics.is_dirty or self.groups.is_dirty or self.kv_configs.is_dirty
+
     def save_configurations(self) -> None:
         """Make what was changed of topics, groups and key-value configurations durable."""
         self.topics.save()

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
 from typing import NamedTuple
 
+from broker.processor.runtime_info import SendQueue
 from broker.store.errors import StoreError
 from broker.store.message_store import MessageStore
 from broker.store.results import PutMessageResult, PutMessageStatus
@@ -52,10 +52,11 @@ class Acknowledger:
         self._timer: asyncio.TimerHandle | None = None
         self._all_settled: asyncio.Event | None = None
 
-    @property
-    def waiting(self) -> int:
-        """How many sends wait for the disk."""
-        return len(self._waiting)
+    def queue(self) -> SendQueue:
+        """How many sends wait for the disk, and for how long."""
+        if not self._waiting:
+            return SendQueue(0, 0)
+        return SendQueue(len(self._waiting), int((self._loop.time() - self._waiting[0].since) * 1000))
 
     def why_busy(self) -> str | None:
         """Why no more sends should be taken now, if so."""
@@ -113,7 +114,7 @@ class Acknowledger:
         remark = str(error) if isinstance(error, StoreError) else f"the flush failed: {error}"
         for each in waiting:
             status = PutMessageStatus.SERVICE_NOT_AVAILABLE
-            each.then(replace(each.result, status=status, remark=remark))
+            each.then(each.result._replace(status=status, remark=remark))
 
     def _time_out(self) -> None:
         """In the log, but whether on the disk is not known: the client has to be told so."""
@@ -121,6 +122,6 @@ class Acknowledger:
         oldest = self._loop.time() - self._timeout_seconds
         while self._waiting and self._waiting[0].since <= oldest:
             waiting = self._waiting.popleft()
-            waiting.then(replace(waiting.result, status=PutMessageStatus.FLUSH_DISK_TIMEOUT))
+            waiting.then(waiting.result._replace(status=PutMessageStatus.FLUSH_DISK_TIMEOUT))
         if self._waiting:
             self._timer = self._loop.call_at(self._waiting[0].since + self._timeout_seconds, self._time_out)

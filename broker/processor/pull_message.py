@@ -106,9 +106,9 @@ class PullMessageProcessor:
         """A pull that has waited: the same way again, with the same opaque."""
         if held.connection.is_congested:
             # It does not read what it has: it shall ask again when it does.
-            return held.request.respond(
-                ResponseCode.PULL_NOT_FOUND, "congested", self._fields_of(held.header)
-            )
+            low, high = self._store.queue_offsets(*held.queue)
+            fields = _fields(held.pull_from_this_offset, low, high)
+            return held.request.respond(ResponseCode.PULL_NOT_FOUND, "congested", fields)
         return self._process(held.connection, held.request, held.header, may_hold=False)
 
     def is_matched_by_commit_log(self, held: PullRequest, from_queue_offset: int) -> bool:
@@ -154,8 +154,7 @@ class PullMessageProcessor:
                 return None
         offsets = (found.next_begin_offset, found.min_offset, found.max_offset)
         if code is not ResponseCode.SUCCESS:
-            fields = {**_STAYING, **dict(zip(_VARYING, map(str, offsets), strict=True))}
-            return request.respond(code, found.status.name, fields)
+            return request.respond(code, found.status.name, _fields(*offsets))
         self._stats.got(header.topic, header.consumer_group, found.message_count, found.body_bytes)
         body = _with_sizes(found) if is_chunk else found.buffers
         self._found.send(connection, request, *offsets, body=body)
@@ -251,6 +250,10 @@ class PullMessageProcessor:
         if not holds.long_polling_enable:
             return holds.short_polling_time_ms
         return min(max(suspend_timeout_ms, holds.suspend_timeout_min_ms), holds.suspend_timeout_max_ms)
+
+
+def _fields(*offsets: int) -> dict[str, str]:
+    return {**_STAYING, **dict(zip(_VARYING, map(str, offsets), strict=True))}
 
 
 def _with_sizes(found: GetMessageResult) -> tuple[Buffer, ...]:

@@ -25,7 +25,11 @@ class SubscriptionFilters:
 
     def __init__(self, limits: FilterLimits) -> None:
         self._takes_sql = limits.enable_property_filter
-        self._limits = SqlLimits(limits.expression_bytes_max, limits.depth_max, limits.nodes_max)
+        self._limits = SqlLimits(
+            expression_bytes_max=limits.expression_bytes_max,
+            depth_max=limits.depth_max,
+            nodes_max=limits.nodes_max,
+        )
         self.subscription = lru_cache(_REMEMBERED)(self._subscription)
         self.message_filter = lru_cache(_REMEMBERED)(self._message_filter)
 
