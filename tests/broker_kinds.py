@@ -1,8 +1,8 @@
 """The two kinds of broker that Java clients are tried on: a real RocketMQ, and ours.
 
-Both are processes with the same settings, under RocketMQ's own names, and a test learns the same of both: where
-name server and broker are found, and how to stop, kill and start the broker. What else differs between them is
-nobody's business but this file's.
+Both are processes with the same settings, under RocketMQ's own names, and a test learns the same of both:
+where name server and broker are found, and how to stop, kill and start the broker. What else differs between
+them is nobody's business but this file's.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class RocketPollBroker:
             said = self._log.read_text(encoding="utf-8", errors="replace")
             raise AssertionError(f"the broker has ended with {self._process.returncode}:\n{said[-4000:]}")
 
-    def remind(self, clients: Clients) -> None:
+    def remind(self, clients: Clients) -> None:  # noqa: ARG002  # it has no name server to register with
         self._check_is_running()
 
     def stop(self) -> None:

@@ -1,7 +1,7 @@
 """Unmodified Java clients: a JVM of RocketMQ's own that does what it is told (tests/java/clients).
 
-A test starts producers and consumers in it by name. They go on by themselves; the test asks them what they have
-seen, until it is what the test waits for.
+A test starts producers and consumers in it by name. They go on by themselves; the test asks them what they
+have seen, until it is what the test waits for.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class JavaError(Exception):
 class JavaClients:
     """One JVM. See rocketpoll.clients.Main for what may be asked."""
 
-    def __init__(self, version: str, home: Path, name_server: str) -> None:
+    def __init__(self, version: str, home: Path, name_server: str, *options: str) -> None:
         home.mkdir(exist_ok=True)
         self._process = Process(
             home,
@@ -43,6 +43,7 @@ class JavaClients:
             "rocketpoll.clients.Main",
             "512m",
             [name_server],
+            options,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="utf-8",
@@ -64,12 +65,22 @@ class JavaClients:
             raise JavaError(f"{what} {fields}: {answer['error']}", answer["code"])
         return answer.get("answer")
 
+    @property
+    def is_running(self) -> bool:
+        return self._process.process.poll() is None
+
     def kill(self) -> None:
         """End it with SIGKILL, and all its clients with it."""
         java = self._process.process
         self._process.kill()
         java.stdin.close()
         java.stdout.close()
+
+    def __enter__(self) -> JavaClients:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
 
 class Client:
@@ -95,9 +106,11 @@ class Client:
             self._is_running = False
             self.ask("stop")
 
-    def forget(self) -> None:
-        """Its JVM has died."""
-        self._is_running = False
+    def stop_later(self) -> None:
+        """Have it shut down, without waiting for it."""
+        if self._is_running and self._clients.is_running:
+            self._is_running = False
+            self.ask("stop", later=True)
 
 
 class Producer(Client):
@@ -242,7 +255,7 @@ class Scenario:
     def stop(self) -> None:
         """Stop all that the test has left running."""
         for client in reversed(self._started):
-            client.stop()
+            client.stop_later()
 
     def ask(self, what: str, **fields: Any) -> Any:
         return self.clients.ask(f"admin {what}", **fields)
@@ -260,7 +273,7 @@ class Scenario:
         wait_until(
             f"{count} messages in {topic}", lambda: consumer.look() and len(consumer.received) >= count
         )
-        consumer.stop()
+        consumer.stop_later()
         assert len(consumer.received) == count
         return consumer.received
 

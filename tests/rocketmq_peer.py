@@ -57,6 +57,7 @@ class Process:
         main_class: str,
         heap: str,
         arguments: Iterable[str],
+        more_options: Iterable[str] = (),
         **pipes: Any,
     ) -> None:
         self.home = home
@@ -67,7 +68,7 @@ class Process:
         self.log = home / f"{main_class.rpartition('.')[2]}.log"
         options = (
             *(f"-Xmx{heap}", f"-Duser.home={home}", f"-Drocketmq.home.dir={home}", *_OPENED),
-            *(f"-Drocketmq.client.logRoot={home}", "-Drocketmq.client.logLevel=ERROR"),
+            *(f"-Drocketmq.client.logRoot={home}", "-Drocketmq.client.logLevel=ERROR", *more_options),
         )
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(

@@ -68,13 +68,26 @@ def java_broker(request, tmp_path_factory) -> Iterator[RunningBroker]:
 @pytest.fixture(scope="session")
 def java_clients(java_broker, tmp_path_factory) -> Iterator[JavaClients]:
     """A JVM of clients that find the broker."""
-    home = tmp_path_factory.mktemp("clients")
-    clients = JavaClients(java_broker.version, home, java_broker.name_server)
-    try:
+    with JavaClients(
+        java_broker.version, tmp_path_factory.mktemp("clients"), java_broker.name_server
+    ) as clients:
         wait_until_known(java_broker, clients)
         yield clients
-    finally:
-        clients.kill()
+
+
+@pytest.fixture
+def more_clients(java_broker, tmp_path) -> Iterator[JavaClients]:
+    """Another JVM of clients, for one test."""
+    with JavaClients(java_broker.version, tmp_path, java_broker.name_server) as clients:
+        yield clients
+
+
+@pytest.fixture
+def impatient_clients(java_broker, tmp_path) -> Iterator[JavaClients]:
+    """Clients that look for their queues every half second, even if no broker tells them to."""
+    often = "-Drocketmq.client.rebalance.waitInterval=500"
+    with JavaClients(java_broker.version, tmp_path, java_broker.name_server, often) as clients:
+        yield clients
 
 
 @pytest.fixture

@@ -1,11 +1,13 @@
 package rocketpoll.clients;
 
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /** Consumers that poll. */
@@ -46,7 +48,7 @@ final class LiteConsumers {
 
     private static Object find(String what, Fields request, DefaultLitePullConsumer consumer) throws Exception {
         return switch (what) {
-            case "poll" -> Messages.of(consumer.poll(request.number("timeoutMs")));
+            case "poll" -> poll(consumer, request.number("timeoutMs"));
             case "assigned" -> queueIds(consumer.assignment());
             case "committed" -> consumer.committed(Messages.queue(request));
             case "offset for time" ->
@@ -55,12 +57,24 @@ final class LiteConsumers {
         };
     }
 
+    /** A poll gives what one pull has brought. This waits for the first, and takes what else is there. */
+    private static List<Fields> poll(DefaultLitePullConsumer consumer, int timeoutMs) {
+        List<Fields> polled = new ArrayList<>();
+        List<MessageExt> messages = consumer.poll(timeoutMs);
+        while (!messages.isEmpty()) {
+            polled.addAll(Messages.of(messages));
+            messages = consumer.poll(0);
+        }
+        return polled;
+    }
+
     private boolean start(Fields request) throws Exception {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(request.text("group"));
         consumer.setInstanceName(request.text("name"));
         consumer.setNamesrvAddr(nameServer);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAutoCommit(request.flag("autoCommit"));
+        consumer.setAutoCommitIntervalMillis(1000); // it takes no less
         if (request.flag("broadcasting")) {
             var model = consumer.getMessageModel(); // which stands in another package since 5.0
             consumer.setMessageModel(Enum.valueOf(model.getDeclaringClass(), "BROADCASTING"));

@@ -1,11 +1,11 @@
 package rocketpoll.clients;
 
-import java.util.HashMap;
 import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 
 /** Clients that are running, by the names that the tests gave them. */
 final class Named<T> {
-    private final Map<String, T> clients = new HashMap<>();
+    private final Map<String, T> clients = new ConcurrentHashMap<>();
 
     void put(String name, T client) {
         if (clients.putIfAbsent(name, client) != null) {
