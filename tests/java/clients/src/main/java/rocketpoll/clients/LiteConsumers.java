@@ -12,6 +12,9 @@ import org.apache.rocketmq.common.message.MessageQueue;
 
 /** Consumers that poll. */
 final class LiteConsumers {
+    /** When queues are assigned to a client of 5.5, its heartbeat may be left out, and is due in half a minute. */
+    private static final int HEARTBEAT_MS = 1000;
+
     private final String nameServer;
     private final Named<DefaultLitePullConsumer> running = new Named<>();
 
@@ -72,6 +75,7 @@ final class LiteConsumers {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(request.text("group"));
         consumer.setInstanceName(request.text("name"));
         consumer.setNamesrvAddr(nameServer);
+        consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAutoCommit(request.flag("autoCommit"));
         consumer.setAutoCommitIntervalMillis(1000); // it takes no less

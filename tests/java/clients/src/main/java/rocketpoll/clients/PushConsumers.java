@@ -15,6 +15,9 @@ import org.apache.rocketmq.common.message.MessageQueue;
 final class PushConsumers {
     private static final long SUSPEND_MS = 50; // of a queue whose message has failed, when in order
 
+    /** When queues are assigned to a client of 5.5, its heartbeat may be left out, and is due in half a minute. */
+    private static final int HEARTBEAT_MS = 1000;
+
     private final String nameServer;
     private final Named<Running> running = new Named<>();
 
@@ -37,6 +40,7 @@ final class PushConsumers {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.text("group"));
         consumer.setInstanceName(request.text("name"));
         consumer.setNamesrvAddr(nameServer);
+        consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setSuspendCurrentQueueTimeMillis(SUSPEND_MS);
         consumer.setConsumeThreadMin(4);
@@ -51,7 +55,7 @@ final class PushConsumers {
         } else {
             consumer.subscribe(request.text("topic"), request.text("tags", "*"));
         }
-        Received received = new Received(request.number("failTimes", 0), request.text("failBody", null));
+        Received received = new Received(request.number("failTimes", 0), request.text("failBody", null), request.flag("hangs"));
         listen(consumer, received, request.flag("orderly"));
         startOrClean(consumer);
         running.put(request.text("name"), new Running(consumer, received));
