@@ -66,6 +66,7 @@ vectors: $(READY)  ## remake tests/vectors with RocketMQ's own classes (Java 17,
 bench: $(READY)  ## all benchmarks; results in build/bench
 	$(BIN)/python -m benchmarks.wire
 	$(BIN)/python -m benchmarks.store
+	$(BIN)/python -m benchmarks.filter
 
 clean:  ## forget everything that was built
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

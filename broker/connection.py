@@ -32,11 +32,15 @@ class Connection(Protocol):
     def is_closed(self) -> bool:
         """Whether nothing that is sent will arrive any more."""
 
+    @property
+    def is_congested(self) -> bool:
+        """Whether it leaves what it was sent unread."""
+
     def send(self, command: RemotingCommand) -> None:
         """Send a command; nothing happens if the client has gone."""
 
-    def send_pieces(self, command: RemotingCommand, body: Sequence[Buffer]) -> None:
-        """Send a command whose body lies in several places, without putting it together first."""
+    def send_frame(self, head: bytes, body: Sequence[Buffer] = ()) -> None:
+        """Send a frame that is encoded already, with a body that may lie in several places."""
 
     def request(
         self, command: RemotingCommand, timeout_ms: int, then: Callable[[RemotingCommand | None], None]

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 from java_programs import JavaProgram, java_program
@@ -39,6 +39,7 @@ _OPENED = (
 _LOGBACK_NAMES = ("logback_namesrv.xml", "logback_broker.xml", "logback_tools.xml")
 _LOGBACK = """<configuration>
   <appender name="console" class="ch.qos.logback.core.ConsoleAppender">
+    <target>System.err</target>
     <encoder><pattern>%d %-5p %logger{0} - %m%n</pattern></encoder>
   </appender>
   <root level="warn"><appender-ref ref="console"/></root>
@@ -56,8 +57,10 @@ class Process:
         main_class: str,
         heap: str,
         arguments: Iterable[str],
+        more_options: Iterable[str] = (),
         **pipes: Any,
     ) -> None:
+        self.home = home
         configurations = home / "conf"
         configurations.mkdir(parents=True, exist_ok=True)
         for name in _LOGBACK_NAMES:
@@ -65,7 +68,7 @@ class Process:
         self.log = home / f"{main_class.rpartition('.')[2]}.log"
         options = (
             *(f"-Xmx{heap}", f"-Duser.home={home}", f"-Drocketmq.home.dir={home}", *_OPENED),
-            *(f"-Drocketmq.client.logRoot={home}", "-Drocketmq.client.logLevel=ERROR"),
+            *(f"-Drocketmq.client.logRoot={home}", "-Drocketmq.client.logLevel=ERROR", *more_options),
         )
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -135,9 +138,19 @@ class RocketMQ:
 
     def broker(self, name: str, port: int, config: StoreConfig, topic: str) -> Broker:
         """A broker on a store's directory, with a client. It is ready when its topic is known."""
+        process = self.start_broker(name, port, config)
+        return Broker(self._program, process, self.address, name, port, config, topic)
+
+    def start_broker(
+        self, name: str, port: int, config: StoreConfig, more: Mapping[str, object] = MappingProxyType({})
+    ) -> Process:
+        """A broker alone, with more settings. Nobody waits for it."""
         home = self._directory / name
         home.mkdir(exist_ok=True)
-        return Broker(home, self._program, self.address, name, port, config, topic)
+        settings = {**_settings(self.address, name, port, config), **more}
+        file = write_settings(home / "broker.conf", settings)
+        main_class = "org.apache.rocketmq.broker.BrokerStartup"
+        return Process(home, self._program, main_class, "768m", ["-c", str(file)])
 
     def kill(self) -> None:
         """End the name server, which keeps nothing. Brokers are ended by whoever has started them."""
@@ -149,8 +162,8 @@ class Broker:
 
     def __init__(
         self,
-        home: Path,
         program: JavaProgram,
+        process: Process,
         name_server: str,
         name: str,
         port: int,
@@ -158,13 +171,11 @@ class Broker:
         topic: str,
     ) -> None:
         self.root = config.store_path_root_dir
-        settings = write_settings(home / "broker.conf", _settings(name_server, name, port, config))
-        main_class = "org.apache.rocketmq.broker.BrokerStartup"
+        self._process = process
         with ExitStack() as started:
-            self._process = Process(home, program, main_class, "768m", ["-c", str(settings)])
-            started.callback(self._process.kill)
+            started.callback(process.kill)
             self._client = Process(
-                home,
+                process.home,
                 program,
                 "rocketpoll.peers.Main",
                 "256m",

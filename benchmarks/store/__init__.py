@@ -9,7 +9,7 @@ under the checkout's build directory, and is removed when the benchmark ends.
 from __future__ import annotations
 
 from benchmarks.harness import Case
-from benchmarks.store import appending, dispatching, getting, opening
+from benchmarks.store import appending, dispatching, getting, opening, singles
 from benchmarks.store.workspace import Workspace
 
 ROUNDS = 5
@@ -37,6 +37,7 @@ def store_cases(
         chunk_bytes: What is appended in one piece, or got in one.
     """
     return [
+        *singles.cases(workspace),
         *appending.cases(workspace, chunk_bytes),
         *dispatching.cases(workspace, min(messages, _DISPATCHED)),
         *getting.cases(workspace, messages, chunk_bytes),

@@ -74,7 +74,6 @@ class ClientManageProcessor:
         self._now_ms = now_ms
         self._expired_timeout_ms = expired_timeout_ms
 
-    @property
     def handlers(self) -> Handlers:
         """Coming, leaving, and asking before coming."""
         return {

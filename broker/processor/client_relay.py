@@ -42,7 +42,6 @@ class ClientRelayProcessor:
         self._store = store
         self._consumers = consumers
 
-    @property
     def handlers(self) -> Handlers:
         """What one consumer is asked, and what all members of a group are."""
         return {

@@ -41,7 +41,6 @@ class ConsumerGroupProcessor:
         self._offsets = offsets
         self._locks = locks
 
-    @property
     def handlers(self) -> Handlers:
         """Members, their queues, their connections and subscriptions."""
         return {

@@ -67,7 +67,6 @@ class ConsumerOffsetProcessor:
         self._offsets = offsets
         self._is_in_memory = is_in_memory
 
-    @property
     def handlers(self) -> Handlers:
         """All requests about offsets."""
         return {

@@ -61,7 +61,6 @@ class GroupOffsetsProcessor:
         self._consumers = consumers
         self._offsets = offsets
 
-    @property
     def handlers(self) -> Handlers:
         """Resetting, cloning, comparing."""
         return {

@@ -14,6 +14,7 @@ from rmq_spark.errors import HeaderError, RocketPollError
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers import HEADERS
 
 Handler: TypeAlias = Callable[[Connection, RemotingCommand], "RemotingCommand | None"]
@@ -59,3 +60,16 @@ def reply(connection: Connection, request: RemotingCommand, answer: RemotingComm
     """Send an answer that could not be given at once, unless none is wanted."""
     if not request.is_one_way:
         connection.send(answer)
+
+
+def negotiated(extension: Extension, handler: Handler) -> Handler:
+    """A handler for those who have agreed on an extension; to others it does not exist."""
+
+    def handle(connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        if extension not in connection.extensions:
+            raise RequestRejected(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
+            )
+        return handler(connection, request)
+
+    return handle

@@ -24,7 +24,8 @@ WITHOUT_DELAY: Final = dict.fromkeys((DELAY, REAL_TOPIC, REAL_QUEUE_ID, WAIT, PR
 """The properties that a message loses when it is stored anew; the store makes the last one again."""
 
 _NOT_DELIVERED_TO: Final = frozenset([SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC])
-_QUEUE_ID_DIGITS_MAX: Final = 9
+_QUEUE_ID_MAX: Final = (1 << 31) - 1
+_DIGITS_MAX: Final = len(str(_QUEUE_ID_MAX))
 
 
 class Undeliverable(Exception):
@@ -53,7 +54,7 @@ def delivered(message: StoredMessage) -> StoredMessage:
     topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID, "")
     if topic is None or not (queue_id.isascii() and queue_id.isdigit()):
         raise Undeliverable(f"it has no {REAL_TOPIC}, or no {REAL_QUEUE_ID}")
-    if topic in _NOT_DELIVERED_TO or len(queue_id) > _QUEUE_ID_DIGITS_MAX:
+    if topic in _NOT_DELIVERED_TO or len(queue_id) > _DIGITS_MAX or int(queue_id) > _QUEUE_ID_MAX:
         raise Undeliverable(f"it cannot be put into queue {queue_id[:20]} of topic {topic[:60]}")
     return replace(
         message,

@@ -1,37 +1,33 @@
 """Putting messages into the log: checks, queue offsets, and what came of it.
 
-One lock orders all appends, so that queue offsets follow each other as the records do. It is held for the
-encoding of nothing and the writing of one piece. Waiting for a flush is the caller's business.
+One lock orders all appends, so that queue offsets follow each other as the records do. It is held for what
+depends on the place, and the writing of one piece. Waiting for a flush is the caller's business.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from broker.store.commit_log import BLANK_BYTES, CommitLog, DiskFull
+from broker.store.consume_queue import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
 from broker.store.errors import StoreFailed
 from broker.store.queue_table import QueueTable, topic_fault
+from broker.store.record_draft import BatchDraft, RecordDraft, draft_of
 from broker.store.results import PutMessageResult, PutMessageStatus
 from rmq_spark.errors import RecordError
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk
 from rmq_spark.wire.chunk.checksums import with_empty_checksums
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX
-from rmq_spark.wire.record import StoredMessage, encode_record
-from rmq_spark.wire.record_checksum import CHECKSUM_BYTES, with_empty_checksum
+from rmq_spark.wire.record import StoredMessage
+from rmq_spark.wire.record_checksum import CHECKSUM_BYTES
 
 # The checksum is a property, too, and may need a separator before it.
 _PROPERTIES_BYTES_MAX = PROPERTIES_BYTES_MAX - CHECKSUM_BYTES - 1
-
-_TRANSACTION = MessageSysFlag.TRANSACTION_MASK.value
-_WITHOUT_OFFSET = (MessageSysFlag.TRANSACTION_PREPARED.value, MessageSysFlag.TRANSACTION_ROLLBACK.value)
 
 
 class MessageAppender:
@@ -55,56 +51,66 @@ class MessageAppender:
 
     def put_message(self, message: StoredMessage) -> PutMessageResult:
         """Append one message. Its offsets, store timestamp and body CRC are given here."""
-        fault = self._fault_of(message)
+        try:
+            return self.put_draft(draft_of(message))
+        except RecordError as error:
+            return _illegal(str(error))
+
+    def put_draft(self, draft: RecordDraft) -> PutMessageResult:
+        """The same, of a message whose texts are bytes already."""
+        fault = self._fault_of(draft)
         if fault is not None:
             return fault
         try:
-            record = bytearray(encode_record(_with_checksum(message)))
+            draft.prepare()
+            has_offset = draft.sys_flag & TRANSACTION_MASK not in STATES_WITHOUT_ENTRY
+            return self._append(draft, (draft.topic, draft.queue_id), 1 if has_offset else 0, 1)
         except RecordError as error:
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=str(error))
-        if len(record) > self._file_room:
-            return _illegal(f"a record of {len(record)} bytes does not fit into one file of the log")
-        born_host_bytes = layout.HOST_V6_BYTES if message.born_host.is_v6 else layout.HOST_V4_BYTES
-        has_offset = message.sys_flag & _TRANSACTION not in _WITHOUT_OFFSET
+            return _illegal(str(error))
+
+    def put_batch(self, messages: Sequence[StoredMessage]) -> PutMessageResult:
+        """Append messages of one queue, all or none, with successive offsets."""
+        try:
+            return self.put_drafts([draft_of(message) for message in messages])
+        except RecordError as error:
+            return _illegal(str(error))
+
+    def put_drafts(self, drafts: Sequence[RecordDraft]) -> PutMessageResult:
+        """The same, of messages whose texts are bytes already."""
+        try:
+            for draft in drafts:
+                fault = self._fault_of(draft)
+                if fault is not None:
+                    return fault
+                if (draft.topic, draft.queue_id) != (drafts[0].topic, drafts[0].queue_id):
+                    return _illegal("the messages of a batch must be of one queue")
+                draft.prepare()
+            if not drafts:
+                return _illegal("the batch is empty")
+            queue = drafts[0].topic, drafts[0].queue_id
+            return self._append(BatchDraft(drafts), queue, len(drafts), len(drafts))
+        except RecordError as error:
+            return _illegal(str(error))
+
+    def _append(
+        self, draft: RecordDraft | BatchDraft, queue: tuple[str, int], offsets: int, count: int
+    ) -> PutMessageResult:
+        """Append messages of a queue that take so many of its offsets."""
+        if draft.size > self._file_room:
+            what = "a record" if count == 1 else "a batch"
+            return _illegal(f"{what} of {draft.size} bytes does not fit into one file of the log")
         with self._lock:
             refusal = self._refusal()
             if refusal is not None:
                 return _unavailable(refusal)
-            queue_offset = self._next_offset(message.topic, message.queue_id) if has_offset else 0
+            queue_offset = self._next_offset(queue) if offsets else 0
             try:
-                appended = self._log.append(record, queue_offset, born_host_bytes)
+                position, end_offset, timestamp = self._log.append(draft, queue_offset)
             except (DiskFull, StoreFailed) as error:
                 return _unavailable(_why(error))
-            if has_offset:
-                self._next_offsets[message.topic, message.queue_id] = queue_offset + 1
-        return PutMessageResult(
-            PutMessageStatus.PUT_OK,
-            appended.physical_offset,
-            queue_offset,
-            appended.end_offset,
-            appended.store_timestamp,
-            1,
-        )
-
-    def put_batch(self, messages: Sequence[StoredMessage]) -> PutMessageResult:
-        """Append messages of one queue, all or none, with successive offsets."""
-        for message in messages:
-            fault = self._fault_of(message)
-            if fault is not None:
-                return fault
-            if (message.topic, message.queue_id) != (messages[0].topic, messages[0].queue_id):
-                return _illegal("the messages of a batch must be of one queue")
-        if not messages:
-            return _illegal("the batch is empty")
-        try:
-            records = [encode_record(_with_checksum(message)) for message in messages]
-        except RecordError as error:
-            return _illegal(str(error))
-        sizes = [len(record) for record in records]
-        if sum(sizes) > self._file_room:
-            return _illegal(f"a batch of {sum(sizes)} bytes does not fit into one file of the log")
-        chunk = RecordChunk(bytearray(b"".join(records)), sizes)
-        return self._put_records(chunk, may_split=False)
+            if offsets:
+                self._next_offsets[queue] = queue_offset + offsets
+        return PutMessageResult(PutMessageStatus.PUT_OK, position, queue_offset, end_offset, timestamp, count)
 
     def put_chunk(self, records: Buffer, sizes: Sequence[int]) -> PutMessageResult:
         """Append ready-encoded records of one topic and queue, checking each as if it had come alone.
@@ -123,7 +129,7 @@ class MessageAppender:
         longest = int(chunk.sizes.max())
         if longest > min(self._message_bytes_max, self._file_room):
             return _illegal(f"a record of {longest} bytes is over {self._message_bytes_max}")
-        if (chunk.sys_flag & _TRANSACTION).any():
+        if (chunk.sys_flag & TRANSACTION_MASK).any():
             return _illegal("half messages cannot come in a chunk")
         return self._put_records(chunk, may_split=True)
 
@@ -143,7 +149,7 @@ class MessageAppender:
             refusal = self._refusal()
             if refusal is not None:
                 return _unavailable(refusal)
-            queue_offset = self._next_offset(topic, queue_id)
+            queue_offset = self._next_offset((topic, queue_id))
             done = 0
             while done < len(chunk):
                 end = done + self._fitting(chunk.sizes[done:]) if may_split else len(chunk)
@@ -184,32 +190,28 @@ class MessageAppender:
                 del self._next_offsets[key]
             return self._log.written_offset
 
-    def _next_offset(self, topic: str, queue_id: int) -> int:
-        known = self._next_offsets.get((topic, queue_id))
+    def _next_offset(self, queue: tuple[str, int]) -> int:
+        known = self._next_offsets.get(queue)
         if known is not None:
             return known
-        queue = self._queues.get(topic, queue_id)
-        return queue.max_offset if queue is not None else 0
+        found = self._queues.get(*queue)
+        return found.max_offset if found is not None else 0
 
-    def _fault_of(self, message: StoredMessage) -> PutMessageResult | None:
-        fault = topic_fault(message.topic)
-        if fault is not None:
-            return _illegal(fault)
-        if len(message.body) > self._message_bytes_max:
-            return _illegal(f"a body of {len(message.body)} bytes is over {self._message_bytes_max}")
-        if message.queue_id < 0:
-            return _illegal(f"queue {message.queue_id} does not exist")
-        properties_bytes = len(message.properties_text.encode("utf-8", "surrogatepass"))
-        if properties_bytes > _PROPERTIES_BYTES_MAX:
+    def _fault_of(self, draft: RecordDraft) -> PutMessageResult | None:
+        if (draft.topic, draft.queue_id) not in self._next_offsets:
+            fault = topic_fault(draft.topic)
+            if fault is not None:
+                return _illegal(fault)
+            if draft.queue_id < 0:
+                return _illegal(f"queue {draft.queue_id} does not exist")
+        if len(draft.body) > self._message_bytes_max:
+            return _illegal(f"a body of {len(draft.body)} bytes is over {self._message_bytes_max}")
+        if len(draft.properties) > _PROPERTIES_BYTES_MAX:
             return PutMessageResult(
                 PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
-                remark=f"properties of {properties_bytes} bytes are over {_PROPERTIES_BYTES_MAX}",
+                remark=f"properties of {len(draft.properties)} bytes are over {_PROPERTIES_BYTES_MAX}",
             )
         return None
-
-
-def _with_checksum(message: StoredMessage) -> StoredMessage:
-    return replace(message, properties_text=with_empty_checksum(message.properties_text))
 
 
 def _illegal(remark: str) -> PutMessageResult:

@@ -25,6 +25,7 @@ from zlib import crc32
 
 from broker.store.disk import Disk
 
+CHECKPOINT = "checkpoint"
 CHECKPOINT_BYTES = 4096
 _FIELDS = struct.Struct(">7q")
 _MARK = b"rkp1"

@@ -13,7 +13,6 @@ failure: nothing was acknowledged, what was written of it is wiped, and the next
 from __future__ import annotations
 
 import errno
-import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -25,14 +24,13 @@ import numpy.typing as npt
 from broker.store.disk import Disk
 from broker.store.errors import StoreFailed
 from broker.store.mapped_file_queue import MappedFileQueue
+from broker.store.record_draft import BatchDraft, RecordDraft
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk.checksums import seal_records
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import encode_blank
-from rmq_spark.wire.record_checksum import seal_record
 
 BLANK_BYTES = 8
-_INT64 = struct.Struct(">q")
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """What a disk says that has no room, and may have some later."""
 
@@ -61,7 +59,7 @@ class CommitLog:
         self._flushing = threading.Lock()
         self.written_offset = 0
         self.flushed_offset = 0
-        self.failure: OSError | None = None
+        self.failure: Exception | None = None
 
     @property
     def files(self) -> MappedFileQueue:
@@ -83,15 +81,11 @@ class CommitLog:
         self.written_offset = self.flushed_offset = end_offset
         self._last_timestamp = last_timestamp
 
-    def append(self, record: bytearray, queue_offset: int, born_host_bytes: int) -> Appended:
-        """Append one encoded record, giving it its place and filling in its checksum."""
-        position = self._place(len(record))
+    def append(self, draft: RecordDraft | BatchDraft, queue_offset: int) -> Appended:
+        """Append what is prepared, giving it its place and its time."""
+        position = self._place(draft.size)
         timestamp = self._timestamp()
-        _INT64.pack_into(record, layout.QUEUE_OFFSET_AT, queue_offset)
-        _INT64.pack_into(record, layout.PHYSICAL_OFFSET_AT, position)
-        _INT64.pack_into(record, layout.HEAD_BYTES + born_host_bytes, timestamp)
-        seal_record(record)
-        return self._write(position, record, timestamp)
+        return self._write(position, draft.sealed(queue_offset, position, timestamp), timestamp)
 
     def append_many(
         self,
@@ -127,7 +121,7 @@ class CommitLog:
             end_offset = self.written_offset
             try:
                 self._files.flush()
-            except OSError as error:
+            except Exception as error:  # of whatever kind: what was not flushed is not known any more
                 self.failure = error
                 raise StoreFailed(f"flushing the commit log failed: {error}; restart the broker") from error
             self.flushed_offset = end_offset
@@ -138,22 +132,27 @@ class CommitLog:
         self._files.close()
 
     def _place(self, size: int) -> int:
-        """Where records of this size go, once what keeps them from going there is out of the way."""
-        self._check_failure()
+        """Where records of this size go."""
+        if self.failure is not None:
+            self._check_failure()
+        left = self._files.space_left(self.written_offset)
+        if size + BLANK_BYTES <= left:
+            return self.written_offset
         if size + BLANK_BYTES > self._files.file_size:
             raise ValueError(f"{size} bytes do not fit into a file of {self._files.file_size}")
-        self._wipe()
-        left = self._files.space_left(self.written_offset)
-        if size + BLANK_BYTES > left:
-            self._attempt(self.written_offset, encode_blank(left))
-            self.written_offset += left
-        return self.written_offset
+        return self.written_offset + left
 
     def _timestamp(self) -> int:
         self._last_timestamp = max(self._now_ms(), self._last_timestamp)
         return self._last_timestamp
 
     def _write(self, position: int, records: Buffer, timestamp: int) -> Appended:
+        """Write records to their place, once what keeps them from going there is out of the way."""
+        if self._to_wipe is not None:
+            self._wipe(*self._to_wipe)
+        if position != self.written_offset:
+            self._attempt(self.written_offset, encode_blank(position - self.written_offset))
+            self.written_offset = position
         self._attempt(position, records)
         self.written_offset = position + len(records)
         return Appended(position, self.written_offset, timestamp)
@@ -169,13 +168,11 @@ class CommitLog:
             self.failure = error
             raise StoreFailed(f"writing the commit log failed: {error}; restart the broker") from error
 
-    def _wipe(self) -> None:
+    def _wipe(self, start: int, end: int) -> None:
         """Put zeros where a write failed half-way: a whole record in it must not come back to life."""
-        if self._to_wipe is not None:
-            start, end = self._to_wipe
-            if self._files.view(start):
-                self._attempt(start, bytes(end - start))
-            self._to_wipe = None
+        if self._files.view(start):
+            self._attempt(start, bytes(end - start))
+        self._to_wipe = None
 
     def _check_failure(self) -> None:
         if self.failure is not None:

@@ -22,10 +22,18 @@ import numpy.typing as npt
 
 from broker.store.disk import Disk
 from broker.store.mapped_file_queue import MappedFileQueue
+from rmq_spark.wire.flags import MessageSysFlag
 
 ENTRY = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 ENTRY_BYTES = ENTRY.itemsize
 BLANK_SIZE = 0x7FFFFFFF
+TRANSACTION_MASK = MessageSysFlag.TRANSACTION_MASK.value
+STATES_WITHOUT_ENTRY = (
+    MessageSysFlag.TRANSACTION_PREPARED.value,
+    MessageSysFlag.TRANSACTION_ROLLBACK.value,
+)
+"""Messages in these states of a transaction get no entry, and so no offset in their queue."""
+
 _BLANK = np.array((0, BLANK_SIZE, 0), ENTRY)
 
 Entries = npt.NDArray[Any]
@@ -128,11 +136,6 @@ class ConsumeQueue:
     def flush(self) -> None:
         """Return when all entries are on the disk."""
         self._files.flush()
-
-    def clear(self) -> None:
-        """Delete all files: the entries are about to be made again, or the topic is gone."""
-        self._files.delete_from(0)
-        self.min_offset = self.max_offset = 0
 
     def close(self) -> None:
         """Close the files, without a flush."""

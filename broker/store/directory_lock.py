@@ -100,9 +100,9 @@ class AbortFile:
         """Whether the last one has crashed; ask with the directory locked, and before `create`."""
         return ABORT in self._disk.names(self._root)
 
-    def is_ours(self) -> bool:
-        """Whether it was this program that has crashed; RocketMQ leaves nothing in the file, or a number."""
-        return self.exists() and self._disk.read(self._path) == OUR_SIGN
+    def is_of_another(self) -> bool:
+        """Whether another program has crashed; RocketMQ leaves nothing in the file, or a number."""
+        return self.exists() and self._disk.read(self._path) != OUR_SIGN
 
     def create(self) -> None:
         """Leave the sign, durably; before anything else in the directory is changed."""

@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from broker.store.consume_queue import ENTRY, Entries
+from broker.store.consume_queue import ENTRY, STATES_WITHOUT_ENTRY, TRANSACTION_MASK, Entries
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.record import StoredMessage, decode_blank, decode_record
 from rmq_spark.wire.tags import tags_code
 
@@ -25,8 +24,6 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 FEW = 32
 """Up to so many, taking records one by one is cheaper than setting up arrays."""
 
-_TRANSACTION = MessageSysFlag.TRANSACTION_MASK.value
-_WITHOUT_ENTRY = (MessageSysFlag.TRANSACTION_PREPARED.value, MessageSysFlag.TRANSACTION_ROLLBACK.value)
 _SIZE = struct.Struct(layout.struct_format(layout.HEAD[:1]))
 
 
@@ -97,7 +94,7 @@ class Dispatcher:
         position = 0
         for size in sizes:
             message = decode_record(data, position, check_crc=False)
-            if message.transaction_state not in _WITHOUT_ENTRY:
+            if message.transaction_state not in STATES_WITHOUT_ENTRY:
                 entry = (physical_offset + position, size, self._code_of(message))
                 key = (message.topic, message.queue_id)
                 queues.setdefault(key, []).append((message.queue_offset, entry))
@@ -116,7 +113,7 @@ class Dispatcher:
         entries["physical_offset"] = chunk.starts + physical_offset
         entries["size"] = chunk.sizes
         entries["tags_code"] = self._codes_of(chunk, topics, topic_of, queue_ids)
-        has_entry = ~np.isin(chunk.sys_flag & _TRANSACTION, _WITHOUT_ENTRY)
+        has_entry = ~np.isin(chunk.sys_flag & TRANSACTION_MASK, STATES_WITHOUT_ENTRY)
         # One number for each queue of each topic; the order within a queue stays.
         queues = (topic_of << 32) | (queue_ids & 0xFFFFFFFF)
         rows = np.flatnonzero(has_entry)

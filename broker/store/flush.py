@@ -1,8 +1,8 @@
 """Flushing the log: group commit, and the interval of ASYNC_FLUSH.
 
 One thread flushes; whoever waits for an offset gets a future. All that wait when a flush begins, and were
-written before it, are done when it ends: one fdatasync acknowledges them all. When a flush fails, they and
-all later ones fail.
+written before it, are done when it ends: one fdatasync acknowledges them all. When a flush fails, or what
+is to be done behind it, they and all later ones fail, and whoever owns the service is told.
 """
 
 from __future__ import annotations
@@ -11,19 +11,26 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from broker.store.errors import StoreClosed, StoreError
+from broker.store.errors import StoreClosed, StoreError, StoreFailed
 
 
 class FlushService:
     """Calls ``flush`` when somebody waits, and at an interval."""
 
     def __init__(
-        self, flush: Callable[[], int], on_flushed: Callable[[], None], interval_seconds: float | None
+        self,
+        flush: Callable[[], int],
+        on_flushed: Callable[[], None],
+        on_failure: Callable[[str], None],
+        interval_seconds: float | None,
     ) -> None:
         """``flush`` gives the offset up to which it has made all durable; no interval: only on demand."""
         self._flush = flush
         self._on_flushed = on_flushed
+        self._on_failure = on_failure
         self._interval_seconds = interval_seconds
+        self._flushed_offset = 0
+        self._failure: StoreError | None = None
         self._changed = threading.Condition()
         self._waiting: list[tuple[int, Future[None]]] = []
         self._stopping = False
@@ -36,8 +43,14 @@ class FlushService:
     def flushed(self, end_offset: int) -> Future[None]:
         """Done when all before this offset is on the disk, or failed with the reason why it may not be."""
         future: Future[None] = Future()
+        future.set_running_or_notify_cancel()  # it cannot be cancelled: the thread is to set it
+        if end_offset <= self._flushed_offset:
+            future.set_result(None)
+            return future
         with self._changed:
-            if self._stopping:
+            if self._failure is not None:
+                future.set_exception(self._failure)
+            elif self._stopping:
                 future.set_exception(StoreClosed("the store has been shut down"))
             else:
                 self._waiting.append((end_offset, future))
@@ -54,7 +67,7 @@ class FlushService:
 
     def _work(self) -> None:
         stopping = False
-        while not stopping:
+        while not stopping and self._failure is None:
             with self._changed:
                 if not self._waiting and not self._stopping:
                     self._changed.wait(self._interval_seconds)
@@ -67,14 +80,26 @@ class FlushService:
     def _flush_for(self, waiting: list[tuple[int, Future[None]]]) -> None:
         try:
             flushed_offset = self._flush()
+            self._on_flushed()
         except StoreError as error:
-            for _, future in waiting:
-                future.set_exception(error)
-            return
-        self._on_flushed()
-        for end_offset, future in waiting:
-            if end_offset <= flushed_offset:
-                future.set_result(None)
-            else:  # written after the flush began: with the next
-                with self._changed:
-                    self._waiting.append((end_offset, future))
+            self._fail(error, waiting)
+        except Exception as error:  # noqa: BLE001  # a thread that ended here would leave all waiting
+            failure = StoreFailed(f"flushing failed: {error!r}; restart the broker")
+            failure.__cause__ = error
+            self._fail(failure, waiting)
+        else:
+            self._flushed_offset = flushed_offset
+            for end_offset, future in waiting:
+                if end_offset <= flushed_offset:
+                    future.set_result(None)
+                else:  # written after the flush began: with the next
+                    with self._changed:
+                        self._waiting.append((end_offset, future))
+
+    def _fail(self, failure: StoreError, waiting: list[tuple[int, Future[None]]]) -> None:
+        with self._changed:
+            self._failure = failure
+            waiting, self._waiting = waiting + self._waiting, []
+        self._on_failure(str(failure))
+        for _, future in waiting:
+            future.set_exception(failure)

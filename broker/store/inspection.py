@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from broker.store.checkpoint import Checkpoint, load_checkpoint
+from broker.store.checkpoint import Checkpoint
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.disk import LocalDisk
 from broker.store.errors import ForeignFile
 from broker.store.mapped_file_queue import MappedFileQueue
-from broker.store.recovery import LogRecovery, RecoveredLog
+from broker.store.recovery import LogRecovery, RecoveredLog, pieces_behind, reliable_checkpoint
 from rmq_spark.wire.record import StoredMessage, decode_blank, decode_record, record_size
 
 
@@ -27,10 +27,8 @@ class StoreInspection:
         self._disk = LocalDisk()
         self.log = MappedFileQueue(self._disk, root / "commitlog", _file_size(root / "commitlog"))
         self.log.load()
-        self.checkpoint: Checkpoint | None = load_checkpoint(self._disk, root / "checkpoint")
-        safe_offset = self.checkpoint.safe_offset if self.checkpoint else 0
-        sealed_from = self.checkpoint.sealed_from if self.checkpoint else self.log.end_offset
-        recovery = LogRecovery(self.log, safe_offset, sealed_from)
+        self.checkpoint: Checkpoint | None = reliable_checkpoint(self._disk, root, self.log)
+        recovery = LogRecovery(self.log, self.checkpoint)
         self.recovered: RecoveredLog = recovery.follow_from(self.log.first_offset)
 
     @property
@@ -41,15 +39,11 @@ class StoreInspection:
     @property
     def torn_tail_at(self) -> int | None:
         """Where, behind the end, there is something that is no record."""
-        end_offset = self.recovered.end_offset
-        position = self.log.next_data(end_offset)
-        while position is not None:
-            position = max(position, end_offset)
-            data = bytes(self.log.view(position)[: 1 << 20])
-            if any(data):
-                return position + len(data) - len(data.lstrip(b"\0"))
-            position = self.log.next_data(position + len(data))
-        return None
+        found = next(pieces_behind(self.log, self.recovered.end_offset), None)
+        if found is None:
+            return None
+        position, piece = found
+        return position + len(piece) - len(bytes(piece).lstrip(b"\0"))
 
     def records(self) -> Iterator[tuple[int, int, StoredMessage]]:
         """Place, size and message of each good record."""

@@ -102,9 +102,12 @@ class MappedFileQueue:
         mapped = self._file_at(offset) or self._create(offset)
         # Marked before, as of a write that fails a part may have come about; and again behind it, as a
         # flush that ran meanwhile took the mark and perhaps not the data.
-        self._mark_unflushed(mapped)
+        if mapped.from_offset not in self._unflushed:
+            self._mark_unflushed(mapped)
         mapped.file.write(data, offset - mapped.from_offset)
-        self._mark_unflushed(mapped)
+        # A mark that is still seen here has not been taken yet: the flush that takes it comes behind us.
+        if mapped.from_offset not in self._unflushed:
+            self._mark_unflushed(mapped)
 
     def view(self, offset: int) -> memoryview:
         """From an offset to the end of its file, read-only; empty where there is no file."""
@@ -135,14 +138,6 @@ class MappedFileQueue:
         for mapped in gone:
             self._remove(mapped)
         return len(gone)
-
-    def delete_from(self, offset: int) -> None:
-        """Delete the files that start at or behind an offset: derived data that is made anew."""
-        kept = tuple(mapped for mapped in self._files if mapped.from_offset < offset)
-        gone = self._files[len(kept) :]
-        self._files = kept
-        for mapped in gone:
-            self._remove(mapped)
 
     def close(self) -> None:
         """Close all files. Views that were given out stay valid."""

@@ -20,7 +20,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field, replace
 
 from broker.store.appender import MessageAppender
-from broker.store.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from broker.store.checkpoint import CHECKPOINT, Checkpoint, save_checkpoint
 from broker.store.commit_log import FULL, CommitLog
 from broker.store.config import BrokerRole, FlushDiskType, StoreConfig
 from broker.store.directory_lock import AbortFile, DirectoryLock
@@ -32,7 +32,8 @@ from broker.store.index_service import IndexService
 from broker.store.message_filter import MessageFilter
 from broker.store.queue_table import QueueTable
 from broker.store.reader import MessageReader
-from broker.store.recovery import LogRecovery, wipe_behind
+from broker.store.record_draft import RecordDraft
+from broker.store.recovery import LogRecovery, reliable_checkpoint, wipe_behind
 from broker.store.reput import ReputMessageService
 from broker.store.results import GetMessageResult, PutMessageResult, PutMessageStatus
 from broker.store.retention import Retention
@@ -44,7 +45,6 @@ from rmq_spark.wire.record import StoredMessage, decode_record
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
 INDEX = "index"
-CHECKPOINT = "checkpoint"
 MANIFEST = "manifest.json"
 
 _INDEX_CANDIDATES_PER_RESULT = 4
@@ -122,6 +122,7 @@ class MessageStore:
         self._flusher = FlushService(
             self._log.flush,
             self._wake_reput if self._is_sync else _nothing,
+            self._fail,
             None if self._is_sync else config.flush_interval_commit_log_ms / 1000,
         )
         self._flusher.start()
@@ -172,31 +173,23 @@ class MessageStore:
         self._expire_entries()
         if self._index is not None:
             self._index.load()
-        checkpoint = load_checkpoint(self._disk, root / CHECKPOINT)
-        if self._crashed and not self._abort.is_ours():
-            checkpoint = None  # another program came after it, and was killed before it wrote its own
+        checkpoint = reliable_checkpoint(self._disk, root, self._log.files)
+        if self._abort.is_of_another():
             # Before our sign takes the place of theirs: this start may end before its own checkpoint.
             self._disk.delete(root / CHECKPOINT)
             self._disk.flush_directory(root)
         manifest = self._manifest.load(Manifest())
-        safe_offset = checkpoint.safe_offset if checkpoint else 0
-        if not self._log.min_offset <= safe_offset <= self._log.files.end_offset:
-            safe_offset = self._log.min_offset
-            checkpoint = None
         self._abort.create()
         self._dispatcher.deleted_topics = dict(manifest.deleted_topics)
-        is_small = safe_offset - self._log.min_offset <= config.check_whole_log_bytes
-        follow_from = self._log.min_offset if is_small else safe_offset
-        # Another program's checkpoint, or none: it may have written records without checksums.
-        sealed_from = checkpoint.sealed_from if checkpoint else self._log.files.end_offset
-        recovery = LogRecovery(self._log.files, safe_offset, sealed_from)
-        recovered = recovery.follow_from(follow_from)
+        recovery = LogRecovery(self._log.files, checkpoint)
+        is_small = recovery.safe_offset - self._log.min_offset <= config.check_whole_log_bytes
+        recovered = recovery.follow_from(self._log.min_offset if is_small else recovery.safe_offset)
         wipe_behind(self._log.files, recovered.end_offset)
-        self._sealed_from = min(sealed_from, recovered.end_offset)
+        self._sealed_from = min(recovery.sealed_from, recovered.end_offset)
         last_timestamp = max(recovered.last_timestamp, checkpoint.store_timestamp if checkpoint else 0)
         self._log.resume(recovered.end_offset, last_timestamp)
         self._holes = recovered.holes
-        safe_offset = min(safe_offset, recovered.end_offset)
+        safe_offset = min(recovery.safe_offset, recovered.end_offset)
         rebuild = (
             checkpoint is None
             or bool(recovered.holes)
@@ -251,7 +244,7 @@ class MessageStore:
         try:
             self._save_checkpoint()
         except OSError as error:
-            self._failure = f"a checkpoint failed: {error}; restart the broker"
+            self._fail(f"a checkpoint failed: {error}; restart the broker")
             raise
 
     def _save_checkpoint(self) -> None:
@@ -292,9 +285,17 @@ class MessageStore:
         """Append one message; in SYNC_FLUSH it counts as stored when `flushed` says so."""
         return self._appended(self._appender.put_message(message))
 
+    def put_draft(self, draft: RecordDraft) -> PutMessageResult:
+        """The same, of a message whose texts are bytes already."""
+        return self._appended(self._appender.put_draft(draft))
+
     def put_batch(self, messages: Sequence[StoredMessage]) -> PutMessageResult:
         """Append messages of one queue, all or none."""
         return self._appended(self._appender.put_batch(messages))
+
+    def put_drafts(self, drafts: Sequence[RecordDraft]) -> PutMessageResult:
+        """The same, of messages whose texts are bytes already."""
+        return self._appended(self._appender.put_drafts(drafts))
 
     def put_chunk(self, records: Buffer, sizes: Sequence[int]) -> PutMessageResult:
         """Append ready-encoded records of one queue."""
@@ -316,9 +317,9 @@ class MessageStore:
         try:
             self.flushed(result.end_offset).result(timeout_seconds)
         except FutureTimeoutError:
-            return replace(result, status=PutMessageStatus.FLUSH_DISK_TIMEOUT)
+            return result._replace(status=PutMessageStatus.FLUSH_DISK_TIMEOUT)
         except StoreError as error:
-            return replace(result, status=PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=str(error))
+            return result._replace(status=PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=str(error))
         return result
 
     def confirm_offset(self) -> int:
@@ -334,7 +335,7 @@ class MessageStore:
             self._reput.run()
         except OSError as error:
             if error.errno not in FULL:
-                self._failure = f"writing a consume queue or the index failed: {error}; restart the broker"
+                self._fail(f"writing a consume queue or the index failed: {error}; restart the broker")
 
     # ---- getting
 
@@ -441,6 +442,10 @@ class MessageStore:
             str(self._log.failure) if self._log.failure else self._failure,
             self._crashed,
         )
+
+    def _fail(self, failure: str) -> None:
+        """Take nothing more. The first failure is the one to know of."""
+        self._failure = self._failure or failure
 
     def shutdown(self) -> None:
         """Make all durable, note that it is, and let others have the directory."""

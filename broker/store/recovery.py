@@ -13,11 +13,16 @@ Looking changes nothing; wiping writes zeros, behind the end only; nothing is ev
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from broker.store.checkpoint import CHECKPOINT, Checkpoint, load_checkpoint
 from broker.store.commit_log import BLANK_BYTES
+from broker.store.directory_lock import AbortFile
+from broker.store.disk import Disk
 from broker.store.dispatch import record_sizes
 from broker.store.mapped_file_queue import MappedFileQueue
 from broker.store.queue_table import topic_fault
@@ -43,14 +48,26 @@ class RecoveredLog(NamedTuple):
     holes: tuple[tuple[int, int], ...]
 
 
-class LogRecovery:
-    """One look at a log that nobody writes to."""
+def reliable_checkpoint(disk: Disk, root: Path, files: MappedFileQueue) -> Checkpoint | None:
+    """The checkpoint of a store, if it says something about this log, and nobody wrote to that after us."""
+    checkpoint = load_checkpoint(disk, root / CHECKPOINT)
+    # Another program that stops in order writes its own; one that was killed may have left ours.
+    if checkpoint is None or AbortFile(disk, root).is_of_another():
+        return None
+    return checkpoint if files.first_offset <= checkpoint.safe_offset <= files.end_offset else None
 
-    def __init__(self, files: MappedFileQueue, safe_offset: int, sealed_from: int) -> None:
-        """Before ``safe_offset``, all was on the disk once; from ``sealed_from`` on all have checksums."""
+
+class LogRecovery:
+    """One look at a log that nobody writes to.
+
+    Before ``safe_offset``, all was on the disk once; from ``sealed_from`` on, all records have checksums.
+    """
+
+    def __init__(self, files: MappedFileQueue, checkpoint: Checkpoint | None) -> None:
+        """Without a checkpoint nothing is known, and any record may be another program's."""
         self._files = files
-        self._safe_offset = safe_offset
-        self._sealed_from = sealed_from
+        self.safe_offset = checkpoint.safe_offset if checkpoint else files.first_offset
+        self.sealed_from = checkpoint.sealed_from if checkpoint else files.end_offset
 
     def follow_from(self, start: int) -> RecoveredLog:
         """Follow the log from where a record starts."""
@@ -68,8 +85,8 @@ class LogRecovery:
                 position += blank
             elif not filled:
                 found = self._next_record(position + 1)
-                if found is None and position < self._safe_offset:
-                    found = self._safe_offset
+                if found is None and position < self.safe_offset:
+                    found = self.safe_offset
                 if found is None:
                     break
                 holes.append((position, found))
@@ -111,7 +128,7 @@ class LogRecovery:
         # Before that place others may have written: a Java broker that stores a message again copies our
         # checksum among its properties, where it is no checksum of the new record.
         is_good = (chunk.head["physical_offset"] == places) & (
-            (sealed & intact) | (places < self._sealed_from)
+            (sealed & intact) | (places < self.sealed_from)
         )
         topics = COLUMNS["topic"].build(chunk).dictionary_encode()
         is_topic = np.array([topic_fault(topic) is None for topic in topics.dictionary.to_pylist()])
@@ -137,7 +154,7 @@ class LogRecovery:
         return (
             message.physical_offset == physical_offset
             and size in (None, found)
-            and (physical_offset < self._sealed_from or intact is True)
+            and (physical_offset < self.sealed_from or intact is True)
             and topic_fault(message.topic) is None
         )
 
@@ -169,16 +186,22 @@ def _magic_places(window: bytes) -> list[int]:
     return sorted(places)
 
 
-def wipe_behind(files: MappedFileQueue, end_offset: int) -> None:
-    """Zeros from the end of the log to the last byte that was ever written."""
-    wiped = False
+def pieces_behind(files: MappedFileQueue, end_offset: int) -> Iterator[tuple[int, memoryview]]:
+    """Behind the end of a log, the pieces that are not all zeros, and where they lie."""
     position = files.next_data(end_offset)
     while position is not None:
         position = max(position, end_offset)
-        data = files.view(position)[:_WIPE_BYTES]
-        if np.frombuffer(data, np.uint8).any():
-            files.write(position, bytes(len(data)))
-            wiped = True
-        position = files.next_data(position + len(data))
+        piece = files.view(position)[:_WIPE_BYTES]
+        if np.frombuffer(piece, np.uint8).any():
+            yield position, piece
+        position = files.next_data(position + len(piece))
+
+
+def wipe_behind(files: MappedFileQueue, end_offset: int) -> None:
+    """Zeros from the end of the log to the last byte that was ever written."""
+    wiped = False
+    for position, piece in pieces_behind(files, end_offset):
+        files.write(position, bytes(len(piece)))
+        wiped = True
     if wiped:
         files.flush()

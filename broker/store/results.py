@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +21,7 @@ class PutMessageStatus(Enum):
     PROPERTIES_SIZE_EXCEEDED = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class PutMessageResult:
+class PutMessageResult(NamedTuple):
     """One message, or the first of a batch. ``end_offset`` is what to wait for in SYNC_FLUSH."""
 
     status: PutMessageStatus
@@ -48,8 +47,7 @@ class GetMessageStatus(Enum):
     NO_MESSAGE_IN_QUEUE = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class GetMessageResult:
+class GetMessageResult(NamedTuple):
     """Whole records, back to back in a few buffers, and where to go on."""
 
     status: GetMessageStatus

@@ -107,6 +107,8 @@ class RequestCode(IntEnum):
     GET_SUBSCRIPTIONGROUP_CONFIG = 352  # B, 5.x
     LITE_PULL_MESSAGE = 361  # B, 5.x: what every lite consumer of 5.x sends in place of 11
     EXTENSIONS = 29000  # B, ours: which of our extensions both sides know
+    PULL_CHUNK = 29001  # B, ours: a pull of many megabytes, with the sizes of its records in front
+    APPEND_CHUNK = 29002  # B, ours: ready-encoded records of one queue, with their sizes in front
 
 
 @unique

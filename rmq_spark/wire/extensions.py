@@ -17,6 +17,8 @@ class Extension(Enum):
     """One ability; the value is its name on the wire."""
 
     MSGPACK_HEADER = "msgpack-header"
+    PULL_CHUNK = "pull-chunk"
+    APPEND_CHUNK = "append-chunk"
 
 
 class ExtensionsHeader(NamedTuple):

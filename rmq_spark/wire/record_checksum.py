@@ -26,6 +26,7 @@ DIGITS_AT: Final = -CHECKSUM_DIGITS - 1
 
 EMPTY_CHECKSUM: Final = CHECKSUM_HEAD.decode() + "0" * CHECKSUM_DIGITS + PROPERTY_SEPARATOR
 
+_CHECKSUM_TAIL = PROPERTY_SEPARATOR.encode()
 _OLD_CHECKSUM = re.compile(r"(?:\A|(?<=\x02))__CRC32#\x01[^\x02]*(?:\x02|\Z)")
 _BEFORE_CHECKSUM = (PROPERTY_SEPARATOR.encode(), CHECKSUM_BYTES.to_bytes(PROPERTIES_LENGTH_BYTES, "big"))
 # What stands before it: the end of another property, or the length of the properties, which are it alone.
@@ -50,7 +51,12 @@ def is_intact(record: Buffer) -> bool | None:
     before = bytes(record[-CHECKSUM_BYTES - PROPERTIES_LENGTH_BYTES : -CHECKSUM_BYTES])
     if bytes(record[-CHECKSUM_BYTES:DIGITS_AT]) != CHECKSUM_HEAD or not before.endswith(_BEFORE_CHECKSUM):
         return None
-    return bytes(record[DIGITS_AT:]) == _digits(checksum_of(record)) + PROPERTY_SEPARATOR.encode()
+    return bytes(record[DIGITS_AT:]) == _digits(checksum_of(record)) + _CHECKSUM_TAIL
+
+
+def checksum_property(before: Buffer) -> bytes:
+    """The property that ends a record, of all that stands before it."""
+    return b"".join((CHECKSUM_HEAD, _digits(crc32(before) & BODY_CRC_MASK), _CHECKSUM_TAIL))
 
 
 def checksum_of(record: Buffer) -> int:
@@ -59,4 +65,4 @@ def checksum_of(record: Buffer) -> int:
 
 
 def _digits(checksum: int) -> bytes:
-    return str(checksum).zfill(CHECKSUM_DIGITS)[::-1].encode()
+    return (b"%010d" % checksum)[::-1]

@@ -1,4 +1,4 @@
-"""Apache RocketMQ's own classes as a fixture: built with Maven once, then asked in batches.
+"""Apache RocketMQ's own classes as fixtures: asked in batches, and as clients of a broker that is running.
 
 Where they cannot be had, the tests are skipped and say why; with ROCKETPOLL_REQUIRE_INTEROP=1 they fail.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import java_vectors
 import pytest
+from broker_kinds import EVERY_KIND, RunningBroker, started_broker, wait_until_known
+from java_clients import JavaClients, Scenario
 from java_programs import JavaProgram, java_program
 
 ANSWER_SECONDS_MAX = 120
@@ -55,3 +57,43 @@ class Java:
 def java(request) -> Java:
     """RocketMQ's classes of one version, and of the other in turn."""
     return Java(request.param, java_program("vectors", request.param))
+
+
+@pytest.fixture(scope="session", params=EVERY_KIND)
+def java_broker(request, tmp_path_factory) -> Iterator[RunningBroker]:
+    """A broker of one kind for the clients of one version, and all others in turn."""
+    yield from started_broker(request.param, tmp_path_factory.mktemp("broker"))
+
+
+@pytest.fixture(scope="session")
+def java_clients(java_broker, tmp_path_factory) -> Iterator[JavaClients]:
+    """A JVM of clients that find the broker."""
+    with JavaClients(
+        java_broker.version, tmp_path_factory.mktemp("clients"), java_broker.name_server
+    ) as clients:
+        wait_until_known(java_broker, clients)
+        yield clients
+
+
+@pytest.fixture
+def more_clients(java_broker, tmp_path) -> Iterator[JavaClients]:
+    """Another JVM of clients, for one test."""
+    with JavaClients(java_broker.version, tmp_path, java_broker.name_server) as clients:
+        yield clients
+
+
+@pytest.fixture
+def impatient_clients(java_broker, tmp_path) -> Iterator[JavaClients]:
+    """Clients that look for their queues every half second, even if no broker tells them to."""
+    often = "-Drocketmq.client.rebalance.waitInterval=500"
+    with JavaClients(java_broker.version, tmp_path, java_broker.name_server, often) as clients:
+        yield clients
+
+
+@pytest.fixture
+def scenario(request, java_broker, java_clients) -> Iterator[Scenario]:
+    """Topics, groups and clients of one test."""
+    name = request.node.originalname.removeprefix("test_").replace("_", "-")
+    scenario = Scenario(java_clients, java_broker.address, name[:80])
+    yield scenario
+    scenario.stop()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
@@ -41,14 +40,7 @@ from rmq_spark.wire.record import StoredMessage, decode_record
 from rmq_spark.wire.record_checksum import PROPERTY_CRC32
 from rmq_spark.wire.tags import java_string_hash
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.skipif(
-        "ROCKETPOLL_PEERS" not in os.environ,
-        reason="not finished: a record in the log of a RocketMQ 5.5.0 is still taken for a hole; "
-        "ROCKETPOLL_PEERS=1 runs it all the same (4.9.7 passes)",
-    ),
-]
+pytestmark = pytest.mark.interop
 
 TOPICS = {"Orders": 4, "Events": 2, "Late": 1, "Deals": 1, "Empty": 1}
 QUEUES = [(topic, queue_id) for topic, queues in TOPICS.items() for queue_id in range(queues)]

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from admin_room import AdminRoom
 from brokers import open_parts
+
+
+@pytest.fixture
+def room(tmp_path):
+    """An operator's view of a broker."""
+    room = AdminRoom(tmp_path)
+    yield room
+    room.shutdown()
 
 
 @pytest.fixture

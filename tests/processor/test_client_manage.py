@@ -242,7 +242,7 @@ def test_a_consumer_can_ask_whether_it_could_filter(clients, one, kind):
     subscription = SubscriptionData(topic="T", sub_string="a > 1", expression_type=kind)
     body = CheckClientRequestBody(client_id="one", group="g", subscription_data=subscription)
     request = one.ask(Code.CHECK_CLIENT_CONFIG, body=body)
-    handler = clients.processor.handlers[Code.CHECK_CLIENT_CONFIG]
+    handler = clients.processor.handlers()[Code.CHECK_CLIENT_CONFIG]
     if kind == "TAG":
         assert handler(one, request).code == ResponseCode.SUCCESS
     else:

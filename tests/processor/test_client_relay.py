@@ -180,7 +180,7 @@ def test_if_nobody_answers_the_question_has_timed_out(processor, consumers, admi
 
 
 def test_a_group_without_the_member_or_with_one_too_old_is_not_asked(processor, consumers, admin):
-    handler = processor.handlers[Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS]
+    handler = processor.handlers()[Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS]
     assert "no consumer online in the consumer group: [g]" in refused(handler, admin, status(admin))[1]
     member = join(consumers, "g", "c", "T")
     assert "no client <d> online" in refused(handler, admin, status(admin, "d"))[1]

@@ -35,7 +35,7 @@ def processor(parts, consumers, producers):
 
 
 def ask(processor, code, header=None, body=None):
-    answer = processor.handlers[code](CLIENT, CLIENT.ask(code, header, body))
+    answer = processor.handlers()[code](CLIENT, CLIENT.ask(code, header, body))
     assert answer.code == Answer.SUCCESS
     return answer
 
@@ -84,7 +84,7 @@ def test_queues_that_this_broker_does_not_have_cannot_be_locked(processor):
 def test_a_lock_without_group_or_client_is_refused(processor, code):
     for group, client_id, why in (("a/b", "c", "other characters"), ("g", "", "clientId is blank")):
         body = bodies.LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=queues(0))
-        answer, remark = refused(processor.handlers[code], CLIENT, CLIENT.ask(code, body=body))
+        answer, remark = refused(processor.handlers()[code], CLIENT, CLIENT.ask(code, body=body))
         assert answer == Answer.SYSTEM_ERROR
         assert why in remark
 

@@ -27,7 +27,7 @@ def processor_of(parts, memory_bytes=BYTES):
 
 
 def offset_in(processor, code, header):
-    answer = processor.handlers[code](CLIENT, CLIENT.ask(code, header))
+    answer = processor.handlers()[code](CLIENT, CLIENT.ask(code, header))
     assert answer.code == Answer.SUCCESS
     assert answer.opaque == 7
     return header_in(code, answer)[0]
@@ -133,7 +133,7 @@ def test_a_topic_that_was_deleted_and_comes_back_has_none_of_its_old_offsets(pro
     ],
 )
 def test_a_queue_that_the_topic_does_not_have_is_refused(processor, code, header, queue_id):
-    answer, remark = refused(processor.handlers[code], CLIENT, CLIENT.ask(code, header(queue_id)))
+    answer, remark = refused(processor.handlers()[code], CLIENT, CLIENT.ask(code, header(queue_id)))
     assert answer == Answer.SYSTEM_ERROR
     assert f"queueId[{queue_id}] is illegal, topic[T] has the queues 0 to 3" in remark
 
@@ -148,7 +148,7 @@ def test_a_queue_that_the_topic_does_not_have_is_refused(processor, code, header
     ],
 )
 def test_an_unknown_topic_has_neither_begin_nor_end(processor, code, header):
-    refusal = refused(processor.handlers[code], CLIENT, CLIENT.ask(code, header))
+    refusal = refused(processor.handlers()[code], CLIENT, CLIENT.ask(code, header))
     assert refusal == (Answer.TOPIC_NOT_EXIST, "topic[U] not exist, apply first please!")
 
 

@@ -43,7 +43,7 @@ def test_a_retry_topic_of_a_long_group_gets_the_record_that_has_room_for_it():
     assert decode_record(encode_record(delivered(waiting))).topic == topic
 
 
-@given(stored_messages(), st.integers(1, 18), st.integers(0, 1 << 30))
+@given(stored_messages(), st.integers(1, 18), st.integers(0, (1 << 31) - 1))
 def test_all_else_stays_as_the_producer_gave_it(given_message, level, queue_id):
     original = dataclasses.replace(given_message, queue_id=queue_id)
     back = delivered(scheduled(original, level))
@@ -60,6 +60,7 @@ def test_all_else_stays_as_the_producer_gave_it(given_message, level, queue_id):
         {"REAL_TOPIC": "T", "REAL_QID": "-1"},
         {"REAL_TOPIC": "T", "REAL_QID": "x"},
         {"REAL_TOPIC": "T", "REAL_QID": "\u0663"},
+        {"REAL_TOPIC": "T", "REAL_QID": str(1 << 31)},
         {"REAL_TOPIC": "T", "REAL_QID": "9" * 5_000},
         {"REAL_TOPIC": "SCHEDULE_TOPIC_XXXX", "REAL_QID": "1"},
         {"REAL_TOPIC": "RMQ_SYS_TRANS_HALF_TOPIC", "REAL_QID": "0"},

@@ -9,6 +9,7 @@ from stores import LOG_FILE_BYTES, encoded, message
 from broker.store.commit_log import BLANK_BYTES, CommitLog, DiskFull
 from broker.store.disk import LocalDisk
 from broker.store.errors import StoreFailed
+from broker.store.record_draft import draft_of
 from rmq_spark.wire.record import decode_blank, decode_record
 
 
@@ -22,7 +23,9 @@ def log_on(tmp_path, clock, disk=None):
 
 
 def append(log, body, queue_offset=0):
-    return log.append(bytearray(record_of(body)), queue_offset, 8)
+    draft = draft_of(message(body))
+    draft.prepare()
+    return log.append(draft, queue_offset)
 
 
 def record_of(body):

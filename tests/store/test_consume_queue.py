@@ -133,12 +133,3 @@ def test_a_search_finds_what_a_look_at_every_entry_finds(tmp_path_factory, keys,
 
 def _next_present(offset, present):
     return next((number for number in present if number >= offset), None)
-
-
-def test_a_cleared_queue_begins_anew(queue, tmp_path):
-    queue.append(0, entries(0, 20))
-    queue.clear()
-    assert (queue.min_offset, queue.max_offset) == (0, 0)
-    assert list((tmp_path / "T" / "0").iterdir()) == []
-    queue.append(0, entries(5, 1))
-    assert physical_offsets(queue, 0, 1) == [5000]

@@ -148,10 +148,10 @@ def test_the_sign_tells_whose_crash_it_was(tmp_path, theirs):
     (tmp_path / "abort").write_bytes(theirs)  # RocketMQ 5 writes its process id
     abort = AbortFile(LocalDisk(), tmp_path)
     assert abort.exists()
-    assert not abort.is_ours()
+    assert abort.is_of_another()
     abort.create()
     assert abort.exists()
-    assert abort.is_ours()
+    assert not abort.is_of_another()
 
 
 def test_a_power_loss_does_not_take_the_sign_away_and_does_not_bring_it_back(tmp_path):

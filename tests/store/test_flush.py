@@ -36,8 +36,13 @@ def log():
 
 
 @pytest.fixture
-def service(log):
-    service = FlushService(log.flush, lambda: None, None)
+def failures():
+    return []
+
+
+@pytest.fixture
+def service(log, failures):
+    service = FlushService(log.flush, lambda: None, failures.append, None)
     service.start()
     yield service
     log.gate.release(100)
@@ -68,8 +73,59 @@ def test_whoever_waits_when_a_flush_fails_is_told_so(service, log):
         future.result(SECONDS_MAX)
 
 
-def test_a_stop_flushes_for_those_who_wait_and_refuses_the_next(log):
-    service = FlushService(log.flush, lambda: None, None)
+@pytest.mark.parametrize("place", ["flush", "behind it"])
+def test_whatever_goes_wrong_nobody_waits_for_ever(log, failures, place):
+    """R17: neither those who wait, nor those who come later, and the owner knows."""
+    told = (lambda: None) if place == "flush" else (lambda: {}["gone"])
+    service = FlushService(log.flush, told, failures.append, None)
+    service.start()
+    log.written = 5
+    log.error = KeyError("gone") if place == "flush" else None
+    first = service.flushed(5)
+    assert log.entered.acquire(timeout=SECONDS_MAX)
+    second = service.flushed(5)
+    log.gate.release()
+    for future in (first, second, service.flushed(6)):
+        with pytest.raises(StoreFailed, match="KeyError"):
+            future.result(SECONDS_MAX)
+    assert len(failures) == 1
+    assert "restart the broker" in failures[0]
+    service.stop()
+
+
+def test_what_is_on_the_disk_already_needs_no_flush(service, log):
+    log.written = 5
+    log.gate.release()
+    service.flushed(5).result(SECONDS_MAX)
+    assert service.flushed(3).done()
+    assert service.flushed(5).done()
+    assert log.flushes == [5]
+
+
+def test_a_waiter_that_gives_up_does_not_take_the_others_along(service, log):
+    log.written = 5
+    given_up, other = service.flushed(5), service.flushed(5)
+    given_up.cancel()
+    log.gate.release(2)
+    other.result(SECONDS_MAX)
+
+
+@pytest.mark.parametrize("broken", ["files", "wake_reput"])
+def test_a_store_whose_flush_fails_in_an_unknown_way_says_so_and_takes_nothing_more(
+    tmp_path, monkeypatch, broken
+):
+    store = open_store(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    owner, name = (store._log.files, "flush") if broken == "files" else (store._flusher, "_on_flushed")
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, lambda: {}["gone"])
+        assert store.wait_until_stored(store.put_message(message("x"))).status.name == "SERVICE_NOT_AVAILABLE"
+    assert "gone" in store.state().failure
+    assert store.put_message(message("y")).status.name == "SERVICE_NOT_AVAILABLE"
+    store.shutdown()
+
+
+def test_a_stop_flushes_for_those_who_wait_and_refuses_the_next(log, failures):
+    service = FlushService(log.flush, lambda: None, failures.append, None)
     service.start()
     log.written = 3
     future = service.flushed(3)
@@ -80,9 +136,9 @@ def test_a_stop_flushes_for_those_who_wait_and_refuses_the_next(log):
         service.flushed(4).result(0)
 
 
-def test_an_interval_flushes_without_anybody_waiting(log):
+def test_an_interval_flushes_without_anybody_waiting(log, failures):
     log.gate.release(1000)
-    service = FlushService(log.flush, lambda: None, 0.001)
+    service = FlushService(log.flush, lambda: None, failures.append, 0.001)
     service.start()
     for _ in range(3):
         assert log.entered.acquire(timeout=SECONDS_MAX)
@@ -91,10 +147,11 @@ def test_an_interval_flushes_without_anybody_waiting(log):
 
 def test_finished_flushes_are_told_of(log):
     told = threading.Event()
-    service = FlushService(log.flush, told.set, None)
+    service = FlushService(log.flush, told.set, [].append, None)
     service.start()
     log.gate.release(10)
-    service.flushed(0)
+    log.written = 1
+    service.flushed(1)
     assert told.wait(SECONDS_MAX)
     service.stop()
 

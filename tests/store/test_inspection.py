@@ -1,5 +1,6 @@
 """What `dump` prints and `verify` finds, and that both leave a store as it is."""
 
+import dataclasses
 import shutil
 
 import pytest
@@ -8,6 +9,7 @@ from stores import LOG_FILE_BYTES, message, open_store
 from broker.store import dump, verify
 from broker.store.errors import ForeignFile
 from broker.store.inspection import StoreInspection
+from rmq_spark.wire.record import encode_record
 
 
 @pytest.fixture
@@ -85,6 +87,22 @@ def test_a_crashed_store_can_be_looked_at(root, capsys):
     (root / "abort").touch()
     assert dump.main([str(root)]) == 0
     assert "stopped by a crash, or it runs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("sign", [b"", b"12345"])
+def test_records_of_a_rocketmq_broker_that_was_killed_are_records_to_both(root, capsys, sign):
+    """They have no checksums; the checkpoint that it has left standing is ours, and says that all have."""
+    end = StoreInspection(root).recovered.end_offset
+    theirs = encode_record(dataclasses.replace(message("theirs", topic="V"), physical_offset=end))
+    damage(root, end, theirs)
+    (root / "abort").write_bytes(sign)
+    assert StoreInspection(root).recovered.end_offset == end + len(theirs)
+    verify.main([str(root)])
+    assert "commit log" not in capsys.readouterr().out
+    dump.main([str(root)])
+    text = capsys.readouterr().out
+    assert "V/0@0" in text
+    assert "checkpoint" not in text
 
 
 def test_a_directory_without_a_store_is_named(tmp_path, capsys):

@@ -74,15 +74,6 @@ def test_old_files_go_but_never_the_last_and_views_stay(files):
     assert names(files) == ["00000000000000000200"]
 
 
-def test_files_from_an_offset_on_can_be_deleted_to_be_made_again(files):
-    for offset in (0, 100, 200):
-        files.write(offset, b"abc")
-    files.delete_from(100)
-    assert names(files) == ["00000000000000000000"]
-    files.write(100, b"new")
-    assert bytes(files.view(100)[:4]) == b"new\0"
-
-
 def test_the_next_data_is_found_behind_holes(tmp_path):
     files = MappedFileQueue(LocalDisk(), tmp_path / "files", 1 << 20)
     files.write(0, b"x")

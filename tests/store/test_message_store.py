@@ -11,7 +11,7 @@ from disks import ManualClock
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from stores import STORE_HOST, bodies, message, messages_of, open_store, read_all, small_config
+from stores import STORE_HOST, bodies, crash, message, messages_of, open_store, read_all, small_config
 
 from broker.store.config import FlushDiskType
 from broker.store.disk import LocalDisk
@@ -101,14 +101,6 @@ def test_a_topic_deleted_just_before_a_crash_stays_deleted(tmp_path):
     again = open_store(tmp_path)
     assert again.queue_offsets("T", 0) == (0, 0)
     again.shutdown()
-
-
-def crash(store):
-    """Let go of everything without a word to the disk, as a kill does."""
-    store._flusher.stop()
-    store._log.close()
-    store._queues.close()
-    store._lock.release()
 
 
 class StoreMachine(RuleBasedStateMachine):

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stores import QUEUE_FILE_ENTRIES, message, messages_of, open_store, read_all
 
+from broker.store.consume_queue import ENTRY_BYTES
 from broker.store.message_filter import TagFilter
 from broker.store.results import GetMessageStatus as Status
 from rmq_spark.wire.record import decode_record
@@ -78,7 +79,7 @@ def expire(store, clock):
 def test_a_consume_queue_that_cannot_be_read_sends_on_to_its_next_file(store):
     fill(store, 20)
     queue = store._queues.get("T", 0)
-    queue._files.delete_from(0)
+    queue._files.delete_before(QUEUE_FILE_ENTRIES * ENTRY_BYTES)
     result = store.get_message("T", 0, 3)
     assert outcome(result) == (Status.OFFSET_FOUND_NULL, QUEUE_FILE_ENTRIES, 0, 20)
 

@@ -44,7 +44,7 @@ def crashed(root):
 def recover(root):
     files = MappedFileQueue(LocalDisk(), root / LOG, LOG_FILE_BYTES)
     files.load()
-    found = LogRecovery(files, 0, 0).follow_from(0)
+    found = LogRecovery(files, Checkpoint(0, 0)).follow_from(0)
     files.close()
     return found
 
@@ -52,7 +52,7 @@ def recover(root):
 def test_an_empty_log_ends_where_it_begins(tmp_path):
     files = MappedFileQueue(LocalDisk(), tmp_path / LOG, LOG_FILE_BYTES)
     files.load()
-    assert LogRecovery(files, 0, 0).follow_from(0).end_offset == 0
+    assert LogRecovery(files, Checkpoint(0, 0)).follow_from(0).end_offset == 0
 
 
 def test_the_end_is_behind_the_last_whole_record(tmp_path):

@@ -5,20 +5,13 @@ import threading
 
 import pytest
 from disks import ManualClock
-from stores import bodies, message, open_store
+from stores import bodies, crash, message, open_store
 
 from broker.store.checkpoint import load_checkpoint
 from broker.store.config import FlushDiskType
 from broker.store.disk import LocalDisk
 from broker.store.message_store import MessageStore
 from rmq_spark.wire.record import encode_record
-
-
-def crash(store):
-    store._flusher.stop()
-    store._log.close()
-    store._queues.close()
-    store._lock.release()
 
 
 def test_r9_messages_that_were_written_but_not_dispatched_are_not_skipped_after_a_crash(tmp_path):

@@ -1,9 +1,13 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import int32, int64
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import LanguageCode
+from rmq_spark.wire.framing import FrameReader
 from rmq_spark.wire.header import EXT_FIELDS_MAX, Header
-from rmq_spark.wire.header_json import decode_header, encode_header
+from rmq_spark.wire.header_json import JsonAnswer, decode_header, encode_header
 
 
 def test_it_is_written_as_java_writes_it():
@@ -91,3 +95,16 @@ def test_the_name_of_a_field_in_an_error_is_cut_short():
     with pytest.raises(HeaderError, match=r"extFields\.k+\.\.\.: needed text") as caught:
         decode_header(data)
     assert len(str(caught.value)) < 300
+
+
+@given(opaque=int32, offset=int64, place=st.integers(0, (1 << 63) - 1))
+def test_an_answer_by_pattern_is_the_same_as_by_the_codec(opaque, offset, place):
+    same = Header(0, LanguageCode.PYTHON, 409, 0, 1, None, {"TRACE_ON": "true", "MSG_REGION": "100%"})
+    varying = {"msgId": f"7F000001{place:024X}", "queueOffset": str(offset)}
+    frame = JsonAnswer(same, list(varying)).encode(opaque, *varying.values(), body_bytes=7)
+    reader = FrameReader()
+    reader.feed(frame + bytes(7))
+    answer = reader.next_frame()
+    expected = same._replace(opaque=opaque, ext_fields={**same.ext_fields, **varying})
+    assert decode_header(answer.header) == expected
+    assert len(answer.body) == 7

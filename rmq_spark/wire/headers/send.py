@@ -105,3 +105,22 @@ class ReplyMessageRequestHeader(NamedTuple):
     properties: str | None = None
     reconsume_times: Int32 | None = None
     unit_mode: bool = False
+
+
+class AppendChunkRequestHeader(NamedTuple):
+    """Records of one queue; topic and queue stand in them, too, and must be the same."""
+
+    producer_group: str
+    topic: str
+    queue_id: Int32
+    default_topic: str | None = None
+    default_topic_queue_nums: Int32 = 4
+
+
+class AppendChunkResponseHeader(NamedTuple):
+    """Where they went: successive offsets. Fewer than were sent only if the disk filled up between."""
+
+    queue_id: Int32
+    queue_offset: Int64
+    message_count: Int32
+    store_timestamp: Int64

@@ -147,4 +147,8 @@ HEADERS: Mapping[int, Exchange] = {
     ),
     # ours
     RequestCode.EXTENSIONS: Exchange(_extensions, _extensions),
+    RequestCode.PULL_CHUNK: Exchange(_pull, _pulled),
+    RequestCode.APPEND_CHUNK: Exchange(
+        HeaderCodec(send.AppendChunkRequestHeader), HeaderCodec(send.AppendChunkResponseHeader)
+    ),
 }

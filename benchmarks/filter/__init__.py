@@ -1,0 +1,19 @@
+"""Subscriptions asked about many messages at once, beside asking about one after the other.
+
+python -m benchmarks.filter [--rounds N] [--seconds S] [--only SUBSTRING] [--json PATH]
+"""
+
+from __future__ import annotations
+
+from benchmarks.filter import expressions
+from benchmarks.harness import Case
+
+MESSAGES = 1_000
+"""What a pull of our own clients brings at least."""
+
+LIBRARIES = ("numpy", "pyarrow")
+
+
+def filter_cases(messages: int = MESSAGES) -> list[Case]:
+    """All cases, those of a subject side by side."""
+    return expressions.cases(messages)

@@ -1,0 +1,199 @@
+"""One message after the other, on one thread, as a broker on an event loop has them: put, carried on, got.
+
+Reput follows in runs, of all that came within one turn of the loop. The index is there, and takes its share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.harness import Case, Target
+from benchmarks.store import samples
+from benchmarks.store.workspace import Workspace, now_ms, open_store
+from broker.store.commit_log import CommitLog
+from broker.store.config import StoreConfig
+from broker.store.disk import LocalDisk
+from broker.store.dispatch import Dispatcher
+from broker.store.index_service import IndexService
+from broker.store.message_filter import MessageFilter, TagFilter
+from broker.store.message_store import MessageStore
+from broker.store.queue_table import QueueTable
+from broker.store.reput import ReputMessageService
+from broker.store.results import GetMessageStatus, PutMessageStatus
+from rmq_spark.wire.properties import encode_properties
+from rmq_spark.wire.record import StoredMessage
+
+_MESSAGES = 20_000
+_KEPT = 100_000
+_RUNS = (1, 10, 32)
+_GETS = 5_000
+_PUT_MICROSECONDS = 6.0
+_REPUT_MICROSECONDS = {1: 10.0, 10: 3.0, 32: 3.0}
+_GET_MICROSECONDS = 15.0
+
+
+def cases(workspace: Workspace) -> list[Case]:
+    """Each with what it may cost."""
+    return [*_put_cases(workspace), *_reput_cases(workspace), *_get_cases(workspace)]
+
+
+def _put_cases(workspace: Workspace) -> list[Case]:
+    put = _Put(workspace)
+    subject = "put one message of 100 B with four properties"
+    target = Target("microseconds", _PUT_MICROSECONDS)
+    return [Case(subject, "put_message", put.run, _MESSAGES, target=target, prepare=put.prepare)]
+
+
+class _Put:
+    """A store that is just made, and what its clients send."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._store: MessageStore | None = None
+        self._messages: list[StoredMessage] = []
+
+    def prepare(self) -> None:
+        self._store = open_store(self._workspace.fresh(), wake_reput=_nothing)
+        self._workspace.closing(self._store)
+        self._messages = self._messages or [_as_sent(number) for number in range(_MESSAGES)]
+        self._store.put_message(self._messages[0])
+
+    def run(self) -> None:
+        if self._store is None:
+            raise RuntimeError("not prepared")
+        put = self._store.put_message
+        for message in self._messages:
+            if put(message).status is not PutMessageStatus.PUT_OK:
+                raise RuntimeError("the store did not take it")
+
+
+def _as_sent(number: int) -> StoredMessage:
+    """A message with what RocketMQ's producer gives it besides a key and a tag."""
+    message = samples.message(number)
+    return StoredMessage(
+        topic=message.topic,
+        body=message.body,
+        properties_text=encode_properties(
+            {**message.properties, "UNIQ_KEY": f"7F00000100002A139A55{number:012X}", "WAIT": "true"}
+        ),
+        queue_id=number % 4,
+        born_timestamp=message.born_timestamp,
+        born_host=message.born_host,
+        store_host=message.store_host,
+    )
+
+
+def _reput_cases(workspace: Workspace) -> list[Case]:
+    log = _log_of(workspace)
+    found = []
+    for count in _RUNS:
+        reput = _Reput(workspace, log, count)
+        target = Target("microseconds", _REPUT_MICROSECONDS[count])
+        subject = "reput what one turn of the loop has brought, 4 queues"
+        variant = f"{count} message{'s' * (count > 1)}"
+        found.append(Case(subject, variant, reput.run, _MESSAGES, target=target, prepare=reput.prepare))
+    return found
+
+
+def _log_of(workspace: Workspace) -> Callable[[], tuple[CommitLog, list[int]]]:
+    """A log of messages as they are sent, and where each ends."""
+
+    def make(root: Path) -> tuple[CommitLog, list[int]]:
+        store = open_store(root, wake_reput=_nothing)
+        ends = [store.put_message(_as_sent(number)).end_offset for number in range(_MESSAGES)]
+        store.shutdown()
+        log = CommitLog(LocalDisk(), root / "commitlog", StoreConfig.mapped_file_size_commit_log, now_ms)
+        log.files.load()
+        log.resume(ends[-1], 0)
+        return log, ends
+
+    return lambda: workspace.kept("log-singles", make)
+
+
+class _Reput:
+    """Carries a log to new queues and a new index, so many messages at a time."""
+
+    def __init__(
+        self, workspace: Workspace, log: Callable[[], tuple[CommitLog, list[int]]], count: int
+    ) -> None:
+        self._workspace = workspace
+        self._log = log
+        self._count = count
+        self._confirmed = 0
+        self._service: ReputMessageService | None = None
+
+    def prepare(self) -> None:
+        (log, _), root = self._log(), self._workspace.fresh()
+        config = StoreConfig(store_path_root_dir=root)
+        queues = QueueTable(LocalDisk(), root / "queues", config.mapped_file_size_consume_queue)
+        index = IndexService(LocalDisk(), root / "index", now_ms)
+        index.load()
+        dispatcher = Dispatcher(config.message_delay_level_ms)
+        self._confirmed = 0
+        self._service = ReputMessageService(log, queues, index, dispatcher, _Listener(), self._confirm_offset)
+
+    def _confirm_offset(self) -> int:
+        return self._confirmed
+
+    def run(self) -> None:
+        if self._service is None:
+            raise RuntimeError("not prepared")
+        ends = self._log()[1]
+        for number in range(self._count - 1, len(ends), self._count):
+            self._confirmed = ends[number]
+            self._service.run()
+
+
+class _Listener:
+    """Has nobody waiting."""
+
+    def arriving(self, topic: str, queue_id: int, max_offset: int, tags_codes: object) -> None:
+        """Nobody is told."""
+
+
+def _get_cases(workspace: Workspace) -> list[Case]:
+    def make(root: Path) -> MessageStore:
+        writer = samples.LogWriter(root, queues=1)
+        writer.write(_KEPT)
+        writer.log.close()
+        store = open_store(root, with_index=False)
+        workspace.keep_open(store)
+        return store
+
+    def run(count: int, message_filter: MessageFilter | None, *, at_the_end: bool) -> Callable[[], None]:
+        starts = np.random.default_rng(1).integers(0, _KEPT - 2 * count, _GETS).tolist()
+
+        def get() -> None:
+            get_message = workspace.kept("store-singles", make).get_message
+            for start in starts:
+                at = _KEPT - count if at_the_end else start
+                found = get_message(samples.TOPIC, 0, at, count_max=count, message_filter=message_filter)
+                if found.status is not GetMessageStatus.FOUND:
+                    raise RuntimeError(f"needed {count} messages, found {found}")
+
+        return get
+
+    subject = "get messages that lie together"
+    target = Target("microseconds", _GET_MICROSECONDS)
+    every_tag = TagFilter(["created", "paid", "delivered"], by_text=False)
+    return [
+        Case(
+            subject,
+            f"{count} of {'the newest' if at_the_end else 'many'}{', by tags' if message_filter else ''}",
+            run(count, message_filter, at_the_end=at_the_end),
+            _GETS,
+            unit="get",
+            target=target,
+            prepare=lambda: workspace.kept("store-singles", make),
+        )
+        for count in (1, 32)
+        for at_the_end in (False, True)
+        for message_filter in (None, every_tag)
+    ]
+
+
+def _nothing() -> None:
+    """Somebody else dispatches, some other time."""

@@ -1,0 +1,75 @@
+"""``python -m broker -c conf/broker.conf``: runs one broker until it is told to stop.
+
+It prints one line when the broker is ready, and logs to stderr. SIGTERM and SIGINT stop it in order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from pathlib import Path
+
+from broker.config import BrokerConfig
+from broker.controller import BrokerController
+from broker.settings import ConfigError, load_config, settings_of
+from rmq_spark.errors import RocketPollError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a broker; the exit code: 0 stopped in order, 1 it could not run, 2 its settings are wrong."""
+    parser = argparse.ArgumentParser(
+        prog="python -m broker", description="A RocketMQ broker and name server."
+    )
+    parser.add_argument("-c", "--configFile", type=Path, metavar="FILE", help="settings, as conf/broker.conf")
+    parser.add_argument(
+        "-p", "--printConfigItem", action="store_true", help="print all settings with their values, and end"
+    )
+    parser.add_argument("settings", nargs="*", metavar="key=value", help="settings that go before the file's")
+    given = parser.parse_args(arguments)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.INFO)
+    try:
+        config = load_config(given.configFile, given.settings)
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    if given.printConfigItem:
+        sys.stdout.writelines(f"{name}={value}\n" for name, value in settings_of(config).items())
+        return 0
+    try:
+        _new_event_loop().run_until_complete(serve(config))
+    except (RocketPollError, OSError) as error:
+        sys.stderr.write(f"the broker cannot run: {error}\n")
+        return 1
+    return 0
+
+
+async def serve(config: BrokerConfig) -> None:
+    """Run a broker until a signal comes."""
+    controller = BrokerController(config)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    port = await controller.start()
+    address = f"[{config.bind_address}]" if ":" in config.bind_address else config.bind_address
+    sys.stdout.write(f"rocketpoll {config.broker_name} listens on {address}:{port}\n")
+    sys.stdout.flush()
+    await stop.wait()
+    await controller.stop()
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's where there is one: it serves half as many single requests again."""
+    try:
+        import uvloop  # noqa: PLC0415  # not on every platform
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+if __name__ == "__main__":
+    sys.exit(main())

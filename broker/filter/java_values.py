@@ -1,0 +1,150 @@
+"""Values as Java compares them: a text becomes the type of what it is compared with.
+
+The types are Boolean, Integer, Long, Double and String. Python's `int` stands for two of them: what fits in
+Integer is one. (The one value that fits and is a Long, -2147483648 as the negative of 2147483648, counts as
+Long here too.) A text that cannot be converted is a ValueError: its message does not match.
+
+This module knows no expressions. Nothing here takes more than linear time in the length of a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import copysign, inf, isnan
+from typing import Any, TypeAlias, TypeVar
+
+from rmq_spark.wire.java_numbers import parse_int32, parse_int64
+
+Value: TypeAlias = "bool | int | float | str | None"
+
+_INTEGER_MAX = (1 << 31) - 1
+_Number = TypeVar("_Number", int, float)
+
+_DIGITS_WITHIN_INTEGER = 10  # fewer of them always fit
+_DIGITS_MAX = 40  # of what java_numbers reads
+_BASIC_PLANE_LAST = "\uffff"  # Java looks at a digit beyond it as two characters, neither of them a digit
+_BLANKS = "".join(map(chr, range(0x21)))  # what Java trims
+_DECIMAL_CHARACTERS = "0123456789.eE+-"
+
+
+def compare(left: Value, right: Value) -> int:
+    """Below 0, 0 or above it, as left is less than right, equal or greater. Neither may be None.
+
+    Java has no order between a boolean and a number: the boolean, or the number, is less.
+    """
+    if type(left) is not type(right):
+        if isinstance(left, str):
+            left = _converted(left, right)
+        elif isinstance(right, str):
+            right = _converted(right, left, boolean=False)
+        elif isinstance(left, bool) or isinstance(right, bool):
+            return -1
+        else:
+            left, right = _as_float(left), _as_float(right)
+    if isinstance(left, float) and isinstance(right, float):
+        return _compare_doubles(left, right)
+    if left == right:
+        return 0
+    return 1 if left > right else -1  # type: ignore[operator]  # both have the same type by now
+
+
+def _converted(text: str, like: Value, *, boolean: bool = True) -> Value:
+    """Left of a boolean, a text is converted; right of one, Java fails where it should convert."""
+    if isinstance(like, bool):
+        if not boolean:
+            raise ValueError
+        return parse_boolean(text)
+    if isinstance(like, int):
+        return parse_integer(text, like)
+    return parse_double(text)
+
+
+def _as_float(number: Value) -> float:
+    return float(number)  # type: ignore[arg-type]  # an int or a float
+
+
+def _compare_doubles(left: float, right: float) -> int:
+    """Java's total order: -0.0 is less than 0.0, and NaN is equal to itself and greater than the rest."""
+    if left < right:
+        return -1
+    if left > right:
+        return 1
+    if left == right:
+        return 0 if left else int(copysign(1, left) - copysign(1, right))
+    return isnan(left) - isnan(right)
+
+
+def parse_boolean(text: str) -> bool:
+    """True if it says so, in any case; what says something else is False."""
+    return len(text) == 4 and text.lower() == "true"
+
+
+def parse_integer(text: str, like: int) -> int:
+    """The integer that a text stands for, of as many bits as ``like`` has in Java, or a ValueError."""
+    if not text.isascii() and max(text) > _BASIC_PLANE_LAST:
+        raise ValueError
+    if len(text) > _DIGITS_MAX:
+        text = _without_leading_zeros(text)
+    return parse_int32(text) if is_integer(like) else parse_int64(text)
+
+
+def is_integer(number: int) -> bool:
+    """Whether it is an Integer and no Long."""
+    return -_INTEGER_MAX <= number <= _INTEGER_MAX
+
+
+def _without_leading_zeros(text: str) -> str:
+    sign = text[0] if text[0] in "+-" else ""
+    return sign + "0" + text[len(sign) :].lstrip("0")
+
+
+def parse_double(text: str) -> float:
+    """The number that a text stands for in Java, which may be NaN or infinite, or a ValueError.
+
+    Python's own ``float`` knows more names for these, digits of other scripts and underscores; Java
+    knows hexadecimal numbers, and letters for the type behind the digits.
+    """
+    text = text.strip(_BLANKS)
+    if text and not text.strip(_DECIMAL_CHARACTERS):  # nothing but these: nearly always
+        return float(text)
+    negative = text.startswith("-")
+    unsigned = text[1:] if text.startswith(("-", "+")) else text
+    if unsigned == "NaN":
+        return float("nan")
+    if unsigned == "Infinity":
+        return -inf if negative else inf
+    if unsigned.endswith(("f", "F", "d", "D")):
+        text, unsigned = text[:-1], unsigned[:-1]
+    if unsigned.startswith(("0x", "0X")) and ("p" in unsigned or "P" in unsigned):
+        try:
+            return float.fromhex(text)
+        except OverflowError:
+            return -inf if negative else inf
+    if text.strip(_DECIMAL_CHARACTERS):
+        raise ValueError
+    return float(text)
+
+
+def parse_numbers(texts: list[str], like: float) -> Sequence[float | None]:
+    """What `parse_integer` or `parse_double` makes of each, and None in place of a ValueError.
+
+    Most columns are digits from top to bottom, which is seen in one look at all of them.
+    """
+    all_of_them = "".join(texts)
+    if isinstance(like, float):
+        if not all_of_them.strip(_DECIMAL_CHARACTERS):
+            try:
+                return list(map(float, texts))
+            except ValueError:
+                pass
+        return [_or_none(parse_double, text) for text in texts]
+    if all_of_them.isascii() and all_of_them.isdecimal() and max(map(len, texts)) < _DIGITS_WITHIN_INTEGER:
+        return list(map(int, texts))
+    return [_or_none(parse_integer, text, like) for text in texts]
+
+
+def _or_none(parse: Callable[..., _Number], *arguments: Any) -> _Number | None:
+    try:
+        return parse(*arguments)
+    except ValueError:
+        return None

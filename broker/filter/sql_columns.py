@@ -1,0 +1,122 @@
+"""An SQL92 expression asked of thousands of messages at once.
+
+Only the properties that it names are looked at. Conditions on one property are asked of its different values,
+see `sql_texts`; what AND, OR and NOT make of their answers is looked up in tables. What neither of these
+does, such as a comparison of two conditions on different properties, is asked row by row.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from broker.filter.sql_expression import (
+    And,
+    Between,
+    Equal,
+    Expression,
+    Not,
+    Or,
+    Ordered,
+    Property,
+    SqlExpression,
+)
+from broker.filter.sql_texts import FAILED, FALSE, NULL, TRUE, States, Texts, compare_columns, state
+
+# Indexed by states, in the order of their numbers.
+_NOT = np.array([TRUE, FALSE, NULL, FAILED], np.uint8)
+
+# First by the state of the left side, which is asked first and may leave the right one unasked.
+_AND = np.array(
+    [
+        [FALSE, FALSE, FALSE, FALSE],
+        [FALSE, TRUE, NULL, FAILED],
+        [FALSE, NULL, NULL, FAILED],
+        [FAILED, FAILED, FAILED, FAILED],
+    ],
+    np.uint8,
+)
+_OR = np.array(
+    [
+        [FALSE, TRUE, NULL, FAILED],
+        [TRUE, TRUE, TRUE, TRUE],
+        [NULL, TRUE, NULL, FAILED],
+        [FAILED, FAILED, FAILED, FAILED],
+    ],
+    np.uint8,
+)
+
+
+class Columns(Protocol):
+    """The properties of many messages, as `rmq_spark.wire.chunk` has them."""
+
+    def values(self, name: str) -> pa.StringArray:
+        """One property of each message, null where it is missing."""
+
+
+def matching_rows(expression: SqlExpression, columns: Columns, rows: int) -> npt.NDArray[np.bool_]:
+    """Which of the messages match."""
+    matches: npt.NDArray[np.bool_] = _Question(columns, rows).states(expression.condition) == TRUE
+    return matches
+
+
+class _Question:
+    """One expression and these messages: each property is decoded once."""
+
+    def __init__(self, columns: Columns, rows: int) -> None:
+        self._columns = columns
+        self._rows = rows
+        self._texts: dict[str, Texts] = {}
+
+    def states(self, condition: Expression) -> States:
+        """What it comes to for each message."""
+        if isinstance(condition, Not):
+            return _NOT[self.states(condition.operand)]
+        if isinstance(condition, (And, Or)):
+            return self._joined(_AND if isinstance(condition, And) else _OR, *condition.conditions)
+        if isinstance(condition, Between) and isinstance(condition.operand, Property):
+            return self._between(condition.operand, condition)
+        if not condition.names:
+            return np.full(self._rows, state(condition, {}), np.uint8)
+        if len(condition.names) == 1:
+            (name,) = condition.names
+            return self._text(name).states(condition, name)
+        if isinstance(condition, (Equal, Ordered)):
+            left, right = condition.left, condition.right
+            if isinstance(left, Property) and isinstance(right, Property):
+                sign = condition.sign if isinstance(condition, Ordered) else "="
+                return compare_columns(self._text(left.name), sign, self._text(right.name))
+        return self._by_row(condition)
+
+    def _joined(self, table: States, first: Expression, *others: Expression) -> States:
+        result = self.states(first)
+        for each in others:
+            result = table[result, self.states(each)]
+        return result
+
+    def _between(self, operand: Property, condition: Between) -> States:
+        if condition.negated:
+            below, above = Ordered(operand, "<", condition.low), Ordered(operand, ">", condition.high)
+            return self._joined(_OR, below, above)
+        above, below = Ordered(operand, ">=", condition.low), Ordered(operand, "<=", condition.high)
+        return self._joined(_AND, above, below)
+
+    def _text(self, name: str) -> Texts:
+        if name not in self._texts:
+            self._texts[name] = Texts(self._columns.values(name))
+        return self._texts[name]
+
+    def _by_row(self, condition: Expression) -> States:
+        names = sorted(condition.names)
+        columns = [[*self._text(name).values, None] for name in names]
+        states = np.empty(self._rows, np.uint8)
+        for row, numbers in enumerate(zip(*(self._text(name).of_row for name in names), strict=True)):
+            texts = zip(names, columns, numbers, strict=True)
+            properties = {
+                name: text for name, values, number in texts if (text := values[number]) is not None
+            }
+            states[row] = state(condition, properties)
+        return states

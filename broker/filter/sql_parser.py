@@ -1,0 +1,320 @@
+"""From an SQL92 text to the expression it stands for, or a FilterError.
+
+The grammar is RocketMQ 5's:
+
+    or         = and { OR and }
+    and        = equality { AND equality }
+    equality   = comparison { ("=" | "<>") comparison | IS [NOT] NULL }
+    comparison = unary { (">" | ">=" | "<" | "<=") unary
+                       | [NOT] BETWEEN unary AND unary
+                       | [NOT] IN "(" text { "," text } ")"
+                       | [NOT] (CONTAINS | STARTSWITH | ENDSWITH) text }
+    unary      = ("+" | "-" | NOT) unary | TRUE | FALSE | NULL | number | text | name | "(" or ")"
+
+What an expression may cost is bounded here, before it is made: bytes of text, nodes of the tree, and how
+deep it nests, which bounds the depth of all recursion, here and in `sql_expression`. This module knows
+no messages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf
+from typing import TypeVar
+
+from broker.filter.errors import FilterError
+from broker.filter.java_values import compare
+from broker.filter.sql_expression import (
+    CONTAINS,
+    ENDSWITH,
+    STARTSWITH,
+    And,
+    Between,
+    Condition,
+    Equal,
+    Expression,
+    In,
+    IsNull,
+    Literal,
+    Negation,
+    Not,
+    Or,
+    Ordered,
+    Property,
+    SqlExpression,
+    TextMatch,
+    Truth,
+)
+from broker.filter.sql_tokens import END, FLOAT, INTEGER, NAME, SUBJECT, TEXT, Token, Tokens
+from rmq_spark.errors import Verbatim, excerpt
+from rmq_spark.wire.java_numbers import parse_int64
+
+_Node = TypeVar("_Node", bound=Expression)
+
+_OR, _AND, _EQUALITY, _COMPARISON = 1, 2, 3, 4
+_LEVELS = {
+    "OR": _OR,
+    "AND": _AND,
+    **dict.fromkeys(("=", "<>", "IS"), _EQUALITY),
+    **dict.fromkeys((">", ">=", "<", "<=", "NOT", "BETWEEN", "IN"), _COMPARISON),
+    **dict.fromkeys((CONTAINS, STARTSWITH, ENDSWITH), _COMPARISON),
+}
+_CONSTANTS = {"TRUE": True, "FALSE": False, "NULL": None}
+_REMEMBERED = 128  # pulls that bring their expression along bring the same one each time
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqlLimits:
+    """What one expression may cost. Recursion takes at most three calls a level."""
+
+    expression_bytes_max: int = 4_096
+    depth_max: int = 32
+    nodes_max: int = 256
+
+
+DEFAULT_LIMITS = SqlLimits()
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def compile_sql(text: str, limits: SqlLimits = DEFAULT_LIMITS) -> SqlExpression:
+    """The expression that a text begins with; what stands behind it is ignored, as RocketMQ does."""
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > limits.expression_bytes_max:
+        raise FilterError(
+            SUBJECT,
+            needed=f"at most {limits.expression_bytes_max} bytes of UTF-8",
+            found=Verbatim(f"{size} bytes"),
+        )
+    return _Parser(text, limits).parse()
+
+
+class _Parser:
+    """Precedence climbing: one method for all levels, so that the call stack grows with the tree only."""
+
+    def __init__(self, text: str, limits: SqlLimits) -> None:
+        self._text = text
+        self._tokens = Tokens(text)
+        self._limits = limits
+        self._nodes = 0
+        self._open = 0
+
+    def parse(self) -> SqlExpression:
+        """The whole."""
+        start = self._tokens.peek()
+        condition = self._condition(self._expression(_OR), start)
+        behind = self._tokens.peek()
+        return SqlExpression(condition, "" if behind.kind == END else self._text[behind.at - 1 :])
+
+    # ---- levels
+
+    def _expression(self, level: int) -> Expression:
+        """An expression of this level or one that binds closer."""
+        start = self._tokens.peek()
+        left = self._unary()
+        # Behind an operator of one level comes none that binds closer: that would have been taken already.
+        highest = _COMPARISON
+        while level <= (found := _LEVELS.get(self._tokens.peek().kind, 0)) <= highest:
+            if found == _COMPARISON:
+                left = self._comparison(left)
+            elif found == _EQUALITY:
+                left = self._equality(left)
+            else:
+                left = self._joined(left, start, found)
+            highest = found
+        return left
+
+    def _joined(self, first: Expression, start: Token, level: int) -> Condition:
+        kind = self._tokens.peek().kind
+        conditions = [self._condition(first, start)]
+        while self._tokens.peek().kind == kind:
+            self._tokens.take()
+            start = self._tokens.peek()
+            conditions.append(self._condition(self._deeper(level + 1), start))
+        return self._made(And(tuple(conditions)) if level == _AND else Or(tuple(conditions)), start)
+
+    def _equality(self, left: Expression) -> Condition:
+        token = self._tokens.take()
+        if token.kind == "IS":
+            negated = self._passes("NOT")
+            self._expect("NULL", "NULL" if negated else "NULL or NOT NULL")
+            is_null = self._made(IsNull(left), token)
+            return self._made(Not(is_null), token) if negated else is_null
+        right = self._deeper(_COMPARISON)
+        for side in (left, right):
+            if isinstance(side, Literal) and side.constant is None:
+                raise _unfit(token, f"IS NULL in place of {token.kind} NULL", side)
+        if _is_boolean(left) and isinstance(right, Literal) and not isinstance(right.constant, bool):
+            raise _unfit(token, f"TRUE, FALSE or a property behind {_shown(left)} {token.kind}", right)
+        equal = self._made(Equal(left, right), token)
+        return self._made(Not(equal), token) if token.kind == "<>" else equal
+
+    def _comparison(self, left: Expression) -> Condition:
+        token = self._tokens.take()
+        if token.kind in (">", ">=", "<", "<="):
+            _need_number(left, token)
+            right = _need_number(self._unary(), token)
+            return self._made(Ordered(left, token.kind, right), token)
+        negated = token.kind == "NOT"
+        if negated:
+            token = self._tokens.take()
+        if token.kind == "BETWEEN":
+            return self._between(left, token, negated=negated)
+        if token.kind == "IN":
+            return self._in(left, token, negated=negated)
+        if token.kind in (CONTAINS, STARTSWITH, ENDSWITH):
+            text = self._take_text(f"a text behind {token.kind}")
+            return self._made(TextMatch(left, token.kind, text, negated), token)
+        raise _unexpected(token, "BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH behind NOT")
+
+    def _between(self, operand: Expression, token: Token, *, negated: bool) -> Condition:
+        _need_number(operand, token)
+        low = _need_number(self._unary(), token)
+        self._expect("AND", "AND between the bounds of BETWEEN")
+        high = _need_number(self._unary(), token)
+        bounds = [each.constant for each in (low, high) if isinstance(each, Literal)]
+        if len(bounds) == 2 and not negated and compare(bounds[1], bounds[0]) < 0:
+            raise _unfit(token, f"an upper bound of at least {_shown(low)}", high)
+        return self._made(Between(operand, low, high, negated), token)
+
+    def _in(self, operand: Expression, token: Token, *, negated: bool) -> Condition:
+        if not isinstance(operand, Property):
+            raise _unfit(token, "a property before IN", operand)
+        self._expect("(", "( behind IN")
+        texts = [self._take_text("a text in the list")]
+        while self._passes(","):
+            texts.append(self._take_text("a text in the list"))
+        self._expect(")", ", or ) in the list")
+        return self._made(In(operand, frozenset(texts), negated), token)
+
+    # ---- what operators stand between
+
+    def _unary(self) -> Expression:
+        prefixes: list[Token] = []
+        while self._tokens.peek().kind in ("+", "-", "NOT"):
+            prefixes.append(self._tokens.take())
+            self._enter(prefixes[-1])
+        start = self._tokens.peek()
+        operand = self._primary(self._tokens.take())
+        for prefix in reversed(prefixes):
+            self._open -= 1
+            if prefix.kind == "-":
+                operand = self._made(Negation(operand), prefix)
+            elif prefix.kind == "NOT":
+                operand = self._made(Not(self._condition(operand, start)), prefix)
+            start = prefix
+        return operand
+
+    def _primary(self, token: Token) -> Expression:
+        if token.kind == NAME:
+            return self._made(Property(token.text), token)
+        if token.kind == "(":
+            self._enter(token)
+            inner = self._expression(_OR)
+            self._open -= 1
+            self._expect(")", "an operator or )")
+            return inner
+        if token.kind == TEXT:
+            return self._made(Literal(token.text[1:-1].replace("''", "'")), token)
+        if token.kind == INTEGER:
+            return self._made(Literal(_integer(token)), token)
+        if token.kind == FLOAT:
+            return self._made(Literal(_float(token)), token)
+        if token.kind in _CONSTANTS:
+            return self._made(Literal(_CONSTANTS[token.kind]), token)
+        raise _unexpected(token, "a value, a property or (")
+
+    def _condition(self, operand: Expression, start: Token) -> Expression:
+        if isinstance(operand, Property):
+            return self._made(Truth(operand), start)
+        if isinstance(operand, Condition) or _is_boolean(operand):
+            return operand
+        raise _unfit(start, "a condition", operand)
+
+    # ---- steps
+
+    def _deeper(self, level: int) -> Expression:
+        self._enter(self._tokens.peek())
+        inner = self._expression(level)
+        self._open -= 1
+        return inner
+
+    def _enter(self, token: Token) -> None:
+        self._open += 1
+        if self._open > self._limits.depth_max:
+            raise self._too_deep(token)
+
+    def _made(self, node: _Node, token: Token) -> _Node:
+        self._nodes += 1
+        if self._nodes > self._limits.nodes_max:
+            needed = f"at most {self._limits.nodes_max} values, properties and operators"
+            raise FilterError(SUBJECT, at=token.at, needed=needed, found=Verbatim("more"))
+        if node.depth > self._limits.depth_max:
+            raise self._too_deep(token)
+        return node
+
+    def _too_deep(self, token: Token) -> FilterError:
+        needed = f"at most {self._limits.depth_max} levels of nesting"
+        return FilterError(SUBJECT, at=token.at, needed=needed, found=Verbatim("more"))
+
+    def _passes(self, kind: str) -> bool:
+        if self._tokens.peek().kind != kind:
+            return False
+        self._tokens.take()
+        return True
+
+    def _expect(self, kind: str, needed: str) -> Token:
+        token = self._tokens.take()
+        if token.kind != kind:
+            raise _unexpected(token, needed)
+        return token
+
+    def _take_text(self, needed: str) -> str:
+        return self._expect(TEXT, needed).text[1:-1].replace("''", "'")
+
+
+def _integer(token: Token) -> int:
+    digits = token.text.rstrip("lL")
+    try:
+        return parse_int64(digits)
+    except ValueError:
+        raise _unexpected(token, f"an integer of at most {(1 << 63) - 1}") from None
+
+
+def _float(token: Token) -> float:
+    number = float(token.text)
+    if not 0 < number < inf:  # RocketMQ takes 0.0 for an underflow
+        raise _unexpected(token, "a number that a double can hold, above 0.0 (0 is an integer)")
+    return number
+
+
+def _need_number(operand: Expression, token: Token) -> Expression:
+    """What can be less or greater than something, as far as can be told beforehand."""
+    is_number = not isinstance(operand, Literal) or type(operand.constant) in (int, float)
+    if isinstance(operand, Condition) or not is_number:
+        raise _unfit(token, f"numbers and properties beside {token.kind}", operand)
+    return operand
+
+
+def _is_boolean(operand: Expression) -> bool:
+    """Whether it is one of the words TRUE, FALSE and NULL."""
+    return isinstance(operand, Literal) and (operand.constant is None or isinstance(operand.constant, bool))
+
+
+def _unexpected(token: Token, needed: str) -> FilterError:
+    return FilterError(SUBJECT, at=token.at, needed=needed, found=Verbatim(excerpt(token.describe())))
+
+
+def _unfit(token: Token, needed: str, found: Expression) -> FilterError:
+    return FilterError(SUBJECT, at=token.at, needed=needed, found=Verbatim(_shown(found)))
+
+
+def _shown(operand: Expression) -> str:
+    if isinstance(operand, Literal):
+        if operand.constant is None:
+            return "NULL"
+        is_boolean = isinstance(operand.constant, bool)
+        return str(operand.constant).upper() if is_boolean else excerpt(operand.constant)
+    if isinstance(operand, Property):
+        return f"the property {operand.name}"
+    return "a condition" if isinstance(operand, Condition) else "a number with a sign"

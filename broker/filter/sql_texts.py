@@ -1,0 +1,158 @@
+"""One property of thousands of messages: its different values, and what a simple condition makes of each.
+
+Simple conditions compare the property with a number, or look for a text: they are the bulk of all
+expressions. A number becomes an integer that is ordered as Java orders the numbers, so that one comparison by
+numpy does for all of them; which texts are numbers is asked once. Any other condition on the one property is
+asked of each value.
+
+This module knows neither AND, OR and NOT nor what messages are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from broker.filter.java_values import is_integer, parse_numbers
+from broker.filter.sql_expression import (
+    MATCHES,
+    Equal,
+    Expression,
+    In,
+    Literal,
+    Negation,
+    Ordered,
+    Properties,
+    Property,
+    TextMatch,
+)
+
+States = npt.NDArray[np.uint8]
+
+# The third is NULL, the fourth what cannot be evaluated.
+FALSE, TRUE, NULL, FAILED = range(4)
+
+_COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+    "=": np.equal,
+}
+_ALL_BUT_SIGN = np.int64((1 << 63) - 1)
+_SIGN_BIT = 63
+
+
+class Numbers(NamedTuple):
+    """For each value, and behind the last for its absence, a key that orders as the numbers do."""
+
+    keys: npt.NDArray[np.int64]
+    states: States
+    """NULL or FAILED where there is no number, and 0 elsewhere."""
+
+
+class Texts:
+    """A property's values, each once, and which of them each row has."""
+
+    def __init__(self, column: pa.StringArray) -> None:
+        encoded = column.dictionary_encode()
+        self.values: list[str] = encoded.dictionary.to_pylist()
+        self.of_row: npt.NDArray[np.int32] = encoded.indices.fill_null(len(self.values)).to_numpy()
+        """The number of each row's value; that behind the last is for rows without one."""
+        self._numbers: dict[object, Numbers] = {}
+
+    def states(self, condition: Expression, name: str) -> States:
+        """What a condition on this property alone comes to in each row."""
+        by_value: States = self._by_value(condition, name)[self.of_row]
+        return by_value
+
+    def numbers(self, like: float) -> Numbers:
+        """The values as numbers of this one's type."""
+        kind = is_integer(like) if isinstance(like, int) else "double"
+        if kind not in self._numbers:
+            parsed = parse_numbers(self.values, like)
+            states = np.zeros(len(parsed) + 1, np.uint8)
+            states[-1] = NULL
+            if None in parsed:
+                states[:-1] = [FAILED if number is None else 0 for number in parsed]
+                parsed = [0 if number is None else number for number in parsed]
+            self._numbers[kind] = Numbers(_keys([*parsed, 0], like), states)
+        return self._numbers[kind]
+
+    def _by_value(self, condition: Expression, name: str) -> States:
+        if isinstance(condition, (Equal, Ordered)) and isinstance(condition.left, Property):
+            constant = _constant(condition.right)
+            if isinstance(constant, str):
+                return self._where(value == constant for value in self.values)
+            if constant is not None:
+                sign = condition.sign if isinstance(condition, Ordered) else "="
+                return _compared(self.numbers(constant), sign, _keys([constant], constant)[0])
+        if isinstance(condition, In):
+            texts, negated = condition.texts, condition.negated
+            return self._where((value in texts) is not negated for value in self.values)
+        if isinstance(condition, TextMatch) and isinstance(condition.operand, Property) and condition.text:
+            matches, text, negated = MATCHES[condition.kind], condition.text, condition.negated
+            found = (matches(value, text) is not negated for value in self.values)
+            return self._where(found, without=FALSE)
+        states = [state(condition, {name: value}) for value in self.values]
+        return np.array([*states, state(condition, {})], np.uint8)
+
+    def _where(self, holds: Iterable[bool], without: int = NULL) -> States:
+        states = np.empty(len(self.values) + 1, np.uint8)
+        states[:-1] = np.fromiter(holds, np.bool_, len(self.values))
+        states[-1] = without
+        return states
+
+
+def compare_columns(left: Texts, sign: str, right: Texts) -> States:
+    """Two properties compared in each row: as numbers, or if the sign is that of equality as texts."""
+    if sign != "=":
+        numbers, others = left.numbers(0.0), right.numbers(0.0)
+        keys, missing = others.keys[right.of_row], others.states[right.of_row]
+        row_numbers = Numbers(numbers.keys[left.of_row], numbers.states[left.of_row])
+        states = _compared(row_numbers, sign, keys)
+        # NULL on one side goes before what is no number on the other.
+        return np.where((missing == NULL) | ((missing == FAILED) & (states != NULL)), missing, states)
+    number_of = {value: number for number, value in enumerate(right.values)}
+    on_the_right = np.array([*(number_of.get(value, -1) for value in left.values), len(right.values)])
+    same = on_the_right[left.of_row] == right.of_row
+    is_missing = left.of_row == len(left.values)
+    return np.where(is_missing & ~same, NULL, same).astype(np.uint8)
+
+
+def state(condition: Expression, properties: Properties) -> int:
+    """What a condition comes to for one message."""
+    try:
+        value = condition.value(properties)
+    except ValueError:
+        return FAILED
+    if value is None:
+        return NULL
+    return TRUE if value is True else FALSE
+
+
+def _compared(numbers: Numbers, sign: str, keys: npt.NDArray[np.int64]) -> States:
+    holds = _COMPARED[sign](numbers.keys, keys)
+    return np.where(numbers.states, numbers.states, holds).astype(np.uint8)
+
+
+def _constant(operand: Expression) -> str | int | float | None:
+    """The text or number that stands there, if one does."""
+    if isinstance(operand, Negation) and isinstance(operand.operand, Literal):
+        value = operand.value({})
+    else:
+        value = operand.constant if isinstance(operand, Literal) else None
+    return None if isinstance(value, bool) else value
+
+
+def _keys(numbers: list[Any], like: float) -> npt.NDArray[np.int64]:
+    """Integers are their own keys; a double has its bits, those of a negative one turned around."""
+    if isinstance(like, int):
+        return np.array(numbers, np.int64)
+    bits = np.array(numbers, np.float64).view(np.int64)
+    turned: npt.NDArray[np.int64] = bits ^ ((bits >> _SIGN_BIT) & _ALL_BUT_SIGN)
+    return turned

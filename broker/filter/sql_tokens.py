@@ -1,0 +1,95 @@
+"""The words of an SQL92 expression, one at a time.
+
+A text is only looked at as far as its words are asked for: RocketMQ does not mind what stands behind a
+complete expression, even if no word can be made of it.
+
+    NOT AND OR BETWEEN IN TRUE FALSE NULL IS CONTAINS STARTSWITH ENDSWITH     in any case
+    = <> > >= < <= ( , ) + -                                                  by themselves
+    'it''s'   12   12L   1.5  .5  5.  1e9   name
+    -- to the end of the line, which must be there     /* ... */              passed over
+
+This module knows no grammar.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from broker.filter.errors import FilterError
+
+SUBJECT = "SQL92 expression"
+
+TEXT = "text"
+INTEGER = "integer"
+FLOAT = "float"
+NAME = "name"
+END = "end"
+
+KEYWORDS = frozenset(
+    [
+        "NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS",
+        "CONTAINS", "STARTSWITH", "ENDSWITH",
+    ]
+)  # fmt: skip
+
+_PASSED_OVER = re.compile(r"(?:[ \t\n\r\f]+|--[^\n\r]*[\n\r]|/\*.*?\*/)*", re.DOTALL)
+
+# Where two would match, the one that is written first is the longer.
+_WORD = re.compile(
+    r"(?P<text>'[^']*(?:''[^']*)*')"
+    r"|(?P<float>(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)"
+    r"|(?P<integer>0|[1-9][0-9]*[lL]?)"
+    r"|(?P<name>[A-Za-z_$][A-Za-z0-9_$]*)"
+    r"|(?P<sign><>|>=|<=|[=<>(),+-])"
+)
+
+
+class Token(NamedTuple):
+    """One word: what kind of word (keywords and signs are their own kinds), how it is written, and where."""
+
+    kind: str
+    text: str
+    at: int
+
+    def describe(self) -> str:
+        """The word as an error shows it."""
+        return "the end" if self.kind == END else self.text
+
+
+class Tokens:
+    """A text's words, with one of them in view."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._position = 0
+        self._in_view: Token | None = None
+
+    def peek(self) -> Token:
+        """The next word, which stays the next."""
+        if self._in_view is None:
+            self._in_view = self._read()
+        return self._in_view
+
+    def take(self) -> Token:
+        """The next word."""
+        token = self.peek()
+        self._in_view = None
+        return token
+
+    def _read(self) -> Token:
+        passed_over = _PASSED_OVER.match(self._text, self._position)
+        start = passed_over.end() if passed_over else self._position
+        if start == len(self._text):
+            return Token(END, "", start + 1)
+        word = _WORD.match(self._text, start)
+        if word is None:
+            raise FilterError(SUBJECT, at=start + 1, needed="a word of SQL92", found=self._text[start:])
+        self._position = word.end()
+        written = word[0]
+        kind = word.lastgroup or ""
+        if kind == "sign":
+            kind = written
+        elif kind == NAME and written.upper() in KEYWORDS:
+            kind = written.upper()
+        return Token(kind, written, start + 1)

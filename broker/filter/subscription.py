@@ -1,0 +1,90 @@
+"""From what a client says it wants to a `SubscriptionData`, and from that to the filter that does it.
+
+Both are RocketMQ's: its `FilterAPI` for the first, its broker for the second. This module knows neither how
+tags are compared nor what an expression means.
+"""
+
+from __future__ import annotations
+
+from broker.filter.errors import FilterError
+from broker.filter.sql_filter import SqlFilter
+from broker.filter.sql_parser import DEFAULT_LIMITS, SqlLimits, compile_sql
+from broker.filter.tags_filter import TagsFilter
+from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION, SubscriptionData
+from rmq_spark.wire.tags import tags_code
+
+SUB_ALL = "*"
+RETRY_TOPIC_PREFIX = "%RETRY%"
+TAGS_BYTES_MAX = 65_536
+"""Of the text of a TAG subscription, as each character of a tag costs a step."""
+
+_SEPARATOR = "||"
+_BLANKS = "".join(map(chr, range(0x21)))  # what Java trims
+
+
+def build_subscription_data(
+    topic: str, sub_string: str | None, expression_type: str | None = TAG_EXPRESSION, *, sub_version: int = 0
+) -> SubscriptionData:
+    """What a text says of a topic. An SQL92 text is compiled by `message_filter`, not here."""
+    if not _is_tag_type(expression_type):
+        if not sub_string:
+            raise FilterError(
+                f"{expression_type} subscription of {topic}", needed="an expression", found=sub_string
+            )
+        return SubscriptionData(
+            topic=topic,
+            sub_string=sub_string,
+            sub_version=sub_version,
+            expression_type=expression_type or TAG_EXPRESSION,
+        )
+    if not sub_string or sub_string == SUB_ALL:
+        return SubscriptionData(topic=topic, sub_string=SUB_ALL, sub_version=sub_version)
+    tags = _tags(topic, sub_string)
+    return SubscriptionData(
+        topic=topic,
+        sub_string=sub_string,
+        tags_set=tags,
+        code_set=frozenset(map(tags_code, tags)),
+        sub_version=sub_version,
+    )
+
+
+def message_filter(
+    subscription: SubscriptionData, limits: SqlLimits = DEFAULT_LIMITS, *, by_text: bool = False
+) -> SqlFilter | TagsFilter | None:
+    """The filter of a subscription; None where all messages pass.
+
+    With ``by_text`` tags are compared, too, not only their codes: for clients that do not do so themselves.
+    """
+    if subscription.topic.startswith(RETRY_TOPIC_PREFIX) or subscription.class_filter_mode:
+        return None
+    if subscription.expression_type == SQL92_EXPRESSION:
+        return SqlFilter(compile_sql(subscription.sub_string, limits))
+    if not _is_tag_type(subscription.expression_type):
+        raise FilterError(
+            f"subscription of {subscription.topic}",
+            needed=f"{TAG_EXPRESSION} or {SQL92_EXPRESSION} as its type",
+            found=subscription.expression_type,
+        )
+    if subscription.sub_string in ("", SUB_ALL):
+        return None
+    if not subscription.code_set or (by_text and not subscription.tags_set):
+        # A client that leaves out what follows from the text. Java's put it in.
+        subscription = build_subscription_data(subscription.topic, subscription.sub_string)
+    return TagsFilter(subscription.code_set, subscription.tags_set if by_text else None)
+
+
+def _is_tag_type(expression_type: str | None) -> bool:
+    return not expression_type or expression_type == TAG_EXPRESSION
+
+
+def _tags(topic: str, sub_string: str) -> frozenset[str]:
+    """The tags between ||. A text of nothing but these is refused; one of blanks as well wants no message."""
+    subject = f"{TAG_EXPRESSION} subscription of {topic}"
+    if len(sub_string) > TAGS_BYTES_MAX:
+        needed = f"at most {TAGS_BYTES_MAX} characters"
+        raise FilterError(subject, needed=needed, found=sub_string)
+    pieces = sub_string.split(_SEPARATOR)
+    if not any(pieces):
+        raise FilterError(subject, needed="a tag beside ||", found=sub_string)
+    return frozenset(tag for piece in pieces if (tag := piece.strip(_BLANKS)))

@@ -1,0 +1,72 @@
+"""The filter of a TAG subscription: the consume queue's codes decide, and where asked for, the text as well.
+
+Codes of different tags can be the same. Java's clients compare the text themselves, so a broker that looks at
+codes alone, as RocketMQ's does, gives them all they want and now and then a message more.
+
+It has the shape of the store's `MessageFilter` and of what waiting pulls are asked about, and knows neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from rmq_spark.wire.properties import TAGS
+
+if TYPE_CHECKING:  # these take a tenth of a second to import, and many messages to be worth it
+    import numpy as np
+    import numpy.typing as npt
+
+    from rmq_spark.wire.chunk import RecordChunk
+
+_INT32_BITS = 0xFFFFFFFF
+_INT32_SIGN = 0x80000000
+
+
+class TagsFilter:
+    """Messages with one of these codes and, unless ``tags`` is None, one of these tags."""
+
+    def __init__(self, codes: frozenset[int], tags: frozenset[str] | None = None) -> None:
+        self.codes = codes
+        self.tags = tags
+
+    @property
+    def needs_properties(self) -> bool:
+        """Whether the code alone does not say that a message matches."""
+        return self.tags is not None
+
+    @cached_property
+    def _code_array(self) -> npt.NDArray[np.int32]:
+        import numpy as np  # noqa: PLC0415  # see above
+
+        return np.array(sorted(self.codes), np.int32)
+
+    def by_tags_code(self, codes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which entries have one of the codes, in the lower half of their field: so RocketMQ reads them."""
+        import numpy as np  # noqa: PLC0415  # see above
+
+        return np.isin(codes.astype(np.int32), self._code_array)
+
+    def by_messages(self, chunk: RecordChunk) -> npt.NDArray[np.bool_] | None:
+        """Which messages have one of the tags; None if the codes have decided."""
+        if self.tags is None:
+            return None
+        import pyarrow as pa  # noqa: PLC0415  # see above
+        import pyarrow.compute as pc  # noqa: PLC0415
+
+        wanted = pa.array(sorted(self.tags), pa.string())
+        matches = pc.is_in(chunk.properties.values(TAGS), value_set=wanted)
+        mask: npt.NDArray[np.bool_] = matches.to_numpy(zero_copy_only=False)
+        return mask
+
+    def matches_code(self, code: int) -> bool:
+        """Whether a message with this code may match."""
+        low = code & _INT32_BITS
+        return low - ((low & _INT32_SIGN) << 1) in self.codes
+
+    def matches_properties(self, properties: Mapping[str, str] | None) -> bool:
+        """Whether a message with these matches; None, nothing is known about them: it may."""
+        if self.tags is None or properties is None:
+            return True
+        return properties.get(TAGS) in self.tags

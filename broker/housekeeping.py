@@ -1,0 +1,113 @@
+"""Housekeeping: what a broker does every few seconds, whether anybody asks for it or not.
+
+Looks at memory on the loop's thread; files that may take long in a thread of its own, one job at a time. A
+job that fails is logged, and comes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from broker.config import BrokerConfig
+from broker.longpolling.pull_request_hold_service import PullRequestHoldService
+from broker.processors import Processors
+from broker.schedule.schedule_message_service import ScheduleMessageService
+from broker.state_tables import StateTables
+from broker.store.message_store import MessageStore
+
+_log = logging.getLogger(__name__)
+_HOLD_SWEEP_MS = 5_000
+_STATS_SAMPLE_MS = 10_000
+_CLIENT_SCAN_MS = 10_000
+_CONFIGURATION_SAVE_MS = 1_000
+
+
+class Housekeeping:
+    """Timers, and a thread."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        config: BrokerConfig,
+        store: MessageStore,
+        tables: StateTables,
+        schedule: ScheduleMessageService,
+    ) -> None:
+        self._loop = loop
+        self._config = config
+        self._store = store
+        self._tables = tables
+        self._schedule = schedule
+        self._thread = ThreadPoolExecutor(1, "BrokerHousekeeping")
+        self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
+        self._under_way: set[Callable[[], object]] = set()
+
+    def start(self, hold_service: PullRequestHoldService, processors: Processors) -> None:
+        """Begin; nothing is done at once."""
+        config = self._config
+        self._every(_CONFIGURATION_SAVE_MS, self._save_configurations)
+        self._every(_HOLD_SWEEP_MS, partial(self._sweep_holds, hold_service))
+        self._every(_CLIENT_SCAN_MS, processors.expire_clients)
+        self._every(_STATS_SAMPLE_MS, processors.sample_stats)
+        self._every(config.flush_consumer_offset_interval_ms, self._save_offsets)
+        self._every(config.flush_delay_offset_interval_ms, self._save_delay_offsets)
+        self._every(config.checkpoint_interval_ms, self._save_checkpoint)
+        self._every(config.clean_resource_interval_ms, self.clean)
+
+    async def stop(self) -> None:
+        """Begin nothing more, and wait for what has begun."""
+        for timer in self._timers.values():
+            timer.cancel()
+        await self._loop.run_in_executor(None, self._thread.shutdown)
+
+    def _every(self, interval_ms: int, job: Callable[[], None]) -> None:
+        def run() -> None:
+            self._timers[job] = self._loop.call_later(interval_ms / 1000, run)
+            try:
+                job()
+            except Exception:  # noqa: BLE001  # it must not end the others, and comes again
+                _log.exception("%s failed", job)
+
+        self._timers[job] = self._loop.call_later(interval_ms / 1000, run)
+
+    def clean(self) -> None:
+        """Have old files deleted soon."""
+        self._in_thread(self._store.clean)
+
+    def run_aside(self, job: Callable[[], object], then: Callable[[BaseException | None], None]) -> None:
+        """Do it in the thread; then, here again, say what it has raised."""
+        future = self._thread.submit(job)
+        future.add_done_callback(lambda future: self._loop.call_soon_threadsafe(then, future.exception()))
+
+    def _sweep_holds(self, hold_service: PullRequestHoldService) -> None:
+        hold_service.check_hold_request(int(self._loop.time() * 1000))
+
+    def _save_configurations(self) -> None:
+        if self._tables.has_changed_configurations:
+            self._in_thread(self._tables.save_configurations)
+
+    def _save_offsets(self) -> None:
+        self._in_thread(self._tables.offsets.save)
+
+    def _save_delay_offsets(self) -> None:
+        self._in_thread(self._schedule.save)
+
+    def _save_checkpoint(self) -> None:
+        self._in_thread(self._store.save_checkpoint)
+
+    def _in_thread(self, job: Callable[[], object]) -> None:
+        """Do it beside the loop, unless it has not come to an end since the last time."""
+        if job in self._under_way:
+            return
+        self._under_way.add(job)
+
+        def done(error: BaseException | None) -> None:
+            self._under_way.discard(job)
+            if error is not None:
+                _log.error("%s failed: %s", job, error)
+
+        self.run_aside(job, done)

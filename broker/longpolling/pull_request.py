@@ -1,0 +1,58 @@
+"""PullRequest: one pull that waits, with all that its replay needs and nothing else.
+
+The request's ext fields are dropped: the typed header says the same, in a fraction of the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.connection import Connection
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+
+
+class HoldFilter(Protocol):
+    """What a waiting pull asks of arriving messages."""
+
+    @property
+    def needs_properties(self) -> bool:
+        """Whether a code that may match has to be followed by a look at the messages."""
+
+    def matches_code(self, code: int) -> bool:
+        """Whether a message with this tags code may match."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PullRequest:
+    """A pull that found nothing. Times are those of a clock that never jumps."""
+
+    connection: Connection
+    request: RemotingCommand
+    header: PullMessageRequestHeader
+    suspend_timestamp_ms: int
+    timeout_ms: int
+    message_filter: HoldFilter | None = None
+
+    @property
+    def queue(self) -> tuple[str, int]:
+        """Topic and number of the queue."""
+        return self.header.topic, self.header.queue_id
+
+    @property
+    def pull_from_this_offset(self) -> int:
+        """The first message that it wants."""
+        return self.header.queue_offset
+
+    @property
+    def deadline_ms(self) -> int:
+        """When it is answered, whatever has happened."""
+        return self.suspend_timestamp_ms + self.timeout_ms
+
+    def may_want(self, tags_codes: Iterable[int] | None) -> bool:
+        """Whether one of the messages with these codes may match; None: nothing is known about them."""
+        if self.message_filter is None or tags_codes is None:
+            return True
+        return any(map(self.message_filter.matches_code, tags_codes))

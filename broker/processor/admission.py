@@ -1,0 +1,60 @@
+"""TopicAdmission: whether a message may go to a topic's queue, making the topic where that is allowed."""
+
+from __future__ import annotations
+
+from random import randrange
+
+from broker.config import BrokerConfig
+from broker.processor.request import RequestRejected
+from broker.state.topic_config import NOT_TO_BE_SENT_TO, TopicConfigManager, topic_fault
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.flags import TopicPermission
+
+_WRITE = TopicPermission.WRITE.value
+
+
+class TopicAdmission:
+    """What all requests that bring messages have to pass."""
+
+    def __init__(self, config: BrokerConfig, topics: TopicConfigManager) -> None:
+        self._may_write = bool(config.broker_permission & _WRITE)
+        self._topics = topics
+
+    def admit(self, topic: str, queue_id: int, default_topic: str | None, default_queue_nums: int) -> int:
+        """The queue for a message; any that takes messages, if the one asked for is negative.
+
+        Raises:
+            RequestRejected: With RocketMQ's code for what is in the way.
+        """
+        if not self._may_write:
+            raise RequestRejected(ResponseCode.NO_PERMISSION, "the broker sending message is forbidden")
+        config = self._topics.get(topic)
+        if config is None or topic in NOT_TO_BE_SENT_TO:
+            config = self._made(topic, default_topic, default_queue_nums)
+        if not config.perm & _WRITE:
+            raise RequestRejected(ResponseCode.NO_PERMISSION, f"the topic[{topic}] may not be written")
+        queues = max(config.read_queue_nums, config.write_queue_nums)
+        if queue_id >= queues:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"request queueId[{queue_id}] is illegal, topic[{topic}] has {queues} queues",
+            )
+        if queue_id < 0:
+            return randrange(config.write_queue_nums)  # noqa: S311  # any will do
+        return queue_id
+
+    def _made(self, topic: str, default_topic: str | None, default_queue_nums: int) -> TopicConfig:
+        fault = topic_fault(topic)
+        if fault is not None:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
+        if topic in NOT_TO_BE_SENT_TO:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
+            )
+        config = self._topics.create_in_send(topic, default_topic or "", default_queue_nums)
+        if config is None:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
+            )
+        return config

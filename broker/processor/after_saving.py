@@ -1,0 +1,44 @@
+"""AfterSaving: answers that promise that something is on the disk, given when it is.
+
+The broker's one thread must not wait for disks, so saving happens beside it; how, it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from broker.connection import Connection
+from broker.processor.request import reply
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+
+RunAside: TypeAlias = Callable[[Callable[[], None], Callable[["BaseException | None"], None]], None]
+"""Does the first in another thread; then, in the broker's own, the second gets what the first has raised."""
+
+
+class AfterSaving:
+    """Processors return what `answer` returns: None, for the answer comes by the connection."""
+
+    def __init__(self, run_aside: RunAside) -> None:
+        self._run_aside = run_aside
+
+    def answer(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        save: Callable[[], None],
+        success: RemotingCommand,
+        if_failed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Save, then answer; if that fails, take back what can be, and answer why."""
+
+        def then(error: BaseException | None) -> None:
+            if error is not None:
+                if_failed()
+                remark = f"the change could not be saved: {error}"
+                reply(connection, request, request.respond(ResponseCode.SYSTEM_ERROR, remark))
+            else:
+                reply(connection, request, success)
+
+        self._run_aside(save, then)

@@ -1,0 +1,90 @@
+"""BrokerAdminProcessor: the broker as a whole, as operators look at it.
+
+Nothing here changes a setting: that door has been open to attackers elsewhere, and stays shut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from broker.config import BrokerConfig
+from broker.connection import Connection
+from broker.processor.configuration import properties_text, read_only_configuration
+from broker.processor.request import Handlers, RequestRejected, answer, header_of
+from broker.processor.runtime_info import RuntimeInfo
+from broker.state.broker_stats import STATS_NAMES, BrokerStats
+from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.configs import DataVersion, DelayOffsetSerializeWrapper
+from rmq_spark.wire.bodies.routes import KVTable
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers.topics import GetBrokerConfigResponseHeader
+
+
+class BrokerAdminProcessor:
+    """Settings, figures and housekeeping."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        runtime_info: RuntimeInfo,
+        stats: BrokerStats,
+        delay_offsets: Callable[[], Mapping[int, int]],
+        clean: Callable[[], object],
+        started_ms: int,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """``clean`` deletes what is too old, or has somebody do so soon; it does not take long itself."""
+        self._config = config
+        self._runtime_info = runtime_info
+        self._stats = stats
+        self._delay_offsets = delay_offsets
+        self._clean = clean
+        self._config_version = DataVersion(timestamp=started_ms)
+        self._now_ms = now_ms
+
+    def handlers(self) -> Handlers:
+        """The requests that are answered here."""
+        return {
+            RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
+            RequestCode.GET_BROKER_CONFIG: self.get_config,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self.get_runtime_info,
+            RequestCode.GET_ALL_DELAY_OFFSET: self.get_delay_offsets,
+            RequestCode.VIEW_BROKER_STATS_DATA: self.view_stats,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.clean,
+        }
+
+    def update_config(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_BROKER_CONFIG: never."""
+        raise read_only_configuration(request)
+
+    def get_config(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_BROKER_CONFIG. Settings do not change while a broker runs, so their version is its start."""
+        header = GetBrokerConfigResponseHeader(encode_body(self._config_version).decode())
+        return answer(request, header)._replace(body=properties_text(self._config))
+
+    def get_runtime_info(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_BROKER_RUNTIME_INFO."""
+        return answer(request, body=KVTable(table=self._runtime_info.table(self._now_ms())))
+
+    def get_delay_offsets(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_DELAY_OFFSET: how far each delay level has been delivered."""
+        return answer(request, body=DelayOffsetSerializeWrapper(offset_table=self._delay_offsets()))
+
+    def view_stats(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """VIEW_BROKER_STATS_DATA: one counter over a minute, an hour and a day."""
+        header = header_of(request)
+        data = self._stats.data(header.stats_name, header.stats_key)
+        if data is None:
+            known = "" if header.stats_name in STATS_NAMES else f"; there are {', '.join(STATS_NAMES)}"
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"The stats <{header.stats_name}> <{header.stats_key}> not exist{known}",
+            )
+        return answer(request, body=data)
+
+    def clean(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """DELETE_EXPIRED_COMMITLOG, CLEAN_EXPIRED_CONSUMEQUEUE: queues forget what the log has lost."""
+        self._clean()
+        return answer(request)

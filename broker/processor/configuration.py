@@ -1,0 +1,29 @@
+"""What follows from the settings in more than one processor: their text, and topics named after them."""
+
+from __future__ import annotations
+
+from broker.config import BrokerConfig
+from broker.processor.request import RequestRejected
+from broker.settings import settings_of
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+
+
+def properties_text(config: BrokerConfig) -> bytes:
+    """All settings as ``key=value`` lines. None of them is a secret."""
+    return "".join(f"{name}={value}\n" for name, value in settings_of(config).items()).encode()
+
+
+def read_only_configuration(request: RemotingCommand) -> RequestRejected:
+    """The refusal of every change from afar."""
+    return RequestRejected(
+        ResponseCode.NO_PERMISSION,
+        f"remote configuration is read-only ({RequestCode(request.code).name}): change the broker's file, "
+        "and restart it",
+    )
+
+
+def own_topics(config: BrokerConfig) -> frozenset[str]:
+    """The topics that are named after cluster and broker: made at a start, and not for anybody to change."""
+    cluster = config.broker_cluster_name
+    return frozenset({cluster, config.broker_name, f"{cluster}_REPLY_TOPIC"})

@@ -1,0 +1,168 @@
+"""ConsumeStatsProcessor: how far groups are behind, in messages and in time.
+
+A group counts as far as its offsets say, whether it is online or not. A topic that an online group no
+longer subscribes to is left out: nobody is going to consume the rest of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from broker.config import BrokerConfig
+from broker.connection import Connection
+from broker.processor.request import Handlers, RequestRejected, answer, header_of
+from broker.processor.store_times import store_timestamp
+from broker.state.broker_stats import BrokerStats
+from broker.state.consumer_offset import ConsumerOffsetManager
+from broker.state.consumers import ConsumerManager
+from broker.state.subscription_group import SubscriptionGroupManager
+from broker.state.topic_config import TopicConfigManager
+from broker.store.message_store import MessageStore
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.bodies.stats import (
+    ConsumeStats,
+    ConsumeStatsList,
+    OffsetWrapper,
+    QueryConsumeTimeSpanBody,
+    QueueTimeSpan,
+)
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers.groups import GetConsumeStatsRequestHeader
+from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.message_queue import MessageQueue
+
+_TOPIC_SEPARATOR = ";"
+
+
+class ConsumeStatsProcessor:
+    """Reports on one group, one group in one topic, and all groups."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        offsets: ConsumerOffsetManager,
+        consumers: ConsumerManager,
+        store: MessageStore,
+        stats: BrokerStats,
+        advertised_host: Callable[[Connection], Host],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._consumers = consumers
+        self._store = store
+        self._stats = stats
+        self._advertised_host = advertised_host
+        self._now_ms = now_ms
+
+    def handlers(self) -> Handlers:
+        """The requests that are answered here."""
+        return {
+            RequestCode.GET_CONSUME_STATS: self.of_group,
+            RequestCode.GET_BROKER_CONSUME_STATS: self.of_broker,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self.time_span,
+        }
+
+    # ---- in messages
+
+    def of_group(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_CONSUME_STATS: success even if there is no such group, with nothing in it."""
+        header: GetConsumeStatsRequestHeader = header_of(request)
+        group = header.consumer_group
+        if header.topic_list:
+            topics: Iterable[str] = filter(None, header.topic_list.split(_TOPIC_SEPARATOR))
+        else:
+            topics = [header.topic] if header.topic else sorted(self._offsets.topics_of(group))
+        total = ConsumeStats()
+        for config in self._consumed(group, topics):
+            each = self._stats_of(group, config, config.read_queue_nums)
+            total = replace(
+                total,
+                offset_table={**total.offset_table, **each.offset_table},
+                consume_tps=total.consume_tps + each.consume_tps,
+            )
+        return answer(request, body=total)
+
+    def of_broker(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_BROKER_CONSUME_STATS: every group, or of every group what it consumes in order."""
+        only_ordered = header_of(request).is_order
+        reports = []
+        behind = 0
+        for group in sorted(self._groups.groups):
+            found = []
+            for config in self._consumed(group, sorted(self._offsets.topics_of(group))):
+                if config.order or not only_ordered:
+                    each = self._stats_of(group, config, config.write_queue_nums)
+                    offsets = each.offset_table.values()
+                    behind += sum(offset.broker_offset - offset.consumer_offset for offset in offsets)
+                    found.append(each)
+            reports.append({group: tuple(found)})
+        body = ConsumeStatsList(
+            consume_stats_list=tuple(reports),
+            broker_addr=str(self._advertised_host(connection)),
+            total_diff=behind,
+            total_inflight_diff=0,
+        )
+        return answer(request, body=body)
+
+    def _consumed(self, group: str, topics: Iterable[str]) -> Iterator[TopicConfig]:
+        online = self._consumers.group(group)
+        for topic in topics:
+            config = self._topics.get(topic)
+            if config is not None and (
+                online is None or not online.subscriptions or topic in online.subscriptions
+            ):
+                yield config
+
+    def _stats_of(self, group: str, config: TopicConfig, queue_nums: int) -> ConsumeStats:
+        topic = config.topic_name
+        known = self._offsets.queues(group, topic)
+        table = {
+            MessageQueue(topic, self._config.broker_name, queue_id): self._offset(
+                topic, queue_id, max(known.get(queue_id, 0), 0)
+            )
+            for queue_id in range(queue_nums)
+        }
+        return ConsumeStats(offset_table=table, consume_tps=self._stats.group_get_tps(group, [topic]))
+
+    def _offset(self, topic: str, queue_id: int, consumer_offset: int) -> OffsetWrapper:
+        return OffsetWrapper(
+            broker_offset=self._store.queue_offsets(topic, queue_id)[1],
+            consumer_offset=consumer_offset,
+            pull_offset=consumer_offset,  # what is pulled and not yet consumed, only clients know
+            last_timestamp=store_timestamp(self._store, topic, queue_id, consumer_offset - 1),
+        )
+
+    # ---- in time
+
+    def time_span(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_CONSUME_TIME_SPAN: how old is what the queues hold, and what is next for a group."""
+        header = header_of(request)
+        config = self._topics.get(header.topic)
+        if config is None:
+            raise RequestRejected(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
+        known = self._offsets.queues(header.group, header.topic)
+        spans = (
+            self._span(header.topic, queue_id, known.get(queue_id, 0))
+            for queue_id in range(config.write_queue_nums)
+        )
+        return answer(request, body=QueryConsumeTimeSpanBody(consume_time_span_set=tuple(spans)))
+
+    def _span(self, topic: str, queue_id: int, consumer_offset: int) -> QueueTimeSpan:
+        low, high = self._store.queue_offsets(topic, queue_id)
+        earliest = max(self._store.earliest_timestamp(topic, queue_id), 0)
+        consumed = store_timestamp(self._store, topic, queue_id, consumer_offset - 1)
+        waiting = store_timestamp(self._store, topic, queue_id, max(consumer_offset, low))
+        return QueueTimeSpan(
+            message_queue=MessageQueue(topic, self._config.broker_name, queue_id),
+            min_time_stamp=earliest,
+            max_time_stamp=store_timestamp(self._store, topic, queue_id, high - 1),
+            consume_time_stamp=consumed or earliest,
+            delay_time=max(self._now_ms() - waiting, 0) if waiting else 0,
+        )

@@ -1,0 +1,110 @@
+"""ExtensionsProcessor: which of our extensions a client knows, and appends of ready-encoded records.
+
+A client that has not asked is answered as by any RocketMQ broker: it sees none of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.connection import Connection
+from broker.processor.acknowledger import Acknowledger
+from broker.processor.admission import TopicAdmission
+from broker.processor.request import (
+    Handlers,
+    RequestRejected,
+    answer,
+    header_of,
+    negotiated,
+    reply,
+)
+from broker.processor.send_message import CODES
+from broker.state.broker_stats import BrokerStats
+from broker.store.message_store import MessageStore
+from broker.store.results import PutMessageResult, PutMessageStatus
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.extensions import Extension, ExtensionsHeader
+from rmq_spark.wire.headers.send import AppendChunkRequestHeader, AppendChunkResponseHeader
+from rmq_spark.wire.hosts import Host
+
+OURS = frozenset(Extension)
+
+
+class ExtensionsProcessor:
+    """See the module."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        admission: TopicAdmission,
+        acknowledger: Acknowledger,
+        stats: BrokerStats,
+        advertised_host: Callable[[Connection], Host],
+        why_busy: Callable[[], str | None],
+    ) -> None:
+        """``why_busy`` says why no sends are taken now, if so."""
+        self._store = store
+        self._admission = admission
+        self._acknowledger = acknowledger
+        self._stats = stats
+        self._advertised_host = advertised_host
+        self._why_busy = why_busy
+
+    def handlers(self) -> Handlers:
+        """The question, and what stands behind it here; pulls of chunks are pulls like others."""
+        return {
+            RequestCode.EXTENSIONS: self.extensions,
+            RequestCode.APPEND_CHUNK: negotiated(Extension.APPEND_CHUNK, self.append_chunk),
+        }
+
+    def extensions(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Agree on what both sides know."""
+        header: ExtensionsHeader = header_of(request)
+        connection.extensions = header.extensions & OURS
+        return answer(request, ExtensionsHeader.of(connection.extensions))
+
+    def append_chunk(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """Records of one queue, checked each as if it had come alone."""
+        from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # brings pyarrow: when first needed
+
+        busy = self._why_busy()
+        if busy is not None:
+            raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
+        header: AppendChunkRequestHeader = header_of(request)
+        queue_id = self._admission.admit(
+            header.topic, header.queue_id, header.default_topic, header.default_topic_queue_nums
+        )
+        sizes, records = decode_sized(request.body)
+        result = self._store.put_chunk(
+            records,
+            sizes,
+            topic=header.topic,
+            queue_id=queue_id,
+            born_host=connection.remote_host,
+            store_host=self._advertised_host(connection),
+        )
+        if result.status is not PutMessageStatus.PUT_OK or not self._acknowledger.is_sync:
+            return self._answer(request, header, queue_id, result)
+
+        def stored(known: PutMessageResult) -> None:
+            reply(connection, request, self._answer(request, header, queue_id, known))
+
+        self._acknowledger.when_stored(result, stored)
+        return None
+
+    def _answer(
+        self,
+        request: RemotingCommand,
+        header: AppendChunkRequestHeader,
+        queue_id: int,
+        result: PutMessageResult,
+    ) -> RemotingCommand:
+        code = CODES[result.status]
+        if result.status is not PutMessageStatus.PUT_OK:
+            return request.respond(code, result.remark)
+        self._stats.put(header.topic, result.message_count, len(request.body))
+        sent = AppendChunkResponseHeader(
+            queue_id, result.queue_offset, result.message_count, result.store_timestamp
+        )
+        return answer(request, sent)

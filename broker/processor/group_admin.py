@@ -1,0 +1,91 @@
+"""GroupAdminProcessor: consumer groups as operators create, change, look at and delete them.
+
+What is answered with success is on the disk. How far groups are is `consume_stats`'.
+"""
+
+from __future__ import annotations
+
+from broker.connection import Connection
+from broker.processor.after_saving import AfterSaving
+from broker.processor.request import Handlers, RequestRejected, answer, body_of, header_of
+from broker.state.broker_stats import BrokerStats
+from broker.state.consumer_offset import ConsumerOffsetManager
+from broker.state.subscription_group import SubscriptionGroupManager, group_fault
+from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, SubscriptionGroupList
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+
+
+class GroupAdminProcessor:
+    """Groups, one by one and all together."""
+
+    def __init__(
+        self,
+        groups: SubscriptionGroupManager,
+        offsets: ConsumerOffsetManager,
+        stats: BrokerStats,
+        after_saving: AfterSaving,
+    ) -> None:
+        self._groups = groups
+        self._offsets = offsets
+        self._stats = stats
+        self._after_saving = after_saving
+
+    def handlers(self) -> Handlers:
+        """The requests that are answered here."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_all,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.get_all,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.get,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
+        }
+
+    def update(self, connection: Connection, request: RemotingCommand) -> None:
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: a group that is there is overwritten."""
+        self._put(body_of(request, SubscriptionGroupConfig))
+        self._after_saving.answer(connection, request, self._groups.save, answer(request))
+
+    def update_all(self, connection: Connection, request: RemotingCommand) -> None:
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: nothing if a name is wrong; wrong numbers end it."""
+        body: SubscriptionGroupList = body_of(request, SubscriptionGroupList)
+        for config in body.group_config_list:
+            fault = group_fault(config.group_name)
+            if fault:
+                raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
+        for config in body.group_config_list:
+            self._put(config)
+        self._after_saving.answer(connection, request, self._groups.save, answer(request))
+
+    def _put(self, config: SubscriptionGroupConfig) -> None:
+        try:
+            self._groups.put(config)
+        except ValueError as error:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
+
+    def get_all(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: all of them at once, whatever page is asked for."""
+        return answer(request, body=self._groups.wrapper())
+
+    def get(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_SUBSCRIPTIONGROUP_CONFIG."""
+        group = header_of(request).group
+        config = self._groups.get(group)
+        if config is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] not exist"
+            )
+        return answer(request, body=config)
+
+    def delete(self, connection: Connection, request: RemotingCommand) -> None:
+        """DELETE_SUBSCRIPTIONGROUP: its offsets only if that is asked for, by either generation's name."""
+        header = header_of(request)
+        if header.remove_offset or header.clean_offset:
+            self._offsets.forget_group(header.group_name)
+        self._stats.forget_group(header.group_name)
+        self._groups.delete(header.group_name)
+        self._after_saving.answer(connection, request, self._save, answer(request))
+
+    def _save(self) -> None:
+        self._offsets.save()
+        self._groups.save()

@@ -1,0 +1,60 @@
+"""KVConfigProcessor: the name server's small texts by namespace and key, which tools keep there."""
+
+from __future__ import annotations
+
+from broker.connection import Connection
+from broker.processor.after_saving import AfterSaving
+from broker.processor.request import Handlers, RequestRejected, answer, header_of
+from broker.state.kv_config import KVConfigs
+from rmq_spark.wire.bodies.routes import KVTable
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers.namesrv import GetKVConfigResponseHeader
+
+
+class KVConfigProcessor:
+    """Put, get, delete, list. What is answered with success is on the disk."""
+
+    def __init__(self, kv_configs: KVConfigs, after_saving: AfterSaving) -> None:
+        self._kv_configs = kv_configs
+        self._after_saving = after_saving
+
+    def handlers(self) -> Handlers:
+        """The requests that are answered here."""
+        return {
+            RequestCode.PUT_KV_CONFIG: self.put,
+            RequestCode.GET_KV_CONFIG: self.get,
+            RequestCode.DELETE_KV_CONFIG: self.delete,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self.get_all,
+        }
+
+    def put(self, connection: Connection, request: RemotingCommand) -> None:
+        """PUT_KV_CONFIG."""
+        header = header_of(request)
+        self._kv_configs.put(header.namespace, header.key, header.value)
+        self._after_saving.answer(connection, request, self._kv_configs.save, answer(request))
+
+    def get(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_KV_CONFIG."""
+        header = header_of(request)
+        value = self._kv_configs.get(header.namespace, header.key)
+        if value is None:
+            raise RequestRejected(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {header.namespace} Key: {header.key}",
+            )
+        return answer(request, GetKVConfigResponseHeader(value))
+
+    def delete(self, connection: Connection, request: RemotingCommand) -> None:
+        """DELETE_KV_CONFIG: success also if there is no such key."""
+        header = header_of(request)
+        self._kv_configs.delete(header.namespace, header.key)
+        self._after_saving.answer(connection, request, self._kv_configs.save, answer(request))
+
+    def get_all(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_KVLIST_BY_NAMESPACE."""
+        namespace = header_of(request).namespace
+        table = self._kv_configs.list(namespace)
+        if not table:
+            raise RequestRejected(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+        return answer(request, body=KVTable(table=table))

@@ -1,0 +1,262 @@
+"""PullMessageProcessor: check, filter, look into the store, answer; and the replay of a pull that has waited.
+
+    PULL_MESSAGE ─> check topic, group, queue ─> subscription, filter ─> store ─┬─ found: records as they lie
+                                                                               ├─ other: a code and an offset
+                                                                               └─ nothing yet: hold
+    woken ─────────────────────────────────────────────> the same way, never held again, no offset committed
+
+It knows the hold service by two callables, and the network by `Connection` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.config import BrokerConfig
+from broker.connection import Connection
+from broker.longpolling.pull_request import PullRequest
+from broker.processor.request import Handlers, RequestRejected, header_of, negotiated
+from broker.processor.subscription_filters import Filter, SubscriptionFilters
+from broker.processor.usual_answer import UsualAnswer
+from broker.state.broker_stats import BrokerStats
+from broker.state.consumer_offset import ConsumerOffsetManager
+from broker.state.consumers import ConsumerManager
+from broker.state.subscription_group import SubscriptionGroupManager
+from broker.state.topic_config import TopicConfigManager
+from broker.store.config import BrokerRole
+from broker.store.message_store import MessageStore
+from broker.store.results import GetMessageResult, GetMessageStatus
+from rmq_spark.wire.bodies.clients import MessageModel, SubscriptionData
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.flags import PullSysFlag, TopicPermission
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.header import NO_EXT_FIELDS
+from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+
+_COMMIT_OFFSET = PullSysFlag.COMMIT_OFFSET.value
+_SUSPEND = PullSysFlag.SUSPEND.value
+_SUBSCRIPTION = PullSysFlag.SUBSCRIPTION.value
+_READ = TopicPermission.READ.value
+
+_ENTRIES_SCANNED: Final = 800
+_EXTENDED_ENTRIES_SCANNED: Final = 300_000
+_EXTENDED_ENTRIES_FILTERED: Final = 16_000
+"""An expression is evaluated message by message: this many take some 20 ms."""
+
+_STAYING: Final = {"suggestWhichBrokerId": "0"}
+_VARYING: Final = ("nextBeginOffset", "minOffset", "maxOffset")
+
+_CODES: Final = {
+    GetMessageStatus.FOUND: ResponseCode.SUCCESS,
+    GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+class PullMessageProcessor:
+    """See the module."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+        stats: BrokerStats,
+        filters: SubscriptionFilters,
+        now_ms: Callable[[], int],
+        suspend: Callable[[PullRequest], bool],
+    ) -> None:
+        """``now_ms`` is a clock that never jumps; ``suspend`` says whether it has taken a pull."""
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+        self._stats = stats
+        self._filters = filters
+        self._now_ms = now_ms
+        self._suspend = suspend
+        self._found = UsualAnswer(_VARYING, _STAYING, GetMessageStatus.FOUND.name)
+        self._commits = config.store.broker_role is not BrokerRole.SLAVE
+
+    def handlers(self) -> Handlers:
+        """Ordinary pulls, those of 5.x's lite consumers, and ours of many megabytes."""
+        return {
+            RequestCode.PULL_MESSAGE: self.pull_message,
+            RequestCode.LITE_PULL_MESSAGE: self.pull_message,
+            RequestCode.PULL_CHUNK: negotiated(Extension.PULL_CHUNK, self.pull_message),
+        }
+
+    def pull_message(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """A pull that has just arrived."""
+        return self._process(connection, request, header_of(request), may_hold=True)
+
+    def execute_request_when_wakeup(self, held: PullRequest) -> RemotingCommand | None:
+        """A pull that has waited: the same way again, with the same opaque."""
+        if held.connection.is_congested:
+            # It does not read what it has: it shall ask again when it does.
+            low, high = self._store.queue_offsets(*held.queue)
+            fields = _fields(held.pull_from_this_offset, low, high)
+            return held.request.respond(ResponseCode.PULL_NOT_FOUND, "congested", fields)
+        return self._process(held.connection, held.request, held.header, may_hold=False)
+
+    def is_matched_by_commit_log(self, held: PullRequest, from_queue_offset: int) -> bool:
+        """Whether there is a message for a waiting pull among those from an offset on."""
+        topic, queue_id = held.queue
+        message_filter = self._message_filter(held.header)
+        while True:
+            found = self._store.get_message(
+                topic, queue_id, from_queue_offset, count_max=1_024, message_filter=message_filter
+            )
+            if found.status is not GetMessageStatus.NO_MATCHED_MESSAGE:
+                return found.status is GetMessageStatus.FOUND
+            from_queue_offset = found.next_begin_offset
+
+    def _process(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: PullMessageRequestHeader,
+        *,
+        may_hold: bool,
+    ) -> RemotingCommand | None:
+        self._check(header)
+        message_filter = self._message_filter(header)
+        if may_hold and header.sys_flag & _COMMIT_OFFSET and self._commits and header.commit_offset >= 0:
+            self._offsets.advance(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        is_chunk = request.code == RequestCode.PULL_CHUNK
+        found = self._get_message(header, message_filter, is_chunk=is_chunk)
+        code = _CODES.get(found.status)
+        if code is None:  # there is nothing in this queue at all
+            is_start = header.queue_offset == 0
+            code = ResponseCode.PULL_NOT_FOUND if is_start else ResponseCode.PULL_OFFSET_MOVED
+        if code is ResponseCode.PULL_NOT_FOUND and may_hold and header.sys_flag & _SUSPEND:
+            held = PullRequest(
+                connection,
+                request._replace(ext_fields=NO_EXT_FIELDS, body=b""),
+                header,
+                self._now_ms(),
+                self._timeout_ms(header.suspend_timeout_millis),
+                message_filter,
+            )
+            if not connection.is_congested and self._suspend(held):
+                return None
+        offsets = (found.next_begin_offset, found.min_offset, found.max_offset)
+        if code is not ResponseCode.SUCCESS:
+            return request.respond(code, found.status.name, _fields(*offsets))
+        self._stats.got(header.topic, header.consumer_group, found.message_count, found.body_bytes)
+        body = _with_sizes(found) if is_chunk else found.buffers
+        self._found.send(connection, request, *offsets, body=body)
+        return None
+
+    def _check(self, header: PullMessageRequestHeader) -> None:
+        """Whether this group may read from this queue."""
+        if not self._config.broker_permission & _READ:
+            raise RequestRejected(ResponseCode.NO_PERMISSION, "the broker pulling message is forbidden")
+        group = self._groups.get(header.consumer_group) or self._groups.find_or_create(header.consumer_group)
+        if group is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist, create it first",
+            )
+        if not group.consume_enable:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION, f"subscription group {header.consumer_group} may not consume"
+            )
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!"
+            )
+        if not topic.perm & _READ:
+            raise RequestRejected(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] may not be read")
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] has readQueueNums "
+                f"[{topic.read_queue_nums}]",
+            )
+
+    def _message_filter(self, header: PullMessageRequestHeader) -> Filter:
+        if header.sys_flag & _SUBSCRIPTION:
+            subscription = self._filters.subscription(
+                header.topic, header.subscription, header.expression_type
+            )
+        else:
+            subscription = self._subscription_from_heartbeats(header)
+        return self._filters.message_filter(subscription)
+
+    def _subscription_from_heartbeats(self, header: PullMessageRequestHeader) -> SubscriptionData:
+        group = self._consumers.group(header.consumer_group)
+        subscription = group.subscriptions.get(header.topic) if group is not None else None
+        if group is None or subscription is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the group {header.consumer_group} has not said yet that it subscribes to {header.topic}",
+            )
+        config = self._groups.get(header.consumer_group)
+        if (
+            config is not None
+            and not config.consume_broadcast_enable
+            and group.message_model is MessageModel.BROADCASTING
+        ):
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION, f"the group {header.consumer_group} may not consume by broadcast"
+            )
+        if subscription.sub_version < header.sub_version:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                f"the subscription of {header.consumer_group} to {header.topic} is not the latest",
+            )
+        return subscription
+
+    def _get_message(
+        self, header: PullMessageRequestHeader, message_filter: Filter, *, is_chunk: bool
+    ) -> GetMessageResult:
+        config = self._config
+        count_max = max(header.max_msg_nums, 1)
+        bytes_max = header.max_msg_bytes or config.max_transfer_bytes_extended
+        if is_chunk:
+            filtered = message_filter is not None and message_filter.needs_properties
+            scan_max = _EXTENDED_ENTRIES_FILTERED if filtered else _EXTENDED_ENTRIES_SCANNED
+            bytes_max = min(bytes_max, config.max_transfer_bytes_extended)
+        else:
+            count_max = min(count_max, config.max_transfer_count)
+            scan_max = _ENTRIES_SCANNED
+            bytes_max = min(bytes_max, config.max_transfer_bytes)
+        return self._store.get_message(
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            count_max=count_max,
+            bytes_max=bytes_max,
+            scan_max=scan_max,
+            message_filter=message_filter,
+        )
+
+    def _timeout_ms(self, suspend_timeout_ms: int) -> int:
+        holds = self._config.holds
+        if not holds.long_polling_enable:
+            return holds.short_polling_time_ms
+        return min(max(suspend_timeout_ms, holds.suspend_timeout_min_ms), holds.suspend_timeout_max_ms)
+
+
+def _fields(*offsets: int) -> dict[str, str]:
+    return {**_STAYING, **dict(zip(_VARYING, map(str, offsets), strict=True))}
+
+
+def _with_sizes(found: GetMessageResult) -> tuple[Buffer, ...]:
+    from rmq_spark.wire.chunk.sized import encode_sizes  # noqa: PLC0415  # brings pyarrow: when first needed
+
+    return (encode_sizes(found.sizes), *found.buffers)

@@ -1,0 +1,96 @@
+"""QueryConsumeQueueProcessor: what a queue holds, entry by entry, and which of it a group would get."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from broker.connection import Connection
+from broker.processor.request import Handlers, RequestRejected, answer, header_of
+from broker.state.consumers import ConsumerManager
+from broker.store.message_filter import MessageFilter
+from broker.store.message_store import MessageStore
+from rmq_spark.wire.bodies.clients import SubscriptionData
+from rmq_spark.wire.bodies.stats import ConsumeQueueData, QueryConsumeQueueResponseBody
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers.pull import QueryConsumeQueueRequestHeader
+from rmq_spark.wire.record import StoredMessage, decode_record, record_size
+from rmq_spark.wire.tags import tags_code
+
+ENTRIES_MAX: Final = 256
+"""Of one answer."""
+
+
+class QueryConsumeQueueProcessor:
+    """Reads entries with their messages, once as they are and once through the filter."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        consumers: ConsumerManager,
+        filter_of: Callable[[SubscriptionData], MessageFilter | None],
+    ) -> None:
+        """``filter_of`` is what pulls of that subscription are filtered by; None: by nothing."""
+        self._store = store
+        self._consumers = consumers
+        self._filter_of = filter_of
+
+    def handlers(self) -> Handlers:
+        """The requests that are answered here."""
+        return {RequestCode.QUERY_CONSUME_QUEUE: self.query}
+
+    def query(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_CONSUME_QUEUE."""
+        header: QueryConsumeQueueRequestHeader = header_of(request)
+        topic, queue_id = header.topic or "", header.queue_id
+        low, high = self._store.queue_offsets(topic, queue_id)
+        if not high:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+        group = header.consumer_group
+        subscription = self._consumers.subscription(group, topic) if group else None
+        message_filter = self._filter_of(subscription) if subscription else None
+        start = max(header.from_index, low)
+        end = min(start + min(max(header.entry_count, 0), ENTRIES_MAX), high)
+        matching = {
+            message.queue_offset for message, _ in self._messages(topic, queue_id, start, end, message_filter)
+        }
+        body = QueryConsumeQueueResponseBody(
+            subscription_data=subscription,
+            filter_data=f"{group}@{topic} is not online!" if group and subscription is None else None,
+            queue_data=tuple(
+                _entry(message, size, is_match=message.queue_offset in matching)
+                for message, size in self._messages(topic, queue_id, start, end, None)
+            ),
+            max_queue_index=high,
+            min_queue_index=low,
+        )
+        return answer(request, body=body)
+
+    def _messages(
+        self, topic: str, queue_id: int, start: int, end: int, message_filter: MessageFilter | None
+    ) -> Iterator[tuple[StoredMessage, int]]:
+        """The messages between two offsets, and the sizes of their records."""
+        while start < end:
+            count = end - start
+            found = self._store.get_message(
+                topic, queue_id, start, count_max=count, scan_max=count, message_filter=message_filter
+            )
+            data = b"".join(found.buffers)
+            position = 0
+            while position < len(data):
+                size = record_size(data, position)
+                yield decode_record(data, position, check_crc=False), size
+                position += size
+            if found.next_begin_offset <= start:
+                return
+            start = found.next_begin_offset
+
+
+def _entry(message: StoredMessage, size: int, *, is_match: bool) -> ConsumeQueueData:
+    return ConsumeQueueData(
+        physic_offset=message.physical_offset,
+        physic_size=size,
+        tags_code=tags_code(message.tags),
+        eval=is_match,
+    )

@@ -1,0 +1,90 @@
+"""QueryMessageProcessor: messages by key, by their producer's id and by their place in the log.
+
+The records go out as they lie in the log; clients compare keys and topics again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from broker.config import BrokerConfig
+from broker.connection import Connection
+from broker.processor.request import Handlers, RequestRejected, answer, header_of
+from broker.store.message_store import MessageStore
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers.pull import QueryMessageRequestHeader, QueryMessageResponseHeader
+
+MESSAGES_MAX: Final = 64
+"""Of one answer, whatever is asked for."""
+UNIQUE_KEY_MESSAGES: Final = 32
+"""Asked for a unique key, RocketMQ takes no number from the client: retries of a message share it."""
+ANSWER_BYTES_MAX: Final = 8 << 20
+"""Records beyond are left out, as a client takes no frame of more than 16 MiB; the first always goes."""
+
+_INDEX_TYPES: Final = ("", "K", "U")
+
+
+class QueryMessageProcessor:
+    """Looks messages up for people and tools."""
+
+    def __init__(self, config: BrokerConfig, store: MessageStore, now_ms: Callable[[], int]) -> None:
+        self._has_index = config.store.message_index_enable
+        self._store = store
+        self._now_ms = now_ms
+
+    def handlers(self) -> Handlers:
+        """The requests that are answered here."""
+        return {
+            RequestCode.QUERY_MESSAGE: self.query,
+            RequestCode.VIEW_MESSAGE_BY_ID: self.view,
+        }
+
+    def query(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_MESSAGE: the newest messages with a key, oldest of them first."""
+        header: QueryMessageRequestHeader = header_of(request)
+        _check(header)
+        wanted = UNIQUE_KEY_MESSAGES if header.unique_key_query else min(header.max_num, MESSAGES_MAX)
+        newest_first = self._store.query_message(
+            header.topic, header.key, max(wanted, 0), header.begin_timestamp, header.end_timestamp
+        )
+        records = _that_fit(newest_first)
+        if not records:
+            why = "maybe time range not correct" if self._has_index else "messageIndexEnable=false"
+            raise RequestRejected(ResponseCode.QUERY_NOT_FOUND, f"can not find message, {why}")
+        # A query lets the index catch up first: it knows all that is visible, as of now.
+        indexed = QueryMessageResponseHeader(self._now_ms(), self._store.state().reput_from_offset)
+        return answer(request, indexed)._replace(body=b"".join(reversed(records)))
+
+    def view(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """VIEW_MESSAGE_BY_ID: the record that starts at a place in the log."""
+        physical_offset = header_of(request).offset
+        record = self._store.record_at(physical_offset)
+        if record is None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical_offset}"
+            )
+        return request.respond(ResponseCode.SUCCESS, body=record)
+
+
+def _check(header: QueryMessageRequestHeader) -> None:
+    """What 5.5 can ask of an index of another kind."""
+    if (header.index_type or "") not in _INDEX_TYPES:
+        raise RequestRejected(
+            ResponseCode.SYSTEM_ERROR,
+            f"indexType must be K (keys) or U (unique keys), not {header.index_type!r}: tags are not indexed",
+        )
+    if header.last_key:
+        raise RequestRejected(ResponseCode.SYSTEM_ERROR, "lastKey: this index has no pages, leave it out")
+
+
+def _that_fit(records: Iterable[memoryview]) -> list[memoryview]:
+    taken: list[memoryview] = []
+    left = ANSWER_BYTES_MAX
+    for record in records:
+        left -= len(record)
+        if left < 0 and taken:
+            break
+        taken.append(record)
+    return taken

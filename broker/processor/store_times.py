@@ -1,0 +1,21 @@
+"""When messages were stored, by their place in a queue: what reports on topics and groups show."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.store.message_store import MessageStore
+from rmq_spark.wire.record import decode_record
+
+NO_TIME: Final = 0
+"""There is no such message, or not any more."""
+
+
+def store_timestamp(store: MessageStore, topic: str, queue_id: int, queue_offset: int) -> int:
+    """When the message at an offset was stored, in milliseconds."""
+    if queue_offset < 0:
+        return NO_TIME
+    found = store.get_message(topic, queue_id, queue_offset, count_max=1, scan_max=1)
+    if not found.message_count:
+        return NO_TIME
+    return decode_record(found.buffers[0], check_crc=False).store_timestamp

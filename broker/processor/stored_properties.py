@@ -1,0 +1,78 @@
+"""What a broker changes in the properties of a message before it stores them.
+
+WAIT is an instruction to the broker and is dropped; CLUSTER, the cluster's name, is added. The text stays as
+it is otherwise: nothing is decoded unless one of the names may be in it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from rmq_spark.wire.properties import (
+    DELAY,
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    WAIT,
+    decode_properties,
+    encode_properties,
+)
+
+CLUSTER: Final = "CLUSTER"
+TRAN_MSG: Final = "TRAN_MSG"
+_NAMED: Final = tuple(f"{name}{NAME_VALUE_SEPARATOR}" for name in (WAIT, DELAY, CLUSTER, TRAN_MSG))
+_WAIT, _DELAY, _CLUSTER, _TRAN_MSG = _NAMED
+
+
+class StoredProperties(NamedTuple):
+    """The text to store, and what the others said."""
+
+    text: str
+    waits: bool = True
+    """Whether the sender wants to hear when it is on the disk."""
+    delay_level: int = 0
+    is_half_message: bool = False
+
+
+class PropertyRewriter:
+    """For one cluster."""
+
+    def __init__(self, cluster_name: str) -> None:
+        self._cluster = f"{CLUSTER}{NAME_VALUE_SEPARATOR}{cluster_name}{PROPERTY_SEPARATOR}"
+        self._cluster_name = cluster_name
+
+    def stored(self, text: str | None) -> StoredProperties:
+        """The properties of a send as they are stored."""
+        if not text:
+            return StoredProperties(self._cluster)
+        if _DELAY in text or _CLUSTER in text or _TRAN_MSG in text:
+            return self._looked_through(text)
+        waits = True
+        if _WAIT in text:
+            waits, text = _without_wait(text)
+        if text and not text.endswith(PROPERTY_SEPARATOR):
+            text += PROPERTY_SEPARATOR
+        return StoredProperties(text + self._cluster, waits)
+
+    def _looked_through(self, text: str) -> StoredProperties:
+        properties = decode_properties(text)
+        waits = properties.pop(WAIT, "true") == "true"
+        properties[CLUSTER] = self._cluster_name
+        level = properties.get(DELAY, "0")
+        return StoredProperties(
+            encode_properties(properties),
+            waits,
+            int(level) if level.isdecimal() and len(level) < 10 else 0,
+            properties.get(TRAN_MSG) == "true",
+        )
+
+
+def _without_wait(text: str) -> tuple[bool, str]:
+    """Whether WAIT is true, and the other pieces; another name or a value may end like it."""
+    waits = True
+    kept = []
+    for piece in text.split(PROPERTY_SEPARATOR):
+        if piece.startswith(_WAIT):
+            waits = piece == f"{_WAIT}true"
+        elif piece:
+            kept.append(piece)
+    return waits, PROPERTY_SEPARATOR.join(kept)

@@ -1,0 +1,57 @@
+"""SubscriptionFilters: from what a client subscribes to, to the filter of its pulls, remembered between them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TypeAlias
+
+from broker.config import FilterLimits
+from broker.filter.errors import FilterError
+from broker.filter.sql_filter import SqlFilter
+from broker.filter.sql_parser import SqlLimits
+from broker.filter.subscription import build_subscription_data, message_filter
+from broker.filter.tags_filter import TagsFilter
+from broker.processor.request import RequestRejected
+from rmq_spark.wire.bodies.clients import TAG_EXPRESSION, SubscriptionData
+from rmq_spark.wire.codes import ResponseCode
+
+_REMEMBERED = 1_024
+
+Filter: TypeAlias = "TagsFilter | SqlFilter | None"
+
+
+class SubscriptionFilters:
+    """For one broker's limits. What cannot be is refused with RocketMQ's codes."""
+
+    def __init__(self, limits: FilterLimits) -> None:
+        self._takes_sql = limits.enable_property_filter
+        self._limits = SqlLimits(
+            expression_bytes_max=limits.expression_bytes_max,
+            depth_max=limits.depth_max,
+            nodes_max=limits.nodes_max,
+        )
+        self.subscription = lru_cache(_REMEMBERED)(self._subscription)
+        self.message_filter = lru_cache(_REMEMBERED)(self._message_filter)
+
+    def check(self, subscription: SubscriptionData) -> None:
+        """Refuse a subscription that this broker cannot filter by."""
+        self.message_filter(subscription)
+
+    def _subscription(self, topic: str, text: str | None, expression_type: str | None) -> SubscriptionData:
+        try:
+            return build_subscription_data(topic, text, expression_type)
+        except FilterError as error:
+            raise RequestRejected(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
+
+    def _message_filter(self, subscription: SubscriptionData) -> Filter:
+        kind = subscription.expression_type or TAG_EXPRESSION
+        if kind != TAG_EXPRESSION and not self._takes_sql:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {kind}: "
+                "enablePropertyFilter is false",
+            )
+        try:
+            return message_filter(subscription, self._limits)
+        except FilterError as error:
+            raise RequestRejected(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error

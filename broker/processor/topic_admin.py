@@ -1,0 +1,186 @@
+"""TopicAdminProcessor: topics as operators create, change, look at and delete them.
+
+What is answered with success is on the disk. Routes are `route`'s.
+"""
+
+from __future__ import annotations
+
+from broker.config import BrokerConfig
+from broker.connection import Connection
+from broker.processor.after_saving import AfterSaving
+from broker.processor.configuration import own_topics
+from broker.processor.request import Handlers, RequestRejected, answer, body_of, header_of
+from broker.processor.store_times import store_timestamp
+from broker.processor.topic_attributes import changed_attributes
+from broker.state.broker_stats import BrokerStats
+from broker.state.consumer_offset import ConsumerOffsetManager
+from broker.state.consumers import ConsumerManager
+from broker.state.topic_config import TopicConfigManager, is_system_topic, topic_fault
+from broker.store.message_store import MessageStore
+from rmq_spark.wire.bodies.configs import CreateTopicListRequestBody, TopicConfig, TopicFilterType
+from rmq_spark.wire.bodies.routes import GroupList
+from rmq_spark.wire.bodies.stats import TopicOffset, TopicStatsTable
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers.topics import CreateTopicRequestHeader
+from rmq_spark.wire.message_queue import MessageQueue
+
+
+class TopicAdminProcessor:
+    """Topics, one by one and all together."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicConfigManager,
+        offsets: ConsumerOffsetManager,
+        consumers: ConsumerManager,
+        store: MessageStore,
+        stats: BrokerStats,
+        after_saving: AfterSaving,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._offsets = offsets
+        self._consumers = consumers
+        self._store = store
+        self._stats = stats
+        self._after_saving = after_saving
+
+    def handlers(self) -> Handlers:
+        """The requests that are answered here."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.update_all,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.get_all,
+            RequestCode.GET_TOPIC_CONFIG: self.get,
+            RequestCode.GET_TOPIC_STATS_INFO: self.stats_info,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.consume_by_who,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused,
+        }
+
+    # ---- creating and changing
+
+    def update(self, connection: Connection, request: RemotingCommand) -> None:
+        """UPDATE_AND_CREATE_TOPIC: a topic that is there is overwritten."""
+        header: CreateTopicRequestHeader = header_of(request)
+        self._refuse_to_touch(header.topic)
+        if header.topic_filter_type not in TopicFilterType.__members__:
+            raise _rejected(
+                f"topicFilterType must be SINGLE_TAG or MULTI_TAG, not {header.topic_filter_type!r}"
+            )
+        known = self._topics.get(header.topic)
+        attributes = changed_attributes(known.attributes if known else None, header.attributes or "")
+        self._put(
+            TopicConfig(
+                topic_name=header.topic,
+                read_queue_nums=header.read_queue_nums,
+                write_queue_nums=header.write_queue_nums,
+                perm=header.perm,
+                topic_filter_type=TopicFilterType[header.topic_filter_type],
+                topic_sys_flag=header.topic_sys_flag or 0,
+                order=header.order,
+                attributes=attributes,
+            )
+        )
+        self._after_saving.answer(connection, request, self._topics.save, answer(request))
+
+    def update_all(self, connection: Connection, request: RemotingCommand) -> None:
+        """UPDATE_AND_CREATE_TOPIC_LIST: nothing is done if a name is wrong; wrong numbers end it there."""
+        body: CreateTopicListRequestBody = body_of(request, CreateTopicListRequestBody)
+        for config in body.topic_config_list:
+            self._refuse_to_touch(config.topic_name)
+        for config in body.topic_config_list:
+            self._put(config)
+        self._after_saving.answer(connection, request, self._topics.save, answer(request))
+
+    def _put(self, config: TopicConfig) -> None:
+        try:
+            self._topics.put(config)
+        except ValueError as error:
+            raise _rejected(str(error)) from error
+
+    def _refuse_to_touch(self, topic: str) -> None:
+        fault = topic_fault(topic)
+        if fault:
+            raise _rejected(fault)
+        if is_system_topic(topic) or topic in own_topics(self._config):
+            raise _rejected(f"The topic[{topic}] is conflict with system topic.")
+
+    # ---- looking
+
+    def get_all(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_TOPIC_CONFIG: all of them at once, whatever page is asked for."""
+        return answer(request, body=self._topics.wrapper())
+
+    def get(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_TOPIC_CONFIG."""
+        return answer(request, body=self._existing(header_of(request).topic))
+
+    def stats_info(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_TOPIC_STATS_INFO: what each queue holds."""
+        topic = header_of(request).topic
+        config = self._existing(topic)
+        table = {
+            MessageQueue(topic, self._config.broker_name, queue_id): self._offset(topic, queue_id)
+            for queue_id in range(max(config.read_queue_nums, config.write_queue_nums))
+        }
+        body = TopicStatsTable(offset_table=table, topic_put_tps=self._stats.topic_put_tps(topic))
+        return answer(request, body=body)
+
+    def _offset(self, topic: str, queue_id: int) -> TopicOffset:
+        low, high = self._store.queue_offsets(topic, queue_id)
+        last = store_timestamp(self._store, topic, queue_id, high - 1)
+        return TopicOffset(min_offset=low, max_offset=high, last_update_timestamp=last)
+
+    def consume_by_who(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_TOPIC_CONSUME_BY_WHO: groups that are online, and those that have consumed before."""
+        topic = header_of(request).topic
+        groups = self._consumers.groups_of(topic) | self._offsets.groups_of(topic)
+        return answer(request, body=GroupList(group_list=groups))
+
+    def _existing(self, topic: str) -> TopicConfig:
+        config = self._topics.get(topic)
+        if config is None:
+            raise RequestRejected(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        return config
+
+    # ---- deleting
+
+    def delete(self, connection: Connection, request: RemotingCommand) -> None:
+        """DELETE_TOPIC_IN_BROKER: its queues, the offsets of its consumers, and its route.
+
+        On the disk the topic goes last: what a crash interrupts can be done again.
+        """
+        topic = header_of(request).topic
+        self._refuse_to_touch(topic)
+        config = self._topics.get(topic)
+        if config is not None:
+            self._topics.delete(topic)
+            self._offsets.forget_topic(topic)
+            self._stats.forget_topic(topic)
+
+        def save() -> None:
+            if config is not None:
+                self._store.delete_topic(topic)
+                self._offsets.save()
+                self._topics.save()
+
+        def keep() -> None:
+            if config is not None and self._topics.get(topic) is None:
+                self._topics.put(config)
+
+        self._after_saving.answer(connection, request, save, answer(request), keep)
+
+    def clean_unused(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """CLEAN_UNUSED_TOPIC: there is never anything to clean.
+
+        The queues of a topic go when it is deleted. Queues without a topic mean that the table of topics
+        was lost: whoever mends it finds their messages again.
+        """
+        return answer(request)
+
+
+def _rejected(remark: str) -> RequestRejected:
+    return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)

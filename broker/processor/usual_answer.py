@@ -1,0 +1,52 @@
+"""UsualAnswer: the answer that a handler gives nearly always, put together in a fraction of the time.
+
+Only numbers differ from one to the next. For a client that speaks JSON, as all do unless told otherwise, the
+frame is filled into a pattern; for others it goes through their codec. What the client reads is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from broker.connection import Connection
+from rmq_spark.wire.codes import ResponseCode, SerializeType
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.flags import CommandFlag
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.header import Header
+from rmq_spark.wire.header_json import JsonAnswer
+
+_JSON = SerializeType.JSON
+_ONE_WAY = CommandFlag.ONE_WAY.value
+
+
+class UsualAnswer:
+    """Of one handler: success, with some ext fields that stay and some that vary."""
+
+    def __init__(
+        self, varying: Sequence[str], staying: Mapping[str, str] | None = None, remark: str | None = None
+    ) -> None:
+        """The varying ones are numbers, or other text that needs no escape in JSON."""
+        self._varying = varying
+        self._staying = dict(staying or {})
+        self._remark = remark
+        model = RemotingCommand(0).respond(ResponseCode.SUCCESS, remark, self._staying)
+        self._json = JsonAnswer(Header(*model[:7]), varying)
+
+    def send(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        *texts: object,
+        body: Sequence[Buffer] = (),
+    ) -> None:
+        """Send it, unless nobody wants it; the texts in the order of ``varying``."""
+        if request.flag & _ONE_WAY:
+            return
+        body_bytes = sum(map(len, body)) if body else 0
+        if request.serialize_type is _JSON:
+            connection.send_frame(self._json.encode(request.opaque, *texts, body_bytes=body_bytes), body)
+            return
+        fields = {**self._staying, **dict(zip(self._varying, map(str, texts), strict=True))}
+        answer = request.respond(ResponseCode.SUCCESS, self._remark, fields)
+        connection.send_frame(answer.encode_head(body_bytes), body)

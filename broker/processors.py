@@ -1,0 +1,254 @@
+"""Processors: every family of requests, built from what the broker has, behind one dispatcher."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.config import BrokerConfig
+from broker.connection import Connection
+from broker.longpolling.pull_request import PullRequest
+from broker.processor.acknowledger import Acknowledger
+from broker.processor.admission import TopicAdmission
+from broker.processor.after_saving import AfterSaving, RunAside
+from broker.processor.broker_admin import BrokerAdminProcessor
+from broker.processor.client_manage import ClientManageProcessor, NotifyConsumerIdsChanged
+from broker.processor.client_relay import ClientRelayProcessor
+from broker.processor.consume_stats import ConsumeStatsProcessor
+from broker.processor.consumer_group import ConsumerGroupProcessor
+from broker.processor.consumer_offset import ConsumerOffsetProcessor, IsYoung
+from broker.processor.dispatcher import RequestDispatcher
+from broker.processor.extensions import ExtensionsProcessor
+from broker.processor.group_admin import GroupAdminProcessor
+from broker.processor.group_offsets import GroupOffsetsProcessor
+from broker.processor.kv_config import KVConfigProcessor
+from broker.processor.message_back import MessageBackProcessor
+from broker.processor.pull_message import PullMessageProcessor
+from broker.processor.query_consume_queue import QueryConsumeQueueProcessor
+from broker.processor.query_message import QueryMessageProcessor
+from broker.processor.request import Handlers
+from broker.processor.route import RouteProcessor
+from broker.processor.runtime_info import DiskUsage, RuntimeInfo
+from broker.processor.send_message import SendMessageProcessor
+from broker.processor.subscription_filters import SubscriptionFilters
+from broker.processor.topic_admin import TopicAdminProcessor
+from broker.schedule.schedule_message_service import ScheduleMessageService
+from broker.state.broker_stats import BrokerStats
+from broker.state.consumers import ConsumerManager
+from broker.state.producers import ProducerManager
+from broker.state.queue_locks import QueueLocks
+from broker.state_tables import StateTables
+from broker.store.config import FlushDiskType
+from broker.store.message_store import MessageStore
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.hosts import Host
+
+
+class Processor(Protocol):
+    """One family of requests."""
+
+    def handlers(self) -> Handlers:
+        """By request code."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What processors work with."""
+
+    config: BrokerConfig
+    store: MessageStore
+    tables: StateTables
+    schedule: ScheduleMessageService
+    run_aside: RunAside
+    clean: Callable[[], object]
+    disk_usage: Callable[[], DiskUsage]
+    memory_bytes: int
+    loop: asyncio.AbstractEventLoop
+    now_ms: Callable[[], int]
+    monotonic_ms: Callable[[], int]
+    advertised_host: Callable[[Connection], Host]
+    why_no_memory: Callable[[], str | None]
+    suspend: Callable[[PullRequest], bool]
+
+
+class Processors:
+    """All of them."""
+
+    def __init__(self, around: Surroundings) -> None:
+        config = around.config
+        self._around = around
+        self.stats = BrokerStats(config.broker_cluster_name, around.now_ms())
+        self.producers = ProducerManager()
+        self.consumers = ConsumerManager(NotifyConsumerIdsChanged(around.tables.groups))
+        self.filters = SubscriptionFilters(config.filters)
+        self.admission = TopicAdmission(config, around.tables.topics)
+        self.acknowledger = Acknowledger(
+            around.store,
+            is_sync=config.store.flush_disk_type is FlushDiskType.SYNC_FLUSH,
+            loop=around.loop,
+            timeout_ms=config.sync_flush_timeout_ms,
+            capacity=config.send_queue_capacity,
+            wait_max_ms=config.send_wait_max_ms,
+        )
+        self.pull = self._pulls()
+        self.clients = self._clients()
+        self.dispatch = RequestDispatcher(
+            processor.handlers()
+            for processor in (
+                *self._of_messages(),
+                self.pull,
+                self.clients,
+                *self._of_groups(),
+                *self._of_operators(),
+            )
+        )
+
+    def replay(self, held: PullRequest) -> RemotingCommand | None:
+        """The answer to a pull that has waited; None if it was sent already."""
+        return self.dispatch.guarded(
+            lambda _, __: self.pull.execute_request_when_wakeup(held), held.connection, held.request
+        )
+
+    def client_has_gone(self, connection: Connection) -> None:
+        """Take it out of its groups."""
+        self.clients.connection_closed(connection)
+
+    def expire_clients(self) -> None:
+        """Take those out of their groups whose heartbeats have stopped."""
+        self.clients.expire(self._around.now_ms())
+
+    def sample_stats(self) -> None:
+        """Carry the counters into their windows."""
+        self.stats.sample(self._around.now_ms())
+
+    def why_busy(self) -> str | None:
+        """Why no sends are taken now, if so."""
+        return self._around.why_no_memory() or self.acknowledger.why_busy()
+
+    def _pulls(self) -> PullMessageProcessor:
+        around, tables = self._around, self._around.tables
+        return PullMessageProcessor(
+            around.config,
+            around.store,
+            tables.topics,
+            tables.groups,
+            self.consumers,
+            tables.offsets,
+            self.stats,
+            self.filters,
+            around.monotonic_ms,
+            around.suspend,
+        )
+
+    def _clients(self) -> ClientManageProcessor:
+        around, tables = self._around, self._around.tables
+        return ClientManageProcessor(
+            tables.topics,
+            tables.groups,
+            self.consumers,
+            self.producers,
+            self.filters.check,
+            around.now_ms,
+            expired_timeout_ms=around.config.client_expired_timeout_ms,
+        )
+
+    def _of_messages(self) -> tuple[Processor, ...]:
+        around, tables = self._around, self._around.tables
+        return (
+            SendMessageProcessor(
+                around.config,
+                around.store,
+                self.admission,
+                None,
+                self.acknowledger,
+                self.stats,
+                around.advertised_host,
+                self.why_busy,
+            ),
+            ExtensionsProcessor(
+                around.store,
+                self.admission,
+                self.acknowledger,
+                self.stats,
+                around.advertised_host,
+                self.why_busy,
+            ),
+            MessageBackProcessor(),
+            QueryMessageProcessor(around.config, around.store, around.now_ms),
+            QueryConsumeQueueProcessor(around.store, self.consumers, self.filters.message_filter),
+        )
+
+    def _of_groups(self) -> tuple[Processor, ...]:
+        around, tables = self._around, self._around.tables
+        name = around.config.broker_name
+        return (
+            ConsumerGroupProcessor(
+                name,
+                tables.topics,
+                self.consumers,
+                self.producers,
+                tables.offsets,
+                QueueLocks(around.monotonic_ms),
+            ),
+            ConsumerOffsetProcessor(
+                around.store,
+                tables.topics,
+                tables.groups,
+                tables.offsets,
+                IsYoung(around.store, around.memory_bytes),
+            ),
+            GroupOffsetsProcessor(
+                name, around.store, tables.topics, tables.groups, self.consumers, tables.offsets
+            ),
+            ClientRelayProcessor(name, around.store, self.consumers),
+        )
+
+    def _of_operators(self) -> tuple[Processor, ...]:
+        around, tables, config = self._around, self._around.tables, self._around.config
+        after_saving = AfterSaving(around.run_aside)
+        started_ms = around.now_ms()
+        runtime_info = RuntimeInfo(
+            config,
+            around.store,
+            self.stats,
+            around.schedule.offsets,
+            self.acknowledger.queue,
+            around.disk_usage,
+            started_ms,
+        )
+        return (
+            RouteProcessor(config, tables.topics, tables.kv_configs, around.advertised_host, after_saving),
+            KVConfigProcessor(tables.kv_configs, after_saving),
+            TopicAdminProcessor(
+                config,
+                tables.topics,
+                tables.offsets,
+                self.consumers,
+                around.store,
+                self.stats,
+                after_saving,
+            ),
+            GroupAdminProcessor(tables.groups, tables.offsets, self.stats, after_saving),
+            ConsumeStatsProcessor(
+                config,
+                tables.topics,
+                tables.groups,
+                tables.offsets,
+                self.consumers,
+                around.store,
+                self.stats,
+                around.advertised_host,
+                around.now_ms,
+            ),
+            BrokerAdminProcessor(
+                config,
+                runtime_info,
+                self.stats,
+                around.schedule.offsets,
+                around.clean,
+                started_ms,
+                around.now_ms,
+            ),
+        )

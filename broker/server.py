@@ -1,0 +1,215 @@
+"""RemotingServer: listens, and watches over all connections together.
+
+What one client may do is in `client_connection`; here is what all of them share: how many there are, in all
+and from one address and within a second; how much memory their half requests and unread answers take; who
+has been silent, or half-way through a request, or not reading, for too long. It knows no processor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+
+from broker.client_connection import ClientConnection, Dispatch
+from broker.config import ServerLimits
+from rmq_spark.errors import RocketPollError
+
+_log = logging.getLogger(__name__)
+_SWEEP_SECONDS = 1.0
+_SWEEPS_PER_IDLE_CHECK = 10
+_SMALL_PARTIAL_BYTES = 4_096
+_FINISH_SECONDS = 2.0
+
+
+class CannotListen(RocketPollError):
+    """The port is in use, or the address is not this machine's."""
+
+
+class RemotingServer:
+    """One port, any number of clients."""
+
+    def __init__(
+        self,
+        limits: ServerLimits,
+        dispatch: Dispatch,
+        on_closed: Callable[[ClientConnection], None],
+    ) -> None:
+        """``on_closed`` is told of each client that has gone."""
+        self._limits = limits
+        self._dispatch = dispatch
+        self._on_closed = on_closed
+        self._connections: set[ClientConnection] = set()
+        self._per_address: Counter[bytes] = Counter()
+        self._since_new: dict[ClientConnection, float] = {}
+        self._since_partial: dict[ClientConnection, float] = {}
+        self._since_congested: dict[ClientConnection, float] = {}
+        self._partial_bytes: dict[ClientConnection, int] = {}
+        self._congested_bytes: dict[ClientConnection, int] = {}
+        self._in_flight = 0
+        self._held_back: list[ClientConnection] = []
+        self._favoured: ClientConnection | None = None
+        self._accepts = float(limits.max_accepts_per_second)
+        self._accepts_at = 0.0
+        self._sweeps = 0
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._all_gone: asyncio.Event | None = None
+
+    # ---- for the broker
+
+    @property
+    def connections(self) -> int:
+        """How many clients there are."""
+        return len(self._connections)
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """What half requests and unread answers take."""
+        return self._in_flight
+
+    @property
+    def is_short_of_memory(self) -> bool:
+        """Whether that is more than it should be."""
+        return self._in_flight >= self._limits.in_flight_bytes_max
+
+    async def start(self, address: str, port: int) -> int:
+        """Listen; the port, which was chosen if 0 was asked for."""
+        self._loop = asyncio.get_running_loop()
+        self._accepts_at = self._loop.time()
+        try:
+            self._server = await self._loop.create_server(self._new_connection, address, port, backlog=1_024)
+        except OSError as error:
+            raise CannotListen(
+                f"cannot listen on {address}:{port}: {error.strerror or error}; choose another listenPort or "
+                "bindAddress, or stop the program that has it"
+            ) from error
+        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+        found: int = self._server.sockets[0].getsockname()[1]
+        return found
+
+    def stop_listening(self) -> None:
+        """No more clients."""
+        if self._server is not None:
+            self._server.close()
+
+    async def stop(self) -> None:
+        """End all connections, with what they were sent before."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in list(self._connections):
+            connection.finish()
+        if self._connections:
+            self._all_gone = asyncio.Event()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._all_gone.wait(), _FINISH_SECONDS)
+        for connection in list(self._connections):
+            connection.abort()
+
+    # ---- what connections tell
+
+    def opened(self, connection: ClientConnection) -> str | None:
+        """Count it; why it may not stay, if so."""
+        now = self._loop.time()
+        limits = self._limits
+        address = connection.remote_host.address
+        self._connections.add(connection)
+        self._per_address[address] += 1
+        refill = (now - self._accepts_at) * limits.max_accepts_per_second
+        self._accepts = min(self._accepts + refill, float(limits.max_accepts_per_second))
+        self._accepts_at = now
+        if len(self._connections) > limits.max_connections:
+            return f"there are {limits.max_connections} connections already (maxConnections)"
+        if self._per_address[address] > limits.max_connections_per_address:
+            most = limits.max_connections_per_address
+            return f"this address has {most} connections already (maxConnectionsPerAddress)"
+        if self._accepts < 1:
+            return f"over {limits.max_accepts_per_second} new connections a second (maxAcceptsPerSecond)"
+        self._accepts -= 1
+        self._since_new[connection] = now
+        return None
+
+    def understood(self, connection: ClientConnection) -> None:
+        """It speaks our language."""
+        self._since_new.pop(connection, None)
+
+    def holds_partial_frame(self, connection: ClientConnection, size: int) -> None:
+        """Account for a request that is not whole yet, and hold back whoever takes too much."""
+        self._in_flight += size - self._partial_bytes.pop(connection, 0)
+        if not size:
+            self._since_partial.pop(connection, None)
+            if self._favoured is connection:
+                self._favoured = None
+            self._let_go_on()
+            return
+        self._partial_bytes[connection] = size
+        self._since_partial.setdefault(connection, self._loop.time())
+        if size > _SMALL_PARTIAL_BYTES and self.is_short_of_memory and not connection.is_held_back:
+            # One may always finish: else all would wait for each other.
+            if self._favoured is None:
+                self._favoured = connection
+            elif self._favoured is not connection:
+                self._held_back.append(connection)
+                connection.hold_back()
+
+    def congested(self, connection: ClientConnection, size: int) -> None:
+        """Account for answers that are not read."""
+        self._in_flight += size - self._congested_bytes.pop(connection, 0)
+        if size:
+            self._congested_bytes[connection] = size
+            self._since_congested[connection] = self._loop.time()
+        else:
+            self._since_congested.pop(connection, None)
+            self._let_go_on()
+
+    def closed(self, connection: ClientConnection) -> None:
+        """Forget it."""
+        self._connections.discard(connection)
+        address = connection.remote_host.address
+        self._per_address[address] -= 1
+        if not self._per_address[address]:
+            del self._per_address[address]
+        self._since_new.pop(connection, None)
+        self.congested(connection, 0)
+        self.holds_partial_frame(connection, 0)
+        self._on_closed(connection)
+        if self._all_gone is not None and not self._connections:
+            self._all_gone.set()
+
+    # ---- within
+
+    def _new_connection(self) -> ClientConnection:
+        return ClientConnection(self._loop, self._limits, self, self._dispatch)
+
+    def _let_go_on(self) -> None:
+        while self._held_back and (not self.is_short_of_memory or self._favoured is None):
+            connection = self._held_back.pop(0)
+            if not connection.is_closed:
+                if self.is_short_of_memory:
+                    self._favoured = connection
+                connection.let_go_on()
+
+    def _sweep(self) -> None:
+        """Close whoever has kept us waiting for too long."""
+        now = self._loop.time()
+        limits = self._limits
+        self._close_since(self._since_new, now - limits.first_frame_timeout_ms / 1000, "it says nothing")
+        self._close_since(
+            self._since_partial, now - limits.partial_frame_timeout_ms / 1000, "its request does not end"
+        )
+        self._close_since(
+            self._since_congested, now - limits.slow_reader_timeout_ms / 1000, "it does not read its answers"
+        )
+        self._sweeps += 1
+        if self._sweeps % _SWEEPS_PER_IDLE_CHECK == 0:
+            idle_since = now - limits.idle_timeout_ms / 1000
+            for connection in list(self._connections):
+                if connection.last_active < idle_since:
+                    connection.close("it has been idle")
+        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    def _close_since(self, times: dict[ClientConnection, float], since: float, why: str) -> None:
+        for connection in [connection for connection, time in times.items() if time < since]:
+            connection.close(why)

@@ -1,0 +1,340 @@
+"""BrokerStats: how much is sent and fetched, per topic, per group and in all.
+
+Counting adds to the sums since the last `sample`; each sample closes these and carries them into windows:
+
+    minute     6 buckets of 10 s        recent   60 buckets of 10 s, of the broker as a whole
+    hour       6 buckets of 10 min
+    day       24 buckets of 1 h
+
+A bucket holds only what moved while it was open, so a topic or group without messages is gone from memory
+after a day, by itself. Windows know how long their buckets were and no dates, so that a clock may jump. Time
+comes from outside; nothing here is saved.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date, datetime, timezone
+from typing import Final, NamedTuple
+
+from rmq_spark.wire.bodies.stats import BrokerStatsData, BrokerStatsItem
+
+SAMPLE_INTERVAL_MS: Final = 10_000
+_ELAPSED_MS_MAX: Final = 60_000
+"""Between two samples; beyond, the clock has jumped or the machine has slept."""
+
+TOOK_MS_BOUNDS: Final = (0, 1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000, 2000, 3000, 5000, 10000)
+"""Upper bounds of the cells in which the durations of puts are counted; the last cell has none."""
+
+_Key = tuple[str, str]
+"""A kind of counter, and whose it is."""
+
+
+class _Counter(NamedTuple):
+    """One of RocketMQ's statistics, as VIEW_BROKER_STATS_DATA names it."""
+
+    kind: str
+    counts_bytes: bool
+
+
+_TOPIC_PUT, _GROUP_GET, _SEND_BACK, _PUT, _GET = "topic put", "group get", "send back", "put", "get"
+_MISSED: _Key = ("missed", "")
+
+STATS_NAMES: Final[Mapping[str, _Counter]] = {
+    "TOPIC_PUT_NUMS": _Counter(_TOPIC_PUT, counts_bytes=False),
+    "TOPIC_PUT_SIZE": _Counter(_TOPIC_PUT, counts_bytes=True),
+    "GROUP_GET_NUMS": _Counter(_GROUP_GET, counts_bytes=False),
+    "GROUP_GET_SIZE": _Counter(_GROUP_GET, counts_bytes=True),
+    "SNDBCK_PUT_NUMS": _Counter(_SEND_BACK, counts_bytes=False),
+    "BROKER_PUT_NUMS": _Counter(_PUT, counts_bytes=False),
+    "BROKER_GET_NUMS": _Counter(_GET, counts_bytes=False),
+}
+"""The keys: a topic; ``topic@group``; ``topic@group``; of the broker's own, the name of its cluster."""
+
+
+class _Sum:
+    """Messages, their bytes, and in how many calls they came."""
+
+    __slots__ = ("bytes", "calls", "messages")
+
+    def __init__(self, messages: int = 0, byte_count: int = 0, calls: int = 0) -> None:
+        self.messages = messages
+        self.bytes = byte_count
+        self.calls = calls
+
+    def add(self, other: _Sum) -> None:
+        self.messages += other.messages
+        self.bytes += other.bytes
+        self.calls += other.calls
+
+
+_Sums = dict[_Key, _Sum]
+
+
+_ALL = 60
+"""No window has more buckets."""
+
+
+class _Window:
+    """The sums of the last so many buckets, the newest of which is still open."""
+
+    def __init__(self, bucket_ms: int, buckets: int) -> None:
+        self._bucket_ms = bucket_ms
+        self._buckets: deque[tuple[int, _Sums]] = deque([(0, {})], buckets)
+
+    def add(self, sums: _Sums, elapsed_ms: int) -> None:
+        """Take what came in so many milliseconds."""
+        duration_ms, bucket = self._buckets[-1]
+        if duration_ms + SAMPLE_INTERVAL_MS // 2 > self._bucket_ms:  # samples come a little early or late
+            duration_ms, bucket = 0, {}
+            self._buckets.append((0, bucket))
+        for key, each in sums.items():
+            known = bucket.get(key)
+            if known is None:
+                known = bucket[key] = _Sum()
+            known.add(each)
+        self._buckets[-1] = (duration_ms + elapsed_ms, bucket)
+
+    def total(self, key: _Key, buckets: int = _ALL) -> tuple[_Sum, int]:
+        """The sum of the newest so many buckets, and how many milliseconds they cover."""
+        total, covered_ms = _Sum(), 0
+        for duration_ms, bucket in list(self._buckets)[-buckets:]:
+            covered_ms += duration_ms
+            each = bucket.get(key)
+            if each is not None:
+                total.add(each)
+        return total, covered_ms
+
+    def forget(self, is_gone: Callable[[_Key], bool]) -> None:
+        """Drop the sums of keys that are gone."""
+        for _, bucket in self._buckets:
+            _drop(bucket, is_gone)
+
+
+class Rates(NamedTuple):
+    """How many in a second, over the last 10, 60 and 600 s."""
+
+    ten_seconds: float
+    minute: float
+    ten_minutes: float
+
+    def __str__(self) -> str:
+        """As RocketMQ shows them: three numbers with spaces between."""
+        return " ".join(str(round(rate, 2)) for rate in self)
+
+
+class BrokerRates(NamedTuple):
+    """Of the broker as a whole."""
+
+    puts: Rates  # messages stored
+    found: Rates  # gets that found messages
+    missed: Rates  # gets that found none
+    transferred: Rates  # messages given out
+
+    @property
+    def gets(self) -> Rates:
+        """All gets."""
+        return Rates(*(found + missed for found, missed in zip(self.found, self.missed, strict=True)))
+
+
+class DayTotals(NamedTuple):
+    """Messages since the start: when yesterday and today began, and at the last sample."""
+
+    yesterday_morning: int = 0
+    today_morning: int = 0
+    now: int = 0
+
+    def after(self, total: int, *, is_morning: bool) -> DayTotals:
+        """The totals a sample later."""
+        if is_morning:
+            return DayTotals(self.today_morning, total, total)
+        return self._replace(now=total)
+
+
+class BrokerStats:
+    """All counters of a broker."""
+
+    def __init__(self, cluster_name: str, now_ms: int) -> None:
+        """The counters of the broker as a whole go by the name of its cluster, as RocketMQ's do."""
+        self._put_key: _Key = (_PUT, cluster_name)
+        self._get_key: _Key = (_GET, cluster_name)
+        self._sums: _Sums = {}
+        self._sampled_ms = now_ms
+        self._minute = _Window(SAMPLE_INTERVAL_MS, 6)
+        self._hour = _Window(600_000, 6)
+        self._day = _Window(3_600_000, 24)
+        self._recent = _Window(SAMPLE_INTERVAL_MS, _ALL)
+        self._today: date = _local_date(now_ms)
+        self.put_totals = self.get_totals = DayTotals()
+        self.put_messages = 0
+        self.put_bytes = 0
+        self.put_failures = 0
+        self.put_took_ms_max = 0
+        self.got_messages = 0
+        self.get_took_ms_max = 0
+        self._took = [0] * (len(TOOK_MS_BOUNDS) + 1)
+        self._whole: _Sums = {}
+
+    # ---- counting, on every send and pull
+
+    def put(self, topic: str, count: int, byte_count: int, took_ms: int | None = None) -> None:
+        """So many messages were stored; ``took_ms`` until they were acknowledged, if that is known."""
+        self._add(self._sums, (_TOPIC_PUT, topic), count, byte_count)
+        self._add(self._whole, self._put_key, count, byte_count)
+        self.put_messages += count
+        self.put_bytes += byte_count
+        if took_ms is not None:
+            self._took[bisect_left(TOOK_MS_BOUNDS, took_ms)] += 1
+            self.put_took_ms_max = max(self.put_took_ms_max, took_ms)
+
+    def put_failed(self) -> None:
+        """A send was not stored."""
+        self.put_failures += 1
+
+    def got(self, topic: str, group: str, count: int, byte_count: int, took_ms: int | None = None) -> None:
+        """A group was given so many messages; none: it asked, and there was nothing."""
+        if took_ms is not None and took_ms > self.get_took_ms_max:
+            self.get_took_ms_max = took_ms
+        if not count:
+            self._add(self._whole, _MISSED, 0, 0)
+            return
+        self._add(self._sums, (_GROUP_GET, f"{topic}@{group}"), count, byte_count)
+        self._add(self._whole, self._get_key, count, byte_count)
+        self.got_messages += count
+
+    def sent_back(self, topic: str, group: str) -> None:
+        """A group could not consume a message and will be given it again."""
+        self._add(self._sums, (_SEND_BACK, f"{topic}@{group}"), 1, 0)
+
+    @staticmethod
+    def _add(sums: _Sums, key: _Key, count: int, byte_count: int) -> None:
+        found = sums.get(key)
+        if found is None:
+            found = sums[key] = _Sum()
+        found.messages += count
+        found.bytes += byte_count
+        found.calls += 1
+
+    # ---- every ten seconds
+
+    def sample(self, now_ms: int) -> None:
+        """Close the sums since the last sample, and carry them into the windows."""
+        elapsed_ms = now_ms - self._sampled_ms
+        if not 0 <= elapsed_ms <= _ELAPSED_MS_MAX:
+            elapsed_ms = SAMPLE_INTERVAL_MS
+        self._sampled_ms = now_ms
+        sums, self._sums = self._sums, {}
+        whole, self._whole = self._whole, {}
+        self._recent.add(whole, elapsed_ms)
+        for window in (self._minute, self._hour, self._day):
+            window.add(sums | whole, elapsed_ms)
+        today = _local_date(now_ms)
+        is_morning, self._today = today != self._today, today
+        self.put_totals = self.put_totals.after(self.put_messages, is_morning=is_morning)
+        self.get_totals = self.get_totals.after(self.got_messages, is_morning=is_morning)
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic was deleted: one of the same name begins at zero."""
+        prefix = f"{topic}@"
+        self._forget(
+            lambda key: key == (_TOPIC_PUT, topic) or (_is_of_group(key) and key[1].startswith(prefix))
+        )
+
+    def forget_group(self, group: str) -> None:
+        """The group was deleted."""
+        suffix = f"@{group}"
+        self._forget(lambda key: _is_of_group(key) and key[1].endswith(suffix))
+
+    def _forget(self, is_gone: Callable[[_Key], bool]) -> None:
+        _drop(self._sums, is_gone)
+        for window in (self._minute, self._hour, self._day):
+            window.forget(is_gone)
+
+    # ---- looking
+
+    def data(self, stats_name: str, stats_key: str) -> BrokerStatsData | None:
+        """One of `STATS_NAMES` over the three windows; None if nothing of the kind moved within a day."""
+        counter = STATS_NAMES.get(stats_name)
+        if counter is None:
+            return None
+        key = (counter.kind, stats_key)
+        if not self._day.total(key)[0].calls:
+            return None
+        items = (_item(window, key, counter) for window in (self._minute, self._hour, self._day))
+        minute, hour, day = items
+        return BrokerStatsData(stats_minute=minute, stats_hour=hour, stats_day=day)
+
+    def topic_put_tps(self, topic: str) -> float:
+        """Messages sent to a topic in a second, over the last minute."""
+        return _per_second(*_messages(self._minute, (_TOPIC_PUT, topic)))
+
+    def group_get_tps(self, group: str, topics: Iterable[str]) -> float:
+        """Messages that a group was given in a second, of these topics, over the last minute."""
+        keys = ((_GROUP_GET, f"{topic}@{group}") for topic in topics)
+        return sum(_per_second(*_messages(self._minute, key)) for key in keys)
+
+    def rates(self) -> BrokerRates:
+        """How busy the broker is."""
+        return BrokerRates(
+            puts=self._rates(self._put_key, "messages"),
+            found=self._rates(self._get_key, "calls"),
+            missed=self._rates(_MISSED, "calls"),
+            transferred=self._rates(self._get_key, "messages"),
+        )
+
+    def _rates(self, key: _Key, what: str) -> Rates:
+        totals = (self._recent.total(key, buckets) for buckets in (1, 6, 60))
+        return Rates(*(_per_second(getattr(total, what), covered_ms) for total, covered_ms in totals))
+
+    @property
+    def put_took(self) -> tuple[tuple[str, int], ...]:
+        """How many puts took how long, by cells."""
+        lows = ("", *(f"{bound}~" for bound in TOOK_MS_BOUNDS))
+        highs = (*(f"{bound}ms" for bound in TOOK_MS_BOUNDS), "")
+        return tuple(
+            zip((low + high for low, high in zip(lows, highs, strict=True)), self._took, strict=True)
+        )
+
+    def put_took_ms(self, share: float) -> int:
+        """Within how many milliseconds this share of all puts was done; a cell's upper bound."""
+        wanted = share * sum(self._took)
+        done = 0
+        for bound, count in zip(TOOK_MS_BOUNDS, self._took, strict=False):
+            done += count
+            if done >= wanted:
+                return bound
+        return self.put_took_ms_max
+
+
+def _drop(sums: _Sums, is_gone: Callable[[_Key], bool]) -> None:
+    for key in [key for key in sums if is_gone(key)]:
+        del sums[key]
+
+
+def _is_of_group(key: _Key) -> bool:
+    return key[0] in (_GROUP_GET, _SEND_BACK)
+
+
+def _messages(window: _Window, key: _Key) -> tuple[int, int]:
+    total, covered_ms = window.total(key)
+    return total.messages, covered_ms
+
+
+def _item(window: _Window, key: _Key, counter: _Counter) -> BrokerStatsItem:
+    total, covered_ms = window.total(key)
+    count = total.bytes if counter.counts_bytes else total.messages
+    return BrokerStatsItem(
+        sum=count,
+        tps=_per_second(count, covered_ms),
+        avgpt=round(count / total.calls, 2) if total.calls else 0.0,
+    )
+
+
+def _per_second(count: int, covered_ms: int) -> float:
+    return round(1000 * count / covered_ms, 2) if covered_ms else 0.0
+
+
+def _local_date(now_ms: int) -> date:
+    return datetime.fromtimestamp(now_ms / 1000, timezone.utc).astimezone().date()

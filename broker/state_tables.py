@@ -1,0 +1,89 @@
+"""StateTables: the small tables of a broker, each on its file below ``config/``.
+
+    topics.json  subscriptionGroup.json  consumerOffset.json  delayOffset.json  kvConfig.json
+
+Topics, groups and key-value configurations change rarely and are saved on the spot, or within a second. Offsets
+change all the time and are saved every few seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from broker.config import BrokerConfig
+from broker.state.consumer_offset import ConsumerOffsetManager
+from broker.state.kv_config import KVConfigs, KVConfigSerializeWrapper
+from broker.state.subscription_group import SubscriptionGroupManager
+from broker.state.topic_config import TopicConfigManager
+from broker.store.disk import Disk
+from broker.store.tables import JsonTable
+from rmq_spark.wire.bodies.configs import (
+    ConsumerOffsetSerializeWrapper,
+    DelayOffsetSerializeWrapper,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+)
+
+
+@dataclass(frozen=True)
+class StateTables:
+    """What a broker knows beside its messages."""
+
+    topics: TopicConfigManager
+    groups: SubscriptionGroupManager
+    offsets: ConsumerOffsetManager
+    kv_configs: KVConfigs
+    consumer_offset_table: JsonTable[ConsumerOffsetSerializeWrapper]
+    delay_offset_table: JsonTable[DelayOffsetSerializeWrapper]
+
+    @classmethod
+    def load(cls, config: BrokerConfig, disk: Disk, now_ms: Callable[[], int]) -> StateTables:
+        """All of them, from the directory of a store that is open.
+
+        Raises:
+            DamagedTable: One of them cannot be read, nor its backup.
+        """
+        directory = config.store.store_path_root_dir / "config"
+
+        def table(name: str, body_type: type[Any]) -> JsonTable[Any]:
+            return JsonTable(disk, directory / name, body_type)
+
+        offset_table = table("consumerOffset.json", ConsumerOffsetSerializeWrapper)
+        return cls(
+            topics=TopicConfigManager(
+                table("topics.json", TopicConfigSerializeWrapper),
+                cluster_name=config.broker_cluster_name,
+                broker_name=config.broker_name,
+                auto_create=config.auto_create_topic_enable,
+                default_queue_nums=config.default_topic_queue_nums,
+                delay_levels=len(config.store.message_delay_level_ms),
+                now_ms=now_ms,
+            ),
+            groups=SubscriptionGroupManager(
+                table("subscriptionGroup.json", SubscriptionGroupWrapper),
+                auto_create=config.auto_create_subscription_group,
+                now_ms=now_ms,
+            ),
+            offsets=ConsumerOffsetManager(offset_table),
+            kv_configs=KVConfigs(table("kvConfig.json", KVConfigSerializeWrapper)),
+            consumer_offset_table=offset_table,
+            delay_offset_table=table("delayOffset.json", DelayOffsetSerializeWrapper),
+        )
+
+    @property
+    def has_changed_configurations(self) -> bool:
+        """Whether there is something for `save_configurations`."""
+        return self.topics.is_dirty or self.groups.is_dirty or self.kv_configs.is_dirty
+
+    def save_configurations(self) -> None:
+        """Make what was changed of topics, groups and key-value configurations durable."""
+        self.topics.save()
+        self.groups.save()
+        self.kv_configs.save()
+
+    def save(self) -> None:
+        """Make all that was changed durable."""
+        self.save_configurations()
+        self.offsets.save()

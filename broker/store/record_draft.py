@@ -1,0 +1,177 @@
+"""RecordDraft: a message on its way into the log, still without a place, a queue offset and a time.
+
+Its texts are bytes already, so that whoever has them so needs to make nothing else of them. Once the log
+knows the rest, all of the record is put together in one go, with its checksum. What comes out is what
+`rmq_spark.wire.record.encode_record` makes of the same message, which also says best what cannot be stored.
+
+It knows neither files nor queues.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.hosts import decode_host
+from rmq_spark.wire.properties import PROPERTY_SEPARATOR
+from rmq_spark.wire.record import StoredMessage, encode_record
+from rmq_spark.wire.record_checksum import (
+    CHECKSUM_BYTES,
+    PROPERTY_CRC32,
+    checksum_property,
+    with_empty_checksum,
+)
+
+_HOSTS_V6 = (MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6).value
+_CHECKSUM_NAME = PROPERTY_CRC32.encode()
+_SEPARATOR = PROPERTY_SEPARATOR.encode()
+_PROPERTIES_LENGTH = struct.Struct(">h")
+_TOPIC_LENGTH = {layout.MAGIC_V1: struct.Struct(">b"), layout.MAGIC_V2: struct.Struct(">h")}
+
+
+def _before_body(born_host_bytes: int, store_host_bytes: int) -> struct.Struct:
+    hosts = (("born_host", f"{born_host_bytes}s"),), (("store_host", f"{store_host_bytes}s"),)
+    return struct.Struct(
+        layout.struct_format(layout.HEAD, hosts[0], layout.STORE_TIMESTAMP, hosts[1], layout.TAIL)
+    )
+
+
+_HEADS = {
+    (born_host_bytes, store_host_bytes, sys_flag): _before_body(born_host_bytes, store_host_bytes)
+    for born_host_bytes, born_flag in ((layout.HOST_V4_BYTES, 0), (layout.HOST_V6_BYTES, 0x10))
+    for store_host_bytes, store_flag in ((layout.HOST_V4_BYTES, 0), (layout.HOST_V6_BYTES, 0x20))
+    for sys_flag in (born_flag | store_flag,)
+}
+"""What stands before the body, by the widths of the hosts and the bits of sysFlag that must say the same."""
+
+
+@dataclass(slots=True, eq=False)
+class RecordDraft:
+    """One message: hosts as `Host.encode` makes them, properties in UTF-8, as `properties` draws them."""
+
+    topic: str
+    queue_id: int
+    body: Buffer
+    properties: bytes
+    born_timestamp: int
+    born_host: bytes
+    store_host: bytes
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    magic: int = layout.MAGIC_V1
+    size: int = field(default=0, init=False)
+    """Of the record, once it is prepared."""
+
+    _head: Callable[..., bytes] = field(init=False)
+    _behind_body: bytes = field(init=False)
+    _body_crc: int = field(init=False)
+
+    def prepare(self) -> None:
+        """Do what needs no place; RecordError says what of it cannot be stored."""
+        properties = self.properties
+        if _CHECKSUM_NAME in properties:
+            properties = _without_checksum(properties)
+        elif properties and not properties.endswith(_SEPARATOR):
+            properties += _SEPARATOR
+        topic = self.topic.encode()
+        try:
+            head = _HEADS[len(self.born_host), len(self.store_host), self.sys_flag & _HOSTS_V6]
+            topic_length = _TOPIC_LENGTH[self.magic].pack(len(topic))
+            properties_length = _PROPERTIES_LENGTH.pack(len(properties) + CHECKSUM_BYTES)
+        except (KeyError, struct.error) as error:
+            raise self._fault() from error
+        self._head = head.pack
+        self._behind_body = b"".join((topic_length, topic, properties_length, properties))
+        self._body_crc = crc32(self.body) & layout.BODY_CRC_MASK
+        self.size = head.size + len(self.body) + len(self._behind_body) + CHECKSUM_BYTES
+
+    def sealed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
+        """The record with its place, its offset, its time and its checksum."""
+        body = self.body
+        try:
+            head = self._head(
+                self.size, self.magic, self._body_crc, self.queue_id, self.flag, queue_offset,
+                physical_offset, self.sys_flag, self.born_timestamp, self.born_host, store_timestamp,
+                self.store_host, self.reconsume_times, self.prepared_transaction_offset, len(body),
+            )  # fmt: skip
+        except struct.error as error:
+            raise self._fault() from error
+        record = b"".join((head, body, self._behind_body))
+        return record + checksum_property(record)
+
+    def _fault(self) -> RecordError:
+        """What of this cannot be stored."""
+        try:
+            encode_record(
+                StoredMessage(
+                    topic=self.topic,
+                    body=bytes(self.body),
+                    properties_text=with_empty_checksum(self.properties.decode("utf-8", "replace")),
+                    queue_id=self.queue_id,
+                    flag=self.flag,
+                    sys_flag=self.sys_flag,
+                    born_timestamp=self.born_timestamp,
+                    born_host=decode_host(self.born_host),
+                    store_host=decode_host(self.store_host),
+                    reconsume_times=self.reconsume_times,
+                    prepared_transaction_offset=self.prepared_transaction_offset,
+                    magic=self.magic,
+                )
+            )
+        except RecordError as error:
+            return error
+        return RecordError("stored message", at="its parts", needed="a message", found=self)
+
+
+class BatchDraft:
+    """Messages that go into the log back to back, with successive queue offsets."""
+
+    def __init__(self, drafts: Sequence[RecordDraft]) -> None:
+        """All must be prepared."""
+        self._drafts = drafts
+        self.size = sum(draft.size for draft in drafts)
+
+    def sealed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
+        """All records, with what the first one gets."""
+        records = []
+        for number, draft in enumerate(self._drafts, queue_offset):
+            records.append(draft.sealed(number, physical_offset, store_timestamp))
+            physical_offset += draft.size
+        return b"".join(records)
+
+
+def draft_of(message: StoredMessage) -> RecordDraft:
+    """The draft of a message; RecordError if it has no bytes."""
+    try:
+        properties = message.properties_text.encode()
+    except UnicodeEncodeError:
+        encode_record(message)  # which says so in the wire's own words
+        raise
+    return RecordDraft(
+        message.topic,
+        message.queue_id,
+        message.body,
+        properties,
+        message.born_timestamp,
+        message.born_host.encode(),
+        message.store_host.encode(),
+        message.flag,
+        message.sys_flag,
+        message.reconsume_times,
+        message.prepared_transaction_offset,
+        message.magic,
+    )
+
+
+def _without_checksum(properties: bytes) -> bytes:
+    """With the separator behind the last, and without the checksum that they have from elsewhere."""
+    text = with_empty_checksum(properties.decode("utf-8", "surrogateescape"))
+    return text.encode("utf-8", "surrogateescape")[:-CHECKSUM_BYTES]

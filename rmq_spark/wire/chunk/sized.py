@@ -1,0 +1,40 @@
+"""A chunk with the sizes of its records in front: the body of APPEND_CHUNK, the answer to PULL_CHUNK.
+
+    i32  count
+    i32  size of each record
+         the records, back to back
+
+So the receiver knows where each record starts without walking from one to the next.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.framing import Buffer
+
+_COUNT = struct.Struct(">i")
+_SIZE_BYTES = 4
+
+
+def encode_sizes(sizes: npt.NDArray[Any]) -> bytes:
+    """What stands before the records."""
+    return _COUNT.pack(len(sizes)) + sizes.astype(">i4").tobytes()
+
+
+def decode_sized(data: Buffer) -> tuple[npt.NDArray[np.int32], memoryview]:
+    """The sizes, and the records that they are the sizes of; `RecordChunk` checks that they fit."""
+    view = memoryview(data)
+    if len(view) < _COUNT.size:
+        raise RecordError("sized chunk", at=0, needed="the number of its records", found=view)
+    (count,) = _COUNT.unpack_from(view)
+    records_at = _COUNT.size + count * _SIZE_BYTES
+    if not 0 <= count <= len(view) // _SIZE_BYTES or records_at > len(view):
+        raise RecordError("sized chunk", at=0, needed="as many sizes as it says", found=count)
+    sizes = np.frombuffer(view[_COUNT.size : records_at], ">i4").astype(np.int32)
+    return sizes, view[records_at:]

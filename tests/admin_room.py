@@ -1,0 +1,197 @@
+"""A broker's rooms without its server: real tables and a real store, asked as a client would ask.
+
+`AdminRoom.ask` puts a request through every processor of this side and gives what a dispatcher would answer.
+"""
+
+from __future__ import annotations
+
+from broker_connections import FakeConnection
+from disks import ManualClock
+from stores import message, open_store, small_config
+from tables import groups_in, kv_in, offsets_in, table_in, topics_in
+
+from broker.config import BrokerConfig
+from broker.processor.after_saving import AfterSaving
+from broker.processor.broker_admin import BrokerAdminProcessor
+from broker.processor.consume_stats import ConsumeStatsProcessor
+from broker.processor.group_admin import GroupAdminProcessor
+from broker.processor.kv_config import KVConfigProcessor
+from broker.processor.query_consume_queue import QueryConsumeQueueProcessor
+from broker.processor.query_message import QueryMessageProcessor
+from broker.processor.request import RequestRejected
+from broker.processor.route import RouteProcessor
+from broker.processor.runtime_info import DiskUsage, RuntimeInfo, SendQueue
+from broker.processor.topic_admin import TopicAdminProcessor
+from broker.state.broker_stats import BrokerStats
+from broker.state.clients import ClientChannel
+from broker.state.consumers import ConsumerManager
+from broker.store.message_filter import TagFilter
+from rmq_spark.wire.bodies import decode_body, encode_body
+from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
+from rmq_spark.wire.bodies.configs import (
+    TopicConfig,
+)
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.hosts import parse_host
+
+ADVERTISED = parse_host("10.0.0.2:9876")
+
+
+class AdminRoom:
+    """Everything that operators look at, in one directory."""
+
+    def __init__(self, root, **settings):
+        self.clock = ManualClock()
+        store_settings = settings.pop("store", {})
+        self.config = BrokerConfig(store=small_config(root, **store_settings), **settings)
+        self.store = open_store(root, clock=self.clock, **store_settings)
+        self._directory = root / "config"
+        self.topics = topics_in(self._directory, self.clock, auto_create=self.config.auto_create_topic_enable)
+        self.groups = groups_in(self._directory, self.clock)
+        self.offsets = offsets_in(self._directory)
+        self.kv_configs = kv_in(self._directory)
+        self.consumers = ConsumerManager(lambda _: None)
+        self.stats = BrokerStats(self.config.broker_cluster_name, self.clock())
+        self.delay_offsets = {}
+        self.send_queue = SendQueue(0, 0)
+        self.disk_usage = DiskUsage(100 << 30, 25 << 30, 75 << 30)
+        self.cleanings = 0
+        self.connection = FakeConnection()
+        self.after_saving = AfterSaving(run_at_once)
+        self.processors = self._processors()
+        self.handlers = {}
+        for processor in self.processors:
+            self.handlers.update(processor.handlers())
+
+    def saved(self, name, body_type):
+        """What a start after this moment would find."""
+        return table_in(self._directory, name, body_type).load(None)
+
+    def _clean(self):
+        self.cleanings += 1
+
+    def _processors(self):
+        started_ms = self.clock()
+        runtime_info = RuntimeInfo(
+            self.config,
+            self.store,
+            self.stats,
+            lambda: self.delay_offsets,
+            lambda: self.send_queue,
+            lambda: self.disk_usage,
+            started_ms,
+        )
+        return (
+            RouteProcessor(
+                self.config, self.topics, self.kv_configs, lambda _: ADVERTISED, self.after_saving
+            ),
+            KVConfigProcessor(self.kv_configs, self.after_saving),
+            TopicAdminProcessor(
+                self.config,
+                self.topics,
+                self.offsets,
+                self.consumers,
+                self.store,
+                self.stats,
+                self.after_saving,
+            ),
+            GroupAdminProcessor(self.groups, self.offsets, self.stats, self.after_saving),
+            ConsumeStatsProcessor(
+                self.config,
+                self.topics,
+                self.groups,
+                self.offsets,
+                self.consumers,
+                self.store,
+                self.stats,
+                lambda _: ADVERTISED,
+                self.clock,
+            ),
+            BrokerAdminProcessor(
+                self.config,
+                runtime_info,
+                self.stats,
+                lambda: self.delay_offsets,
+                self._clean,
+                started_ms,
+                self.clock,
+            ),
+            QueryMessageProcessor(self.config, self.store, self.clock),
+            QueryConsumeQueueProcessor(self.store, self.consumers, tag_filter),
+        )
+
+    def ask(self, code, ext_fields=None, body=None) -> RemotingCommand:
+        """The answer to one request."""
+        data = body if isinstance(body, bytes) else encode_body(body) if body is not None else b""
+        request = RemotingCommand(code, opaque=7, ext_fields=ext_fields or {}, body=data)
+        try:
+            answer = self.handlers[code](self.connection, request) or self.connection.sent.pop()
+        except RequestRejected as refused:
+            answer = request.respond(refused.code, refused.remark)
+        assert answer.opaque == 7
+        return answer
+
+    def asked(self, body_type, code, ext_fields=None, body=None):
+        """The body of an answer that must be a success."""
+        answer = self.ask(code, ext_fields, body)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        return decode_body(body_type, answer.body)
+
+    def refused(self, code, ext_fields=None, body=None) -> tuple[ResponseCode, str]:
+        """Code and remark of an answer that must not be a success."""
+        answer = self.ask(code, ext_fields, body)
+        assert answer.code != ResponseCode.SUCCESS
+        assert answer.body == b""
+        return ResponseCode(answer.code), answer.remark
+
+    def create_topic(self, topic="T", queue_nums=2, **settings) -> TopicConfig:
+        """A topic, as an operator would create it."""
+        config = TopicConfig(
+            topic_name=topic,
+            **{"read_queue_nums": queue_nums, "write_queue_nums": queue_nums, **settings},
+        )
+        self.topics.put(config)
+        self.topics.save()
+        return config
+
+    def put(self, body, at_ms=None, **settings):
+        """One message, stored at a time."""
+        if at_ms is not None:
+            self.clock.now_ms = at_ms
+        result = self.store.put_message(message(body, **settings))
+        assert result.status.name == "PUT_OK"
+        return result
+
+    def consume(self, group, *topics, sub_string="*"):
+        """A member of a group comes online."""
+        subscriptions = tuple(
+            SubscriptionData(
+                topic=topic,
+                sub_string=sub_string,
+                tags_set=frozenset() if sub_string == "*" else frozenset(sub_string.split(" || ")),
+            )
+            for topic in topics
+        )
+        channel = ClientChannel(FakeConnection(), f"client of {group}", "JAVA", 409, self.clock())
+        self.consumers.register(
+            channel, ConsumerData(group_name=group, subscription_data_set=subscriptions), notify=False
+        )
+
+    def shutdown(self):
+        self.store.shutdown()
+
+
+def run_at_once(work, then):
+    """What the controller does in another thread."""
+    try:
+        work()
+    except OSError as error:
+        then(error)
+    else:
+        then(None)
+
+
+def tag_filter(subscription: SubscriptionData) -> TagFilter | None:
+    """How pulls are filtered, as far as tags go."""
+    return TagFilter(subscription.tags_set, by_text=True) if subscription.tags_set else None

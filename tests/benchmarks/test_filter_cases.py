@@ -1,0 +1,19 @@
+"""Every case of the filters' benchmark does its work, both ways alike; how fast is no matter here."""
+
+import pytest
+
+from benchmarks.filter import filter_cases
+from benchmarks.filter.expressions import EXPRESSIONS
+from benchmarks.harness import check_peers
+
+CASES = filter_cases(messages=200)
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_both_ways_come_to_the_same(name):
+    one_at_a_time, by_chunk = (case.run() for case in CASES if case.subject == f"SQL92 filter, {name}")
+    assert by_chunk.tolist() == one_at_a_time
+
+
+def test_all_peers_are_there_and_names_are_unique():
+    check_peers(CASES)

@@ -1,0 +1,15 @@
+from broker.filter.errors import FilterError
+from rmq_spark.errors import RocketPollError
+
+
+def test_an_error_names_the_place_what_was_needed_and_what_was_there():
+    error = FilterError("SQL92 expression", at=7, needed="a value", found=")")
+    assert str(error) == "SQL92 expression at character 7: needed a value, found ')'"
+    assert (error.subject, error.at, error.needed, error.found) == ("SQL92 expression", 7, "a value", "')'")
+    assert isinstance(error, RocketPollError)
+
+
+def test_an_error_about_the_whole_text_names_no_place_and_does_not_repeat_it():
+    error = FilterError("TAG subscription of T", needed="at most 10 characters", found="x" * 10_000)
+    assert str(error).startswith("TAG subscription of T: needed at most 10 characters, found 'xxx")
+    assert len(str(error)) < 150

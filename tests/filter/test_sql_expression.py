@@ -1,0 +1,114 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sql_expressions import VALUES, random_condition, random_properties, second_opinion
+
+from broker.filter.sql_expression import (
+    And,
+    Between,
+    Equal,
+    Expression,
+    Literal,
+    Negation,
+    Not,
+    Ordered,
+    Property,
+    SqlExpression,
+)
+from broker.filter.sql_parser import compile_sql
+from broker.filter.sql_texts import state
+
+STATES = ("FALSE", "TRUE", "NULL", "FAILED")
+PRESENT, MISSING = {"a": "5", "b": "x"}, {}
+
+
+def value(text, properties):
+    return STATES[state(compile_sql(text).condition, properties)]
+
+
+def test_a_missing_property_is_null_and_null_does_not_match():
+    assert value("a = 5", MISSING) == value("a > 5", MISSING) == value("a IN ('5')", MISSING) == "NULL"
+    assert not compile_sql("a = 5 OR NOT (a = 5)").evaluate(MISSING)
+    assert compile_sql("a IS NULL").evaluate(MISSING)
+
+
+def test_nothing_equals_nothing_and_on_the_right_it_is_just_different():
+    assert value("a = b", MISSING) == "TRUE"
+    assert value("a = c", PRESENT) == "FALSE"
+    assert value("c = a", PRESENT) == "NULL"
+    assert value("5 <> a", MISSING) == "TRUE"
+
+
+def test_not_binds_closer_than_a_comparison():
+    assert value("NOT a = 6", PRESENT) == "FALSE"
+    assert value("NOT (a = 6)", PRESENT) == "TRUE"
+
+
+def test_a_property_is_never_true_so_its_opposite_is():
+    assert value("b", PRESENT) == "FALSE"
+    assert value("NOT b", PRESENT) == "TRUE"
+    assert value("NOT b", MISSING) == "NULL"
+
+
+def test_what_cannot_be_compared_fails_unless_the_rest_has_decided_before():
+    assert value("b > 5", PRESENT) == value("NOT (b > 5)", PRESENT) == "FAILED"
+    assert value("b > 5 OR a = 5", PRESENT) == "FAILED"
+    assert value("a = 5 OR b > 5", PRESENT) == "TRUE"
+    assert value("a = 6 AND b > 5", PRESENT) == "FALSE"
+    assert not compile_sql("b > 5").evaluate(PRESENT)
+
+
+def test_the_negative_of_a_property_is_null():
+    assert value("-a = 5", PRESENT) == value("-a > 5", PRESENT) == "NULL"
+    assert value("-a IS NULL", PRESENT) == "TRUE"
+
+
+def test_the_operators_on_text_are_false_where_there_is_none():
+    for word in ("CONTAINS", "STARTSWITH", "ENDSWITH"):
+        assert value(f"b {word} 'x'", PRESENT) == "TRUE"
+        assert value(f"b NOT {word} 'x'", PRESENT) == "FALSE"
+        assert value(f"b {word} 'x'", MISSING) == value(f"b NOT {word} 'x'", MISSING) == "FALSE"
+        assert value(f"b {word} ''", PRESENT) == value(f"b NOT {word} ''", PRESENT) == "FALSE"
+
+
+@given(st.randoms(use_true_random=False))
+def test_a_second_opinion_agrees(random):
+    condition, properties = random_condition(random), random_properties(random)
+    assert STATES[state(condition, properties)] == second_opinion(condition, properties)
+    assert SqlExpression(condition).evaluate(properties) == (second_opinion(condition, properties) == "TRUE")
+
+
+@given(st.sampled_from(VALUES), st.sampled_from(VALUES), st.sampled_from(["<", "<=", ">", ">="]))
+def test_a_second_opinion_agrees_about_every_pair_of_values(left, right, sign):
+    for condition in (Ordered(Property("a"), sign, Property("b")), Equal(Property("a"), Property("b"))):
+        properties = {"a": left, "b": right}
+        assert STATES[state(condition, properties)] == second_opinion(condition, properties)
+
+
+def test_what_is_between_is_asked_once_however_deep_it_nests():
+    class Counted(Expression):
+        asked = 0
+
+        def value(self, properties):  # noqa: ARG002  # the shape of a node
+            self.asked += 1
+            return 5
+
+    counted = Counted()
+    nested = counted
+    for _ in range(30):
+        nested = Negation(Between(nested, Literal(1), Literal(9)))
+    assert nested.value({}) is None
+    assert counted.asked == 1
+
+
+def test_a_tree_knows_its_depth_and_the_properties_that_it_asks_for():
+    condition = compile_sql("a = 5 AND (b IN ('x') OR NOT c) AND 5 > d").condition
+    assert isinstance(condition, And)
+    assert condition.names == {"a", "b", "c", "d"}
+    assert condition.depth == 5
+    assert Not(Literal(None)).depth == 2
+
+
+def test_a_node_without_a_meaning_is_a_mistake():
+    with pytest.raises(NotImplementedError):
+        Expression().value({})

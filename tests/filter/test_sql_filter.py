@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stores import message
+from strategies import ragged_properties
+
+from broker.filter.sql_filter import SqlFilter
+from broker.filter.sql_parser import compile_sql
+from rmq_spark.wire.chunk import RecordChunk
+from rmq_spark.wire.properties import decode_properties
+from rmq_spark.wire.record import StoredMessage, encode_record
+
+FEW, MANY = 5, 500
+
+
+def chunk_of(messages):
+    return RecordChunk(b"".join(map(encode_record, messages)))
+
+
+@pytest.mark.parametrize("count", [0, 1, FEW, MANY])
+def test_messages_match_by_their_properties_be_they_few_or_many(count):
+    wanted = SqlFilter(compile_sql("number > 2 AND TAGS = 'TagA'"))
+    tags = ["TagA", "TagB", None]
+    messages = [message("x", tags=tags[number % 3], number=str(number)) for number in range(count)]
+    expected = [number > 2 and number % 3 == 0 for number in range(count)]
+    assert wanted.by_messages(chunk_of(messages)).tolist() == expected
+
+
+@given(
+    st.lists(ragged_properties, min_size=1, max_size=6),
+    st.sampled_from(["KEYS IS NULL", "K = 'KEYS'", "TAGS > KEYS"]),
+)
+def test_ragged_properties_are_read_alike_for_few_and_many(texts, sql):
+    wanted = SqlFilter(compile_sql(sql))
+    messages = [StoredMessage("T", b"x", text) for text in texts]
+    expected = [wanted.matches_properties(decode_properties(text)) for text in texts]
+    assert wanted.by_messages(chunk_of(messages)).tolist() == expected
+    many = wanted.by_messages(chunk_of(messages * 100)).tolist()
+    assert many == expected * 100
+
+
+def test_properties_that_are_no_utf_8_do_not_stop_the_others():
+    broken = bytearray(encode_record(message("x", a="5~")))
+    broken[broken.index(b"5~") + 1] = 0xFF
+    data = (bytes(broken) + encode_record(message("x", a="5"))) * 100
+    wanted = SqlFilter(compile_sql("a = '5' OR a = '5\ufffd'"))
+    assert wanted.by_messages(RecordChunk(data)).all()
+    assert wanted.by_messages(RecordChunk(data[: len(data) // 100])).all()
+
+
+def test_codes_decide_nothing():
+    wanted = SqlFilter(compile_sql("a = 5"))
+    assert wanted.by_tags_code(np.array([1, 2], np.int64)).tolist() == [True, True]
+    assert wanted.matches_code(7)
+    assert wanted.needs_properties
+
+
+def test_one_arriving_message_is_asked_about_its_properties_if_they_are_known():
+    wanted = SqlFilter(compile_sql("a = 5"))
+    assert wanted.matches_properties({"a": "5"})
+    assert not wanted.matches_properties({"a": "6"})
+    assert not wanted.matches_properties({})
+    assert wanted.matches_properties(None)

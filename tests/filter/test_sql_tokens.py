@@ -1,0 +1,79 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.filter.errors import FilterError
+from broker.filter.sql_tokens import END, FLOAT, INTEGER, KEYWORDS, NAME, TEXT, Tokens
+
+
+def words(text):
+    tokens = Tokens(text)
+    found = []
+    while tokens.peek().kind != END:
+        found.append(tokens.take())
+    return [(token.kind, token.text) for token in found]
+
+
+def test_keywords_in_any_case_and_names_that_only_begin_like_one():
+    assert words("NOT nOt NOTa AND_ in inn") == [
+        ("NOT", "NOT"), ("NOT", "nOt"), (NAME, "NOTa"), (NAME, "AND_"), ("IN", "in"), (NAME, "inn"),
+    ]  # fmt: skip
+    assert [kind for kind, _ in words(" ".join(sorted(KEYWORDS)))] == sorted(KEYWORDS)
+
+
+def test_of_two_ways_to_read_a_sign_or_number_the_longer():
+    assert words("a<=5<>6<b>=c") == [
+        (NAME, "a"), ("<=", "<="), (INTEGER, "5"), ("<>", "<>"), (INTEGER, "6"), ("<", "<"), (NAME, "b"),
+        (">=", ">="), (NAME, "c"),
+    ]  # fmt: skip
+    assert words("007 0L 12L 1.5.5 00.5 1e5e5 5Land") == [
+        (INTEGER, "0"), (INTEGER, "0"), (INTEGER, "7"), (INTEGER, "0"), (NAME, "L"), (INTEGER, "12L"),
+        (FLOAT, "1.5"), (FLOAT, ".5"), (FLOAT, "00.5"), (FLOAT, "1e5"), (NAME, "e5"), (INTEGER, "5L"),
+        ("AND", "and"),
+    ]  # fmt: skip
+
+
+def test_texts_with_quotes_in_them():
+    assert words("'it''s' '' ''''") == [(TEXT, "'it''s'"), (TEXT, "''"), (TEXT, "''''")]
+
+
+def test_what_is_passed_over():
+    assert words(" \t\r\n\f a -- b ' \r\n c /* d * / ** e */ f /**/ g /***/") == [
+        (NAME, "a"), (NAME, "c"), (NAME, "f"), (NAME, "g"),
+    ]  # fmt: skip
+
+
+def test_a_comment_to_the_end_of_a_line_that_does_not_end_is_two_signs():
+    assert words("a -- b") == [(NAME, "a"), ("-", "-"), ("-", "-"), (NAME, "b")]
+
+
+def test_peeking_takes_nothing_and_the_end_comes_again_and_again():
+    tokens = Tokens("a")
+    assert tokens.peek() == tokens.peek() == tokens.take()
+    assert tokens.take() == tokens.take()
+    assert tokens.peek().describe() == "the end"
+
+
+@pytest.mark.parametrize(
+    ("before", "no_word"),
+    [
+        ("a ", "! b"), ("a ", "'x"), ("a 'x'", "'"), ("a ", "/* b"), ("a ", "\u00a0"), ("", "é"), ("a", ".b"),
+        ("", "\x00"), ("a ", "\u017f"),
+    ],
+)  # fmt: skip
+def test_what_is_no_word_is_refused_with_its_place_when_it_comes_into_view(before, no_word):
+    tokens = Tokens(before + no_word)
+    for word in words(before):
+        assert tokens.take()[:2] == word
+    with pytest.raises(FilterError, match="needed a word of SQL92") as error:
+        tokens.peek()
+    assert error.value.at == len(before) + 1
+
+
+@given(st.text())
+def test_any_text_is_words_or_a_filter_error(text):
+    try:
+        found = words(text)
+    except FilterError:
+        return
+    assert sum(len(word) for _, word in found) <= len(text)

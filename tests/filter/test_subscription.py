@@ -1,0 +1,127 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker.filter.errors import FilterError
+from broker.filter.sql_filter import SqlFilter
+from broker.filter.sql_parser import SqlLimits
+from broker.filter.subscription import TAGS_BYTES_MAX, build_subscription_data, message_filter
+from broker.filter.tags_filter import TagsFilter
+from broker.store.message_filter import MessageFilter
+from rmq_spark.wire.bodies.clients import SubscriptionData
+from rmq_spark.wire.tags import tags_code
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("text", [None, "", "*"])
+@pytest.mark.parametrize("kind", ["TAG", None, ""])
+def test_nothing_and_a_star_want_all_messages(text, kind):
+    subscription = build_subscription_data("T", text, kind, sub_version=7)
+    assert subscription == SubscriptionData(topic="T", sub_string="*", sub_version=7)
+    assert message_filter(subscription) is None
+
+
+def test_tags_stand_between_double_bars():
+    subscription = build_subscription_data("T", " TagA||\tTagB ||  || Tag C|D\n")
+    tags = {"TagA", "TagB", "Tag C|D"}
+    assert subscription.sub_string == " TagA||\tTagB ||  || Tag C|D\n"
+    assert subscription.tags_set == tags
+    assert subscription.code_set == set(map(tags_code, tags))
+    assert subscription.expression_type == "TAG"
+
+
+def test_a_filter_by_codes_or_by_text_as_well():
+    subscription = build_subscription_data("T", "TagA || TagB")
+    by_code, by_text = message_filter(subscription), message_filter(subscription, by_text=True)
+    assert isinstance(by_code, TagsFilter)
+    assert isinstance(by_text, TagsFilter)
+    assert (by_code.codes, by_code.tags) == (subscription.code_set, None)
+    assert (by_text.codes, by_text.tags) == (subscription.code_set, subscription.tags_set)
+
+
+def test_a_client_may_leave_out_what_follows_from_its_text():
+    bare = SubscriptionData(topic="T", sub_string="TagA || TagB")
+    with_codes = SubscriptionData(topic="T", sub_string="TagA", code_set=frozenset([tags_code("TagA")]))
+    assert message_filter(bare).codes == {tags_code("TagA"), tags_code("TagB")}
+    assert message_filter(with_codes, by_text=True).tags == {"TagA"}
+
+
+def test_the_clients_own_codes_are_taken_for_granted_as_rocketmq_does():
+    subscription = SubscriptionData(topic="T", sub_string="TagA", code_set=frozenset([42]))
+    assert message_filter(subscription).codes == {42}
+
+
+def test_blanks_want_no_message():
+    wanted = message_filter(build_subscription_data("T", " || "))
+    assert not wanted.codes
+
+
+@pytest.mark.parametrize("text", ["||", "||||"])
+def test_bars_alone_are_refused(text):
+    with pytest.raises(FilterError, match=r"TAG subscription of T: needed a tag beside \|\|"):
+        build_subscription_data("T", text)
+
+
+def test_the_text_of_tags_has_its_limit():
+    assert build_subscription_data("T", "x" * TAGS_BYTES_MAX).tags_set == {"x" * TAGS_BYTES_MAX}
+    with pytest.raises(FilterError, match="at most 65536 characters"):
+        build_subscription_data("T", "x" * TAGS_BYTES_MAX + "x")
+
+
+def test_an_sql_subscription_is_compiled_when_its_filter_is_made():
+    subscription = build_subscription_data("T", "a > 5", "SQL92")
+    assert subscription == SubscriptionData(topic="T", sub_string="a > 5", expression_type="SQL92")
+    wanted = message_filter(subscription)
+    assert isinstance(wanted, SqlFilter)
+    assert wanted.matches_properties({"a": "6"})
+    with pytest.raises(FilterError, match="SQL92 expression at character 3"):
+        message_filter(build_subscription_data("T", "a ! 5", "SQL92"))
+    with pytest.raises(FilterError, match="at most 4 bytes"):
+        message_filter(subscription, SqlLimits(expression_bytes_max=4))
+
+
+@pytest.mark.parametrize("text", [None, ""])
+def test_an_sql_subscription_without_an_expression_is_refused(text):
+    with pytest.raises(FilterError, match="SQL92 subscription of T: needed an expression"):
+        build_subscription_data("T", text, "SQL92")
+
+
+def test_another_type_of_expression_is_refused():
+    with pytest.raises(FilterError, match="needed TAG or SQL92 as its type, found 'REGEX'"):
+        message_filter(build_subscription_data("T", "a.*", "REGEX"))
+
+
+@pytest.mark.parametrize("kind", ["TAG", "SQL92"])
+def test_retry_topics_and_class_filters_are_not_filtered(kind):
+    assert message_filter(build_subscription_data("%RETRY%group", "a = 5", kind)) is None
+    by_class = SubscriptionData(topic="T", sub_string="com.Filter", class_filter_mode=True)
+    assert message_filter(by_class) is None
+
+
+def test_filters_have_the_shape_that_the_store_asks_for():
+    filters: list[MessageFilter | None] = [
+        message_filter(build_subscription_data("T", "TagA")),
+        message_filter(build_subscription_data("T", "a = 5", "SQL92")),
+    ]
+    for each in filters:
+        assert callable(each.by_tags_code)
+        assert callable(each.by_messages)
+
+
+def test_one_message_at_a_time_is_filtered_without_the_libraries_for_many():
+    script = """if True:
+        import sys
+        from broker.filter.subscription import build_subscription_data, message_filter
+        assert message_filter(build_subscription_data("T", "*")) is None
+        assert message_filter(build_subscription_data("T", "a > 5", "SQL92")).matches_properties({"a": "6"})
+        tags = message_filter(build_subscription_data("T", "TagA"), by_text=True)
+        assert tags.matches_properties({"TAGS": "TagA"}) and not tags.matches_code(7)
+        print(*sorted({"numpy", "pyarrow"} & set(sys.modules)))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.stdout.split() == []

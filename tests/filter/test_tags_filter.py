@@ -1,0 +1,54 @@
+import numpy as np
+import pytest
+from stores import message
+
+from broker.filter.tags_filter import TagsFilter
+from rmq_spark.wire.chunk import RecordChunk
+from rmq_spark.wire.record import encode_record
+from rmq_spark.wire.tags import tags_code
+
+TAGS = ["TagA", "polygenelubricants", "AaAa", "BBBB", None]
+CHUNK = RecordChunk(b"".join(encode_record(message("x", tags=tags)) for tags in TAGS))
+CODES = np.array([tags_code(tags) for tags in TAGS], np.int64)
+
+
+def of(*tags, by_text=False):
+    return TagsFilter(frozenset(map(tags_code, tags)), frozenset(tags) if by_text else None)
+
+
+@pytest.mark.parametrize("by_text", [True, False])
+def test_codes_of_the_tags_pass(by_text):
+    wanted = of("TagA", "polygenelubricants", by_text=by_text)
+    expected = [True, True, False, False, False]
+    assert wanted.by_tags_code(CODES).tolist() == expected
+    assert [wanted.matches_code(code) for code in CODES.tolist()] == expected
+    assert not of(by_text=by_text).by_tags_code(CODES).any()
+
+
+def test_tags_that_share_a_code_are_told_apart_by_their_text():
+    wanted = of("AaAa", by_text=True)
+    assert wanted.by_tags_code(CODES).tolist() == [False, False, True, True, False]
+    assert wanted.by_messages(CHUNK).tolist() == [False, False, True, False, False]
+    assert [wanted.matches_properties({"TAGS": tags} if tags else {}) for tags in TAGS] == [
+        False, False, True, False, False,
+    ]  # fmt: skip
+
+
+def test_a_client_that_compares_the_text_itself_needs_no_second_look():
+    wanted = of("AaAa")
+    assert wanted.by_messages(CHUNK) is None
+    assert wanted.matches_properties({"TAGS": "BBBB"})
+    assert not wanted.needs_properties
+    assert of("AaAa", by_text=True).needs_properties
+
+
+def test_a_message_of_which_nothing_is_known_may_match():
+    assert of("AaAa", by_text=True).matches_properties(None)
+
+
+def test_the_lower_half_of_an_entrys_field_is_its_code():
+    code = tags_code("polygenelubricants")
+    fields = [code, code + (1 << 32), code & 0xFFFFFFFF, code + 1]
+    wanted = of("polygenelubricants")
+    assert wanted.by_tags_code(np.array(fields, np.int64)).tolist() == [True, True, True, False]
+    assert [wanted.matches_code(field) for field in fields] == [True, True, True, False]

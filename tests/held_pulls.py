@@ -1,0 +1,62 @@
+"""Pulls that wait, and a hold service whose surroundings are in the test's hands."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from broker.config import HoldLimits
+from broker.longpolling.pull_request import PullRequest
+from broker.longpolling.pull_request_hold_service import PullRequestHoldService
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+
+LIMITS = HoldLimits(holds_max=1_000, holds_per_connection_and_queue=16)
+
+
+class Client:
+    """A connection, as far as a table of pulls knows one."""
+
+    def __init__(self):
+        self.closed_because = None
+
+    def close(self, why):
+        self.closed_because = why
+
+
+class Codes:
+    """A filter that wants these codes, and perhaps a look at the messages."""
+
+    def __init__(self, *codes, needs_properties=False):
+        self.codes = codes
+        self.needs_properties = needs_properties
+
+    def matches_code(self, code):
+        return code in self.codes
+
+
+class Hold:
+    """The service, with all that it asks for in the test's hands."""
+
+    def __init__(self, limits=LIMITS):
+        self.woken = []
+        self.ends = Counter()
+        self.matches_from = []
+        self.is_matched = False
+        self.wake = self.woken.append
+        self.service = PullRequestHoldService(
+            limits,
+            lambda topic, queue_id: self.ends[topic, queue_id],
+            self._is_matched,
+            lambda request: self.wake(request),  # noqa: PLW0108  # tests put others in its place
+        )
+
+    def _is_matched(self, _request, from_queue_offset):
+        self.matches_from.append(from_queue_offset)
+        if isinstance(self.is_matched, Exception):
+            raise self.is_matched
+        return self.is_matched
+
+
+def a_pull(client=None, topic="T", queue_id=0, queue_offset=0, now_ms=0, timeout_ms=15_000, wants=None):
+    header = PullMessageRequestHeader("G", topic, queue_id, queue_offset, 32, 2, 0, timeout_ms, 0)
+    return PullRequest(client or Client(), RemotingCommand(11), header, now_ms, timeout_ms, wants)

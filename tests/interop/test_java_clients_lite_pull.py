@@ -1,0 +1,229 @@
+"""Java consumers that poll: what they are given, where they stand, and where they go on.
+
+Each test is run against a real RocketMQ and against our broker, by clients of both versions.
+"""
+
+from __future__ import annotations
+
+import pytest
+from broker_kinds import wait_until
+from java_clients import JavaError, bodies_of, in_order, numbered, queue, to_send
+
+pytestmark = pytest.mark.interop
+
+POLLS_IN_VAIN = 5  # after which nothing is taken to come; what was there has come before
+
+
+def test_a_subscriber_gets_all_messages_once_and_in_the_order_of_each_queue(scenario):
+    topic = scenario.topic(queues=4)
+    sent = [*numbered(100)]
+    scenario.producer().send(topic, *sent)
+    consumer = scenario.lite(topic=topic)
+    consumer.wait_for(bodies_of(sent))
+    assert sorted(consumer.bodies) == sorted(bodies_of(sent))
+    assert consumer.ask("assigned") == [0, 1, 2, 3]
+    for queue_id in range(4):
+        offsets = [each["queueOffset"] for each in consumer.received if each["queueId"] == queue_id]
+        assert offsets == list(range(25))
+
+
+def test_a_subscriber_that_waits_gets_what_comes(scenario):
+    topic = scenario.topic(queues=2)
+    consumer = scenario.lite(topic=topic)
+    consumer.wait_for_assigned(0, 1)
+    producer = scenario.producer()
+    for number in range(5):
+        producer.send(topic, to_send(f"{number}"))
+        consumer.wait_for([f"{number}"])
+    assert consumer.bodies == ["0", "1", "2", "3", "4"]
+
+
+def test_a_subscriber_to_tags_gets_those_alone(scenario):
+    topic = scenario.topic(queues=2)
+    kinds = ["red", "green", "blue", None]
+    sent = [to_send(f"{n}", **({"tags": kinds[n % 4]} if kinds[n % 4] else {})) for n in range(40)]
+    scenario.producer().send(topic, *sent)
+    wanted = [each["body"] for each in sent if each.get("tags") in {"red", "blue"}]
+    consumer = scenario.lite(topic=topic, tags="red || blue")
+    consumer.wait_for(wanted)
+    assert sorted(consumer.bodies) == sorted(wanted)
+
+
+def test_tags_whose_hashes_are_the_same_are_told_apart(scenario):
+    topic = scenario.topic()
+    scenario.producer().send(topic, to_send("other", tags="BB"), to_send("wanted", tags="Aa"))
+    consumer = scenario.lite(topic=topic, tags="Aa")
+    consumer.wait_for(["wanted"])
+    assert consumer.bodies == ["wanted"]
+
+
+def test_a_subscriber_by_sql_gets_what_matches(scenario):
+    topic = scenario.topic()
+    scenario.producer().send(topic, *[to_send(f"{n}", properties={"n": f"{n}"}) for n in range(10)])
+    consumer = scenario.lite(topic=topic, sql="n >= 3 AND n < 6")
+    consumer.wait_for(["3", "4", "5"])
+    assert consumer.bodies == ["3", "4", "5"]
+
+
+def test_one_that_is_assigned_queues_gets_those_alone(scenario):
+    topic = scenario.topic(queues=3)
+    producer = scenario.producer()
+    for queue_id in range(3):
+        producer.send_to_queue(topic, queue_id, to_send(f"of queue {queue_id}"))
+    consumer = scenario.lite()
+    consumer.assign(topic, 0, 2)
+    consumer.wait_for(["of queue 0", "of queue 2"])
+    consumer.assign(topic, 1)
+    consumer.wait_for(["of queue 1"])
+    assert sorted(consumer.bodies) == ["of queue 0", "of queue 1", "of queue 2"]
+
+
+def test_one_that_is_assigned_queues_may_want_some_tags_only(scenario):
+    topic = scenario.topic()
+    scenario.producer().send(topic, to_send("no", tags="A"), to_send("yes", tags="B"), to_send("neither"))
+    consumer = scenario.lite(topic=topic, assignedTags="B")
+    consumer.assign(topic, 0)
+    consumer.wait_for(["yes"])
+    assert consumer.bodies == ["yes"]
+
+
+def test_seek_goes_to_any_message_and_to_both_ends(scenario):
+    topic = scenario.topic()
+    producer = scenario.producer()
+    producer.send(topic, *numbered(30))
+    consumer = scenario.lite()
+    consumer.assign(topic, 0)
+    consumer.wait_for(bodies_of(numbered(30)))
+
+    def after(what: str, expected: list[str], **fields) -> None:
+        consumer.received.clear()
+        consumer.ask(what, **queue(topic, 0), **fields)
+        consumer.wait_for(expected)
+        assert consumer.bodies == expected
+
+    after("seek", bodies_of(numbered(20, start=10)), queueOffset=10)
+    after("seek to begin", bodies_of(numbered(30)))
+    consumer.ask("seek to end", **queue(topic, 0))
+    producer.send(topic, to_send("new"))
+    consumer.received.clear()
+    consumer.wait_for(["new"])
+    assert consumer.bodies == ["new"]
+    with pytest.raises(JavaError, match="illegal"):
+        consumer.ask("seek", **queue(topic, 0), queueOffset=32)
+
+
+def test_a_paused_queue_waits_until_it_is_resumed(scenario):
+    topic = scenario.topic(queues=2)
+    producer = scenario.producer()
+    consumer = scenario.lite()
+    consumer.assign(topic, 0, 1)
+    producer.send_to_queue(topic, 0, to_send("before"))
+    consumer.wait_for(["before"])
+    consumer.ask("pause", **queue(topic, 0))
+    # Otherwise the first message may still come, by a pull that the broker holds.
+    consumer.ask("seek to end", **queue(topic, 0))
+    producer.send_to_queue(topic, 0, to_send("paused"))
+    producer.send_to_queue(topic, 1, to_send("not paused"))
+    consumer.wait_for(["not paused"])
+    for _ in range(POLLS_IN_VAIN):
+        assert consumer.look() == []
+    consumer.ask("resume", **queue(topic, 0))
+    consumer.wait_for(["paused"])
+    assert consumer.bodies == ["before", "not paused", "paused"]
+
+
+def test_the_next_consumer_of_a_group_goes_on_where_the_last_has_committed(scenario):
+    topic = scenario.topic()
+    producer = scenario.producer()
+    producer.send(topic, *numbered(10))
+    consumer = scenario.lite()
+    consumer.assign(topic, 0)
+    consumer.wait_for(bodies_of(numbered(10)))
+    assert consumer.committed(topic, 0) == 0  # what a broker says while nothing of a queue has expired
+    consumer.ask("commit")
+    assert consumer.committed(topic, 0) == 10
+    producer.send(topic, *numbered(5, start=10))
+    consumer.wait_for(bodies_of(numbered(5, start=10)))  # and does not commit
+    consumer.stop()
+
+    following = scenario.lite()
+    following.assign(topic, 0)
+    following.wait_for(bodies_of(numbered(5, start=10)))
+    assert following.bodies == bodies_of(numbered(5, start=10))
+    other = scenario.lite(group=f"{scenario.group}-other")
+    other.assign(topic, 0)
+    other.wait_for(bodies_of(numbered(15)))
+    assert following.committed(topic, 0) == 10
+    assert other.committed(topic, 0) == 0
+
+
+def test_one_that_commits_by_itself_does_so_at_its_end(scenario):
+    topic = scenario.topic(queues=2)
+    producer = scenario.producer()
+    producer.send(topic, *numbered(10))
+    consumer = scenario.lite(topic=topic, autoCommit=True)
+    consumer.wait_for(bodies_of(numbered(10)))
+    wait_until("a commit", lambda: consumer.look() or consumed_all(consumer, topic))
+    consumer.stop()
+    producer.send(topic, *numbered(4, start=10))
+    following = scenario.lite(topic=topic, autoCommit=True)
+    following.wait_for(bodies_of(numbered(4, start=10)))
+    assert sorted(following.bodies) == bodies_of(numbered(4, start=10))
+    wait_until("what is committed", lambda: scenario.consumed(scenario.group, topic) == {0: 5, 1: 5})
+
+
+def consumed_all(consumer, topic: str) -> bool:
+    return [consumer.committed(topic, queue_id) for queue_id in (0, 1)] == [5, 5]
+
+
+def test_an_offset_is_found_by_its_time(scenario):
+    topic = scenario.topic()
+    producer = scenario.producer()
+    for number in range(5):
+        producer.send(topic, to_send(f"{number}"))
+    consumer = scenario.lite()
+    consumer.assign(topic, 0)
+    consumer.wait_for("01234")
+    times = [each["storeTimestamp"] for each in consumer.received]
+    for queue_offset, timestamp in enumerate(times):
+        if times.count(timestamp) == 1:
+            assert consumer.ask("offset for time", **queue(topic, 0), timestamp=timestamp) == queue_offset
+
+
+def test_each_of_those_that_are_told_by_broadcast_gets_all(scenario, impatient_clients):
+    topic = scenario.topic(queues=2)
+    both = [scenario.lite(clients=impatient_clients, topic=topic, broadcasting=True) for _ in range(2)]
+    for each in both:
+        each.wait_for_assigned(0, 1)
+    scenario.producer().send(topic, *numbered(20))
+    for each in both:
+        each.wait_for(bodies_of(numbered(20)))
+        assert len(each.received) == 20
+    assert scenario.consumed(scenario.group, topic) == {}
+
+
+def test_two_of_a_group_share_the_queues(scenario):
+    topic = scenario.topic(queues=4)
+    first = scenario.lite(topic=topic)
+    first.wait_for_assigned(0, 1, 2, 3)
+    second = scenario.lite(topic=topic)
+    wait_until("two queues each", lambda: {len(each.ask("assigned")) for each in (first, second)} == {2})
+    sent = numbered(40)
+    scenario.producer().send(topic, *sent)
+    wait_until(
+        "all", lambda: first.look() + second.look() == [] and len(first.received + second.received) == 40
+    )
+    assert sorted(first.bodies + second.bodies) == sorted(bodies_of(sent))
+    assert {each["queueId"] for each in first.received}.isdisjoint(
+        each["queueId"] for each in second.received
+    )
+
+
+def test_a_queue_is_read_in_order_across_many_pulls(scenario):
+    topic = scenario.topic()
+    producer = scenario.producer()
+    for start in range(0, 2000, 200):
+        producer.send_batch(topic, *numbered(200, start=start))
+    found = scenario.read(topic, 2000)
+    assert bodies_of(in_order(found)) == bodies_of(found) == bodies_of(numbered(2000))
+    assert [each["queueOffset"] for each in found] == list(range(2000))

@@ -1,0 +1,30 @@
+package rocketpoll.clients;
+
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+
+/** Clients that are running, by the names that the tests gave them. */
+final class Named<T> {
+    private final Map<String, T> clients = new ConcurrentHashMap<>();
+
+    void put(String name, T client) {
+        if (clients.putIfAbsent(name, client) != null) {
+            throw new IllegalArgumentException(name + " is running already");
+        }
+    }
+
+    T get(Fields request) {
+        return known(request, clients.get(request.text("name")));
+    }
+
+    T remove(Fields request) {
+        return known(request, clients.remove(request.text("name")));
+    }
+
+    private static <T> T known(Fields request, T client) {
+        if (client == null) {
+            throw new IllegalArgumentException(request.text("name") + " is not running");
+        }
+        return client;
+    }
+}

@@ -1,0 +1,124 @@
+package rocketpoll.clients;
+
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendCallback;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/** Sends in all the ways that a producer has. */
+final class Producers {
+    private static final int CALLBACKS_SECONDS_MAX = 20;
+
+    private final String nameServer;
+    private final Named<DefaultMQProducer> running = new Named<>();
+
+    Producers(String nameServer) {
+        this.nameServer = nameServer;
+    }
+
+    Object answer(String what, Fields request) throws Exception {
+        return switch (what) {
+            case "start" -> start(request);
+            case "stop" -> stop(request);
+            case "send" -> sendEach(request, DefaultMQProducer::send);
+            case "send to queue" -> sendToQueue(request);
+            case "send in order" -> sendInOrder(request);
+            case "send asynchronously" -> sendAsynchronously(request);
+            case "send one-way" -> sendOneWay(request);
+            case "send batch" -> Messages.of(running.get(request).send(messages(request)));
+            case "publish queues" -> publishQueues(request);
+            default -> throw new IllegalArgumentException(what);
+        };
+    }
+
+    private boolean start(Fields request) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer(request.text("group"));
+        producer.setInstanceName(request.text("name"));
+        producer.setNamesrvAddr(nameServer);
+        producer.setSendMsgTimeout(request.number("timeoutMs", 10_000));
+        if (request.containsKey("messageBytesMax")) {
+            producer.setMaxMessageSize(request.number("messageBytesMax"));
+        }
+        producer.start();
+        running.put(request.text("name"), producer);
+        return true;
+    }
+
+    private boolean stop(Fields request) {
+        running.remove(request).shutdown();
+        return true;
+    }
+
+    private List<Fields> sendEach(Fields request, Sending sending) throws Exception {
+        DefaultMQProducer producer = running.get(request);
+        List<Fields> results = new ArrayList<>();
+        for (Message each : messages(request)) {
+            results.add(Messages.of(sending.send(producer, each)));
+        }
+        return results;
+    }
+
+    private List<Fields> sendToQueue(Fields request) throws Exception {
+        MessageQueue queue = Messages.queue(request);
+        return sendEach(request, (producer, message) -> producer.send(message, queue));
+    }
+
+    /** Messages with the same key go to the same queue. */
+    private List<Fields> sendInOrder(Fields request) throws Exception {
+        return sendEach(request, (producer, message) -> producer.send(
+            message,
+            (queues, each, key) -> queues.get(Math.floorMod(key.hashCode(), queues.size())),
+            message.getKeys()));
+    }
+
+    private List<Fields> sendAsynchronously(Fields request) throws Exception {
+        List<CompletableFuture<SendResult>> sent = new ArrayList<>();
+        for (Message each : messages(request)) {
+            CompletableFuture<SendResult> result = new CompletableFuture<>();
+            sent.add(result);
+            running.get(request).send(each, new SendCallback() {
+                @Override
+                public void onSuccess(SendResult sendResult) {
+                    result.complete(sendResult);
+                }
+
+                @Override
+                public void onException(Throwable error) {
+                    result.completeExceptionally(error);
+                }
+            });
+        }
+        List<Fields> results = new ArrayList<>();
+        for (CompletableFuture<SendResult> each : sent) {
+            results.add(Messages.of(each.get(CALLBACKS_SECONDS_MAX, TimeUnit.SECONDS)));
+        }
+        return results;
+    }
+
+    private boolean sendOneWay(Fields request) throws Exception {
+        for (Message each : messages(request)) {
+            running.get(request).sendOneway(each);
+        }
+        return true;
+    }
+
+    private List<Integer> publishQueues(Fields request) throws Exception {
+        Collection<MessageQueue> queues = running.get(request).fetchPublishMessageQueues(request.text("topic"));
+        return queues.stream().map(MessageQueue::getQueueId).sorted().toList();
+    }
+
+    private static List<Message> messages(Fields request) {
+        String topic = request.text("topic");
+        return request.objects("messages").stream().map(each -> Messages.toSend(topic, each)).toList();
+    }
+
+    private interface Sending {
+        SendResult send(DefaultMQProducer producer, Message message) throws Exception;
+    }
+}

@@ -1,0 +1,17 @@
+"""The bridge from the store."""
+
+from held_pulls import Hold, a_pull
+
+from broker.longpolling.notify_message_arriving_listener import NotifyMessageArrivingListener
+
+
+def test_an_arrival_reaches_waiting_pulls_and_whoever_else_is_told():
+    hold, told = Hold(), []
+    pull = a_pull()
+    hold.service.suspend_pull_request(pull)
+    listener = NotifyMessageArrivingListener(
+        hold.service, lambda topic, queue_id: told.append((topic, queue_id))
+    )
+    listener.arriving("T", 0, 1, [0])
+    assert hold.woken == [pull]
+    assert told == [("T", 0)]

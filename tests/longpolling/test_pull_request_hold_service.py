@@ -1,0 +1,265 @@
+"""Pulls that wait: who leaves when, that each leaves once, and that nothing of them stays behind."""
+
+from __future__ import annotations
+
+import pytest
+from held_pulls import Client, Codes, Hold, a_pull
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
+
+from broker.config import HoldLimits
+
+
+def test_an_arrival_answers_the_pulls_of_its_queue_and_no_others():
+    hold = Hold()
+    here, there, elsewhere = a_pull(), a_pull(queue_id=1), a_pull(topic="U")
+    for pull in (here, there, elsewhere):
+        assert hold.service.suspend_pull_request(pull)
+    assert hold.service.notify_message_arriving("T", 0, 1, [0]) == 1
+    assert hold.woken == [here]
+    assert (hold.service.held, hold.service.queues) == (2, 2)
+
+
+def test_many_pulls_of_one_queue_are_answered_in_the_order_of_their_coming():
+    hold = Hold()
+    pulls = [a_pull() for _ in range(5)]
+    for pull in pulls:
+        hold.service.suspend_pull_request(pull)
+    hold.service.notify_message_arriving("T", 0, 3, [0, 0, 0])
+    assert hold.woken == pulls
+    assert (hold.service.held, hold.service.queues) == (0, 0)
+
+
+def test_an_arrival_before_the_offset_that_is_waited_for_changes_nothing():
+    hold = Hold()
+    hold.service.suspend_pull_request(a_pull(queue_offset=7))
+    assert hold.service.notify_message_arriving("T", 0, 7, [0]) == 0
+    assert hold.service.notify_message_arriving("T", 0, 8, [0]) == 1
+
+
+def test_a_filter_by_tags_sees_every_code_of_a_batch():
+    hold = Hold()
+    pull = a_pull(wants=Codes(65))
+    hold.service.suspend_pull_request(pull)
+    assert hold.service.notify_message_arriving("T", 0, 2, [1, 2]) == 0
+    assert hold.service.notify_message_arriving("T", 0, 5, [3, 65, 4]) == 1
+    assert hold.woken == [pull]
+
+
+def test_messages_that_do_not_match_are_not_looked_at_a_second_time_by_the_sweep():
+    hold = Hold()
+    hold.service.suspend_pull_request(a_pull(wants=Codes(65)))
+    hold.service.notify_message_arriving("T", 0, 2, [1, 2])
+    hold.ends["T", 0] = 2
+    assert hold.service.check_hold_request(5_000) == 0
+    assert hold.service.rescued == 0
+
+
+def test_a_filter_by_properties_is_asked_about_the_messages_that_are_new_to_it():
+    hold = Hold()
+    hold.service.suspend_pull_request(a_pull(queue_offset=3, wants=Codes(0, needs_properties=True)))
+    assert hold.service.notify_message_arriving("T", 0, 5, [0, 0]) == 0
+    assert hold.service.notify_message_arriving("T", 0, 9, [0]) == 0
+    hold.is_matched = True
+    assert hold.service.notify_message_arriving("T", 0, 10, [0]) == 1
+    assert hold.matches_from == [3, 5, 9]
+
+
+def test_a_log_that_cannot_be_read_while_matching_lets_the_replay_tell_the_client():
+    hold = Hold()
+    hold.is_matched = OSError("bad sector")
+    hold.service.suspend_pull_request(a_pull(wants=Codes(0, needs_properties=True)))
+    assert hold.service.notify_message_arriving("T", 0, 1, [0]) == 1
+
+
+def test_a_replay_that_fails_closes_its_client_and_keeps_nobody_else_waiting():
+    hold = Hold()
+    first, second = Client(), Client()
+    answered = []
+
+    def wake(request):
+        if request.connection is first:
+            raise OSError("bad sector")
+        answered.append(request)
+
+    hold.wake = wake
+    for client in (first, second):
+        hold.service.suspend_pull_request(a_pull(client))
+    assert hold.service.notify_message_arriving("T", 0, 1, [0]) == 2
+    assert first.closed_because
+    assert [pull.connection for pull in answered] == [second]
+    assert hold.service.held == 0
+
+
+def test_a_deadline_is_exact_and_the_next_one_is_known():
+    hold = Hold()
+    late, soon = a_pull(timeout_ms=20_000), a_pull(timeout_ms=15_000)
+    hold.service.suspend_pull_request(late)
+    hold.service.suspend_pull_request(soon)
+    assert hold.service.next_deadline_ms == 15_000
+    assert hold.service.expire(14_999) == 0
+    assert hold.service.expire(15_000) == 1
+    assert hold.woken == [soon]
+    assert hold.service.next_deadline_ms == 20_000
+
+
+def test_a_pull_that_was_answered_has_no_deadline_any_more():
+    hold = Hold()
+    hold.service.suspend_pull_request(a_pull())
+    hold.service.notify_message_arriving("T", 0, 1, [0])
+    assert hold.service.next_deadline_ms is None
+    assert hold.service.expire(1_000_000) == 0
+    assert len(hold.woken) == 1
+
+
+def test_the_sweep_finds_what_nobody_told_of_and_counts_it():
+    hold = Hold()
+    told, overlooked, overdue = a_pull(), a_pull(queue_id=1), a_pull(queue_id=2, timeout_ms=1_000)
+    for pull in (told, overlooked, overdue):
+        hold.service.suspend_pull_request(pull)
+    hold.ends["T", 1] = 1
+    assert hold.service.check_hold_request(5_000) == 2
+    assert set(hold.woken) == {overlooked, overdue}
+    assert hold.service.rescued == 2
+
+
+def test_a_client_that_goes_leaves_nothing_behind_and_is_not_answered():
+    hold = Hold()
+    gone, there = Client(), Client()
+    for queue_id in range(3):
+        hold.service.suspend_pull_request(a_pull(gone, queue_id=queue_id))
+    hold.service.suspend_pull_request(a_pull(there))
+    hold.service.forget(gone)
+    assert (hold.service.held, hold.service.queues) == (1, 1)
+    hold.service.notify_message_arriving("T", 0, 1, [0])
+    assert [pull.connection for pull in hold.woken] == [there]
+    hold.service.forget(gone)
+
+
+def test_the_end_answers_all():
+    hold = Hold()
+    for queue_id in range(3):
+        hold.service.suspend_pull_request(a_pull(queue_id=queue_id))
+    hold.service.release_all()
+    assert len(hold.woken) == 3
+    assert (hold.service.held, hold.service.queues) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "pulls"),
+    [
+        (HoldLimits(holds_max=3), [a_pull() for _ in range(4)]),
+        (HoldLimits(holds_per_connection_and_queue=3), [a_pull(client) for client in [Client()] * 4]),
+    ],
+    ids=["in all", "of one client for one queue"],
+)
+def test_too_many_pulls_are_not_taken_in(limits, pulls):
+    hold = Hold(limits)
+    taken = [hold.service.suspend_pull_request(pull) for pull in pulls]
+    assert taken == [True, True, True, False]
+    assert hold.service.held == 3
+    hold.service.notify_message_arriving("T", 0, 1, [0])
+    assert hold.service.suspend_pull_request(pulls[3])
+
+
+def test_a_hundred_thousand_queues_that_come_and_go_leave_the_table_empty():
+    """RocketMQ keeps a key for every queue that was ever waited for."""
+    hold = Hold()
+    client = Client()
+    for queue_id in range(100_000):
+        hold.service.suspend_pull_request(a_pull(client, queue_id=queue_id))
+        hold.service.notify_message_arriving("T", queue_id, 1, [0])
+    assert (hold.service.held, hold.service.queues) == (0, 0)
+    assert len(hold.woken) == 100_000
+
+
+class HoldMachine(RuleBasedStateMachine):
+    """Against a plain list of who waits for what."""
+
+    pulls = Bundle("pulls")
+
+    @initialize()
+    def begin(self):
+        self.hold = Hold(HoldLimits(holds_max=8, holds_per_connection_and_queue=2))
+        self.waiting = []
+        self.answered = []
+        self.now_ms = 0
+        self.clients = [Client() for _ in range(4)]
+        self.hold.wake = self.answered.append
+
+    def expect(self, leaving):
+        assert sorted(map(id, self.answered)) == sorted(map(id, leaving))
+        self.answered.clear()
+        self.waiting = [pull for pull in self.waiting if pull not in leaving]
+
+    @rule(
+        target=pulls,
+        client=st.integers(0, 3),
+        queue_id=st.integers(0, 2),
+        timeout_ms=st.integers(1, 30),
+        code=st.none() | st.integers(0, 2),
+    )
+    def suspend(self, client, queue_id, timeout_ms, code):
+        wants = None if code is None else Codes(code)
+        end = self.hold.ends["T", queue_id]
+        pull = a_pull(self.clients[client], "T", queue_id, end, self.now_ms, timeout_ms, wants)
+        alike = [
+            each for each in self.waiting if (each.connection, each.queue) == (pull.connection, pull.queue)
+        ]
+        fits = len(self.waiting) < 8 and len(alike) < 2
+        assert self.hold.service.suspend_pull_request(pull) is fits
+        if fits:
+            self.waiting.append(pull)
+        return pull
+
+    @rule(queue_id=st.integers(0, 2), codes=st.lists(st.integers(0, 2), min_size=1, max_size=3))
+    def arrive(self, queue_id, codes):
+        self.hold.ends["T", queue_id] += len(codes)
+        self.hold.service.notify_message_arriving("T", queue_id, self.hold.ends["T", queue_id], codes)
+        self.expect(
+            [
+                pull
+                for pull in self.waiting
+                if pull.queue == ("T", queue_id)
+                and (pull.message_filter is None or set(codes) & set(pull.message_filter.codes))
+            ]
+        )
+
+    @rule(ms=st.integers(0, 20))
+    def time_passes(self, ms):
+        self.now_ms += ms
+        self.hold.service.expire(self.now_ms)
+        self.expect([pull for pull in self.waiting if pull.deadline_ms <= self.now_ms])
+
+    @rule(client=st.integers(0, 3))
+    def go(self, client):
+        gone = self.clients[client]
+        self.hold.service.forget(gone)
+        self.waiting = [pull for pull in self.waiting if pull.connection is not gone]
+        self.expect([])
+
+    @rule()
+    def sweep(self):
+        self.hold.service.check_hold_request(self.now_ms)
+        self.expect([])
+
+    @rule(pull=consumes(pulls))
+    def a_pull_that_is_over_is_never_answered_again(self, pull):
+        if pull not in self.waiting:
+            assert pull not in self.answered
+
+    @invariant()
+    def the_table_is_what_waits(self):
+        if not hasattr(self, "hold"):
+            return
+        service = self.hold.service
+        assert service.held == len(self.waiting)
+        assert service.queues == len({pull.queue for pull in self.waiting})
+        assert service.rescued == 0
+        deadlines = [pull.deadline_ms for pull in self.waiting]
+        assert service.next_deadline_ms == (min(deadlines) if deadlines else None)
+
+
+TestHoldMachine = HoldMachine.TestCase
+TestHoldMachine.settings = settings(max_examples=60, stateful_step_count=40)

@@ -1,0 +1,55 @@
+from broker_connections import FakeConnection
+
+from broker.processor.after_saving import AfterSaving
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+
+
+class Aside:
+    """Another thread, as far as a test needs one: work is done when it is told to."""
+
+    def __init__(self):
+        self.waiting = []
+
+    def __call__(self, work, then):
+        self.waiting.append((work, then))
+
+    def finish(self, error=None):
+        work, then = self.waiting.pop()
+        work()
+        then(error)
+
+
+def asked(*, one_way=False):
+    """A change that is being saved: its connection, the thread that saves, and what happens."""
+    connection, aside, happened = FakeConnection(), Aside(), []
+    request = connection.ask(RequestCode.CLEAN_UNUSED_TOPIC, one_way=one_way)
+    success = request.respond(ResponseCode.SUCCESS)
+    returned = AfterSaving(aside).answer(
+        connection, request, lambda: happened.append("saved"), success, lambda: happened.append("taken back")
+    )
+    assert returned is None
+    return connection, aside, happened
+
+
+def test_the_answer_comes_when_it_is_saved_and_not_before():
+    connection, aside, happened = asked()
+    assert (connection.sent, happened) == ([], [])
+    aside.finish()
+    assert [answer.code for answer in connection.sent] == [ResponseCode.SUCCESS]
+    assert connection.sent[0].opaque == 7
+    assert happened == ["saved"]
+
+
+def test_what_could_not_be_saved_is_taken_back_and_answered_with_the_reason():
+    connection, aside, happened = asked()
+    aside.finish(OSError(28, "no space left"))
+    (answer,) = connection.sent
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "no space left" in answer.remark
+    assert happened == ["saved", "taken back"]
+
+
+def test_whoever_wants_no_answer_gets_none():
+    connection, aside, _ = asked(one_way=True)
+    aside.finish()
+    assert connection.sent == []

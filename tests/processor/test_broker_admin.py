@@ -1,0 +1,62 @@
+import pytest
+
+from broker.processor.configuration import properties_text
+from rmq_spark.wire.bodies import decode_body
+from rmq_spark.wire.bodies.configs import DataVersion, DelayOffsetSerializeWrapper
+from rmq_spark.wire.bodies.stats import BrokerStatsData
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+
+
+@pytest.mark.parametrize("body", [b"", b"brokerPermission=4\n", b"filterServerNums=1\nrocketmqHome=/tmp/x"])
+def test_no_setting_can_be_changed_from_afar(room, body):
+    before = room.config
+    code, remark = room.refused(RequestCode.UPDATE_BROKER_CONFIG, {}, body)
+    assert code == ResponseCode.NO_PERMISSION
+    assert "read-only" in remark
+    assert room.config == before
+
+
+def test_the_settings_are_shown_with_their_version(room):
+    answer = room.ask(RequestCode.GET_BROKER_CONFIG)
+    version = decode_body(DataVersion, answer.ext_fields["version"].encode())
+    assert version == DataVersion(timestamp=room.clock(), counter=0)
+    assert answer.body == properties_text(room.config)
+
+
+def test_delay_offsets_are_shown_by_level(room):
+    room.delay_offsets = {1: 10, 2: 0}
+    answer = room.ask(RequestCode.GET_ALL_DELAY_OFFSET)
+    assert bytes(answer.body).decode() == '{"offsetTable":{"1":10,"2":0}}'
+    assert decode_body(DelayOffsetSerializeWrapper, answer.body).offset_table == {1: 10, 2: 0}
+
+
+def test_a_counter_is_shown_in_the_text_that_java_reads(room):
+    room.stats.put("T", 3, 300)
+    room.stats.sample(room.clock() + 10_000)
+    answer = room.ask(RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"})
+    item = '{"avgpt":3.0,"sum":3,"tps":0.3}'
+    assert bytes(answer.body).decode() == f'{{"statsDay":{item},"statsHour":{item},"statsMinute":{item}}}'
+    assert decode_body(BrokerStatsData, answer.body).stats_day.sum == 3
+
+
+def test_a_counter_that_has_not_moved_is_refused_as_rocketmq_does(room):
+    refused = room.refused(
+        RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"}
+    )
+    assert refused == (ResponseCode.SYSTEM_ERROR, "The stats <TOPIC_PUT_NUMS> <T> not exist")
+
+
+def test_a_counter_that_is_not_kept_is_refused_with_those_that_are(room):
+    code, remark = room.refused(
+        RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": "DISK_FALL", "statsKey": "T"}
+    )
+    assert code == ResponseCode.SYSTEM_ERROR
+    assert "GROUP_GET_NUMS" in remark
+
+
+@pytest.mark.parametrize(
+    "code", [RequestCode.DELETE_EXPIRED_COMMITLOG, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE]
+)
+def test_whoever_asks_for_housekeeping_sets_it_off(room, code):
+    assert room.ask(code).code == ResponseCode.SUCCESS
+    assert room.cleanings == 1

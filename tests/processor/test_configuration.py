@@ -1,0 +1,32 @@
+from pathlib import Path
+
+from broker.config import BrokerConfig
+from broker.processor.configuration import own_topics, properties_text, read_only_configuration
+from broker.settings import KEYS, load_config
+from broker.store.config import StoreConfig
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+
+CONFIG = BrokerConfig(
+    store=StoreConfig(store_path_root_dir=Path("/data")), broker_name="b", broker_cluster_name="c"
+)
+
+
+def test_the_text_of_the_settings_is_a_file_that_says_the_same(tmp_path):
+    (tmp_path / "broker.conf").write_bytes(properties_text(CONFIG))
+    assert load_config(tmp_path / "broker.conf") == CONFIG
+
+
+def test_no_setting_is_a_secret():
+    assert not [name for name in KEYS if any(word in name.lower() for word in ("secret", "password", "key"))]
+
+
+def test_a_change_from_afar_is_refused_with_the_way_to_do_it():
+    refusal = read_only_configuration(RemotingCommand(RequestCode.UPDATE_BROKER_CONFIG))
+    assert refusal.code == ResponseCode.NO_PERMISSION
+    assert "UPDATE_BROKER_CONFIG" in refusal.remark
+    assert "restart" in refusal.remark
+
+
+def test_cluster_and_broker_give_their_names_to_topics():
+    assert own_topics(CONFIG) == {"b", "c", "c_REPLY_TOPIC"}

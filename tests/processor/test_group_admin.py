@@ -1,0 +1,111 @@
+import pytest
+
+from rmq_spark.wire.bodies.configs import (
+    ConsumerOffsetSerializeWrapper,
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+    SubscriptionGroupWrapper,
+)
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+
+
+def saved_groups(room):
+    return room.saved("subscriptionGroup.json", SubscriptionGroupWrapper).subscription_group_table
+
+
+def test_a_group_that_was_created_is_on_the_disk_as_it_was_asked_for(room):
+    config = SubscriptionGroupConfig(
+        group_name="G", consume_enable=False, retry_queue_nums=3, retry_max_times=5, consume_timeout_minute=7
+    )
+    assert room.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, config).code == 0
+    assert room.groups.get("G") == config == saved_groups(room)["G"]
+    again = SubscriptionGroupConfig(group_name="G", retry_max_times=1)
+    assert room.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, again).code == 0
+    assert room.groups.get("G") == again == saved_groups(room)["G"]
+
+
+def test_the_body_may_lack_what_has_a_default(room):
+    body = b'{"groupName":"G"}'
+    assert room.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body).code == 0
+    assert room.groups.get("G") == SubscriptionGroupConfig(group_name="G")
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        (SubscriptionGroupConfig(group_name=""), "blank"),
+        (SubscriptionGroupConfig(group_name="a@b"), "other characters"),
+        (SubscriptionGroupConfig(group_name="G", retry_queue_nums=-1), "retry queues"),
+        (SubscriptionGroupConfig(group_name="G", retry_max_times=-1), "retry -1 times"),
+    ],
+)
+def test_what_cannot_be_a_group_is_refused_with_the_reason(room, config, why):
+    before = dict(room.groups.groups)
+    code, remark = room.refused(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, config)
+    assert (code, why in remark) == (ResponseCode.SYSTEM_ERROR, True)
+    assert room.groups.groups == before
+
+
+def test_many_groups_are_created_at_once_and_none_if_a_name_is_wrong(room):
+    good = tuple(SubscriptionGroupConfig(group_name=name) for name in ("G", "H"))
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+    bad = SubscriptionGroupList(group_config_list=(*good, SubscriptionGroupConfig(group_name="a b")))
+    assert room.refused(code, {}, bad)[0] == ResponseCode.SYSTEM_ERROR
+    assert room.groups.get("G") is None
+    assert room.ask(code, {}, SubscriptionGroupList(group_config_list=good)).code == 0
+    assert {"G", "H"} <= saved_groups(room).keys()
+
+
+def test_a_wrong_number_ends_the_creation_of_many(room):
+    configs = tuple(
+        SubscriptionGroupConfig(group_name=name, retry_max_times=times)
+        for name, times in [("G", 1), ("H", -1)]
+    )
+    body = SubscriptionGroupList(group_config_list=configs)
+    assert room.refused(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {}, body)[0] == 1
+    assert [room.groups.get(group) is not None for group in "GH"] == [True, False]
+
+
+def test_all_groups_come_at_once_even_if_a_page_is_asked_for(room):
+    page = {"groupSeq": "0", "maxGroupNum": "1"}
+    answer = room.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, page)
+    assert answer.ext_fields == {}
+    found = room.asked(SubscriptionGroupWrapper, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    assert found == room.groups.wrapper()
+    assert "TOOLS_CONSUMER" in found.subscription_group_table
+
+
+def test_one_group_is_shown_in_the_text_that_java_reads(room):
+    room.groups.put(SubscriptionGroupConfig(group_name="G"))
+    answer = room.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "G"})
+    assert bytes(answer.body).decode() == (
+        '{"brokerId":0,"consumeBroadcastEnable":true,"consumeEnable":true,"consumeFromMinEnable":true,'
+        '"groupName":"G","notifyConsumerIdsChangedEnable":true,"retryMaxTimes":16,"retryQueueNums":1,'
+        '"whichBrokerWhenConsumeSlowly":1}'
+    )
+
+
+def test_an_unknown_group_is_not_made_by_looking_for_it(room):
+    code, _ = room.refused(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "nobody"})
+    assert code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert room.groups.get("nobody") is None
+
+
+@pytest.mark.parametrize("ext_fields", [{}, {"removeOffset": "true"}, {"cleanOffset": "true"}])
+def test_a_deleted_group_keeps_its_offsets_unless_they_are_to_go(room, ext_fields):
+    room.groups.put(SubscriptionGroupConfig(group_name="G"))
+    for group in ("G", "H"):
+        room.offsets.commit(group, "T", 0, 5)
+        room.stats.got("T", group, 1, 1)
+    room.offsets.save()
+    room.stats.sample(room.clock() + 10_000)
+    assert room.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "G", **ext_fields}).code == 0
+    assert "G" not in saved_groups(room)
+    kept = {"T@H"} if ext_fields else {"T@G", "T@H"}
+    assert set(room.saved("consumerOffset.json", ConsumerOffsetSerializeWrapper).offset_table) == kept
+    assert room.stats.data("GROUP_GET_NUMS", "T@G") is None
+    assert room.stats.data("GROUP_GET_NUMS", "T@H") is not None
+
+
+def test_deleting_a_group_that_is_not_there_is_a_success(room):
+    assert room.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "nobody"}).code == 0

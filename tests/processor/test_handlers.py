@@ -1,0 +1,39 @@
+"""All processors together: who answers what."""
+
+import ast
+import inspect
+import re
+from collections import Counter
+from pathlib import Path
+
+import broker.processor
+from rmq_spark.wire.codes import RequestCode
+
+SOURCES = sorted(Path(inspect.getfile(broker.processor)).parent.glob("*.py"))
+
+
+def handled_codes() -> list[RequestCode]:
+    """What each `handlers` in the sources names, once for every time."""
+    return [
+        RequestCode[each.attr]
+        for source in SOURCES
+        for function in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef) and function.name == "handlers"
+        for each in ast.walk(function)
+        if isinstance(each, ast.Attribute) and ast.unparse(each.value) == "RequestCode"
+    ]
+
+
+def test_no_request_is_answered_in_two_places():
+    assert [code for code, times in Counter(handled_codes()).items() if times > 1] == []
+
+
+def test_the_sources_say_what_the_processors_do(room):
+    assert set(room.handlers) <= set(handled_codes())
+    assert len(room.handlers) == sum(len(processor.handlers()) for processor in room.processors)
+
+
+def test_each_request_that_is_answered_is_documented():
+    text = (SOURCES[0].parents[2] / "docs" / "requests.md").read_text(encoding="utf-8")
+    words = set(re.findall(r"\w+", text))
+    assert [code.name for code in handled_codes() if not {code.name, str(int(code))} <= words] == []

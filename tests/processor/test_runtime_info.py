@@ -1,0 +1,178 @@
+import pytest
+
+from broker.processor.runtime_info import VERSION_DESC, DiskUsage, SendQueue
+from rmq_spark.wire.bodies.routes import KVTable
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import CURRENT_VERSION
+
+START = 1_700_000_000_000
+
+# What mqadmin and dashboards of both generations read, in one place or another.
+READ_BY_TOOLS = [
+    "bootTimestamp",
+    "runtime",
+    "brokerVersionDesc",
+    "brokerVersion",
+    "putMessageEntireTimeMax",
+    "putMessageTimesTotal",
+    "putMessageFailedTimes",
+    "putMessageSizeTotal",
+    "putMessageDistributeTime",
+    "putMessageAverageSize",
+    "dispatchMaxBuffer",
+    "getMessageEntireTimeMax",
+    "putTps",
+    "getFoundTps",
+    "getMissTps",
+    "getTotalTps",
+    "getTransferedTps",
+    "getTransferredTps",
+    "putLatency99",
+    "putLatency999",
+    "commitLogDiskRatio",
+    "consumeQueueDiskRatio",
+    "commitLogMinOffset",
+    "commitLogMaxOffset",
+    "msgPutTotalYesterdayMorning",
+    "msgPutTotalTodayMorning",
+    "msgPutTotalTodayNow",
+    "msgGetTotalYesterdayMorning",
+    "msgGetTotalTodayMorning",
+    "msgGetTotalTodayNow",
+    "sendThreadPoolQueueSize",
+    "sendThreadPoolQueueCapacity",
+    "sendThreadPoolQueueHeadWaitTimeMills",
+    "pullThreadPoolQueueSize",
+    "pullThreadPoolQueueCapacity",
+    "pullThreadPoolQueueHeadWaitTimeMills",
+    "queryThreadPoolQueueSize",
+    "queryThreadPoolQueueCapacity",
+    "queryThreadPoolQueueHeadWaitTimeMills",
+    "EndTransactionQueueSize",
+    "EndTransactionThreadPoolQueueCapacity",
+    "dispatchBehindBytes",
+    "pageCacheLockTimeMills",
+    "earliestMessageTimeStamp",
+    "startAcceptSendRequestTimeStamp",
+    "remainTransientStoreBufferNumbs",
+    "remainHowManyDataToFlush",
+    "commitLogDirCapacity",
+    "brokerActive",
+    "timerReadBehind",
+    "timerOffsetBehind",
+    "timerCongestNum",
+    "timerEnqueueTps",
+    "timerDequeueTps",
+    "ackThreadPoolQueueSize",
+    "ackThreadPoolQueueCapacity",
+    "ackThreadPoolQueueHeadWaitTimeMills",
+]
+
+
+def figures(room) -> dict[str, str]:
+    return dict(room.asked(KVTable, RequestCode.GET_BROKER_RUNTIME_INFO).table)
+
+
+def test_every_key_that_tools_read_is_there(room, tmp_path):
+    assert set(figures(room)) == {*READ_BY_TOOLS, f"commitLogDiskRatio_{tmp_path / 'commitlog'}"}
+
+
+def test_numbers_are_numbers_to_java(room):
+    found = figures(room)
+    texts = {
+        "runtime",
+        "brokerVersionDesc",
+        "putMessageDistributeTime",
+        "commitLogDirCapacity",
+        "brokerActive",
+    }
+    for name, value in found.items():
+        if name not in texts and not name.startswith("remainHowMany"):
+            assert all(float(part) >= -1 for part in value.split(" ")), name
+    assert len(found["putTps"].split(" ")) == 3
+
+
+def test_the_version_is_the_one_that_answers_carry(room):
+    found = figures(room)
+    assert (found["brokerVersion"], found["brokerVersionDesc"]) == (str(CURRENT_VERSION), VERSION_DESC)
+
+
+def test_the_broker_tells_since_when_it_runs(room):
+    room.clock.now_ms = START + ((3 * 24 + 4) * 60 + 5) * 60_000 + 6_999
+    found = figures(room)
+    assert found["bootTimestamp"] == str(START)
+    assert found["runtime"] == "[ 3 days, 4 hours, 5 minutes, 6 seconds ]"
+
+
+def test_sends_and_gets_show_as_they_were_counted(room):
+    room.stats.put("T", 30, 3000, took_ms=4)
+    room.stats.put_failed()
+    room.stats.got("T", "G", 20, 2000, took_ms=7)
+    room.stats.got("T", "G", 0, 0)
+    room.stats.sample(START + 10_000)
+    found = figures(room)
+    assert found["putTps"] == found["putTps"] == "3.0 3.0 3.0"
+    assert found["getTransferedTps"] == found["getTransferredTps"] == "2.0 2.0 2.0"
+    assert (found["getFoundTps"], found["getMissTps"]) == ("0.1 0.1 0.1", "0.1 0.1 0.1")
+    assert found["getTotalTps"] == "0.2 0.2 0.2"
+    assert (found["putMessageTimesTotal"], found["putMessageFailedTimes"]) == ("30", "1")
+    assert (found["putMessageSizeTotal"], found["putMessageAverageSize"]) == ("3000", "100.0")
+    assert (found["putMessageEntireTimeMax"], found["getMessageEntireTimeMax"]) == ("4", "7")
+    assert (found["putLatency99"], found["putLatency999"]) == ("5.00", "5.00")
+    assert "[3~5ms]:1 [5~10ms]:0" in found["putMessageDistributeTime"]
+    assert (found["msgPutTotalTodayNow"], found["msgGetTotalTodayNow"]) == ("30", "20")
+
+
+def test_an_empty_log_has_no_earliest_message(room):
+    found = figures(room)
+    assert (found["commitLogMinOffset"], found["commitLogMaxOffset"]) == ("0", "0")
+    assert found["earliestMessageTimeStamp"] == "-1"
+
+
+def test_the_log_shows_how_far_it_goes_and_since_when(room):
+    for number in range(3):
+        room.put(number, at_ms=START + number)
+    found = figures(room)
+    assert found["commitLogMaxOffset"] == str(room.store.state().written_offset)
+    assert found["earliestMessageTimeStamp"] == str(START)
+    assert found["dispatchBehindBytes"] == "0"
+
+
+def test_what_is_not_on_the_disk_yet_is_told(room):
+    room.put("x" * 2000)
+    state = room.store.state()
+    behind = state.written_offset - state.flushed_offset
+    assert figures(room)["remainHowManyDataToFlush"] in (f"{behind / 1024:.1f} KiB", "0 B")
+
+
+@pytest.mark.parametrize(
+    ("total", "free", "shown", "ratio"),
+    [
+        (100 << 30, 75 << 30, "Total : 100.0 GiB, Free : 75.0 GiB.", "0.25"),
+        (1023, 1, "Total : 1023 B, Free : 1 B.", "0.999"),
+        (1 << 20, 1536, "Total : 1.0 MiB, Free : 1.5 KiB.", "0.9985"),
+        (0, 0, "Total : 0 B, Free : 0 B.", "0.0"),
+    ],
+)
+def test_the_disk_is_shown_as_rocketmq_shows_it(room, tmp_path, total, free, shown, ratio):
+    room.disk_usage = DiskUsage(total, total - free, free)
+    found = figures(room)
+    assert found["commitLogDirCapacity"] == shown
+    names = ("commitLogDiskRatio", "consumeQueueDiskRatio", f"commitLogDiskRatio_{tmp_path / 'commitlog'}")
+    assert {found[name] for name in names} == {ratio}
+
+
+def test_sends_that_wait_for_the_disk_are_its_queue(room):
+    room.send_queue = SendQueue(12, 34)
+    found = figures(room)
+    assert found["sendThreadPoolQueueSize"] == "12"
+    assert found["sendThreadPoolQueueHeadWaitTimeMills"] == "34"
+    assert found["sendThreadPoolQueueCapacity"] == str(room.config.send_queue_capacity)
+
+
+def test_each_delay_level_shows_what_is_delivered_and_what_is_there(room):
+    room.put("later", topic="SCHEDULE_TOPIC_XXXX", queue_id=2)
+    room.delay_offsets = {3: 1, 1: 0}
+    found = figures(room)
+    assert found["scheduleMessageOffset_1"] == "0,0"
+    assert found["scheduleMessageOffset_3"] == "1,1"

@@ -1,0 +1,188 @@
+import pytest
+
+from broker.state.broker_stats import STATS_NAMES, BrokerStats, Rates
+
+NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
+SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
+
+
+class Clocked:
+    """Statistics with a clock that is moved, and sampled on the way as the controller does it."""
+
+    def __init__(self):
+        self.now_ms = NOON
+        self.stats = BrokerStats("DefaultCluster", NOON)
+
+    def pass_ms(self, duration_ms, each_sample=lambda: None, step_ms=10_000):
+        for _ in range(duration_ms // step_ms):
+            each_sample()
+            self.now_ms += step_ms
+            self.stats.sample(self.now_ms)
+
+    def sums(self, name, key):
+        data = self.stats.data(name, key)
+        return (data.stats_minute.sum, data.stats_hour.sum, data.stats_day.sum)
+
+
+@pytest.fixture
+def clocked():
+    return Clocked()
+
+
+def test_what_was_counted_shows_after_the_next_sample(clocked):
+    clocked.stats.put("T", 3, 300)
+    assert clocked.stats.data("TOPIC_PUT_NUMS", "T") is None
+    clocked.pass_ms(10 * SECOND)
+    data = clocked.stats.data("TOPIC_PUT_NUMS", "T")
+    assert (data.stats_minute.sum, data.stats_minute.tps, data.stats_minute.avgpt) == (3, 0.3, 3.0)
+    size = clocked.stats.data("TOPIC_PUT_SIZE", "T").stats_minute
+    assert (size.sum, size.tps, size.avgpt) == (300, 30.0, 300.0)
+
+
+def test_a_steady_stream_is_the_same_rate_over_each_window_and_another_sum(clocked):
+    clocked.pass_ms(3 * DAY, lambda: clocked.stats.put("T", 20, 2000))
+    data = clocked.stats.data("TOPIC_PUT_NUMS", "T")
+    assert [item.tps for item in (data.stats_minute, data.stats_hour, data.stats_day)] == [2.0, 2.0, 2.0]
+    minute, hour, day = clocked.sums("TOPIC_PUT_NUMS", "T")
+    assert minute == 2 * 60
+    assert 2 * 3000 < hour <= 2 * 3600
+    assert 2 * 23 * 3600 < day <= 2 * 24 * 3600
+
+
+def test_each_window_forgets_in_its_own_time_and_then_so_does_memory(clocked):
+    clocked.stats.put("T", 5, 50)
+    clocked.pass_ms(10 * SECOND)
+    assert clocked.sums("TOPIC_PUT_NUMS", "T") == (5, 5, 5)
+    clocked.pass_ms(MINUTE)
+    assert clocked.sums("TOPIC_PUT_NUMS", "T") == (0, 5, 5)
+    clocked.pass_ms(HOUR)
+    assert clocked.sums("TOPIC_PUT_NUMS", "T") == (0, 0, 5)
+    clocked.pass_ms(DAY)
+    assert clocked.stats.data("TOPIC_PUT_NUMS", "T") is None
+    windows = (clocked.stats._minute, clocked.stats._hour, clocked.stats._day, clocked.stats._recent)
+    assert all(not bucket for window in windows for _, bucket in window._buckets)
+    assert [len(window._buckets) for window in windows] == [6, 6, 24, 60]
+
+
+def test_groups_are_counted_for_each_topic(clocked):
+    clocked.stats.got("T", "G", 4, 40)
+    clocked.stats.got("U", "G", 6, 60)
+    clocked.stats.got("T", "H", 8, 80)
+    clocked.stats.sent_back("T", "G")
+    clocked.pass_ms(10 * SECOND)
+    assert clocked.sums("GROUP_GET_NUMS", "T@G")[0] == 4
+    assert clocked.sums("GROUP_GET_SIZE", "T@H")[0] == 80
+    assert clocked.sums("SNDBCK_PUT_NUMS", "T@G")[0] == 1
+    assert clocked.stats.data("GROUP_GET_NUMS", "U@H") is None
+    assert clocked.stats.group_get_tps("G", ["T"]) == 0.4
+    assert clocked.stats.group_get_tps("G", ["T", "U"]) == 1.0
+
+
+def test_the_broker_as_a_whole_goes_by_its_clusters_name(clocked):
+    clocked.stats.put("T", 4, 40)
+    clocked.stats.put("U", 5, 50)
+    clocked.stats.got("T", "G", 2, 20)
+    clocked.pass_ms(10 * SECOND)
+    assert clocked.sums("BROKER_PUT_NUMS", "DefaultCluster")[0] == 9
+    assert clocked.sums("BROKER_GET_NUMS", "DefaultCluster")[0] == 2
+
+
+@pytest.mark.parametrize("name", ["topic put", "TOPIC_PUT", "GROUP_GET_LATENCY", ""])
+def test_a_counter_of_another_name_is_none(clocked, name):
+    clocked.stats.put("T", 1, 1)
+    clocked.pass_ms(10 * SECOND)
+    assert name not in STATS_NAMES
+    assert clocked.stats.data(name, "T") is None
+
+
+def test_a_deleted_topic_begins_at_zero_again_and_its_groups_with_it(clocked):
+    for topic in ("T", "TT"):
+        clocked.stats.put(topic, 1, 1)
+        clocked.stats.got(topic, "G", 1, 1)
+    clocked.pass_ms(10 * SECOND)
+    clocked.stats.put("T", 1, 1)
+    clocked.stats.forget_topic("T")
+    clocked.pass_ms(10 * SECOND)
+    assert clocked.stats.data("TOPIC_PUT_NUMS", "T") is None
+    assert clocked.stats.data("GROUP_GET_NUMS", "T@G") is None
+    assert clocked.sums("TOPIC_PUT_NUMS", "TT")[0] == clocked.sums("GROUP_GET_NUMS", "TT@G")[0] == 1
+    assert clocked.sums("BROKER_PUT_NUMS", "DefaultCluster")[0] == 3
+
+
+def test_a_deleted_group_begins_at_zero_again(clocked):
+    for group in ("G", "GG"):
+        clocked.stats.got("T", group, 1, 1)
+        clocked.stats.sent_back("T", group)
+    clocked.pass_ms(10 * SECOND)
+    clocked.stats.forget_group("G")
+    assert clocked.stats.data("GROUP_GET_NUMS", "T@G") is None
+    assert clocked.stats.data("SNDBCK_PUT_NUMS", "T@G") is None
+    assert clocked.sums("GROUP_GET_NUMS", "T@GG")[0] == 1
+
+
+def test_rates_cover_ten_seconds_a_minute_and_ten_minutes(clocked):
+    clocked.pass_ms(10 * MINUTE, lambda: clocked.stats.put("T", 10, 100))
+    clocked.stats.put("T", 600, 6000)
+    clocked.stats.got("T", "G", 40, 400)
+    clocked.stats.got("T", "G", 0, 0)
+    clocked.pass_ms(10 * SECOND)
+    rates = clocked.stats.rates()
+    assert str(rates.puts) == "60.0 10.83 1.98"
+    assert rates.transferred.ten_seconds == 4.0
+    assert rates.found.ten_seconds == rates.missed.ten_seconds == 0.1
+    assert rates.gets.ten_seconds == 0.2
+
+
+def test_before_the_first_sample_every_rate_is_zero(clocked):
+    clocked.stats.put("T", 1, 1)
+    assert clocked.stats.rates().puts == Rates(0.0, 0.0, 0.0)
+    assert clocked.stats.topic_put_tps("T") == 0.0
+
+
+@pytest.mark.parametrize("step_ms", [9_990, 10_010, 10_900])
+def test_samples_that_come_a_little_early_or_late_keep_the_windows_apart(clocked, step_ms):
+    clocked.pass_ms(HOUR, lambda: clocked.stats.put("T", 1, 1), step_ms)
+    assert clocked.sums("TOPIC_PUT_NUMS", "T")[0] == 6
+    assert [len(clocked.stats._hour._buckets), len(clocked.stats._day._buckets)] == [6, 1]
+
+
+@pytest.mark.parametrize("jump_ms", [-DAY, 3650 * DAY])
+def test_a_clock_that_jumps_spoils_nothing(clocked, jump_ms):
+    clocked.pass_ms(MINUTE, lambda: clocked.stats.put("T", 10, 100))
+    clocked.now_ms += jump_ms
+    clocked.pass_ms(30 * SECOND, lambda: clocked.stats.put("T", 10, 100))
+    assert clocked.stats.topic_put_tps("T") == 1.0
+    assert clocked.sums("TOPIC_PUT_NUMS", "T") == (60, 90, 90)
+
+
+def test_each_morning_closes_a_day(clocked):
+    clocked.stats.put("T", 5, 50)
+    clocked.stats.got("T", "G", 2, 20)
+    clocked.pass_ms(10 * SECOND)
+    assert clocked.stats.put_totals == (0, 0, 5)
+    clocked.pass_ms(DAY)
+    clocked.stats.put("T", 1, 10)
+    clocked.pass_ms(10 * SECOND)
+    assert clocked.stats.put_totals == (0, 5, 6)
+    clocked.pass_ms(DAY)
+    assert clocked.stats.put_totals == (5, 6, 6)
+    assert clocked.stats.get_totals == (2, 2, 2)
+
+
+def test_totals_count_what_was_stored_and_what_was_not(clocked):
+    stats = clocked.stats
+    stats.put("T", 3, 300)
+    stats.put_failed()
+    stats.got("T", "G", 2, 200, took_ms=4)
+    assert (stats.put_messages, stats.put_bytes, stats.put_failures) == (3, 300, 1)
+    assert (stats.got_messages, stats.get_took_ms_max) == (2, 4)
+
+
+def test_durations_of_puts_fall_into_cells(clocked):
+    stats = clocked.stats
+    for took_ms in [0] * 90 + [2] * 9 + [40_000]:
+        stats.put("T", 1, 1, took_ms)
+    stats.put("T", 1, 1)  # nobody knows how long
+    assert {cell: count for cell, count in stats.put_took if count} == {"0ms": 90, "1~2ms": 9, "10000~": 1}
+    assert stats.put_took_ms_max == 40_000
+    assert [stats.put_took_ms(share) for share in (0.5, 0.99, 0.999)] == [0, 2, 40_000]
