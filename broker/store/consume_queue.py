@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from broker.store.disk import Disk
+from broker.store.disk import Disk, DiskFile
 from broker.store.mapped_file_queue import MappedFileQueue
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
@@ -39,6 +39,7 @@ STATES_WITHOUT_ENTRY = (
 
 ENTRY_STRUCT = struct.Struct(">qiq")
 _BLANK = ENTRY_STRUCT.pack(0, BLANK_SIZE, 0)
+_LOOKED_AT = 4096
 _TAGS_CODE = struct.Struct(">12xq")
 
 Entries = npt.NDArray[Any]
@@ -63,10 +64,9 @@ class ConsumeQueue:
         self._files.load()
         self.max_offset = self.min_offset = self._files.first_offset // ENTRY_BYTES
         for mapped in reversed(self._files.files):
-            entries = np.frombuffer(mapped.file.view, ENTRY)
-            written = np.flatnonzero(entries["size"])
-            if len(written):
-                self.max_offset = mapped.from_offset // ENTRY_BYTES + int(written[-1]) + 1
+            count = _count_entries(mapped.file)
+            if count:
+                self.max_offset = mapped.from_offset // ENTRY_BYTES + count
                 break
         self._skip_blanks()
 
@@ -159,7 +159,7 @@ class ConsumeQueue:
 
     def _not_blank(self, queue_offset: int, end: int) -> int | None:
         while queue_offset < end:
-            entries = self.entries(queue_offset, end - queue_offset)
+            entries = self.entries(queue_offset, min(end - queue_offset, _LOOKED_AT))
             written = np.flatnonzero(entries["size"] != BLANK_SIZE)
             if len(written):
                 return queue_offset + int(written[0])
@@ -195,3 +195,18 @@ class ConsumeQueue:
     def _file_start(self, queue_offset: int) -> int:
         entries_per_file = self._files.file_size // ENTRY_BYTES
         return queue_offset - queue_offset % entries_per_file
+
+
+def _count_entries(file: DiskFile) -> int:
+    """How many entries there are up to the last one; what was never written is not even read."""
+    count = 0
+    at = file.next_data(0)
+    while at is not None:
+        first = at // ENTRY_BYTES
+        entries = np.frombuffer(file.view[first * ENTRY_BYTES :][: _LOOKED_AT * ENTRY_BYTES], ENTRY)
+        written = np.flatnonzero(entries["size"])
+        if len(written):
+            count = first + int(written[-1]) + 1
+        end = (first + len(entries)) * ENTRY_BYTES
+        at = file.next_data(end) if end < file.size else None
+    return count

@@ -41,8 +41,8 @@ CHECK_BYTES = 8 << 20
 CHECKED_ONE_BY_ONE = 4096
 """A log of so many records is checked before pyarrow would be loaded."""
 
-_SEARCH_BYTES = 4 << 20
-_WIPE_BYTES = 1 << 20
+_SEARCH_BYTES = 1 << 18
+_WIPE_BYTES = 1 << 18
 _MAGIC_AT = 4
 _MAGICS = tuple((magic % (1 << 32)).to_bytes(4, "big") for magic in (layout.MAGIC_V1, layout.MAGIC_V2))
 
