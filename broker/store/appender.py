@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from broker.store import chunks
 from broker.store.commit_log import BLANK_BYTES, CommitLog, DiskFull
 from broker.store.consume_queue import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
 from broker.store.errors import StoreFailed
@@ -19,12 +21,13 @@ from broker.store.queue_table import QueueTable, topic_fault
 from broker.store.record_draft import BatchDraft, RecordDraft, draft_of
 from broker.store.results import PutMessageResult, PutMessageStatus
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.chunk import COLUMNS, RecordChunk
-from rmq_spark.wire.chunk.checksums import with_empty_checksums
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX
 from rmq_spark.wire.record import StoredMessage
 from rmq_spark.wire.record_checksum import CHECKSUM_BYTES
+
+if TYPE_CHECKING:
+    from rmq_spark.wire.chunk import RecordChunk
 
 # The checksum is a property, too, and may need a separator before it.
 _PROPERTIES_BYTES_MAX = PROPERTIES_BYTES_MAX - CHECKSUM_BYTES - 1
@@ -119,11 +122,11 @@ class MessageAppender:
         the result says how many messages that is.
         """
         try:
-            given = RecordChunk(records, sizes)
+            given = chunks.RecordChunk(records, sizes)
             given.check_crcs()
             if not len(given):
                 return _illegal("the chunk is empty")
-            chunk = with_empty_checksums(given)
+            chunk = chunks.with_empty_checksums(given)
         except RecordError as error:
             return _illegal(str(error))
         longest = int(chunk.sizes.max())
@@ -131,15 +134,16 @@ class MessageAppender:
             return _illegal(f"a record of {longest} bytes is over {self._message_bytes_max}")
         if (chunk.sys_flag & TRANSACTION_MASK).any():
             return _illegal("half messages cannot come in a chunk")
-        return self._put_records(chunk, may_split=True)
+        return self._put_records(chunk)
 
-    def _put_records(self, chunk: RecordChunk, *, may_split: bool) -> PutMessageResult:
+    def _put_records(self, chunk: RecordChunk) -> PutMessageResult:
         """Append records with offsets in their order, in as few pieces as the files allow."""
-        topics = set(COLUMNS["topic"].build(chunk).unique().to_pylist())
-        queue_ids = set(np.unique(chunk.head["queue_id"]).tolist())
-        if len(topics) != 1 or len(queue_ids) != 1:
+        topics = chunks.COLUMNS["topic"].build(chunk).unique().to_pylist()
+        queue_ids = chunk.head["queue_id"]
+        queue_id = int(queue_ids[0])
+        if len(topics) != 1 or (queue_ids != queue_id).any():
             return _illegal("the records must be of one queue")
-        topic, queue_id = topics.pop(), int(queue_ids.pop())
+        topic = topics[0]
         fault = topic_fault(topic)
         if fault is not None:
             return _illegal(fault)
@@ -152,12 +156,12 @@ class MessageAppender:
             queue_offset = self._next_offset((topic, queue_id))
             done = 0
             while done < len(chunk):
-                end = done + self._fitting(chunk.sizes[done:]) if may_split else len(chunk)
+                end = done + self._fitting(chunk.sizes[done:])
                 piece = chunk.data[int(chunk.starts[done]) : int(chunk.ends[end - 1])]
                 starts = chunk.starts[done:end] - chunk.starts[done]
                 offsets = np.arange(queue_offset + done, queue_offset + end)
                 try:
-                    appended = self._log.append_many(
+                    position, end_offset, timestamp = self._log.append_many(
                         piece, chunk.sizes[done:end], offsets, starts + timestamps_at[done:end]
                     )
                 except (DiskFull, StoreFailed) as error:
@@ -166,10 +170,10 @@ class MessageAppender:
                 self._next_offsets[topic, queue_id] = queue_offset + done
                 first = PutMessageResult(
                     PutMessageStatus.PUT_OK,
-                    first.physical_offset if first else appended.physical_offset,
+                    first.physical_offset if first else position,
                     queue_offset,
-                    appended.end_offset,
-                    appended.store_timestamp,
+                    end_offset,
+                    timestamp,
                     done,
                 )
         return first or _illegal("the chunk is empty")

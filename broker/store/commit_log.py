@@ -16,31 +16,22 @@ import errno
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from broker.store import chunks
 from broker.store.disk import Disk
 from broker.store.errors import StoreFailed
 from broker.store.mapped_file_queue import MappedFileQueue
 from broker.store.record_draft import BatchDraft, RecordDraft
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.chunk.checksums import seal_records
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import encode_blank
 
 BLANK_BYTES = 8
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """What a disk says that has no room, and may have some later."""
-
-
-class Appended(NamedTuple):
-    """Where records went: the first one's place, and the offset behind the last."""
-
-    physical_offset: int
-    end_offset: int
-    store_timestamp: int
 
 
 class DiskFull(Exception):
@@ -81,8 +72,8 @@ class CommitLog:
         self.written_offset = self.flushed_offset = end_offset
         self._last_timestamp = last_timestamp
 
-    def append(self, draft: RecordDraft | BatchDraft, queue_offset: int) -> Appended:
-        """Append what is prepared, giving it its place and its time."""
+    def append(self, draft: RecordDraft | BatchDraft, queue_offset: int) -> tuple[int, int, int]:
+        """Append what is prepared, giving it its place and its time: where it went, where it ends, when."""
         position = self._place(draft.size)
         timestamp = self._timestamp()
         return self._write(position, draft.sealed(queue_offset, position, timestamp), timestamp)
@@ -93,8 +84,8 @@ class CommitLog:
         sizes: npt.NDArray[np.int64],
         queue_offsets: npt.NDArray[np.int64],
         store_timestamps_at: npt.NDArray[np.int64],
-    ) -> Appended:
-        """Append records that must all go to one file, giving each its place."""
+    ) -> tuple[int, int, int]:
+        """The same for encoded records back to back, which must all go to one file."""
         position = self._place(len(records))
         timestamp = self._timestamp()
         starts = np.cumsum(sizes) - sizes
@@ -103,7 +94,7 @@ class CommitLog:
         cells[starts + layout.QUEUE_OFFSET_AT] = queue_offsets.astype(">i8").view("V8")
         cells[starts + layout.PHYSICAL_OFFSET_AT] = (starts + position).astype(">i8").view("V8")
         cells[store_timestamps_at] = np.array(timestamp, ">i8").view("V8")
-        seal_records(records, starts + sizes)
+        chunks.seal_records(records, starts + sizes)
         return self._write(position, records.data, timestamp)
 
     def room_in_file(self) -> int:
@@ -135,18 +126,19 @@ class CommitLog:
         """Where records of this size go."""
         if self.failure is not None:
             self._check_failure()
-        left = self._files.space_left(self.written_offset)
+        written = self.written_offset
+        left = self._files.space_left(written)
         if size + BLANK_BYTES <= left:
-            return self.written_offset
+            return written
         if size + BLANK_BYTES > self._files.file_size:
             raise ValueError(f"{size} bytes do not fit into a file of {self._files.file_size}")
-        return self.written_offset + left
+        return written + left
 
     def _timestamp(self) -> int:
         self._last_timestamp = max(self._now_ms(), self._last_timestamp)
         return self._last_timestamp
 
-    def _write(self, position: int, records: Buffer, timestamp: int) -> Appended:
+    def _write(self, position: int, records: Buffer, timestamp: int) -> tuple[int, int, int]:
         """Write records to their place, once what keeps them from going there is out of the way."""
         if self._to_wipe is not None:
             self._wipe(*self._to_wipe)
@@ -155,7 +147,7 @@ class CommitLog:
             self.written_offset = position
         self._attempt(position, records)
         self.written_offset = position + len(records)
-        return Appended(position, self.written_offset, timestamp)
+        return position, self.written_offset, timestamp
 
     def _attempt(self, position: int, data: Buffer) -> None:
         """Write, and if that fails remember what must not be found by a later recovery."""

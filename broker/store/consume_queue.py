@@ -8,11 +8,13 @@ Entry number = queue offset = position / 20. A queue that does not begin at a fi
 a message that the log has lost, has blank entries there: (0, 0x7FFFFFFF, 0). Everything here can be made
 again from the log, so writes are not flushed one by one; what a crash leaves is checked by recovery.
 
-Reading gives numpy views of the files. The log itself is not known here, but for a callable in searches.
+Entries are written as bytes and read as views of the files, as bytes or for numpy. The log itself is not
+known here, but for a callable in searches.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,9 +22,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from broker.store.disk import Disk
+from broker.store.disk import Disk, DiskFile
 from broker.store.mapped_file_queue import MappedFileQueue
 from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.framing import Buffer
 
 ENTRY = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 ENTRY_BYTES = ENTRY.itemsize
@@ -34,9 +37,17 @@ STATES_WITHOUT_ENTRY = (
 )
 """Messages in these states of a transaction get no entry, and so no offset in their queue."""
 
-_BLANK = np.array((0, BLANK_SIZE, 0), ENTRY)
+ENTRY_STRUCT = struct.Struct(">qiq")
+_BLANK = ENTRY_STRUCT.pack(0, BLANK_SIZE, 0)
+_LOOKED_AT = 4096
+_TAGS_CODE = struct.Struct(">12xq")
 
 Entries = npt.NDArray[Any]
+
+
+def tags_codes_of(entries: Buffer) -> list[int]:
+    """The tags codes of entries."""
+    return [code for (code,) in _TAGS_CODE.iter_unpack(entries)]
 
 
 class ConsumeQueue:
@@ -53,10 +64,9 @@ class ConsumeQueue:
         self._files.load()
         self.max_offset = self.min_offset = self._files.first_offset // ENTRY_BYTES
         for mapped in reversed(self._files.files):
-            entries = np.frombuffer(mapped.file.view, ENTRY)
-            written = np.flatnonzero(entries["size"])
-            if len(written):
-                self.max_offset = mapped.from_offset // ENTRY_BYTES + int(written[-1]) + 1
+            count = _count_entries(mapped.file)
+            if count:
+                self.max_offset = mapped.from_offset // ENTRY_BYTES + count
                 break
         self._skip_blanks()
 
@@ -65,18 +75,18 @@ class ConsumeQueue:
         """Whether a file had lost its bytes when it was loaded."""
         return self._files.had_empty_files
 
-    def append(self, queue_offset: int, entries: Entries) -> None:
+    def append(self, queue_offset: int, entries: Buffer) -> None:
         """Entries from a queue offset on. Those that are there already are not written again."""
         known = self.max_offset - queue_offset
         if known > 0:
-            entries = entries[known:]
+            entries = memoryview(entries)[known * ENTRY_BYTES :]
             queue_offset = self.max_offset
         if not len(entries):
             return
-        self.skip_to(queue_offset)
-        end = queue_offset + len(entries)
+        if known < 0:
+            self._fill(queue_offset)
         self._write(queue_offset, entries)
-        self.max_offset = end
+        self.max_offset = queue_offset + len(entries) // ENTRY_BYTES
 
     def skip_to(self, queue_offset: int) -> None:
         """Give the next message this offset at least."""
@@ -85,9 +95,12 @@ class ConsumeQueue:
 
     def entries(self, queue_offset: int, count: int) -> Entries:
         """Up to so many entries, from an offset to the end of its file at most."""
+        return np.frombuffer(self.view(queue_offset, count), ENTRY)
+
+    def view(self, queue_offset: int, count: int) -> memoryview:
+        """The bytes of these entries."""
         count = min(count, self.max_offset - queue_offset)
-        view = self._files.view(queue_offset * ENTRY_BYTES)[: max(count, 0) * ENTRY_BYTES]
-        return np.frombuffer(view, ENTRY)
+        return self._files.view(queue_offset * ENTRY_BYTES)[: max(count, 0) * ENTRY_BYTES]
 
     def next_file_offset(self, queue_offset: int) -> int:
         """The first queue offset of the file behind the one in which an offset lies."""
@@ -146,7 +159,7 @@ class ConsumeQueue:
 
     def _not_blank(self, queue_offset: int, end: int) -> int | None:
         while queue_offset < end:
-            entries = self.entries(queue_offset, end - queue_offset)
+            entries = self.entries(queue_offset, min(end - queue_offset, _LOOKED_AT))
             written = np.flatnonzero(entries["size"] != BLANK_SIZE)
             if len(written):
                 return queue_offset + int(written[0])
@@ -162,22 +175,38 @@ class ConsumeQueue:
         is_new = self.max_offset == self.min_offset
         if is_new and not self._files.files:
             self.max_offset = self._file_start(queue_offset)
-        self._write(self.max_offset, np.full(queue_offset - self.max_offset, _BLANK))
+        self._write(self.max_offset, _BLANK * (queue_offset - self.max_offset))
         self.max_offset = queue_offset
         if is_new:
             self.min_offset = queue_offset
 
-    def _write(self, queue_offset: int, entries: Entries) -> None:
-        while len(entries):
-            position = queue_offset * ENTRY_BYTES
-            count = self._files.space_left(position) // ENTRY_BYTES
-            self._files.write(position, entries[:count].tobytes())
-            queue_offset += count
-            entries = entries[count:]
+    def _write(self, queue_offset: int, entries: Buffer) -> None:
+        position = queue_offset * ENTRY_BYTES
+        while len(entries) > (left := self._files.space_left(position)):
+            entries = memoryview(entries)
+            self._files.write(position, entries[:left])
+            position += left
+            entries = entries[left:]
+        self._files.write(position, entries)
 
     def _zero(self, start: int, end: int) -> None:
-        self._write(start, np.zeros(end - start, ENTRY))
+        self._write(start, bytes((end - start) * ENTRY_BYTES))
 
     def _file_start(self, queue_offset: int) -> int:
         entries_per_file = self._files.file_size // ENTRY_BYTES
         return queue_offset - queue_offset % entries_per_file
+
+
+def _count_entries(file: DiskFile) -> int:
+    """How many entries there are up to the last one; what was never written is not even read."""
+    count = 0
+    at = file.next_data(0)
+    while at is not None:
+        first = at // ENTRY_BYTES
+        entries = np.frombuffer(file.view[first * ENTRY_BYTES :][: _LOOKED_AT * ENTRY_BYTES], ENTRY)
+        written = np.flatnonzero(entries["size"])
+        if len(written):
+            count = first + int(written[-1]) + 1
+        end = (first + len(entries)) * ENTRY_BYTES
+        at = file.next_data(end) if end < file.size else None
+    return count

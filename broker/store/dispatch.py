@@ -7,23 +7,42 @@ A run is read in one of two ways that come to the same: a few records one by one
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from broker.store.consume_queue import ENTRY, STATES_WITHOUT_ENTRY, TRANSACTION_MASK, Entries
+from broker.store import chunks
+from broker.store.consume_queue import (
+    ENTRY,
+    ENTRY_BYTES,
+    ENTRY_STRUCT,
+    STATES_WITHOUT_ENTRY,
+    TRANSACTION_MASK,
+    Entries,
+)
+from broker.store.record_glance import glance, pattern_of, property_of
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.chunk import COLUMNS, RecordChunk
-from rmq_spark.wire.record import StoredMessage, decode_blank, decode_record
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.properties import TAGS
+from rmq_spark.wire.record import decode_blank
 from rmq_spark.wire.tags import tags_code
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rmq_spark.wire.chunk import RecordChunk
+
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-FEW = 32
+FEW = 128
 """Up to so many, taking records one by one is cheaper than setting up arrays."""
 
+_COPIED_BYTES_MAX = 1 << 16  # pieces of bytes are cheaper than pieces of a view
+_REMEMBERED_BYTES_MAX = 128
+_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
+_TAGS = pattern_of(TAGS)
 _SIZE = struct.Struct(layout.struct_format(layout.HEAD[:1]))
 
 
@@ -35,12 +54,28 @@ class MessageArrivingListener(Protocol):
 
 
 class QueueEntries(NamedTuple):
-    """New entries of one queue, with successive offsets."""
+    """New entries of one queue, with successive offsets, as the queue's files hold them."""
 
     topic: str
     queue_id: int
     queue_offset: int
-    entries: Entries
+    entries: Buffer
+
+
+class _Run:
+    """Entries of one queue that follow each other, as they come."""
+
+    __slots__ = ("end", "entries", "queue_id", "start", "topic")
+
+    def __init__(self, topic: bytes, queue_id: int, start: int) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.start = self.end = start
+        self.entries: list[bytes] = []
+
+    def finished(self) -> QueueEntries:
+        topic = self.topic.decode("utf-8", "replace")
+        return QueueEntries(topic, self.queue_id, self.start, b"".join(self.entries))
 
 
 def record_sizes(data: memoryview) -> list[int]:
@@ -71,41 +106,53 @@ class Dispatcher:
 
     def entries_of_few(
         self, data: memoryview, sizes: Sequence[int], physical_offset: int
-    ) -> Iterator[QueueEntries]:
+    ) -> Iterable[QueueEntries]:
         """The entries of a few records that lie back to back from a place in the log."""
         return self._not_deleted(self._one_by_one(data, sizes, physical_offset))
 
-    def entries_of_chunk(self, chunk: RecordChunk, physical_offset: int) -> Iterator[QueueEntries]:
+    def entries_of_chunk(self, chunk: RecordChunk, physical_offset: int) -> Iterable[QueueEntries]:
         """The same for many."""
         return self._not_deleted(self._all_at_once(chunk, physical_offset))
 
-    def _not_deleted(self, runs: Iterator[QueueEntries]) -> Iterator[QueueEntries]:
-        for run in runs:
-            deleted_before = self.deleted_topics.get(run.topic, 0)
-            entries = run.entries
-            gone = int(np.searchsorted(entries["physical_offset"], deleted_before))
-            if gone < len(entries):
-                yield run._replace(queue_offset=run.queue_offset + gone, entries=entries[gone:])
+    def _not_deleted(self, runs: Iterable[QueueEntries]) -> Iterable[QueueEntries]:
+        return filter(None, map(self._without_deleted, runs)) if self.deleted_topics else runs
 
-    def _one_by_one(
-        self, data: memoryview, sizes: Sequence[int], physical_offset: int
-    ) -> Iterator[QueueEntries]:
-        queues: dict[tuple[str, int], list[tuple[int, tuple[int, int, int]]]] = {}
+    def _without_deleted(self, run: QueueEntries) -> QueueEntries | None:
+        deleted_before = self.deleted_topics.get(run.topic, 0)
+        places = np.frombuffer(run.entries, ENTRY)["physical_offset"]
+        gone = int(np.searchsorted(places, deleted_before))
+        if gone == len(places):
+            return None
+        return run._replace(
+            queue_offset=run.queue_offset + gone, entries=memoryview(run.entries)[gone * ENTRY_BYTES :]
+        )
+
+    def _one_by_one(self, data: Buffer, sizes: Sequence[int], physical_offset: int) -> list[QueueEntries]:
+        if len(data) <= _COPIED_BYTES_MAX:
+            data = bytes(data)
+        runs: list[_Run] = []
+        last_of_queue: dict[tuple[bytes, int], _Run] = {}
         position = 0
         for size in sizes:
-            message = decode_record(data, position, check_crc=False)
-            if message.transaction_state not in STATES_WITHOUT_ENTRY:
-                entry = (physical_offset + position, size, self._code_of(message))
-                key = (message.topic, message.queue_id)
-                queues.setdefault(key, []).append((message.queue_offset, entry))
+            topic, queue_id, queue_offset, sys_flag, store_timestamp, properties = glance(
+                data, position, size
+            )
+            if sys_flag & TRANSACTION_MASK not in STATES_WITHOUT_ENTRY:
+                run = last_of_queue.get((topic, queue_id))
+                if run is None or run.end != queue_offset:
+                    run = last_of_queue[topic, queue_id] = _Run(topic, queue_id, queue_offset)
+                    runs.append(run)
+                if topic == _SCHEDULE_TOPIC:
+                    code = store_timestamp + self._delay_ms(queue_id)
+                else:
+                    code = _tags_code(property_of(properties, _TAGS))
+                run.entries.append(ENTRY_STRUCT.pack(physical_offset + position, size, code))
+                run.end += 1
             position += size
-        for (topic, queue_id), found in queues.items():
-            offsets = np.array([offset for offset, _ in found], np.int64)
-            entries = np.array([entry for _, entry in found], ENTRY)
-            yield from _runs(topic, queue_id, offsets, entries)
+        return [run.finished() for run in runs]
 
     def _all_at_once(self, chunk: RecordChunk, physical_offset: int) -> Iterator[QueueEntries]:
-        topics = COLUMNS["topic"].build(chunk).dictionary_encode()
+        topics = chunks.COLUMNS["topic"].build(chunk).dictionary_encode()
         topic_of = topics.indices.to_numpy().astype(np.int64)
         queue_ids = chunk.head["queue_id"].astype(np.int64)
         queue_offsets = chunk.head["queue_offset"].astype(np.int64)
@@ -123,11 +170,6 @@ class Dispatcher:
             topic = topics.dictionary[int(topic_of[run[0]])].as_py()
             yield from _runs(topic, int(queue_ids[run[0]]), queue_offsets[run], entries[run])
 
-    def _code_of(self, message: StoredMessage) -> int:
-        if message.topic == SCHEDULE_TOPIC:
-            return message.store_timestamp + self._delay_ms(message.queue_id)
-        return tags_code(message.tags)
-
     def _codes_of(
         self,
         chunk: RecordChunk,
@@ -135,13 +177,13 @@ class Dispatcher:
         topic_of: npt.NDArray[np.int64],
         queue_ids: npt.NDArray[np.int64],
     ) -> npt.NDArray[np.int64]:
-        tags = COLUMNS["tags"].build(chunk).dictionary_encode()
+        tags = chunks.COLUMNS["tags"].build(chunk).dictionary_encode()
         hashes = np.array([0, *map(tags_code, tags.dictionary.to_pylist())], np.int64)
         codes = hashes[tags.indices.fill_null(-1).to_numpy() + 1]
         names = topics.dictionary.to_pylist()
         if SCHEDULE_TOPIC in names:
             delayed = np.flatnonzero(topic_of == names.index(SCHEDULE_TOPIC))
-            times = COLUMNS["storeTimestamp"].build(chunk).view(pa.int64()).to_numpy()
+            times = chunks.COLUMNS["storeTimestamp"].build(chunk).view("int64").to_numpy()
             delays = [self._delay_ms(queue_id) for queue_id in queue_ids[delayed].tolist()]
             codes[delayed] = times[delayed] + np.array(delays, np.int64)
         coded: npt.NDArray[np.int64] = codes
@@ -159,4 +201,15 @@ def _runs(
     cuts = np.flatnonzero(np.diff(queue_offsets) != 1) + 1
     starts = [0, *cuts.tolist()]
     for start, end in zip(starts, [*starts[1:], len(entries)], strict=True):
-        yield QueueEntries(topic, queue_id, int(queue_offsets[start]), entries[start:end])
+        yield QueueEntries(topic, queue_id, int(queue_offsets[start]), entries[start:end].tobytes())
+
+
+def _tags_code(tags: bytes | None) -> int:
+    if tags is None or len(tags) > _REMEMBERED_BYTES_MAX:
+        return tags_code(tags.decode("utf-8", "replace")) if tags else 0
+    return _remembered_tags_code(tags)
+
+
+@lru_cache(maxsize=4096)
+def _remembered_tags_code(tags: bytes) -> int:
+    return tags_code(tags.decode("utf-8", "replace"))

@@ -29,14 +29,16 @@ import struct
 import threading
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from broker.store.disk import Disk, DiskFile
 from broker.store.errors import StoreFailed
-from broker.store.java_hash import IndexHashes
-from rmq_spark.wire.chunk.gather import Positions
+from broker.store.index_key import IndexHashes
+
+Positions: TypeAlias = npt.NDArray[np.int64]
 
 INDEX_HOPS_MAX = 4096
 """How many entries one query looks at: whoever chooses keys can make them all share a slot."""
@@ -51,6 +53,7 @@ _INT_MAX = (1 << 31) - 1
 
 _PAGE_SLOTS_BITS = 10  # a page of 4096 bytes
 _HEADER_SLOTS = _HEADER.size // _SLOT.size
+_RESUMED_SLOTS = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -117,10 +120,16 @@ class IndexFile:
         """Get ready to grow; False if a crash has left slots and header at odds: the file is lost."""
         if self._table is not None:
             return True
-        slots = np.frombuffer(self._file.view, ">i4", self._sizes.hash_slot_num, _HEADER.size)
-        table = slots.astype(np.int32)
-        if table.view(np.uint32).max() >= self._header.index_count:
-            return False
+        table = np.zeros(self._sizes.hash_slot_num, np.int32)
+        # Of a young file nearly all slots are a hole, and neither read nor given memory.
+        at = self._file.next_data(_HEADER.size)
+        while at is not None and at < self._sizes.entries_at:
+            start = (at - _HEADER.size) // _SLOT.size
+            part = table[start : start + _RESUMED_SLOTS]
+            part[:] = np.frombuffer(self._file.view, ">i4", len(part), _HEADER.size + start * _SLOT.size)
+            if part.view(np.uint32).max() >= self._header.index_count:
+                return False
+            at = self._file.next_data(_HEADER.size + (start + len(part)) * _SLOT.size)
         self._table = table
         return True
 

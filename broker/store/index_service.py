@@ -13,26 +13,42 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
+from broker.store import chunks
 from broker.store.disk import Disk
 from broker.store.errors import ForeignFile, StoreClosed
-from broker.store.index_file import INDEX_HOPS_MAX, IndexFile, IndexSizes
-from broker.store.java_hash import INDEX_KEY_SEPARATOR, IndexHashes, hash_index_keys, index_hash
-from rmq_spark.wire.chunk.gather import Positions
+from broker.store.index_file import INDEX_HOPS_MAX, IndexFile, IndexSizes, Positions
+from broker.store.index_key import INDEX_KEY_SEPARATOR, IndexHashes, hash_keys, index_hash
 from rmq_spark.wire.flags import MessageSysFlag
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 NOTHING_INDEXED = -1
 
 _NAME_DIGITS = 17
 _INDEX_NAME = re.compile(f"[0-9]{{{_NAME_DIGITS}}}")
+_TRANSACTION = MessageSysFlag.TRANSACTION_MASK.value
+_ROLLBACK = MessageSysFlag.TRANSACTION_ROLLBACK.value
+
+
+class KeyedMessage(NamedTuple):
+    """What the index wants to know of a message."""
+
+    topic: str
+    unique_key: str | None
+    keys: str | None
+    physical_offset: int
+    store_timestamp: int
+    sys_flag: int
 
 
 class IndexService:
@@ -130,21 +146,38 @@ class IndexService:
         Returns:
             How many keys were added: none of those that were already.
         """
+        places = np.asarray(physical_offsets, np.int64)
+        start = int(np.searchsorted(places, self.last_indexed_physical_offset))
+        rows, hashes = chunks.hash_index_keys(topics[start:], unique_keys[start:], keys[start:])
+        rows += start
+        kept = np.flatnonzero(np.asarray(sys_flags)[rows] & _TRANSACTION != _ROLLBACK)
+        rows = rows[kept]
+        return self._add(hashes[kept], places[rows], np.asarray(store_timestamps, np.int64)[rows])
+
+    def dispatch_few(self, messages: Iterable[KeyedMessage]) -> int:
+        """The same for messages one by one."""
+        hashes: list[int] = []
+        places: list[int] = []
+        times: list[int] = []
+        for topic, unique_key, keys, physical_offset, store_timestamp, sys_flag in messages:
+            if sys_flag & _TRANSACTION != _ROLLBACK:
+                own = hash_keys(topic, unique_key, keys)
+                hashes += own
+                places += [physical_offset] * len(own)
+                times += [store_timestamp] * len(own)
+        return self._add(np.array(hashes, np.int32), np.array(places, np.int64), np.array(times, np.int64))
+
+    def _add(self, hashes: IndexHashes, physical_offsets: Positions, store_timestamps: Positions) -> int:
+        """Add keys in the order of the log, but for those that are here already."""
         if self._is_closed:
             raise StoreClosed(f"{self._directory}: the index was shut down")
-        places = np.asarray(physical_offsets, np.int64)
         last = self.last_indexed_physical_offset
-        start = int(np.searchsorted(places, last))
-        rows, hashes = hash_index_keys(topics[start:], unique_keys[start:], keys[start:])
-        rows += start
-        state = np.asarray(sys_flags)[rows] & MessageSysFlag.TRANSACTION_MASK.value
-        kept = np.flatnonzero(state != MessageSysFlag.TRANSACTION_ROLLBACK.value)
-        # A file may have ended, or an append failed, between two keys of the last message.
-        of_last = int(np.searchsorted(places[rows[kept]], last, "right"))
-        kept = kept[min(of_last, self._count_last(last)) if of_last else 0 :]
-        rows = rows[kept]
-        self._append(hashes[kept], places[rows], np.asarray(store_timestamps, np.int64)[rows])
-        return len(rows)
+        start, behind_last = map(int, np.searchsorted(physical_offsets, [last, last + 1]))
+        if behind_last > start:
+            # A file may have ended, or an append failed, between two keys of the last message.
+            start += min(behind_last - start, self._count_last(last))
+        self._append(hashes[start:], physical_offsets[start:], store_timestamps[start:])
+        return len(hashes) - start
 
     def _count_last(self, physical_offset: int) -> int:
         """How many keys of the last message are here."""

@@ -17,13 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from broker.store.index_key import INDEX_KEY_SEPARATOR, IndexHashes
 from rmq_spark.wire.chunk.gather import Bytes, Positions, offsets_of
 from rmq_spark.wire.tags import java_string_hash
 
 Words: TypeAlias = npt.NDArray[np.uint32]
-IndexHashes: TypeAlias = npt.NDArray[np.int32]
-
-INDEX_KEY_SEPARATOR = "#"
 
 _BASE = 31
 _MODULUS = 1 << 32
@@ -44,14 +42,8 @@ class Hashes(NamedTuple):
         return values * self.scales + self.values
 
 
-def index_hash(text: str) -> int:
-    """The hash by which the index files this text: never negative."""
-    value = abs(java_string_hash(text))
-    return value if value < _MODULUS // 2 else 0
-
-
 def index_hashes(values: Words) -> IndexHashes:
-    """The same for many, from their hashes."""
+    """What `index_key.index_hash` makes of texts, from their hashes."""
     # Like Java's, this abs() leaves the smallest number negative.
     return np.maximum(np.abs(values.view(np.int32)), 0)
 

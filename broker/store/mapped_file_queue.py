@@ -36,6 +36,7 @@ class MappedFileQueue:
         self._file_size = file_size
         self._files: tuple[MappedFile, ...] = ()  # replaced whole, so that readers see one state
         self._unflushed: dict[int, DiskFile] = {}
+        self._unflushed_directories: tuple[Path, ...] = ()
         self._marks = threading.Lock()
         self.had_empty_files = False
 
@@ -127,8 +128,20 @@ class MappedFileQueue:
         """Return when all that was written before the call is on the disk."""
         with self._marks:
             unflushed, self._unflushed = self._unflushed, {}
+        self._flush_names()
         for file in unflushed.values():
             file.flush()
+
+    def _flush_names(self) -> None:
+        with self._marks:
+            directories, self._unflushed_directories = self._unflushed_directories, ()
+        try:
+            for directory in directories:
+                self._disk.flush_directory(directory)
+        except OSError:
+            with self._marks:
+                self._unflushed_directories = (*directories, *self._unflushed_directories)
+            raise
 
     def delete_before(self, offset: int) -> int:
         """Delete the files that end at or before an offset, but never the last; how many these were."""
@@ -161,17 +174,20 @@ class MappedFileQueue:
         from_offset = offset - offset % self._file_size
         if self._files and from_offset != self.end_offset:
             raise ValueError(f"no file may be made at {from_offset} behind {self.end_offset}")
-        if not self._files:
+        if self._files:
+            self._flush_names()  # else a power loss might take this file's name and leave the next one's
+        else:
             self._disk.make_directory(self._directory)
-            self._disk.flush_directory(self._directory.parent)
         path = self._directory / f"{from_offset:0{NAME_DIGITS}d}"
         try:
             mapped = MappedFile(from_offset, path, self._disk.create(path, self._file_size))
-            self._disk.flush_directory(self._directory)
         except OSError:
             with suppress(OSError):
                 self._disk.delete(path)
             raise
+        with self._marks:
+            parents = () if self._files else (self._directory.parent,)
+            self._unflushed_directories = (*parents, self._directory)
         self._files = (*self._files, mapped)
         return mapped
 

@@ -6,25 +6,38 @@ together, one gathered buffer where they are many and scattered. Nothing here wr
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
+from broker.store import chunks
 from broker.store.commit_log import CommitLog
-from broker.store.consume_queue import BLANK_SIZE, ConsumeQueue, Entries
+from broker.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_BYTES, ENTRY_STRUCT, ConsumeQueue, Entries
 from broker.store.message_filter import MessageFilter
 from broker.store.queue_table import QueueTable
 from broker.store.results import GetMessageResult, GetMessageStatus
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.chunk import RecordChunk
-from rmq_spark.wire.chunk.gather import take_bytes
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import decode_record, record_size
 
 SLICES_MAX = 256
 """With more pieces than this, one copy is cheaper than handing them all to the network."""
+
+
+_FEW = 64
+"""So many entries are looked at one after the other: for them, that is cheaper than setting up arrays."""
+
+_Numbers: TypeAlias = "list[int] | npt.NDArray[np.int64]"
+
+
+class _Picked(NamedTuple):
+    """Places and sizes of messages, how many entries were looked at, and what it means if there are none."""
+
+    status: GetMessageStatus
+    scanned: int
+    places: _Numbers
+    sizes: _Numbers
 
 
 class MessageReader:
@@ -57,27 +70,59 @@ class MessageReader:
         outside = _outside(queue_offset, low, high)
         if outside is not None:
             return outside
-        entries = queue.entries(queue_offset, scan_max)
-        if not len(entries):
+        view = queue.view(queue_offset, scan_max)
+        if not len(view):
             next_file = min(queue.next_file_offset(queue_offset), high)
             return _nothing(GetMessageStatus.OFFSET_FOUND_NULL, next_file, low, high)
-        return self._found(queue_offset, entries, low, high, count_max, bytes_max, message_filter)
+        picked = self._pick_few(view, count_max, bytes_max, message_filter)
+        if picked is None:
+            picked = self._pick(np.frombuffer(view, ENTRY), count_max, bytes_max, message_filter)
+        status, scanned, places, sizes = picked
+        if message_filter is not None and message_filter.needs_messages and len(places):
+            places, sizes = self._by_messages(message_filter, places, sizes)
+        if not len(places):
+            return _nothing(status, queue_offset + scanned, low, high)
+        return GetMessageResult(
+            GetMessageStatus.FOUND,
+            queue_offset + scanned,
+            low,
+            high,
+            self._records(places, sizes),
+            np.array(sizes, np.int32),
+        )
 
-    def _found(
-        self,
-        queue_offset: int,
-        entries: Entries,
-        low: int,
-        high: int,
-        count_max: int,
-        bytes_max: int,
-        message_filter: MessageFilter | None,
-    ) -> GetMessageResult:
+    def _pick_few(
+        self, view: memoryview, count_max: int, bytes_max: int, message_filter: MessageFilter | None
+    ) -> _Picked | None:
+        """What `_pick` does, one entry after the other; None if the first few do not decide."""
+        log_min_offset = self._log.min_offset
+        places: list[int] = []
+        sizes: list[int] = []
+        left = bytes_max
+        number = 0
+        for place, size, code in ENTRY_STRUCT.iter_unpack(view[: _FEW * ENTRY_BYTES]):
+            if size == BLANK_SIZE or place < log_min_offset:
+                if not number:
+                    return None
+            elif message_filter is None or message_filter.matches_code(code):
+                if len(places) == count_max or (size > left and places):
+                    return _Picked(GetMessageStatus.NO_MATCHED_MESSAGE, number, places, sizes)
+                places.append(place)
+                sizes.append(size)
+                left -= size
+            number += 1
+        if number * ENTRY_BYTES < len(view):
+            return None
+        return _Picked(GetMessageStatus.NO_MATCHED_MESSAGE, number, places, sizes)
+
+    def _pick(
+        self, entries: Entries, count_max: int, bytes_max: int, message_filter: MessageFilter | None
+    ) -> _Picked:
+        """Which of these entries are there, match and are within the limits, and how many that decides."""
         is_there = (entries["size"] != BLANK_SIZE) & (entries["physical_offset"] >= self._log.min_offset)
         if not is_there[0]:
             missing = int(np.argmax(is_there)) if is_there.any() else len(entries)
-            status = GetMessageStatus.MESSAGE_WAS_REMOVING
-            return _nothing(status, queue_offset + missing, low, high)
+            return _Picked(GetMessageStatus.MESSAGE_WAS_REMOVING, missing, [], [])
         matches = is_there
         if message_filter is not None:
             matches = is_there & message_filter.by_tags_code(entries["tags_code"].astype(np.int64))
@@ -87,31 +132,34 @@ class MessageReader:
         taken = min(max(within, 1), count_max, len(rows))
         # Entries up to the first that was left out have been looked at.
         scanned = int(rows[taken]) if taken < len(rows) else len(entries)
-        rows, sizes = rows[:taken], sizes[:taken]
-        places = entries["physical_offset"][rows].astype(np.int64)
-        if message_filter is not None and len(rows):
-            kept = self._by_messages(message_filter, places, sizes)
-            places, sizes = places[kept], sizes[kept]
-        if not len(places):
-            return _nothing(GetMessageStatus.NO_MATCHED_MESSAGE, queue_offset + scanned, low, high)
-        return GetMessageResult(
-            GetMessageStatus.FOUND,
-            queue_offset + scanned,
-            low,
-            high,
-            self._records(places, sizes),
-            sizes.astype(np.int32),
-        )
+        places = entries["physical_offset"][rows[:taken]].astype(np.int64)
+        return _Picked(GetMessageStatus.NO_MATCHED_MESSAGE, scanned, places, sizes[:taken])
 
     def _by_messages(
-        self, message_filter: MessageFilter, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.bool_]:
-        chunk = RecordChunk(b"".join(self._records(places, sizes)), sizes)
+        self, message_filter: MessageFilter, places: _Numbers, sizes: _Numbers
+    ) -> tuple[_Numbers, _Numbers]:
+        chunk = chunks.RecordChunk(b"".join(self._records(places, sizes)), sizes)
         kept = message_filter.by_messages(chunk)
-        return np.ones(len(places), bool) if kept is None else kept
+        return (places, sizes) if kept is None else (np.array(places)[kept], np.array(sizes)[kept])
 
-    def _records(self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> tuple[Buffer, ...]:
+    def _records(self, places: _Numbers, sizes: _Numbers) -> tuple[Buffer, ...]:
         """The bytes of records that lie at these places, in order, file by file."""
+        if isinstance(places, np.ndarray) and isinstance(sizes, np.ndarray):
+            return self._records_of_many(places, sizes)
+        file_size = self._log.files.file_size
+        pieces: list[Buffer] = []
+        start = end = places[0]
+        for place, size in zip(places, sizes, strict=True):
+            if place != end or (place != start and not place % file_size):
+                pieces.append(self._log.view(start, end - start))
+                start = place
+            end = place + size
+        pieces.append(self._log.view(start, end - start))
+        return tuple(pieces)
+
+    def _records_of_many(
+        self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+    ) -> tuple[Buffer, ...]:
         file_size = self._log.files.file_size
         ends = places + sizes
         # A run ends where the next record does not follow, or lies in another file.
@@ -133,7 +181,7 @@ class MessageReader:
     def _gathered(self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> Buffer:
         first = int(places[0])
         view = self._log.view(first, int(places[-1] + sizes[-1]) - first)
-        gathered = take_bytes(pa.py_buffer(view), places - first, sizes)
+        gathered = chunks.take_bytes(chunks.py_buffer(view), places - first, sizes)
         return memoryview(gathered.buffers()[2])[: int(sizes.sum())]
 
     def record_at(self, physical_offset: int) -> memoryview | None:

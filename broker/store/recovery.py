@@ -15,10 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from broker.store import chunks
 from broker.store.checkpoint import CHECKPOINT, Checkpoint, load_checkpoint
 from broker.store.commit_log import BLANK_BYTES
 from broker.store.directory_lock import AbortFile
@@ -28,14 +30,19 @@ from broker.store.mapped_file_queue import MappedFileQueue
 from broker.store.queue_table import topic_fault
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.chunk import COLUMNS, RecordChunk
-from rmq_spark.wire.chunk.checksums import sealed_records
-from rmq_spark.wire.record import decode_blank, decode_record, record_size
+from rmq_spark.wire.record import StoredMessage, body_crc_of, decode_blank, decode_record, record_size
 from rmq_spark.wire.record_checksum import is_intact
 
+if TYPE_CHECKING:
+    from rmq_spark.wire.chunk import RecordChunk
+    from rmq_spark.wire.chunk.gather import Positions
+
 CHECK_BYTES = 8 << 20
-_SEARCH_BYTES = 4 << 20
-_WIPE_BYTES = 1 << 20
+CHECKED_ONE_BY_ONE = 4096
+"""A log of so many records is checked before pyarrow would be loaded."""
+
+_SEARCH_BYTES = 1 << 18
+_WIPE_BYTES = 1 << 18
 _MAGIC_AT = 4
 _MAGICS = tuple((magic % (1 << 32)).to_bytes(4, "big") for magic in (layout.MAGIC_V1, layout.MAGIC_V2))
 
@@ -66,6 +73,7 @@ class LogRecovery:
     def __init__(self, files: MappedFileQueue, checkpoint: Checkpoint | None) -> None:
         """Without a checkpoint nothing is known, and any record may be another program's."""
         self._files = files
+        self._checked_one_by_one = 0
         self.safe_offset = checkpoint.safe_offset if checkpoint else files.first_offset
         self.sealed_from = checkpoint.sealed_from if checkpoint else files.end_offset
 
@@ -109,54 +117,58 @@ class LogRecovery:
 
     def _good_records(self, data: memoryview, sizes: list[int], physical_offset: int) -> tuple[int, int]:
         """How many of the records are whole and in their place, and the latest store time among them."""
-        good = self._count_good(data, sizes, physical_offset)
-        if not good:
-            return 0, 0
-        chunk = RecordChunk(data[: sum(sizes[:good])], sizes[:good])
-        return good, int(COLUMNS["storeTimestamp"].build(chunk).view("int64").to_numpy().max())
-
-    def _count_good(self, data: memoryview, sizes: list[int], physical_offset: int) -> int:
-        if not sizes:
-            return 0
+        if self._checked_one_by_one + len(sizes) <= CHECKED_ONE_BY_ONE:
+            self._checked_one_by_one += len(sizes)
+            return self._good_one_by_one(data, sizes, physical_offset)
         try:
-            chunk = RecordChunk(data[: sum(sizes)], sizes)
-            chunk.check_crcs()
+            chunk = chunks.RecordChunk(data[: sum(sizes)], sizes)
         except RecordError:
-            return self._count_good_one_by_one(data, sizes, physical_offset)
-        places = chunk.starts + physical_offset
-        sealed, intact = sealed_records(chunk)
+            return self._good_one_by_one(data, sizes, physical_offset)
+        bad = np.flatnonzero(~self._are_good(data, chunk, chunk.starts + physical_offset))
+        good = int(bad[0]) if len(bad) else len(sizes)
+        times = chunks.COLUMNS["storeTimestamp"].build(chunk).view("int64").to_numpy()[:good]
+        return good, int(times.max(initial=0))
+
+    def _are_good(self, data: memoryview, chunk: RecordChunk, places: Positions) -> npt.NDArray[np.bool_]:
+        """Which of these records are good."""
+        _, is_good = chunks.sealed_records(chunk)
         # Before that place others may have written: a Java broker that stores a message again copies our
         # checksum among its properties, where it is no checksum of the new record.
-        is_good = (chunk.head["physical_offset"] == places) & (
-            (sealed & intact) | (places < self.sealed_from)
-        )
-        topics = COLUMNS["topic"].build(chunk).dictionary_encode()
+        # Of such a record, only the body has a checksum.
+        rows = np.flatnonzero(~is_good & (places < self.sealed_from))
+        starts = chunk.body_at[rows]
+        bounds = zip(starts.tolist(), (starts + chunk.body_length[rows]).tolist(), strict=True)
+        found_crcs = np.fromiter((body_crc_of(data[start:end]) for start, end in bounds), np.int64, len(rows))
+        is_good[rows] = found_crcs == chunk.head["body_crc"][rows]
+        topics = chunks.COLUMNS["topic"].build(chunk).dictionary_encode()
         is_topic = np.array([topic_fault(topic) is None for topic in topics.dictionary.to_pylist()])
-        bad = np.flatnonzero(~(is_good & is_topic[topics.indices.to_numpy()]))
-        return int(bad[0]) if len(bad) else len(sizes)
+        found: npt.NDArray[np.bool_] = (
+            is_good & (chunk.head["physical_offset"] == places) & is_topic[topics.indices.to_numpy()]
+        )
+        return found
 
-    def _count_good_one_by_one(self, data: memoryview, sizes: list[int], physical_offset: int) -> int:
-        position = 0
+    def _good_one_by_one(self, data: memoryview, sizes: list[int], physical_offset: int) -> tuple[int, int]:
+        position = last_timestamp = 0
         for number, size in enumerate(sizes):
-            if not self._is_record(data[position:], physical_offset + position, size):
-                return number
+            message = self._record_at(data[position : position + size], physical_offset + position)
+            if message is None:
+                return number, last_timestamp
+            last_timestamp = max(last_timestamp, message.store_timestamp)
             position += size
-        return len(sizes)
+        return len(sizes), last_timestamp
 
-    def _is_record(self, data: memoryview, physical_offset: int, size: int | None = None) -> bool:
-        """Whether a whole record (of this size) starts the data, and says that it belongs there."""
+    def _record_at(self, data: memoryview, physical_offset: int) -> StoredMessage | None:
+        """The message whose whole record starts the data and says that it belongs there, if one does."""
         try:
             message = decode_record(data)
         except RecordError:
-            return False
-        found = record_size(data, 0)
-        intact = is_intact(data[:found])
-        return (
+            return None
+        is_good = (
             message.physical_offset == physical_offset
-            and size in (None, found)
-            and (physical_offset < self.sealed_from or intact is True)
+            and (physical_offset < self.sealed_from or is_intact(data[: record_size(data, 0)]) is True)
             and topic_fault(message.topic) is None
         )
+        return message if is_good else None
 
     def _next_record(self, start: int) -> int | None:
         """The first place from there on where a record lies that belongs there."""
@@ -169,7 +181,7 @@ class LogRecovery:
             window = bytes(files.view(position)[:_SEARCH_BYTES])
             for at in _magic_places(window):
                 place = position + at - _MAGIC_AT
-                if place >= start and self._is_record(files.view(place), place):
+                if place >= start and self._record_at(files.view(place), place):
                     return place
             # A magic may lie across the edge of the window.
             position += max(len(window) - BLANK_BYTES, 1) if len(window) == _SEARCH_BYTES else len(window)

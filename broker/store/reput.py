@@ -9,10 +9,13 @@ every look it catches up.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
+from broker.store import chunks
 from broker.store.commit_log import CommitLog
+from broker.store.consume_queue import ConsumeQueue, tags_codes_of
 from broker.store.dispatch import (
     FEW,
     Dispatcher,
@@ -20,13 +23,20 @@ from broker.store.dispatch import (
     QueueEntries,
     record_sizes,
 )
-from broker.store.index_service import IndexService
+from broker.store.index_service import IndexService, KeyedMessage
 from broker.store.queue_table import QueueTable
-from rmq_spark.wire.chunk import COLUMNS, RecordChunk
-from rmq_spark.wire.properties import UNIQ_KEY
+from broker.store.record_glance import glance, pattern_of, property_of
+from rmq_spark.wire.properties import KEYS, UNIQ_KEY
+
+if TYPE_CHECKING:
+    from rmq_spark.wire.chunk import RecordChunk
 
 RUN_BYTES_MAX = 8 << 20
 INDEX_BEHIND_MAX = 1 << 20
+INDEXED_ONE_BY_ONE = 1024
+"""Up to so many, a broker that has had no use for pyarrow yet is faster without loading it."""
+
+_UNIQ_KEY, _KEYS = pattern_of(UNIQ_KEY), pattern_of(KEYS)
 
 
 class ReputMessageService:
@@ -86,38 +96,48 @@ class ReputMessageService:
         if len(sizes) <= FEW:
             self._dispatch(self._dispatcher.entries_of_few(data, sizes, start), next_offset)
             return
-        chunk = RecordChunk(data[: sum(sizes)], sizes)
+        chunk = _chunk(data, sizes)
         self._dispatch(self._dispatcher.entries_of_chunk(chunk, start), next_offset)
         if self.index_from_offset == start:
             self._index_chunk(chunk, start, next_offset)
 
-    def _dispatch(self, runs: Iterator[QueueEntries], next_offset: int) -> None:
-        arrivals: dict[tuple[str, int], list[int]] = {}
-        for run in runs:
-            self._queues.get_or_make(run.topic, run.queue_id).append(run.queue_offset, run.entries)
+    def _dispatch(self, runs: Iterable[QueueEntries], next_offset: int) -> None:
+        arrivals: dict[tuple[str, int], tuple[ConsumeQueue, list[int]]] = {}
+        for topic, queue_id, queue_offset, entries in runs:
+            queue = self._queues.get_or_make(topic, queue_id)
+            queue.append(queue_offset, entries)
             if self._listener is not None:
-                codes = arrivals.setdefault((run.topic, run.queue_id), [])
-                codes += run.entries["tags_code"].tolist()
+                _, codes = arrivals.setdefault((topic, queue_id), (queue, []))
+                codes += tags_codes_of(entries)
         self.reput_from_offset = next_offset
         if self._listener is not None:
-            for (topic, queue_id), codes in arrivals.items():
-                max_offset = self._queues.get_or_make(topic, queue_id).max_offset
-                self._listener.arriving(topic, queue_id, max_offset, codes)
+            for (topic, queue_id), (queue, codes) in arrivals.items():
+                self._listener.arriving(topic, queue_id, queue.max_offset, codes)
 
     def _catch_up_index(self) -> None:
+        if self._index is None:
+            self.index_from_offset = self.reput_from_offset
         while self.index_from_offset < self.reput_from_offset:
             start = self.index_from_offset
             data, sizes, next_offset = self._next_records(start, self.reput_from_offset)
-            self._index_chunk(RecordChunk(data[: sum(sizes)], sizes), start, next_offset)
+            if len(sizes) <= INDEXED_ONE_BY_ONE:
+                self._index_few(data, sizes, start, next_offset)
+            else:
+                self._index_chunk(_chunk(data, sizes), start, next_offset)
+
+    def _index_few(self, data: memoryview, sizes: Sequence[int], start: int, next_offset: int) -> None:
+        if self._index is not None:
+            self._index.dispatch_few(_keyed(data, sizes, start))
+        self.index_from_offset = next_offset
 
     def _index_chunk(self, chunk: RecordChunk, start: int, next_offset: int) -> None:
-        if self._index is not None and len(chunk):
+        if self._index is not None:
             self._index.dispatch(
-                topics=COLUMNS["topic"].build(chunk),
+                topics=chunks.COLUMNS["topic"].build(chunk),
                 unique_keys=chunk.properties.values(UNIQ_KEY),
-                keys=COLUMNS["keys"].build(chunk),
+                keys=chunks.COLUMNS["keys"].build(chunk),
                 physical_offsets=chunk.starts + start,
-                store_timestamps=COLUMNS["storeTimestamp"].build(chunk).view("int64"),
+                store_timestamps=chunks.COLUMNS["storeTimestamp"].build(chunk).view("int64"),
                 sys_flags=chunk.sys_flag,
             )
         self.index_from_offset = next_offset
@@ -140,3 +160,27 @@ class ReputMessageService:
         if sizes:
             return data, sizes, start + sizes[0]
         return data, [], min(start + self._log.files.space_left(start), end)
+
+
+def _chunk(data: memoryview, sizes: Sequence[int]) -> RecordChunk:
+    return chunks.RecordChunk(data[: sum(sizes)], sizes)
+
+
+def _keyed(data: memoryview, sizes: Sequence[int], start: int) -> Iterator[KeyedMessage]:
+    """What the index wants to know of records that lie back to back from a place in the log."""
+    position = 0
+    for size in sizes:
+        topic, _, _, sys_flag, store_timestamp, properties = glance(data, position, size)
+        yield KeyedMessage(
+            topic.decode("utf-8", "replace"),
+            _text(property_of(properties, _UNIQ_KEY)),
+            _text(property_of(properties, _KEYS)),
+            start + position,
+            store_timestamp,
+            sys_flag,
+        )
+        position += size
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "replace")

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from broker.store.config import StoreConfig
-from broker.store.consume_queue import BLANK_SIZE, ConsumeQueue
+from broker.store.consume_queue import BLANK_SIZE, ENTRY_STRUCT, ConsumeQueue
 from broker.store.dispatch import Dispatcher
 from broker.store.errors import StoreError
 from broker.store.inspection import StoreInspection
@@ -45,7 +45,7 @@ def _expected_entries(
     for place, size, _ in store.records():
         data = store.log.view(place)[:size]
         for run in dispatcher.entries_of_few(data, [size], place):
-            for number, entry in enumerate(run.entries.tolist()):
+            for number, entry in enumerate(ENTRY_STRUCT.iter_unpack(run.entries)):
                 expected[run.topic, run.queue_id][run.queue_offset + number] = entry
     return expected
 
@@ -58,7 +58,7 @@ def _queue_faults(
     while offset < queue.max_offset:
         entries = queue.entries(offset, queue.max_offset - offset)
         for number in np.flatnonzero(entries["size"] != BLANK_SIZE).tolist():
-            found, wanted = entries[number].tolist(), expected.get(offset + number)
+            found, wanted = entries[number].item(), expected.get(offset + number)
             seen.add(offset + number)
             if wanted is not None and found != wanted:
                 yield f"queue {topic}/{queue_id}: entry {offset + number} is {found}, the log says {wanted}"

@@ -1,5 +1,6 @@
 import errno
 import threading
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -11,6 +12,12 @@ from broker.store.disk import LocalDisk
 from broker.store.errors import StoreFailed
 from broker.store.record_draft import draft_of
 from rmq_spark.wire.record import decode_blank, decode_record
+
+
+class Appended(NamedTuple):
+    physical_offset: int
+    end_offset: int
+    store_timestamp: int
 
 
 @pytest.fixture
@@ -25,7 +32,7 @@ def log_on(tmp_path, clock, disk=None):
 def append(log, body, queue_offset=0):
     draft = draft_of(message(body))
     draft.prepare()
-    return log.append(draft, queue_offset)
+    return Appended(*log.append(draft, queue_offset))
 
 
 def record_of(body):
@@ -80,7 +87,7 @@ def test_many_records_are_given_their_places_at_once(tmp_path, clock):
     sizes = np.array([len(record) for record in records])
     data = np.frombuffer(bytearray(b"".join(records)), np.uint8)
     timestamps_at = np.cumsum(sizes) - sizes + 56
-    appended = log.append_many(data, sizes, np.arange(40, 45), timestamps_at)
+    appended = Appended(*log.append_many(data, sizes, np.arange(40, 45), timestamps_at))
     position = appended.physical_offset
     for number in range(5):
         read = decode_record(log.view(position, 500))

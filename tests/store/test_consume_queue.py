@@ -1,10 +1,9 @@
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stores import QUEUE_FILE_ENTRIES
 
-from broker.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_BYTES, ConsumeQueue
+from broker.store.consume_queue import BLANK_SIZE, ENTRY_BYTES, ENTRY_STRUCT, ConsumeQueue
 from broker.store.disk import LocalDisk
 
 FILE_BYTES = QUEUE_FILE_ENTRIES * ENTRY_BYTES
@@ -23,7 +22,7 @@ def queue(tmp_path):
 
 def entries(first, count, size=100):
     numbers = range(first, first + count)
-    return np.array([(number * 1000, size, number % 3) for number in numbers], ENTRY)
+    return b"".join(ENTRY_STRUCT.pack(number * 1000, size, number % 3) for number in numbers)
 
 
 def physical_offsets(queue, start, count):
@@ -31,7 +30,7 @@ def physical_offsets(queue, start, count):
 
 
 def test_an_entry_has_rocketmqs_twenty_bytes(queue, tmp_path):
-    queue.append(0, np.array([(0x0102030405060708, 0x11121314, -1)], ENTRY))
+    queue.append(0, ENTRY_STRUCT.pack(0x0102030405060708, 0x11121314, -1))
     data = (tmp_path / "T" / "0" / ("0" * 20)).read_bytes()
     assert data[:20].hex() == "0102030405060708" + "11121314" + "ffffffffffffffff"
     assert data[20:] == bytes(FILE_BYTES - 20)
@@ -121,7 +120,7 @@ def test_a_search_finds_what_a_look_at_every_entry_finds(tmp_path_factory, keys,
     queue = queue_in(tmp_path_factory.mktemp("queue") / "0")
     present = [number for number in range(len(keys)) if number not in lost or number in (0, len(keys) - 1)]
     for number in present:
-        queue.append(number, np.array([(number * 1000, 100, keys[number])], ENTRY))
+        queue.append(number, ENTRY_STRUCT.pack(number * 1000, 100, keys[number]))
     key_of = lambda entry: int(entry["tags_code"])  # noqa: E731  # as short as what it says
     not_below = [number for number in present if keys[number] >= wanted]
     beyond = [number for number in present if keys[number] > wanted]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from broker.store.disk import LocalDisk
 from broker.store.errors import ForeignFile, StoreClosed
 from broker.store.index_file import IndexSizes
-from broker.store.index_service import NOTHING_INDEXED, IndexService
+from broker.store.index_service import NOTHING_INDEXED, IndexService, KeyedMessage
 from rmq_spark.wire.flags import MessageSysFlag
 
 SLOTS, ENTRIES = 7, 9  # eight keys in each file
@@ -49,6 +49,13 @@ def dispatch(service, *messages):
         physical_offsets=np.array(places, np.int64),
         store_timestamps=np.array(times, np.int64),
         sys_flags=np.array(flags, np.int32),
+    )
+
+
+def dispatch_few(service, *messages):
+    return service.dispatch_few(
+        KeyedMessage(topic, unique_key, keys, place, time, flag)
+        for topic, keys, unique_key, place, time, flag in messages
     )
 
 
@@ -365,7 +372,7 @@ def test_it_answers_like_a_dictionary_of_all_messages_whatever_is_restarted(scri
                     physical_offset, timestamp = physical_offset + bytes_on, timestamp + ms_on
                     batch.append((topic, words, unique_key, physical_offset, timestamp, flag))
                 log += batch
-                dispatch(service, *batch)
+                (dispatch if len(batch) % 2 else dispatch_few)(service, *batch)
         model = defaultdict(list)
         for topic, words, unique_key, place, _, flag in log:
             own = ([unique_key] if unique_key else []) + [word for word in (words or "").split(" ") if word]

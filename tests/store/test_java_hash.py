@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.store.index_key import index_hash
 from broker.store.java_hash import (
     hash_index_keys,
     hash_texts,
     hash_words,
-    index_hash,
     index_hashes,
 )
 from rmq_spark.wire.tags import java_string_hash

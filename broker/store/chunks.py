@@ -1,0 +1,49 @@
+"""The tools for many records at once, loaded when the first of them is used.
+
+pyarrow alone takes longer to load than all the rest of a broker, and more memory; one that gets a few
+messages never needs it. So whatever in this room is for many records asks for its tools here, by
+`chunks.RecordChunk`, and no other module of the store imports them where it is itself imported.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyarrow import py_buffer
+
+    from broker.store.java_hash import hash_index_keys
+    from rmq_spark.wire.chunk import COLUMNS, RecordChunk
+    from rmq_spark.wire.chunk.checksums import seal_records, sealed_records, with_empty_checksums
+    from rmq_spark.wire.chunk.gather import take_bytes
+
+_HOMES = {
+    "COLUMNS": "rmq_spark.wire.chunk",
+    "RecordChunk": "rmq_spark.wire.chunk",
+    "py_buffer": "pyarrow",
+    "hash_index_keys": "broker.store.java_hash",
+    "seal_records": "rmq_spark.wire.chunk.checksums",
+    "sealed_records": "rmq_spark.wire.chunk.checksums",
+    "take_bytes": "rmq_spark.wire.chunk.gather",
+    "with_empty_checksums": "rmq_spark.wire.chunk.checksums",
+}
+
+__all__ = [
+    "COLUMNS",
+    "RecordChunk",
+    "hash_index_keys",
+    "py_buffer",
+    "seal_records",
+    "sealed_records",
+    "take_bytes",
+    "with_empty_checksums",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The tool of this name, from then on without coming here."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    tool = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return tool

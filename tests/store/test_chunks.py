@@ -1,0 +1,76 @@
+"""A broker that gets a few messages never loads pyarrow."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from stores import message, open_store
+
+from broker.store import chunks
+
+ROOT = Path(__file__).parents[2]
+
+STORY = """
+import sys
+sys.path.insert(0, "tests")
+from pathlib import Path
+import broker.store.message_store
+loaded = "pyarrow" in sys.modules
+from stores import message, messages_of, open_store
+
+root = Path({root!r})
+store = open_store(root)
+for number in range(3):
+    store.put_message(message(number, tags="A", keys="k l", UNIQ_KEY=f"U{{number}}"))
+store.put_batch([message("b1"), message("b2")])
+store.reput()
+assert [each.body for each in messages_of(store.get_message("T", 0, 0))] == [b"0", b"1", b"2", b"b1", b"b2"]
+assert len(store.query_message("T", "k", 10, 0, 1 << 62)) == 3
+assert len(store.query_message("T", "U1", 10, 0, 1 << 62)) == 1
+{ending}
+again = open_store(root)
+assert again.queue_offsets("T", 0) == (0, 5)
+assert again.get_message("T", 0, 4).message_count == 1
+again.shutdown()
+print(loaded, "pyarrow" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("ending", ["store.shutdown()", "import stores; stores.crash(store)"])
+def test_a_store_with_a_few_messages_is_opened_filled_and_read_without_pyarrow(tmp_path, ending):
+    script = STORY.format(root=str(tmp_path / "store"), ending=ending)
+    run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=ROOT)
+    assert run.stdout.split() == ["False", "False"]
+
+
+def test_each_tool_is_there_when_it_is_asked_for():
+    for name in chunks.__all__:
+        assert getattr(chunks, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'hammer'"):
+        chunks.hammer  # noqa: B018  # asking is what is tested
+
+
+def test_few_and_many_messages_are_carried_on_alike(tmp_path):
+    """Above some number of messages all is done with arrays; below, without."""
+    for name, at_a_time in (("few", 1), ("many", 1500)):
+        store = open_store(tmp_path / name, mapped_file_size_commit_log=1 << 20, max_index_num=4096)
+        store._wake_reput = lambda: None
+        for number in range(1500):
+            sent = message(number, queue_id=number % 3, tags=f"t{number % 5}", keys=f"k l{number % 7}")
+            store.put_message(sent)
+            if number % at_a_time == at_a_time - 1:
+                store.reput()
+                store._reput.catch_up_index()
+        store.shutdown()
+    for derived in ("consumequeue", "index"):
+        few, many = (
+            {
+                path.relative_to(root): path.read_bytes()
+                for path in (root / derived).rglob("*")
+                if path.is_file()
+            }
+            for root in (tmp_path / "few", tmp_path / "many")
+        )
+        assert few
+        assert few == many

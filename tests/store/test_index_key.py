@@ -1,0 +1,23 @@
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.store.index_key import hash_keys, index_hash
+from broker.store.java_hash import hash_index_keys
+from rmq_spark.wire.tags import java_string_hash
+
+texts = st.text(st.sampled_from("ab #é😀"), max_size=8)
+
+
+def test_no_hash_is_negative_not_even_of_the_smallest_number():
+    assert java_string_hash("polygenelubricants") == -(1 << 31)
+    assert index_hash("polygenelubricants") == 0
+    assert java_string_hash("order-1") < 0
+    assert index_hash("order-1") == -java_string_hash("order-1")
+    assert index_hash("b") == 98
+
+
+@given(texts, st.none() | texts, st.none() | texts)
+def test_one_message_has_the_hashes_that_it_has_among_many(topic, unique_key, keys):
+    columns = (pa.array([text], pa.string()) for text in (topic, unique_key, keys))
+    assert hash_keys(topic, unique_key, keys) == hash_index_keys(*columns)[1].tolist()

@@ -1,0 +1,64 @@
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stores import message
+
+from broker.store.record_glance import glance, pattern_of, property_of
+from rmq_spark.errors import RecordError
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.properties import decode_properties
+from rmq_spark.wire.record import encode_record
+
+V6 = parse_host("[::1]:9876")
+pieces = st.sampled_from(
+    ["TAGS\x01a", "TAGS\x01", "TAGS", "xTAGS\x01b", "TAGS\x01c\x01d", "KEYS\x01TAGS", "\x01x", "", "标\x01签"]
+)
+texts = st.lists(pieces, max_size=6).map("\x02".join)
+
+
+@given(texts, st.sampled_from(["TAGS", "KEYS", "标", "missing"]))
+def test_a_property_is_what_reading_all_of_them_finds(text, name):
+    found = property_of(text.encode(), pattern_of(name))
+    assert (found and found.decode()) == decode_properties(text).get(name)
+
+
+@given(texts, st.booleans(), st.booleans(), st.sampled_from([layout.MAGIC_V1, layout.MAGIC_V2]), st.binary())
+def test_a_glance_sees_what_decoding_would(text, born_v6, store_v6, magic, before):
+    sent = dataclasses.replace(
+        message("body", topic="%RETRY%g", queue_id=7),
+        properties_text=text,
+        queue_offset=1 << 40,
+        store_timestamp=99,
+        sys_flag=0x8 | 0x10 * born_v6 | 0x20 * store_v6,
+        born_host=V6 if born_v6 else message("").born_host,
+        store_host=V6 if store_v6 else message("").store_host,
+        magic=magic,
+    )
+    record = encode_record(sent)
+    expected = (b"%RETRY%g", 7, 1 << 40, sent.sys_flag, 99, text.encode())
+    assert glance(before + record + b"more", len(before), len(record)) == expected
+    assert glance(memoryview(record), 0, len(record)) == expected
+
+
+MAGIC, BODY_LENGTH, TOPIC_LENGTH, PROPERTIES_LENGTH = range(4, 8), range(84, 88), [92], [94, 95]
+
+
+@pytest.mark.parametrize("at", [*MAGIC, *BODY_LENGTH, *TOPIC_LENGTH, *PROPERTIES_LENGTH])
+def test_a_record_that_does_not_hang_together_is_refused(at):
+    record = encode_record(message("body", tags="A"))
+    for bit in range(8):
+        damaged = bytearray(record)
+        damaged[at] ^= 1 << bit
+        with pytest.raises(RecordError):
+            glance(bytes(damaged), 0, len(damaged))
+
+
+def test_a_record_of_another_size_than_was_said_is_refused():
+    record = encode_record(message("body", tags="A"))
+    with pytest.raises(RecordError, match="totalSize"):
+        glance(record, 0, len(record) - 1)
+    with pytest.raises(RecordError, match=f"a record of {len(record) + 4} bytes"):
+        glance(record + b"more", 0, len(record) + 4)
