@@ -1,0 +1,258 @@
+from dataclasses import replace
+
+import pytest
+from broker_connections import FakeConnection
+from brokers import open_parts, refused
+from stores import STORE_HOST, message, read_all, small_config
+
+from broker.config import BrokerConfig
+from broker.processor.message_back import MessageBackProcessor
+from broker.processor.retry_rules import RetryRules
+from broker.state.broker_stats import BrokerStats
+from broker.store.results import PutMessageStatus
+from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
+from rmq_spark.wire.codes import RequestCode as Code
+from rmq_spark.wire.codes import ResponseCode as Answer
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
+from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.message_id import encode_offset_message_id
+
+SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+ADVERTISED = parse_host("10.0.0.2:9876")
+
+
+class Disk:
+    """Says when messages are stored, as an acknowledger does."""
+
+    def __init__(self, *, is_sync=False):
+        self.is_sync = is_sync
+        self.waiting = []
+
+    def when_stored(self, result, then):
+        self.waiting.append((result, then))
+
+    def stored(self, status=PutMessageStatus.PUT_OK):
+        for result, then in self.waiting:
+            then(result._replace(status=status))
+        self.waiting.clear()
+
+
+class Room:
+    """A processor and what it works with."""
+
+    def __init__(self, parts, *, permission=6, is_sync=False, host=ADVERTISED, levels=18):
+        self.parts = parts
+        self.disk = Disk(is_sync=is_sync)
+        self.stats = BrokerStats("DefaultCluster", parts.clock.now_ms)
+        self.busy = None
+        delays = tuple(range(1_000, 1_000 * levels + 1, 1_000))
+        config = BrokerConfig(
+            store=small_config(parts.root, message_delay_level_ms=delays), broker_permission=permission
+        )
+        self.processor = MessageBackProcessor(
+            config,
+            parts.store,
+            parts.topics,
+            RetryRules(parts.topics, parts.groups),
+            self.disk,
+            self.stats,
+            lambda _: host,
+            lambda: self.busy,
+            choose_queue=lambda queues: queues - 1,
+        )
+
+    def put(self, **more):
+        """A message, by its place in the log."""
+        changes = {name: more.pop(name) for name in ("reconsume_times", "sys_flag", "flag") if name in more}
+        sent = replace(message("body", tags="a", keys="k", **more), **changes)
+        return self.parts.store.put_message(sent).physical_offset
+
+    def ask(self, physical_offset, level=0, group="g", *, client=None, **more):
+        client = client or FakeConnection()
+        header = ConsumerSendMsgBackRequestHeader(physical_offset, group, level, **more)
+        return client, client.ask(Code.CONSUMER_SEND_MSG_BACK, header)
+
+    def send_back(self, physical_offset, level=0, **more):
+        answer = self.processor.consumer_send_msg_back(*self.ask(physical_offset, level, **more))
+        assert answer.code == Answer.SUCCESS
+
+    def refused(self, *arguments, **more):
+        return refused(self.processor.consumer_send_msg_back, *self.ask(*arguments, **more))
+
+    def waiting(self, level):
+        """The messages that wait for the delay of a level."""
+        return read_all(self.parts.store, SCHEDULE, level - 1)
+
+
+@pytest.fixture
+def room(parts):
+    return Room(parts)
+
+
+def properties_of(found):
+    return {name: value for name, value in found.properties.items() if name != "__CRC32#"}
+
+
+def test_a_message_that_is_given_back_waits_for_its_groups_retry_topic(room, parts):
+    place = room.put(WAIT="false", flag=7, queue_id=2)
+    room.send_back(place)
+    (found,) = room.waiting(3)
+    assert found.body == b"body"
+    assert properties_of(found) == {
+        "KEYS": "k",
+        "TAGS": "a",
+        "RETRY_TOPIC": "T",
+        "ORIGIN_MESSAGE_ID": encode_offset_message_id(STORE_HOST, place),
+        "DELAY": "3",
+        "REAL_TOPIC": "%RETRY%g",
+        "REAL_QID": "0",
+    }
+    (original,) = read_all(parts.store, "T", 2)
+    assert (found.flag, found.reconsume_times) == (7, 1)
+    assert (found.born_timestamp, found.born_host) == (original.born_timestamp, original.born_host)
+    assert found.store_host == ADVERTISED
+    assert parts.topics.get("%RETRY%g").write_queue_nums == 1
+    assert parts.groups.get("g") is not None
+    room.stats.sample(parts.clock.now_ms + 10_000)
+    assert room.stats.data("SNDBCK_PUT_NUMS", "T@g").stats_minute.sum == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "times", "level"), [(0, 0, 3), (0, 1, 4), (0, 15, 18), (5, 0, 5), (5, 9, 5), (99, 0, 18)]
+)
+def test_the_delay_grows_from_time_to_time_unless_the_consumer_asks_for_one(room, asked, times, level):
+    room.send_back(room.put(reconsume_times=times), asked)
+    (found,) = room.waiting(level)
+    assert found.reconsume_times == times + 1
+
+
+def test_a_broker_with_few_levels_takes_its_last(parts):
+    room = Room(parts, levels=2)
+    room.send_back(room.put())
+    assert len(room.waiting(2)) == 1
+
+
+def test_a_retry_that_fails_again_keeps_where_it_first_came_from(room):
+    place = room.put(topic="%RETRY%g", reconsume_times=1, RETRY_TOPIC="T", ORIGIN_MESSAGE_ID="ID")
+    room.send_back(place)
+    (found,) = room.waiting(4)
+    assert properties_of(found)["RETRY_TOPIC"] == "T"
+    assert properties_of(found)["ORIGIN_MESSAGE_ID"] == "ID"
+
+
+def test_what_a_real_rocketmq_left_in_a_delivered_message_is_not_taken_along(room):
+    place = room.put(topic="%RETRY%g", DELAY="9", REAL_TOPIC="%RETRY%other", REAL_QID="7", RETRY_TOPIC="T")
+    room.send_back(place, -1)
+    (found,) = read_all(room.parts.store, "%DLQ%g", 0)
+    assert set(properties_of(found)) == {"KEYS", "TAGS", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"}
+
+
+def test_a_message_that_was_tried_too_often_is_a_dead_letter(room, parts):
+    room.send_back(room.put(reconsume_times=15))
+    assert read_all(parts.store, "%DLQ%g", 0) == []
+    room.send_back(room.put(reconsume_times=16))
+    (found,) = read_all(parts.store, "%DLQ%g", 0)
+    assert found.reconsume_times == 17
+    assert properties_of(found)["RETRY_TOPIC"] == "T"
+    assert "DELAY" not in found.properties
+    assert parts.topics.get("%DLQ%g").perm == 6
+
+
+def test_a_negative_delay_means_that_it_shall_not_be_tried_again(room, parts):
+    room.send_back(room.put(), -1)
+    assert len(read_all(parts.store, "%DLQ%g", 0)) == 1
+
+
+@pytest.mark.parametrize(("version", "is_dead"), [(121, True), (120, False)])
+def test_the_consumers_own_limit_counts_if_it_is_new_enough(room, parts, version, is_dead):
+    client = FakeConnection(version=version)
+    room.send_back(room.put(reconsume_times=2), client=client, max_reconsume_times=2)
+    assert len(read_all(parts.store, "%DLQ%g", 0)) == is_dead
+    assert len(room.waiting(5)) == (not is_dead)
+
+
+def test_the_groups_settings_count(room, parts):
+    parts.groups.put(SubscriptionGroupConfig(group_name="g", retry_max_times=1, retry_queue_nums=3))
+    room.send_back(room.put())
+    assert parts.topics.get("%RETRY%g").write_queue_nums == 3
+    assert properties_of(room.waiting(3)[0])["REAL_QID"] == "2"
+    room.send_back(room.put(reconsume_times=1))
+    assert len(read_all(parts.store, "%DLQ%g", 0)) == 1
+
+
+def test_a_group_that_wants_no_retries_gets_none(room, parts):
+    parts.groups.put(SubscriptionGroupConfig(group_name="g", retry_queue_nums=0))
+    room.send_back(room.put())
+    assert parts.topics.get("%RETRY%g") is None
+    assert room.waiting(3) == []
+
+
+def test_a_broker_that_is_told_by_another_address_family_says_so_in_the_record(parts):
+    room = Room(parts, host=parse_host("[::1]:9876"))
+    room.send_back(room.put())
+    (found,) = room.waiting(3)
+    assert str(found.store_host) == "[::1]:9876"
+    assert found.sys_flag & MessageSysFlag.STORE_HOST_V6
+    again = Room(parts)
+    again.send_back(found.physical_offset)
+    assert again.waiting(4)[0].store_host == ADVERTISED
+
+
+def test_a_group_with_a_long_name_retries_too(room, parts):
+    group = "g" * 248
+    room.send_back(room.put(), group=group)
+    assert properties_of(room.waiting(3)[0])["REAL_TOPIC"] == "%RETRY%" + group
+    room.send_back(room.put(), -1, group=group)
+    assert len(read_all(parts.store, "%DLQ%" + group, 0)) == 1
+
+
+def test_in_sync_flush_it_is_answered_when_it_is_on_the_disk(parts):
+    room = Room(parts, is_sync=True)
+    client = FakeConnection()
+    assert room.processor.consumer_send_msg_back(*room.ask(room.put(), client=client)) is None
+    assert client.sent == []
+    room.disk.stored()
+    assert client.codes() == [Answer.SUCCESS]
+    assert client.sent[0].opaque == 7
+
+
+def test_what_may_not_be_on_the_disk_is_not_said_to_be(parts):
+    room = Room(parts, is_sync=True)
+    client = FakeConnection()
+    room.processor.consumer_send_msg_back(*room.ask(room.put(), client=client))
+    room.disk.stored(PutMessageStatus.FLUSH_DISK_TIMEOUT)
+    assert client.codes() == [Answer.SYSTEM_ERROR]
+    assert client.sent[0].remark == "FLUSH_DISK_TIMEOUT"
+
+
+def test_what_the_store_does_not_take_is_said_with_its_reason(room, parts):
+    place = room.put()
+    parts.store._refusal = "the disk is 95% full, over 90%"
+    answer = room.processor.consumer_send_msg_back(*room.ask(place))
+    assert answer.code == Answer.SYSTEM_ERROR
+    assert answer.remark == "SERVICE_NOT_AVAILABLE: the disk is 95% full, over 90%"
+
+
+def test_a_message_that_is_not_there_cannot_be_given_back(room):
+    place = room.put()
+    for wrong in (place + 1, 1 << 40, -1):
+        assert room.refused(wrong) == (Answer.SYSTEM_ERROR, f"look message by offset failed, {wrong}")
+
+
+def test_who_may_not_give_back_is_told_why(tmp_path, parts, room):
+    place = room.put()
+    assert Room(parts, permission=4).refused(place)[0] == Answer.NO_PERMISSION
+    room.busy = "[REJECTREQUEST]system busy"
+    assert room.refused(place) == (Answer.SYSTEM_BUSY, "[REJECTREQUEST]system busy")
+    strict = open_parts(tmp_path / "strict", auto_create=False)
+    assert Room(strict).refused(0)[0] == Answer.SUBSCRIPTION_GROUP_NOT_EXIST
+    strict.store.shutdown()
+
+
+@pytest.mark.parametrize(("topic", "level"), [("%RETRY%g", 0), ("%DLQ%g", -1)])
+def test_a_topic_that_may_not_be_written_takes_nothing(room, parts, topic, level):
+    parts.make_topic(topic, perm=4)
+    code, remark = room.refused(room.put(), level)
+    assert code == Answer.NO_PERMISSION
+    assert topic in remark
