@@ -1,0 +1,174 @@
+"""ClientManageProcessor: clients come, say what they produce and consume, and leave.
+
+A heartbeat makes what its groups need, their configuration and their retry topic, and enters the client
+wherever it belongs. Members of a group whose members or topics have changed are told to divide the queues
+anew; the newcomer, too, as a lite consumer waits for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.connection import Connection
+from broker.processor.request import Handlers, RequestRejected, answer, body_of, header_of
+from broker.state.clients import ClientChannel
+from broker.state.consumers import ConsumerGroup, ConsumerManager
+from broker.state.producers import ProducerManager
+from broker.state.subscription_group import SubscriptionGroupManager, group_fault
+from broker.state.topic_config import TopicConfigManager, retry_topic, topic_fault
+from rmq_spark.wire.bodies.clients import (
+    TAG_EXPRESSION,
+    CheckClientRequestBody,
+    ConsumerData,
+    HeartbeatData,
+    SubscriptionData,
+)
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.flags import CommandFlag
+from rmq_spark.wire.headers import HEADERS
+from rmq_spark.wire.headers.groups import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
+
+CLIENT_ID_CHARACTERS_MAX: Final = 1_024
+
+_ONE_WAY: Final = CommandFlag.ONE_WAY.value
+
+
+class NotifyConsumerIdsChanged:
+    """Tells all members of a group to divide the queues anew, unless the group is not to be told."""
+
+    def __init__(self, groups: SubscriptionGroupManager) -> None:
+        self._groups = groups
+
+    def __call__(self, group: ConsumerGroup) -> None:
+        """Send NOTIFY_CONSUMER_IDS_CHANGED to each."""
+        config = self._groups.get(group.name)
+        if config is not None and not config.notify_consumer_ids_changed_enable:
+            return
+        codec = HEADERS[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED].request
+        assert codec is not None  # noqa: S101  # the table has one
+        notice = RemotingCommand(
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+            flag=_ONE_WAY,
+            ext_fields=codec.encode(ConsumerGroupRequestHeader(group.name)),
+        )
+        for connection in tuple(group.clients):
+            connection.send(notice)
+
+
+class ClientManageProcessor:
+    """See the module."""
+
+    def __init__(
+        self,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        producers: ProducerManager,
+        check_expression: Callable[[SubscriptionData], None],
+        now_ms: Callable[[], int],
+        *,
+        expired_timeout_ms: int,
+    ) -> None:
+        """``check_expression`` raises RequestRejected for what this broker does not filter by.
+
+        Whoever is silent for ``expired_timeout_ms`` has left.
+        """
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._producers = producers
+        self._check_expression = check_expression
+        self._now_ms = now_ms
+        self._expired_timeout_ms = expired_timeout_ms
+
+    @property
+    def handlers(self) -> Handlers:
+        """Coming, leaving, and asking before coming."""
+        return {
+            RequestCode.HEART_BEAT: self.heart_beat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister_client,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check_client_config,
+        }
+
+    def heart_beat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """A client is alive. What can be entered is, even if a group of it cannot."""
+        heartbeat: HeartbeatData = body_of(request, HeartbeatData)
+        fault = _fault_of(heartbeat)
+        if fault is not None:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
+        channel = ClientChannel(
+            connection, heartbeat.client_id, request.language.name, request.version, self._now_ms()
+        )
+        for producer in heartbeat.producer_data_set:
+            self._producers.register(producer.group_name, channel)
+        unknown = [
+            data.group_name
+            for data in heartbeat.consumer_data_set
+            if not self._enter(channel, data, keep_subscriptions=bool(heartbeat.without_sub))
+        ]
+        if unknown:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{', '.join(unknown)}] does not exist and is not made by itself",
+            )
+        return answer(request)
+
+    def _enter(self, channel: ClientChannel, data: ConsumerData, *, keep_subscriptions: bool) -> bool:
+        """Make a client a member of a group; whether there is such a group."""
+        config = self._groups.find_or_create(data.group_name)
+        if config is None:
+            return False
+        self._topics.create_in_send_back(retry_topic(data.group_name), config.retry_queue_nums)
+        self._consumers.register(channel, data, keep_subscriptions=keep_subscriptions)
+        return True
+
+    def unregister_client(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """A client leaves a group, or two; those it is not in are no error."""
+        header: UnregisterClientRequestHeader = header_of(request)
+        if header.producer_group:
+            self._producers.unregister(header.producer_group, connection)
+        if header.consumer_group:
+            self._consumers.unregister(header.consumer_group, connection)
+        return answer(request)
+
+    def check_client_config(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Whether this broker can filter as a consumer is going to want it."""
+        body: CheckClientRequestBody = body_of(request, CheckClientRequestBody)
+        if body.subscription_data.expression_type != TAG_EXPRESSION:
+            self._check_expression(body.subscription_data)
+        return answer(request)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """A client has gone without a word."""
+        self._producers.connection_closed(connection)
+        self._consumers.connection_closed(connection)
+
+    def expire(self, now_ms: int) -> None:
+        """Close the connections of clients that have not been heard of for too long."""
+        heartbeat_before_ms = now_ms - self._expired_timeout_ms
+        silent = {*self._producers.expire(heartbeat_before_ms), *self._consumers.expire(heartbeat_before_ms)}
+        for connection in silent:
+            connection.close(f"no heartbeat for {self._expired_timeout_ms} ms")
+
+
+def _fault_of(heartbeat: HeartbeatData) -> str | None:
+    """The first name in a heartbeat that cannot be."""
+    if not heartbeat.client_id.strip():
+        return "the heartbeat has no clientID"
+    if len(heartbeat.client_id) > CLIENT_ID_CHARACTERS_MAX:
+        return f"the clientID has {len(heartbeat.client_id)} characters, over {CLIENT_ID_CHARACTERS_MAX}"
+    for producer in heartbeat.producer_data_set:
+        fault = group_fault(producer.group_name)
+        if fault is not None:
+            return fault
+    for consumer in heartbeat.consumer_data_set:
+        fault = group_fault(consumer.group_name)
+        if fault is not None:
+            return fault
+        for subscription in consumer.subscription_data_set:
+            fault = topic_fault(subscription.topic)
+            if fault is not None:
+                return fault
+    return None

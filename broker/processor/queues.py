@@ -1,0 +1,36 @@
+"""Which queues a request may name: those of a topic that is there, and those that still hold messages."""
+
+from __future__ import annotations
+
+from broker.processor.request import RequestRejected
+from broker.state.topic_config import TopicConfigManager
+from broker.store.message_store import MessageStore
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.codes import ResponseCode
+
+
+def topic_of(topics: TopicConfigManager, topic: str) -> TopicConfig:
+    """A topic's configuration.
+
+    Raises:
+        RequestRejected: There is no such topic.
+    """
+    config = topics.get(topic)
+    if config is None:
+        raise RequestRejected(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
+    return config
+
+
+def check_queue(store: MessageStore, config: TopicConfig, queue_id: int) -> None:
+    """Whether a topic has a queue. One that was taken away counts as long as it holds messages.
+
+    Raises:
+        RequestRejected: It has no such queue.
+    """
+    queues = max(config.read_queue_nums, config.write_queue_nums)
+    if 0 <= queue_id < queues or (queue_id >= 0 and store.queue_offsets(config.topic_name, queue_id)[1]):
+        return
+    raise RequestRejected(
+        ResponseCode.SYSTEM_ERROR,
+        f"queueId[{queue_id}] is illegal, topic[{config.topic_name}] has the queues 0 to {queues - 1}",
+    )

@@ -1,0 +1,74 @@
+"""The parts that processors are given: a small store, the state tables and a clock, all in one directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from disks import ManualClock
+from stores import message, open_store
+from tables import groups_in, offsets_in, topics_in
+
+from broker.processor.request import RequestRejected
+from broker.state.consumer_offset import ConsumerOffsetManager
+from broker.state.subscription_group import SubscriptionGroupManager
+from broker.state.topic_config import TopicConfigManager
+from broker.store.message_store import MessageStore
+from rmq_spark.wire.bodies.configs import TopicConfig
+
+
+@dataclass
+class Parts:
+    """What a broker's controller would put together."""
+
+    root: Path
+    clock: ManualClock
+    store: MessageStore
+    topics: TopicConfigManager
+    groups: SubscriptionGroupManager
+    offsets: ConsumerOffsetManager
+
+    def make_topic(self, name="T", queues=4, write=None, perm=6):
+        """A topic with so many queues."""
+        self.topics.put(
+            TopicConfig(
+                topic_name=name,
+                read_queue_nums=queues,
+                write_queue_nums=queues if write is None else write,
+                perm=perm,
+            )
+        )
+
+    def put(self, *texts, step_ms=0, **more):
+        """Messages one after the other, at times that far apart."""
+        results = []
+        for text in texts:
+            results.append(self.store.put_message(message(text, **more)))
+            self.clock.now_ms += step_ms
+        return results
+
+    def reopen_store(self, **settings):
+        """The store once more, as after a restart."""
+        self.store.shutdown()
+        self.store = open_store(self.root / "store", clock=self.clock, **settings)
+
+
+def open_parts(root: Path, *, auto_create=True, **settings) -> Parts:
+    """Parts in a directory; `settings` are the store's."""
+    clock = ManualClock()
+    return Parts(
+        root,
+        clock,
+        open_store(root / "store", clock=clock, **settings),
+        topics_in(root / "config", clock, auto_create=auto_create),
+        groups_in(root / "config", clock, auto_create=auto_create),
+        offsets_in(root / "config"),
+    )
+
+
+def refused(handler, connection, request):
+    """The code and the remark with which a request is refused."""
+    with pytest.raises(RequestRejected) as raised:
+        handler(connection, request)
+    return raised.value.code, raised.value.remark

@@ -1,0 +1,30 @@
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker.processor.queues import check_queue, topic_of
+from broker.processor.request import RequestRejected
+from rmq_spark.wire.codes import ResponseCode
+
+
+def test_a_topic_that_is_not_there_is_refused(parts):
+    assert topic_of(parts.topics, "T").topic_name == "T"
+    with pytest.raises(RequestRejected, match=r"topic\[U\] not exist") as refusal:
+        topic_of(parts.topics, "U")
+    assert refusal.value.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+@given(queue_id=st.integers(-3, 12), read=st.integers(1, 6), write=st.integers(1, 6))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_queue_is_there_if_it_is_read_or_written_or_holds_messages(parts, queue_id, read, write):
+    if not parts.store.queue_offsets("T", 9)[1]:
+        parts.put("x", queue_id=9)
+    parts.make_topic("T", queues=read, write=write)
+    is_there = 0 <= queue_id < max(read, write) or queue_id == 9
+    try:
+        check_queue(parts.store, parts.topics.get("T"), queue_id)
+    except RequestRejected as refusal:
+        assert not is_there
+        assert refusal.code == ResponseCode.SYSTEM_ERROR
+    else:
+        assert is_there
