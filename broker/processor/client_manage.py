@@ -12,6 +12,7 @@ from typing import Final
 
 from broker.connection import Connection
 from broker.processor.request import Handlers, RequestRejected, answer, body_of, header_of
+from broker.processor.to_clients import notice
 from broker.state.clients import ClientChannel
 from broker.state.consumers import ConsumerGroup, ConsumerManager
 from broker.state.producers import ProducerManager
@@ -26,13 +27,9 @@ from rmq_spark.wire.bodies.clients import (
 )
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.flags import CommandFlag
-from rmq_spark.wire.headers import HEADERS
 from rmq_spark.wire.headers.groups import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 
 CLIENT_ID_CHARACTERS_MAX: Final = 1_024
-
-_ONE_WAY: Final = CommandFlag.ONE_WAY.value
 
 
 class NotifyConsumerIdsChanged:
@@ -46,15 +43,9 @@ class NotifyConsumerIdsChanged:
         config = self._groups.get(group.name)
         if config is not None and not config.notify_consumer_ids_changed_enable:
             return
-        codec = HEADERS[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED].request
-        assert codec is not None  # noqa: S101  # the table has one
-        notice = RemotingCommand(
-            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-            flag=_ONE_WAY,
-            ext_fields=codec.encode(ConsumerGroupRequestHeader(group.name)),
-        )
+        command = notice(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader(group.name))
         for connection in tuple(group.clients):
-            connection.send(notice)
+            connection.send(command)
 
 
 class ClientManageProcessor:

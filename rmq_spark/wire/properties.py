@@ -112,3 +112,14 @@ def encode_properties(properties: Mapping[str, str]) -> str:
             raise RecordError("message property", at=name, needed="a value, without \\x02", found=value)
         pieces += (name, NAME_VALUE_SEPARATOR, value, PROPERTY_SEPARATOR)
     return "".join(pieces)
+
+
+def change_properties(text: str, changes: Mapping[str, str | None]) -> str:
+    """The string with some properties set, or left out where None; the others stay in their order."""
+    properties = decode_properties(text)
+    for name, value in changes.items():
+        if value is None:
+            properties.pop(name, None)
+        else:
+            properties[name] = value
+    return encode_properties(properties)

@@ -104,6 +104,11 @@ def body_crc_of(body: Buffer) -> int:
     return crc32(body) & layout.BODY_CRC_MASK
 
 
+def magic_of(topic: str) -> int:
+    """The version of a record that has room for a topic: the first, that all read, wherever it can be."""
+    return layout.MAGIC_V1 if len(topic.encode()) <= layout.TOPIC_BYTES_MAX_V1 else layout.MAGIC_V2
+
+
 def encode_record(message: StoredMessage) -> bytes:
     """The record of a message."""
     topic = _utf8("topic", message.topic)

@@ -1,10 +1,16 @@
 import java_vectors
 import pytest
 from hypothesis import given
-from strategies import properties
+from hypothesis import strategies as st
+from strategies import properties, property_names, property_values
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.properties import RESERVED_NAMES, decode_properties, encode_properties
+from rmq_spark.wire.properties import (
+    RESERVED_NAMES,
+    change_properties,
+    decode_properties,
+    encode_properties,
+)
 
 
 def is_writable(vector):
@@ -53,3 +59,11 @@ def test_values_that_would_be_lost_or_cut_are_refused(value):
 def test_reserved_names_are_those_with_a_meaning():
     assert {"KEYS", "TAGS", "UNIQ_KEY", "__CRC32#", "1ST_POP_TIME"} <= RESERVED_NAMES
     assert "colour" not in RESERVED_NAMES
+
+
+@given(properties, st.dictionaries(property_names, st.none() | property_values, max_size=4))
+def test_changed_properties_are_those_of_a_dict_that_was_changed(before, changes):
+    expected = {name: value for name, value in {**before, **changes}.items() if value is not None}
+    found = decode_properties(change_properties(encode_properties(before), changes))
+    assert found == expected
+    assert [name for name in found if name not in changes] == [name for name in before if name not in changes]

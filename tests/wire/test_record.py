@@ -20,6 +20,7 @@ from rmq_spark.wire.record import (
     decode_records,
     encode_blank,
     encode_record,
+    magic_of,
     record_size,
 )
 from rmq_spark.wire.tags import tags_code
@@ -235,3 +236,13 @@ def test_topics_and_properties_that_are_no_utf8_are_shown_with_replacements():
     message = decode_record(data)
     assert message.topic == "\ufffd"
     assert message.tags == "\ufffd"
+
+
+def test_a_long_topic_needs_the_second_version_of_a_record():
+    assert [magic_of("T" * count) for count in (1, 127, 128, 255)] == [
+        layout.MAGIC_V1,
+        layout.MAGIC_V1,
+        layout.MAGIC_V2,
+        layout.MAGIC_V2,
+    ]
+    assert magic_of("\u00e9" * 64) == layout.MAGIC_V2

@@ -1,0 +1,174 @@
+"""ClientRelayProcessor: questions to the broker that only a consumer can answer.
+
+They are passed on to the consumer, and the asker is answered when it has, or when its time is up. Nobody
+waits here: the answer comes by a callback, in a later turn of the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from broker.connection import Connection
+from broker.processor.request import Handlers, RequestRejected, answer, header_of, reply
+from broker.processor.to_clients import question
+from broker.state.clients import ClientChannel
+from broker.state.consumers import ConsumerManager
+from broker.store.message_store import MessageStore
+from rmq_spark.errors import BodyError
+from rmq_spark.wire.bodies import decode_body
+from rmq_spark.wire.bodies.stats import GetConsumerStatusBody
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers import groups as headers
+from rmq_spark.wire.headers.offsets import GetConsumerStatusRequestHeader
+from rmq_spark.wire.message_id import decode_offset_message_id
+from rmq_spark.wire.message_queue import MessageQueue
+
+RELAY_TIMEOUT_MS: Final = 10_000
+STATUS_TIMEOUT_MS: Final = 3_000
+"""RocketMQ gives each member five seconds, as long as mqadmin waits for all of them."""
+RUNNING_INFO_VERSION_MIN: Final = 62
+STATUS_VERSION_MIN: Final = 28
+"""V3_1_8_SNAPSHOT and V3_0_7_SNAPSHOT: older clients do not know the requests."""
+
+
+class ClientRelayProcessor:
+    """See the module."""
+
+    def __init__(self, broker_name: str, store: MessageStore, consumers: ConsumerManager) -> None:
+        self._broker_name = broker_name
+        self._store = store
+        self._consumers = consumers
+
+    @property
+    def handlers(self) -> Handlers:
+        """What one consumer is asked, and what all members of a group are."""
+        return {
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.get_consumer_running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_message_directly,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.get_consumer_status,
+        }
+
+    def get_consumer_running_info(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        """What a consumer is doing."""
+        header: headers.GetConsumerRunningInfoRequestHeader = header_of(request)
+        channel = self._online(header.consumer_group, header.client_id)
+        self._relay(connection, request, channel, request.ext_fields)
+        return None
+
+    def consume_message_directly(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        """Have a consumer process one message now."""
+        header: headers.ConsumeMessageDirectlyResultRequestHeader = header_of(request)
+        channel = self._online(header.consumer_group, header.client_id or "")
+        _, physical_offset = decode_offset_message_id(header.msg_id or "")
+        record = self._store.record_at(physical_offset)
+        if record is None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"message [{header.msg_id}] is not in this broker's log"
+            )
+        fields = {**request.ext_fields, "brokerName": self._broker_name}
+        self._relay(connection, request, channel, fields, bytes(record))
+        return None
+
+    def _online(self, group: str, client_id: str) -> ClientChannel:
+        channel = self._consumers.find(group, client_id)
+        if channel is None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
+            )
+        if channel.version < RUNNING_INFO_VERSION_MIN:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> is too old to be asked"
+            )
+        return channel
+
+    def _relay(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        channel: ClientChannel,
+        ext_fields: Mapping[str, str],
+        body: bytes = b"",
+    ) -> None:
+        def answered(found: RemotingCommand | None) -> None:
+            if found is None:
+                remark = f"consumer <{channel.client_id}> has gone, or not answered in {RELAY_TIMEOUT_MS} ms"
+                reply(connection, request, request.respond(ResponseCode.CONSUME_MSG_TIMEOUT, remark))
+            else:
+                relayed = request.respond(found.code, found.remark, found.ext_fields, found.body)
+                reply(connection, request, relayed)
+
+        passed_on = RemotingCommand(request.code, ext_fields=ext_fields, body=body)
+        channel.connection.request(passed_on, RELAY_TIMEOUT_MS, answered)
+
+    def get_consumer_status(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """The offsets in the memory of a group's members, or of one: of all that answer in time."""
+        header: GetConsumerStatusRequestHeader = header_of(request)
+        channels = self._asked(header)
+        asked = question(
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+            GetConsumerStatusRequestHeader(header.topic, header.group),
+        )
+        _Survey(connection, request, header.group).ask(channels, asked)
+        return None
+
+    def _asked(self, header: GetConsumerStatusRequestHeader) -> tuple[ClientChannel, ...]:
+        group = self._consumers.group(header.group)
+        channels = tuple(
+            channel
+            for channel in (group.clients.values() if group is not None else ())
+            if not header.client_addr or channel.client_id == header.client_addr
+        )
+        if not channels:
+            who = f"client <{header.client_addr}>" if header.client_addr else "consumer"
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"no {who} online in the consumer group: [{header.group}]"
+            )
+        for channel in channels:
+            if channel.version < STATUS_VERSION_MIN:
+                raise RequestRejected(
+                    ResponseCode.SYSTEM_ERROR, f"the client [{channel.client_id}] is too old to be asked"
+                )
+        return channels
+
+
+class _Survey:
+    """One question to several members; answered when the last of them has been heard, or is given up."""
+
+    def __init__(self, connection: Connection, request: RemotingCommand, group: str) -> None:
+        self._connection = connection
+        self._request = request
+        self._group = group
+        self._outstanding = 0
+        self._found: dict[str, Mapping[MessageQueue, int]] = {}
+
+    def ask(self, channels: tuple[ClientChannel, ...], command: RemotingCommand) -> None:
+        self._outstanding = len(channels)
+        for channel in channels:
+            channel.connection.request(command, STATUS_TIMEOUT_MS, partial(self._answered, channel.client_id))
+
+    def _answered(self, client_id: str, found: RemotingCommand | None) -> None:
+        self._outstanding -= 1
+        if found is not None and found.code == ResponseCode.SUCCESS and found.body:
+            try:
+                status = decode_body(GetConsumerStatusBody, found.body)
+            except BodyError:
+                pass  # as if it had not answered: the others' offsets are still worth having
+            else:
+                self._found[client_id] = status.message_queue_table
+        if not self._outstanding:
+            reply(self._connection, self._request, self._result())
+
+    def _result(self) -> RemotingCommand:
+        if not self._found:
+            remark = (
+                f"no member of the consumer group <{self._group}> has answered within {STATUS_TIMEOUT_MS} ms"
+            )
+            return self._request.respond(ResponseCode.CONSUME_MSG_TIMEOUT, remark)
+        return answer(self._request, body=GetConsumerStatusBody(consumer_table=self._found))

@@ -1,0 +1,166 @@
+"""ConsumerGroupProcessor: who is in a group, what it subscribes to, and which of its members holds a queue.
+
+It only looks at what heartbeats have said, but for the locks of queues that are consumed in order.
+"""
+
+from __future__ import annotations
+
+from broker.connection import Connection
+from broker.processor.request import Handlers, RequestRejected, answer, body_of, header_of
+from broker.state.clients import ClientChannel
+from broker.state.consumer_offset import ConsumerOffsetManager
+from broker.state.consumers import ConsumerManager
+from broker.state.producers import ProducerManager
+from broker.state.queue_locks import QueueLocks
+from broker.state.subscription_group import group_fault
+from broker.state.topic_config import TopicConfigManager
+from rmq_spark.wire.bodies import clients as bodies
+from rmq_spark.wire.bodies.routes import GetConsumerListByGroupResponseBody, TopicList
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers import groups as headers
+from rmq_spark.wire.message_queue import MessageQueue
+
+
+class ConsumerGroupProcessor:
+    """See the module."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        topics: TopicConfigManager,
+        consumers: ConsumerManager,
+        producers: ProducerManager,
+        offsets: ConsumerOffsetManager,
+        locks: QueueLocks,
+    ) -> None:
+        self._broker_name = broker_name
+        self._topics = topics
+        self._consumers = consumers
+        self._producers = producers
+        self._offsets = offsets
+        self._locks = locks
+
+    @property
+    def handlers(self) -> Handlers:
+        """Members, their queues, their connections and subscriptions."""
+        return {
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.get_consumer_list_by_group,
+            RequestCode.LOCK_BATCH_MQ: self.lock_batch_mq,
+            RequestCode.UNLOCK_BATCH_MQ: self.unlock_batch_mq,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.get_consumer_connection_list,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.get_producer_connection_list,
+            RequestCode.GET_ALL_PRODUCER_INFO: self.get_all_producer_info,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.query_topics_by_consumer,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.query_subscription_by_consumer,
+        }
+
+    def get_consumer_list_by_group(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """The members by id: each divides the queues among them, and comes to the same result."""
+        header: headers.ConsumerGroupRequestHeader = header_of(request)
+        group = self._consumers.group(header.consumer_group)
+        if group is None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}"
+            )
+        return answer(request, body=GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids))
+
+    def lock_batch_mq(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Which of the queues a client holds now; none that this broker does not have."""
+        body = _lock_body_of(request)
+        here = [queue for queue in body.mq_set if self._has(queue)]
+        held = self._locks.lock(body.consumer_group, body.client_id, here)
+        return answer(request, body=bodies.LockBatchResponseBody(lock_ok_mq_set=held))
+
+    def unlock_batch_mq(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """A client lets go of queues."""
+        body = _lock_body_of(request)
+        self._locks.unlock(body.consumer_group, body.client_id, body.mq_set)
+        return answer(request)
+
+    def _has(self, queue: MessageQueue) -> bool:
+        config = self._topics.get(queue.topic)
+        if config is None or queue.broker_name != self._broker_name:
+            return False
+        return 0 <= queue.queue_id < max(config.read_queue_nums, config.write_queue_nums)
+
+    def get_consumer_connection_list(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """A group that is online, with all that it has said of itself."""
+        header: headers.ConsumerGroupRequestHeader = header_of(request)
+        group = self._consumers.group(header.consumer_group)
+        if group is None:
+            raise RequestRejected(
+                ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{header.consumer_group}] not online"
+            )
+        body = bodies.ConsumerConnection(
+            connection_set=tuple(map(_connection, group.clients.values())),
+            subscription_table=dict(group.subscriptions),
+            consume_type=group.consume_type,
+            message_model=group.message_model,
+            consume_from_where=group.consume_from_where,
+        )
+        return answer(request, body=body)
+
+    def get_producer_connection_list(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Who produces under a group name."""
+        header: headers.GetProducerConnectionListRequestHeader = header_of(request)
+        channels = self._producers.channels(header.producer_group)
+        if not channels:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"the producer group[{header.producer_group}] not exist"
+            )
+        return answer(
+            request, body=bodies.ProducerConnection(connection_set=tuple(map(_connection, channels)))
+        )
+
+    def get_all_producer_info(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """All producers, by group."""
+        data = {
+            group: tuple(map(_producer_info, channels.values()))
+            for group, channels in self._producers.groups.items()
+        }
+        return answer(request, body=bodies.ProducerTableInfo(data=data))
+
+    def query_topics_by_consumer(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """The topics in which a group has stored how far it has come."""
+        header: headers.GetSubscriptionGroupConfigRequestHeader = header_of(request)
+        return answer(request, body=TopicList(topic_list=self._offsets.topics_of(header.group)))
+
+    def query_subscription_by_consumer(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """What a group subscribes to in a topic; nothing, if it is not online or does not."""
+        header: headers.QuerySubscriptionByConsumerRequestHeader = header_of(request)
+        body = bodies.QuerySubscriptionResponseBody(
+            subscription_data=self._consumers.subscription(header.group, header.topic),
+            group=header.group,
+            topic=header.topic,
+        )
+        return answer(request, body=body)
+
+
+def _lock_body_of(request: RemotingCommand) -> bodies.LockBatchRequestBody:
+    body: bodies.LockBatchRequestBody = body_of(request, bodies.LockBatchRequestBody)
+    fault = group_fault(body.consumer_group)
+    if fault is None and not body.client_id:
+        fault = "the clientId is blank"
+    if fault is not None:
+        raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
+    return body
+
+
+def _connection(channel: ClientChannel) -> bodies.Connection:
+    return bodies.Connection(
+        client_id=channel.client_id,
+        client_addr=str(channel.connection.remote_host),
+        language=channel.language,
+        version=channel.version,
+    )
+
+
+def _producer_info(channel: ClientChannel) -> bodies.ProducerInfo:
+    return bodies.ProducerInfo(
+        client_id=channel.client_id,
+        remote_ip=str(channel.connection.remote_host),
+        language=channel.language,
+        version=channel.version,
+        last_update_timestamp=channel.last_heartbeat_ms,
+    )

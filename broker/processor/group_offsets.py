@@ -1,0 +1,213 @@
+"""GroupOffsetsProcessor: moving whole groups: to a time, to an offset, to where another group is.
+
+    INVOKE_BROKER_TO_RESET_OFFSET ─> an offset for each queue ─> RESET_CONSUMER_CLIENT_OFFSET to each member
+
+Members keep their offsets in memory and store them every few seconds. So a reset that only changed the
+table would be overwritten: the members are told, and store the new offsets themselves. A group that is
+offline is answered CONSUMER_NOT_ONLINE, and mqadmin then stores them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from broker.connection import Connection
+from broker.processor.queues import check_queue, topic_of
+from broker.processor.request import Handlers, RequestRejected, answer, header_of
+from broker.processor.to_clients import notice
+from broker.state.consumer_offset import ConsumerOffsetManager
+from broker.state.consumers import ConsumerGroup, ConsumerManager
+from broker.state.subscription_group import SubscriptionGroupManager, group_fault
+from broker.state.topic_config import TopicConfigManager
+from broker.store.message_store import MessageStore
+from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.bodies.stats import (
+    MessageQueueForC,
+    QueryCorrectionOffsetBody,
+    ResetOffsetBody,
+    ResetOffsetBodyForC,
+)
+from rmq_spark.wire.codes import LanguageCode, RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers import offsets as headers
+from rmq_spark.wire.message_queue import MessageQueue
+
+RESET_VERSION_MIN: Final = 28
+"""V3_0_7_SNAPSHOT: older clients do not know the request."""
+NO_CORRECTION: Final = (1 << 63) - 1
+"""Java's Long.MAX_VALUE: the group that is compared is not ahead of any other."""
+
+_NOT_GIVEN: Final = -1
+
+
+class GroupOffsetsProcessor:
+    """See the module."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+    ) -> None:
+        self._broker_name = broker_name
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+
+    @property
+    def handlers(self) -> Handlers:
+        """Resetting, cloning, comparing."""
+        return {
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset_offset,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone_group_offset,
+            RequestCode.QUERY_CORRECTION_OFFSET: self.query_correction_offset,
+        }
+
+    # ---- to a time, or to an offset
+
+    def reset_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Have the members of a group go on elsewhere."""
+        header: headers.ResetOffsetRequestHeader = header_of(request)
+        config = topic_of(self._topics, header.topic)
+        targets = self._targets(config, header)
+        group = self._consumers.group(header.group)
+        if group is None:
+            raise RequestRejected(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"the consumer group[{header.group}] has no member online; its offsets were not changed",
+            )
+        self._tell(group, header, targets)
+        table = {self._queue(header.topic, queue_id): target for queue_id, target in targets.items()}
+        return answer(request, body=ResetOffsetBody(offset_table=table))
+
+    def _targets(self, config: TopicConfig, header: headers.ResetOffsetRequestHeader) -> Mapping[int, int]:
+        """Where the group shall go on, by queue."""
+        topic, queue_id, queue_offset = header.topic, _given(header.queue_id), _given(header.offset)
+        if queue_id is not None:
+            check_queue(self._store, config, queue_id)
+            if queue_offset is not None:
+                return {queue_id: self._checked(topic, queue_id, queue_offset)}
+        elif queue_offset is not None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"offset {queue_offset} needs the queueId that it is meant for"
+            )
+        stored = self._offsets.queues(header.group, topic)
+        if not stored:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist in topic <{topic}>"
+            )
+        all_queues = range(max(config.read_queue_nums, config.write_queue_nums))
+        queue_ids = all_queues if queue_id is None else (queue_id,)
+        return {each: self._target(header, each, stored.get(each)) for each in queue_ids}
+
+    def _target(self, header: headers.ResetOffsetRequestHeader, queue_id: int, stored: int | None) -> int:
+        """By time; without force, a group is only ever moved back."""
+        if header.timestamp < 0:
+            target = self._store.queue_offsets(header.topic, queue_id)[1]
+        else:
+            target = self._store.offset_by_time(header.topic, queue_id, header.timestamp)
+        return target if header.is_force or stored is None else min(target, stored)
+
+    def _checked(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        low, high = self._store.queue_offsets(topic, queue_id)
+        if not low <= queue_offset <= high:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"offset {queue_offset} is not in queue {queue_id} of topic {topic}: {low} to {high}",
+            )
+        return queue_offset
+
+    def _tell(
+        self, group: ConsumerGroup, header: headers.ResetOffsetRequestHeader, targets: Mapping[int, int]
+    ) -> None:
+        old = [each.client_id for each in group.clients.values() if each.version < RESET_VERSION_MIN]
+        if old:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"the client [{old[0]}] is too old to reset its offsets; nobody's were changed",
+            )
+        command = notice(
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header._replace(queue_id=None, offset=None)
+        )
+        queues = {self._queue(header.topic, queue_id): target for queue_id, target in targets.items()}
+        table = encode_body(ResetOffsetBody(offset_table=queues))
+        flat = encode_body(
+            ResetOffsetBodyForC(
+                offset_table=tuple(
+                    MessageQueueForC(
+                        topic=queue.topic,
+                        broker_name=queue.broker_name,
+                        queue_id=queue.queue_id,
+                        offset=target,
+                    )
+                    for queue, target in queues.items()
+                )
+            )
+        )
+        for connection, channel in tuple(group.clients.items()):
+            body = flat if channel.language == LanguageCode.CPP.name else table
+            connection.send(command._replace(body=body))
+
+    def _queue(self, topic: str, queue_id: int) -> MessageQueue:
+        return MessageQueue(topic, self._broker_name, queue_id)
+
+    # ---- to where another group is
+
+    def clone_group_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Give a group the offsets of another, in one topic or in all.
+
+        Unless ``offline`` is said, topics are left out to which the other is online but does not subscribe
+        any more.
+        """
+        header: headers.CloneGroupOffsetRequestHeader = header_of(request)
+        fault = group_fault(header.dest_group)
+        if fault is not None:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
+        known = self._offsets.topics_of(header.src_group)
+        topics = known & {header.topic} if header.topic else known
+        if not topics:
+            place = f"in topic {header.topic}" if header.topic else "anywhere"
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"the consumer group <{header.src_group}> has no offsets {place}"
+            )
+        if self._groups.find_or_create(header.dest_group) is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.dest_group}] does not exist",
+            )
+        source = None if header.offline else self._consumers.group(header.src_group)
+        for topic in topics:
+            is_dropped = source is not None and topic not in source.subscriptions
+            if self._topics.get(topic) is not None and not is_dropped:
+                self._offsets.clone(header.src_group, header.dest_group, topic)
+        return answer(request)
+
+    # ---- beside other groups
+
+    def query_correction_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """The smallest offsets among a topic's groups, where the compared group is ahead of them."""
+        header: headers.QueryCorrectionOffsetRequestHeader = header_of(request)
+        left_out = {name.strip() for name in (header.filter_groups or "").split(",")}
+        smallest: dict[int, int] = {}
+        for group in self._offsets.groups_of(header.topic) - left_out:
+            for queue_id, queue_offset in self._offsets.queues(group, header.topic).items():
+                if queue_offset >= self._store.queue_offsets(header.topic, queue_id)[0]:
+                    smallest[queue_id] = min(queue_offset, smallest.get(queue_id, queue_offset))
+        compared = self._offsets.queues(header.compare_group, header.topic)
+        corrections = {
+            queue_id: NO_CORRECTION if queue_offset > compared.get(queue_id, queue_offset) else queue_offset
+            for queue_id, queue_offset in smallest.items()
+        }
+        return answer(request, body=QueryCorrectionOffsetBody(correction_offsets=corrections))
+
+
+def _given(number: int | None) -> int | None:
+    """5.x says -1 for all queues, and for no offset."""
+    return None if number == _NOT_GIVEN else number

@@ -1,0 +1,28 @@
+"""What the broker says and asks of itself: commands to clients, with typed headers.
+
+The connection gives a question its opaque; a notice is never answered and needs none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rmq_spark.errors import HeaderError
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.flags import CommandFlag
+from rmq_spark.wire.headers import HEADERS
+
+_ONE_WAY = CommandFlag.ONE_WAY.value
+
+
+def notice(code: int, header: Any, body: bytes = b"") -> RemotingCommand:
+    """A command that wants no answer."""
+    return question(code, header, body)._replace(flag=_ONE_WAY)
+
+
+def question(code: int, header: Any, body: bytes = b"") -> RemotingCommand:
+    """A command that does, for `Connection.request`."""
+    codec = HEADERS[code].request
+    if codec is None:
+        raise HeaderError("request", at="code", needed="a code with a header", found=code)
+    return RemotingCommand(code, ext_fields=codec.encode(header), body=body)

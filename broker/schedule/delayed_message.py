@@ -1,0 +1,64 @@
+"""The two forms of a delayed message: as it waits, and as its consumers get it.
+
+    waiting     topic SCHEDULE_TOPIC_XXXX, queue level - 1;  properties + DELAY, REAL_TOPIC, REAL_QID
+    delivered   topic and queue from REAL_TOPIC, REAL_QID;   properties without these three and WAIT
+
+RocketMQ leaves the three in what it delivers; nobody reads them there, and a message that is sent back by its
+consumer must not take the old ones along. All else stays as the producer gave it. Pure; no store is touched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from broker.state.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
+from rmq_spark.wire.properties import DELAY, WAIT, change_properties
+from rmq_spark.wire.record import StoredMessage, magic_of
+from rmq_spark.wire.record_checksum import PROPERTY_CRC32
+
+REAL_TOPIC: Final = "REAL_TOPIC"
+REAL_QUEUE_ID: Final = "REAL_QID"
+
+WITHOUT_DELAY: Final = dict.fromkeys((DELAY, REAL_TOPIC, REAL_QUEUE_ID, WAIT, PROPERTY_CRC32))
+"""The properties that a message loses when it is stored anew; the store makes the last one again."""
+
+_NOT_DELIVERED_TO: Final = frozenset([SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC])
+_QUEUE_ID_DIGITS_MAX: Final = 9
+
+
+class Undeliverable(Exception):
+    """A message that waits and says of no topic that it can go to."""
+
+
+def scheduled(message: StoredMessage, level: int) -> StoredMessage:
+    """How a message waits for the delay of a level, from 1 to the last that the broker has."""
+    named = {DELAY: str(level), REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)}
+    return replace(
+        message,
+        topic=SCHEDULE_TOPIC,
+        queue_id=level - 1,
+        properties_text=change_properties(message.properties_text, {**named, WAIT: None}),
+        magic=magic_of(SCHEDULE_TOPIC),
+    )
+
+
+def delivered(message: StoredMessage) -> StoredMessage:
+    """What its consumers get, once its time has come.
+
+    Raises:
+        Undeliverable: It does not say where it belongs, or says a topic that only the broker writes to.
+    """
+    properties = message.properties
+    topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID, "")
+    if topic is None or not (queue_id.isascii() and queue_id.isdigit()):
+        raise Undeliverable(f"it has no {REAL_TOPIC}, or no {REAL_QUEUE_ID}")
+    if topic in _NOT_DELIVERED_TO or len(queue_id) > _QUEUE_ID_DIGITS_MAX:
+        raise Undeliverable(f"it cannot be put into queue {queue_id[:20]} of topic {topic[:60]}")
+    return replace(
+        message,
+        topic=topic,
+        queue_id=int(queue_id),
+        properties_text=change_properties(message.properties_text, WITHOUT_DELAY),
+        magic=magic_of(topic),
+    )

@@ -1,0 +1,249 @@
+"""ScheduleMessageService: puts delayed messages where they belong, once their time has come.
+
+    SCHEDULE_TOPIC_XXXX    queue = level - 1, in the order of time, as all of a queue wait equally long
+    delayOffset.json       level -> the next message to deliver
+
+Delivery is at least once. A level goes on only when the store has taken its message, and what is saved of it
+waits until the disk has these messages: after a crash some are delivered again, none is left out.
+
+It has no thread and no timer. Whoever calls `deliver_due` is told in how many milliseconds to call again, at
+the latest; before, if a delayed message has `arrived`. One call does a bounded amount of work.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, replace
+from typing import Final
+
+from broker.schedule.delayed_message import Undeliverable, delivered, scheduled
+from broker.state.names import SCHEDULE_TOPIC
+from broker.state.table import Saver, Table
+from broker.store.message_store import MessageStore
+from broker.store.results import GetMessageResult, GetMessageStatus, PutMessageResult, PutMessageStatus
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
+from rmq_spark.wire.record import StoredMessage, decode_record
+
+__all__ = ["ScheduleMessageService", "scheduled"]
+
+MESSAGES_PER_CALL: Final = 32
+BYTES_PER_CALL: Final = 1 << 20
+RETRY_MS: Final = 1_000
+"""How soon to try again when the store takes nothing."""
+
+_MESSAGES_PER_READ = 16
+_BYTES_PER_READ = 1 << 18
+_FLUSH_TIMEOUT_SECONDS = 5.0
+_IN_THE_LOG = (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Room:
+    """How much work is left for one call."""
+
+    messages: int = MESSAGES_PER_CALL
+    bytes: int = BYTES_PER_CALL
+
+    def __bool__(self) -> bool:
+        return self.messages > 0 and self.bytes > 0
+
+    def take(self, size: int) -> None:
+        self.messages -= 1
+        self.bytes -= size
+
+
+class ScheduleMessageService:
+    """See the module."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        table: Table[DelayOffsetSerializeWrapper],
+        levels_ms: Sequence[int],
+        put: Callable[[StoredMessage], PutMessageResult],
+        now_ms: Callable[[], int],
+        queue_nums: Callable[[str], int],
+    ) -> None:
+        """``levels_ms`` are the delays from level 1 on; ``queue_nums`` of a topic is 0 if there is none.
+
+        ``now_ms`` is the clock that the store stamps messages with.
+        """
+        self._store = store
+        self._levels_ms = tuple(levels_ms)
+        self._put = put
+        self._now_ms = now_ms
+        self._queue_nums = queue_nums
+        self._saver = Saver(table, self._durable_offsets)
+        loaded = table.load(DelayOffsetSerializeWrapper())
+        self._data_version = loaded.data_version
+        # A level that was taken away may still have messages: they wait as long as the last one's.
+        self._offsets = dict.fromkeys(range(1, len(self._levels_ms) + 1), 0)
+        self._offsets |= {level: max(at, 0) for level, at in loaded.offset_table.items() if level > 0}
+        self._due_ms: dict[int, int | None] = {}
+        """When each level's next message is due, where that is known; None: it has none."""
+        self._next_level = 1
+        self._end_offset = 0
+        """Where the last delivered message ends in the log."""
+
+    def arrived(self, queue_id: int) -> None:
+        """A queue of SCHEDULE_TOPIC_XXXX has new messages."""
+        level = queue_id + 1
+        self._offsets.setdefault(level, 0)
+        if self._due_ms.get(level, 0) is None:
+            del self._due_ms[level]
+
+    def deliver_due(self) -> int | None:
+        """Deliver what is due, or a part of it; in how many ms to call again, None: when one arrives."""
+        now_ms = self._now_ms()
+        room = _Room()
+        levels = sorted(self._offsets)
+        first = next((at for at, level in enumerate(levels) if level >= self._next_level), 0)
+        due = [self._deliver_level(level, now_ms, room) for level in levels[first:] + levels[:first]]
+        if self._end_offset > self._store.confirm_offset():
+            self._store.flushed(self._end_offset)  # or it would stay invisible until somebody else sends
+        return min((max(0, at_ms - now_ms) for at_ms in due if at_ms is not None), default=None)
+
+    def offsets(self) -> DelayOffsetSerializeWrapper:
+        """How far each level has been delivered: the answer to GET_ALL_DELAY_OFFSET."""
+        return DelayOffsetSerializeWrapper(offset_table=dict(self._offsets), data_version=self._data_version)
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether anything was delivered since the last save."""
+        return self._saver.is_dirty
+
+    def save(self) -> None:
+        """Make durable how far each level is, after what was delivered; in any thread.
+
+        Raises:
+            StoreError, OSError: The disk says no. Nothing was changed.
+        """
+        self._saver.save()
+
+    def _durable_offsets(self) -> DelayOffsetSerializeWrapper:
+        offsets = self.offsets()
+        end_offset = self._end_offset  # read last: it covers at least these offsets
+        if end_offset > self._store.state().flushed_offset:
+            try:
+                self._store.flushed(end_offset).result(_FLUSH_TIMEOUT_SECONDS)
+            except FutureTimeoutError:
+                raise TimeoutError(
+                    f"the log was not flushed within {_FLUSH_TIMEOUT_SECONDS} s; delay offsets are not saved"
+                ) from None
+        return offsets
+
+    # ---- one level
+
+    def _deliver_level(self, level: int, now_ms: int, room: _Room) -> int | None:
+        """Deliver a level's messages that are due; when the next is, or now if there was no room for all."""
+        delay_ms = self._levels_ms[min(level, len(self._levels_ms)) - 1]
+        if level in self._due_ms:
+            due_ms = self._due_ms[level]
+            if due_ms is None or _is_to_wait(due_ms, now_ms, delay_ms):
+                return due_ms
+            del self._due_ms[level]
+        while room:
+            found = self._store.get_message(
+                SCHEDULE_TOPIC,
+                level - 1,
+                self._offsets[level],
+                count_max=min(room.messages, _MESSAGES_PER_READ),
+                bytes_max=_BYTES_PER_READ,
+            )
+            if found.status is GetMessageStatus.FOUND:
+                waits, due_ms = self._deliver_found(level, found, now_ms, delay_ms, room)
+            else:
+                waits, due_ms = not self._go_on(level, found), None
+            if waits:
+                self._due_ms[level] = due_ms
+                return due_ms
+        self._next_level = level
+        return now_ms
+
+    def _go_on(self, level: int, found: GetMessageResult) -> bool:
+        """Pass over what the queue does not have any more; whether there was anything to pass over."""
+        before = self._offsets[level]
+        if found.next_begin_offset == before:
+            return False
+        _log.warning(
+            "delay level %d goes on at %d instead of %d: %s; its queue holds %d to %d",
+            level,
+            found.next_begin_offset,
+            before,
+            found.status.name,
+            found.min_offset,
+            found.max_offset,
+        )
+        self._advance(level, found.next_begin_offset)
+        return True
+
+    def _deliver_found(
+        self, level: int, found: GetMessageResult, now_ms: int, delay_ms: int, room: _Room
+    ) -> tuple[bool, int | None]:
+        """Deliver messages up to the first that has to wait: whether there is one, and until when."""
+        data = memoryview(b"".join(found.buffers))
+        position = 0
+        for size in found.sizes.tolist() if found.sizes is not None else ():
+            try:
+                message = decode_record(data, position)
+            except RecordError as error:
+                _log.error(
+                    "delayed message %d of level %d is damaged: %s", self._offsets[level], level, error
+                )
+                self._advance(level, self._offsets[level] + 1)
+                room.take(size)
+                continue
+            finally:
+                position += size
+            due_ms = message.store_timestamp + delay_ms
+            if _is_to_wait(due_ms, now_ms, delay_ms):
+                return True, due_ms
+            if not self._deliver(message):
+                return True, now_ms + min(RETRY_MS, delay_ms)
+            self._advance(level, message.queue_offset + 1)
+            room.take(size)
+        return False, None
+
+    def _deliver(self, message: StoredMessage) -> bool:
+        """Put one message where it belongs; False if the store takes nothing now.
+
+        A message that can never be put anywhere is passed over: it stays in the log, under the id that is
+        logged, and must not hold up those behind it.
+        """
+        try:
+            target = delivered(message)
+        except Undeliverable as error:
+            self._pass_over(message, str(error))
+            return True
+        queues = self._queue_nums(target.topic)
+        if not queues:
+            self._pass_over(message, f"its topic {target.topic} does not exist any more")
+            return True
+        if target.queue_id >= queues:  # queues were taken away while it waited
+            target = replace(target, queue_id=target.queue_id % queues)
+        result = self._put(target)
+        if result.status in _IN_THE_LOG:
+            self._end_offset = result.end_offset
+        elif result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
+            _log.warning("delayed messages have to wait: %s", result.remark)
+            return False
+        else:
+            self._pass_over(message, result.remark or result.status.name)
+        return True
+
+    def _pass_over(self, message: StoredMessage, why: str) -> None:
+        _log.error("delayed message %s is not delivered: %s", message.offset_message_id, why)
+
+    def _advance(self, level: int, queue_offset: int) -> None:
+        self._offsets[level] = queue_offset
+        self._saver.is_dirty = True
+
+
+def _is_to_wait(due_ms: int, now_ms: int, delay_ms: int) -> bool:
+    """A message that would have to wait longer than its delay comes from before the clock was set back."""
+    return now_ms < due_ms <= now_ms + delay_ms

@@ -1,0 +1,25 @@
+"""Members of groups, entered as their heartbeats would enter them."""
+
+from __future__ import annotations
+
+from broker_connections import FakeConnection
+
+from broker.state.clients import ClientChannel
+from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
+from rmq_spark.wire.codes import LanguageCode
+
+
+def join(consumers, group, client_id, *topics, version=409, language=LanguageCode.JAVA, now_ms=0):
+    """The connection of a new member."""
+    connection = FakeConnection(client_id, version=version, language=language)
+    channel = ClientChannel(connection, client_id, language.name, version, now_ms)
+    subscriptions = tuple(SubscriptionData(topic=topic, sub_version=1) for topic in topics)
+    consumers.register(channel, ConsumerData(group_name=group, subscription_data_set=subscriptions))
+    return connection
+
+
+def produce(producers, group, client_id, now_ms=0):
+    """The connection of a new producer."""
+    connection = FakeConnection(client_id)
+    producers.register(group, ClientChannel(connection, client_id, "JAVA", 409, now_ms))
+    return connection

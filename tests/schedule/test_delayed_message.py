@@ -1,0 +1,70 @@
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stores import message
+from strategies import stored_messages
+
+from broker.schedule.delayed_message import WITHOUT_DELAY, Undeliverable, delivered, scheduled
+from rmq_spark.wire.properties import encode_properties
+from rmq_spark.wire.record import decode_record, encode_record
+
+
+def test_a_message_that_waits_knows_where_it_belongs():
+    waiting = scheduled(message("x", topic="T", queue_id=3, tags="a", WAIT="false", DELAY="99"), 4)
+    assert (waiting.topic, waiting.queue_id) == ("SCHEDULE_TOPIC_XXXX", 3)
+    assert waiting.properties == {"TAGS": "a", "DELAY": "4", "REAL_TOPIC": "T", "REAL_QID": "3"}
+
+
+def test_what_a_producer_says_of_its_real_topic_counts_for_nothing():
+    forged = message("x", topic="T", REAL_TOPIC="other", REAL_QID="7")
+    assert delivered(scheduled(forged, 1)).topic == "T"
+
+
+def test_a_delivered_message_is_not_delayed_again():
+    back = delivered(scheduled(message("x", topic="T", queue_id=3, tags="a"), 4))
+    assert (back.topic, back.queue_id) == ("T", 3)
+    assert back.properties == {"TAGS": "a"}
+
+
+def test_the_checksum_of_the_waiting_record_is_not_taken_along():
+    waiting = scheduled(message("x"), 1)
+    stored = dataclasses.replace(
+        waiting, properties_text=waiting.properties_text + "__CRC32#\x010123456789\x02"
+    )
+    assert delivered(stored).properties == {}
+
+
+def test_a_retry_topic_of_a_long_group_gets_the_record_that_has_room_for_it():
+    topic = "%RETRY%" + "g" * 200
+    waiting = scheduled(message("x", topic=topic), 1)
+    assert decode_record(encode_record(waiting)).topic == "SCHEDULE_TOPIC_XXXX"
+    assert decode_record(encode_record(delivered(waiting))).topic == topic
+
+
+@given(stored_messages(), st.integers(1, 18), st.integers(0, 1 << 30))
+def test_all_else_stays_as_the_producer_gave_it(given_message, level, queue_id):
+    original = dataclasses.replace(given_message, queue_id=queue_id)
+    back = delivered(scheduled(original, level))
+    kept = {name: value for name, value in original.properties.items() if name not in WITHOUT_DELAY}
+    assert back == dataclasses.replace(original, properties_text=encode_properties(kept), magic=back.magic)
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {},
+        {"REAL_TOPIC": "T"},
+        {"REAL_QID": "1"},
+        {"REAL_TOPIC": "T", "REAL_QID": "-1"},
+        {"REAL_TOPIC": "T", "REAL_QID": "x"},
+        {"REAL_TOPIC": "T", "REAL_QID": "\u0663"},
+        {"REAL_TOPIC": "T", "REAL_QID": "9" * 5_000},
+        {"REAL_TOPIC": "SCHEDULE_TOPIC_XXXX", "REAL_QID": "1"},
+        {"REAL_TOPIC": "RMQ_SYS_TRANS_HALF_TOPIC", "REAL_QID": "0"},
+    ],
+)
+def test_a_message_that_belongs_nowhere_is_not_delivered(properties):
+    with pytest.raises(Undeliverable):
+        delivered(message("x", topic="SCHEDULE_TOPIC_XXXX", **properties))

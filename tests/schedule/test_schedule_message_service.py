@@ -1,0 +1,414 @@
+import logging
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from disks import ManualClock
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from stores import bodies, message, open_store, read_all
+from tables import table_in
+
+from broker.schedule.schedule_message_service import (
+    MESSAGES_PER_CALL,
+    RETRY_MS,
+    ScheduleMessageService,
+    scheduled,
+)
+from broker.store.config import FlushDiskType
+from broker.store.errors import StoreClosed
+from broker.store.results import PutMessageResult, PutMessageStatus
+from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
+
+LEVELS_MS = (1_000, 5_000, 10_000)
+
+
+class Broker:
+    """A store and its delayed messages, that can be started again."""
+
+    def __init__(self, root, levels_ms=LEVELS_MS, **store):
+        self.root = root
+        self.levels_ms = levels_ms
+        self.store_settings = {
+            "mapped_file_size_commit_log": 1 << 20,
+            "message_delay_level_ms": levels_ms,
+            **store,
+        }
+        self.clock = ManualClock()
+        self.topics = {"T": 4}
+        self.refuses = None
+        self.start()
+
+    def start(self):
+        self.store = open_store(self.root / "store", clock=self.clock, **self.store_settings)
+        self.service = ScheduleMessageService(
+            self.store,
+            table_in(self.root / "config", "delayOffset.json", DelayOffsetSerializeWrapper),
+            self.levels_ms,
+            self.put,
+            self.clock,
+            lambda topic: self.topics.get(topic, 0),
+        )
+
+    def restart(self, levels_ms=None):
+        self.store.shutdown()
+        self.levels_ms = levels_ms or self.levels_ms
+        self.start()
+
+    def put(self, target):
+        return self.refuses or self.store.put_message(target)
+
+    def delay(self, text, level, **more):
+        result = self.store.put_message(scheduled(message(text, **more), level))
+        self.service.arrived(level - 1)
+        return result
+
+    def deliver_all(self):
+        while True:
+            again = self.service.deliver_due()
+            if again != 0:
+                return again
+
+
+@pytest.fixture
+def broker(tmp_path):
+    opened = Broker(tmp_path)
+    yield opened
+    opened.store.shutdown()
+
+
+def test_a_message_is_delivered_when_its_time_has_come_and_not_before(broker):
+    assert broker.service.deliver_due() is None
+    broker.delay("x", 2, tags="a", queue_id=3)
+    assert broker.service.deliver_due() == 5_000
+    broker.clock.now_ms += 4_999
+    assert broker.service.deliver_due() == 1
+    assert bodies(broker.store, queue_id=3) == []
+    broker.clock.now_ms += 1
+    assert broker.service.deliver_due() is None
+    (found,) = read_all(broker.store, "T", 3)
+    assert found.body == b"x"
+    assert {name: value for name, value in found.properties.items() if name != "__CRC32#"} == {"TAGS": "a"}
+    assert broker.service.deliver_due() is None
+    assert bodies(broker.store, queue_id=3) == ["x"]
+
+
+def test_a_delivered_message_is_the_producers(broker):
+    original = replace(message("x"), reconsume_times=3, flag=7, sys_flag=1, born_timestamp=5)
+    broker.store.put_message(scheduled(original, 1))
+    broker.service.arrived(0)
+    broker.clock.now_ms += 1_000
+    broker.deliver_all()
+    (found,) = read_all(broker.store, "T", 0)
+    assert (found.reconsume_times, found.flag, found.sys_flag, found.born_timestamp) == (3, 7, 1, 5)
+    assert found.born_host == original.born_host
+    assert found.store_timestamp == broker.clock.now_ms
+
+
+def test_it_says_when_the_next_of_all_levels_is_due(broker):
+    broker.delay("late", 3)
+    broker.delay("soon", 1)
+    assert broker.service.deliver_due() == 1_000
+    broker.clock.now_ms += 1_000
+    assert broker.service.deliver_due() == 9_000
+    assert bodies(broker.store) == ["soon"]
+    broker.delay("middle", 2)
+    assert broker.service.deliver_due() == 5_000
+
+
+def test_messages_of_a_level_come_in_their_order(broker):
+    for number in range(10):
+        broker.delay(number, 1)
+        broker.clock.now_ms += 10
+    broker.clock.now_ms += 1_000
+    broker.deliver_all()
+    assert bodies(broker.store) == [str(number) for number in range(10)]
+
+
+def test_one_call_does_not_do_all_the_work_at_once_nor_one_level_alone(broker):
+    for number in range(3 * MESSAGES_PER_CALL):
+        broker.delay(number, 1)
+    broker.delay("other", 2)
+    broker.clock.now_ms += 5_000
+    assert broker.service.deliver_due() == 0
+    assert len(bodies(broker.store)) == MESSAGES_PER_CALL
+    assert broker.service.deliver_due() == 0
+    while broker.service.deliver_due() == 0:
+        pass
+    assert len(bodies(broker.store)) == 3 * MESSAGES_PER_CALL + 1
+
+
+def test_a_level_with_much_to_do_does_not_keep_the_others_waiting(broker):
+    for _ in range(20):
+        for number in range(MESSAGES_PER_CALL):
+            broker.delay(number, 1)
+    broker.delay("other", 2)
+    broker.clock.now_ms += 5_000
+    for _ in range(3):
+        broker.service.deliver_due()
+    assert "other" in bodies(broker.store)
+
+
+def test_large_messages_fill_a_call_too(broker):
+    for _ in range(8):
+        broker.delay("x" * 300_000, 1)
+    broker.clock.now_ms += 1_000
+    assert broker.service.deliver_due() == 0
+    assert len(bodies(broker.store)) == 4
+    broker.deliver_all()
+    assert len(bodies(broker.store)) == 8
+
+
+def test_a_message_whose_topic_was_deleted_is_passed_over_and_named_in_the_log(broker, caplog):
+    broker.delay("x", 1, topic="gone")
+    broker.delay("y", 1)
+    broker.clock.now_ms += 1_000
+    with caplog.at_level(logging.ERROR):
+        broker.deliver_all()
+    assert bodies(broker.store) == ["y"]
+    assert bodies(broker.store, "gone") == []
+    (line,) = caplog.messages
+    assert "its topic gone does not exist any more" in line
+    assert read_all(broker.store, "SCHEDULE_TOPIC_XXXX", 0)[0].offset_message_id in line
+
+
+@pytest.mark.parametrize("queue_id", [3, 4, 11])
+def test_a_message_to_a_queue_that_was_taken_away_goes_to_one_that_is_there(broker, queue_id):
+    broker.delay("x", 1, queue_id=queue_id)
+    broker.clock.now_ms += 1_000
+    broker.deliver_all()
+    assert bodies(broker.store, queue_id=queue_id % 4) == ["x"]
+
+
+def test_what_the_store_does_not_take_now_is_tried_again(broker):
+    broker.delay("x", 2)
+    broker.delay("y", 2)
+    broker.clock.now_ms += 5_000
+    broker.refuses = PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark="the disk is full")
+    assert broker.service.deliver_due() == RETRY_MS
+    assert broker.service.offsets().offset_table[2] == 0
+    broker.refuses = None
+    assert broker.service.deliver_due() == RETRY_MS
+    broker.clock.now_ms += RETRY_MS
+    assert broker.service.deliver_due() is None
+    assert bodies(broker.store) == ["x", "y"]
+
+
+def test_what_the_store_never_takes_does_not_hold_up_what_is_behind(broker, caplog):
+    broker.delay("bad", 1)
+    broker.clock.now_ms += 1_000
+    broker.refuses = PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="a body is too long")
+    broker.deliver_all()
+    assert "is not delivered: a body is too long" in caplog.text
+    broker.refuses = None
+    broker.delay("good", 1)
+    broker.clock.now_ms += 1_000
+    broker.deliver_all()
+    assert bodies(broker.store) == ["good"]
+
+
+def test_a_message_that_does_not_say_where_it_belongs_is_passed_over(broker, caplog):
+    broker.store.put_message(message("x", topic="SCHEDULE_TOPIC_XXXX"))
+    broker.delay("y", 1)
+    broker.clock.now_ms += 1_000
+    broker.deliver_all()
+    assert bodies(broker.store) == ["y"]
+    assert "it has no REAL_TOPIC" in caplog.text
+
+
+def test_a_damaged_message_is_passed_over(broker, caplog):
+    place = broker.delay("damaged body", 1).physical_offset
+    broker.delay("good", 1)
+    (path,) = (broker.root / "store" / "commitlog").iterdir()
+    data = path.read_bytes()
+    at = data.index(b"damaged body", place)
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(b"D")
+    broker.clock.now_ms += 1_000
+    broker.deliver_all()
+    assert bodies(broker.store) == ["good"]
+    assert "delayed message 0 of level 1 is damaged" in caplog.text
+    broker.deliver_all()
+    assert bodies(broker.store) == ["good"]
+
+
+def test_a_message_from_before_the_clock_was_set_back_is_delivered_at_once(broker):
+    broker.delay("x", 1)
+    assert broker.service.deliver_due() == 1_000
+    broker.clock.now_ms -= 3_600_000
+    assert broker.service.deliver_due() is None
+    assert bodies(broker.store) == ["x"]
+
+
+def test_how_far_levels_are_is_kept_over_a_restart(broker):
+    broker.delay("x", 1)
+    broker.delay("y", 1)
+    broker.delay("z", 3)
+    broker.clock.now_ms += 1_000
+    broker.deliver_all()
+    assert broker.service.offsets().offset_table == {1: 2, 2: 0, 3: 0}
+    assert broker.service.is_dirty
+    broker.service.save()
+    assert not broker.service.is_dirty
+    broker.restart()
+    assert broker.service.offsets().offset_table == {1: 2, 2: 0, 3: 0}
+    assert broker.deliver_all() == 9_000
+    broker.clock.now_ms += 9_000
+    broker.deliver_all()
+    assert bodies(broker.store) == ["x", "y", "z"]
+
+
+def test_what_was_delivered_but_not_saved_is_delivered_again(broker):
+    broker.delay("x", 1)
+    broker.clock.now_ms += 1_000
+    broker.deliver_all()
+    broker.restart()
+    broker.deliver_all()
+    assert bodies(broker.store) == ["x", "x"]
+
+
+def test_the_offsets_of_a_real_rocketmq_are_loaded(tmp_path):
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "delayOffset.json").write_text('{\n\t"offsetTable":{1:10,2:0,17:3\n\t}\n}')
+    broker = Broker(tmp_path)
+    assert broker.service.offsets().offset_table == {1: 10, 2: 0, 3: 0, 17: 3}
+    broker.store.shutdown()
+
+
+def test_offsets_beyond_what_the_queue_has_go_back_to_its_end_and_never_to_its_start(tmp_path, caplog):
+    """R24: as after a loss of the log's last bytes."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "delayOffset.json").write_text('{"offsetTable":{"1":10}}')
+    broker = Broker(tmp_path)
+    broker.delay("x", 1)
+    broker.clock.now_ms += 1_000
+    broker.deliver_all()
+    assert bodies(broker.store) == []
+    assert "goes on at 1 instead of 10" in caplog.text
+    broker.delay("y", 1)
+    broker.clock.now_ms += 1_000
+    broker.deliver_all()
+    assert bodies(broker.store) == ["y"]
+    broker.store.shutdown()
+
+
+def test_messages_of_a_level_that_was_taken_away_wait_as_long_as_those_of_the_last(broker):
+    broker.delay("x", 3)
+    broker.deliver_all()
+    broker.delay("y", 1)
+    broker.clock.now_ms += 1_000
+    broker.deliver_all()
+    broker.service.save()  # with all three levels
+    broker.restart(levels_ms=(1_000,))
+    broker.deliver_all()
+    assert bodies(broker.store) == ["y", "x"]
+
+
+def test_in_sync_flush_a_delivered_message_becomes_visible_without_another_send(tmp_path):
+    broker = Broker(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    broker.store.wait_until_stored(broker.delay("x", 1))
+    broker.clock.now_ms += 1_000
+    broker.service.arrived(0)
+    broker.deliver_all()
+    broker.store._flusher.stop()  # after it has flushed for those who wait
+    assert bodies(broker.store) == ["x"]
+    broker.store.shutdown()
+
+
+@pytest.mark.parametrize("kind", list(FlushDiskType))
+def test_what_is_saved_of_a_level_is_on_the_disk(tmp_path, kind):
+    broker = Broker(tmp_path, flush_disk_type=kind, flush_interval_commit_log_ms=3_600_000)
+    broker.store.wait_until_stored(broker.delay("x", 1))
+    broker.service.arrived(0)
+    broker.clock.now_ms += 1_000
+    broker.deliver_all()
+    broker.service.save()
+    state = broker.store.state()
+    assert state.flushed_offset == state.written_offset
+    broker.store.shutdown()
+
+
+def test_if_the_log_cannot_be_flushed_nothing_is_saved(broker):
+    broker.delay("x", 1)
+    broker.clock.now_ms += 1_000
+    broker.deliver_all()
+    broker.store._flusher.stop()
+    broker.delay("y", 1)
+    broker.clock.now_ms += 1_000
+    broker.deliver_all()
+    with pytest.raises(StoreClosed):
+        broker.service.save()
+    assert broker.service.is_dirty
+    assert not (broker.root / "config" / "delayOffset.json").exists()
+
+
+class ScheduleMachine(RuleBasedStateMachine):
+    """Over any times, refusals, restarts: each message at least once, never early, late by no call."""
+
+    def __init__(self):
+        super().__init__()
+        self.directory = TemporaryDirectory()
+        self.broker = Broker(Path(self.directory.name))
+        self.due = {}
+        self.count = 0
+
+    def teardown(self):
+        self.broker.store.shutdown()
+        self.directory.cleanup()
+
+    @rule(level=st.integers(1, 3), queue_id=st.integers(0, 3))
+    def delay(self, level, queue_id):
+        text = str(self.count)
+        self.count += 1
+        self.broker.delay(text, level, queue_id=queue_id)
+        self.due[text] = self.broker.clock.now_ms + LEVELS_MS[level - 1]
+
+    @rule(ms=st.sampled_from([1, 500, 1_000, 5_000, 20_000]))
+    def wait(self, ms):
+        self.broker.clock.now_ms += ms
+
+    @rule()
+    def wait_as_told(self):
+        again = self.broker.deliver_all()
+        if again is not None:
+            before = self.delivered()
+            self.broker.clock.now_ms += again
+            self.broker.deliver_all()
+            assert len(self.delivered()) > len(before)
+
+    @rule(refuse=st.booleans())
+    def deliver(self, refuse):
+        if refuse:
+            self.broker.refuses = PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark="full")
+            self.broker.service.deliver_due()
+            self.broker.refuses = None
+            self.broker.clock.now_ms += RETRY_MS
+        self.broker.deliver_all()
+        now_ms = self.broker.clock.now_ms
+        assert {text for text, due_ms in self.due.items() if due_ms <= now_ms} <= set(self.delivered())
+
+    @rule(is_saved=st.booleans())
+    def restart(self, is_saved):
+        if is_saved:
+            self.broker.service.save()
+        before = self.delivered()
+        self.broker.restart()
+        self.broker.deliver_all()
+        if is_saved:
+            assert not set(Counter(self.delivered()) - Counter(before)) & set(before)
+
+    def delivered(self):
+        return [text for queue_id in range(4) for text in bodies(self.broker.store, queue_id=queue_id)]
+
+    @invariant()
+    def nothing_comes_early(self):
+        now_ms = self.broker.clock.now_ms
+        assert all(self.due[text] <= now_ms for text in self.delivered())
+
+
+ScheduleMachine.TestCase.settings = settings(max_examples=20, stateful_step_count=20)
+TestSchedule = ScheduleMachine.TestCase
