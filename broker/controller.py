@@ -88,6 +88,7 @@ class BrokerController:
             config.store.message_delay_level_ms,
             self.store.put_message,
             now_ms,
+            self._queue_nums,
         )
         self.server = RemotingServer(config.server, self._dispatch, self._client_has_gone)
         self._housekeeping = Housekeeping(self._loop, config, self.store, self.tables, self.schedule)
@@ -206,9 +207,13 @@ class BrokerController:
 
     def _deliver(self) -> None:
         self._delivery = None
-        due_ms = self.schedule.deliver_due()
-        if due_ms is not None:
-            self._plan_delivery(due_ms - now_ms())
+        wait_ms = self.schedule.deliver_due()
+        if wait_ms is not None:
+            self._plan_delivery(wait_ms)
+
+    def _queue_nums(self, topic: str) -> int:
+        config = self.tables.topics.get(topic)
+        return config.write_queue_nums if config is not None else 0
 
     def _plan_delivery(self, wait_ms: int) -> None:
         """Looked at once a second at least: the time of day may jump."""

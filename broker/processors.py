@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -127,6 +127,9 @@ class Processors:
         """Why no sends are taken now, if so."""
         return self._around.why_no_memory() or self.acknowledger.why_busy()
 
+    def _delay_offsets(self) -> Mapping[int, int]:
+        return self._around.schedule.offsets().offset_table
+
     def _pulls(self) -> PullMessageProcessor:
         around, tables = self._around, self._around.tables
         return PullMessageProcessor(
@@ -213,7 +216,7 @@ class Processors:
             config,
             around.store,
             self.stats,
-            around.schedule.offsets,
+            self._delay_offsets,
             self.acknowledger.queue,
             around.disk_usage,
             started_ms,
@@ -246,7 +249,7 @@ class Processors:
                 config,
                 runtime_info,
                 self.stats,
-                around.schedule.offsets,
+                self._delay_offsets,
                 around.clean,
                 started_ms,
                 around.now_ms,

@@ -29,6 +29,7 @@ from broker.store.message_filter import TagFilter
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
 from rmq_spark.wire.bodies.configs import (
+    DelayOffsetSerializeWrapper,
     TopicConfig,
 )
 from rmq_spark.wire.codes import ResponseCode
@@ -77,7 +78,7 @@ class AdminRoom:
             self.config,
             self.store,
             self.stats,
-            lambda: self.delay_offsets,
+            lambda: DelayOffsetSerializeWrapper(offset_table=self.delay_offsets),
             lambda: self.send_queue,
             lambda: self.disk_usage,
             started_ms,
@@ -112,7 +113,7 @@ class AdminRoom:
                 self.config,
                 runtime_info,
                 self.stats,
-                lambda: self.delay_offsets,
+                lambda: DelayOffsetSerializeWrapper(offset_table=self.delay_offsets),
                 self._clean,
                 started_ms,
                 self.clock,

@@ -5,7 +5,7 @@ Nothing here changes a setting: that door has been open to attackers elsewhere, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from broker.config import BrokerConfig
 from broker.connection import Connection
@@ -29,7 +29,7 @@ class BrokerAdminProcessor:
         config: BrokerConfig,
         runtime_info: RuntimeInfo,
         stats: BrokerStats,
-        delay_offsets: Callable[[], Mapping[int, int]],
+        delay_offsets: Callable[[], DelayOffsetSerializeWrapper],
         clean: Callable[[], object],
         started_ms: int,
         now_ms: Callable[[], int],
@@ -70,7 +70,7 @@ class BrokerAdminProcessor:
 
     def get_delay_offsets(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_DELAY_OFFSET: how far each delay level has been delivered."""
-        return answer(request, body=DelayOffsetSerializeWrapper(offset_table=self._delay_offsets()))
+        return answer(request, body=self._delay_offsets())
 
     def view_stats(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """VIEW_BROKER_STATS_DATA: one counter over a minute, an hour and a day."""

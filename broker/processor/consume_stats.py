@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from broker.config import BrokerConfig
 from broker.connection import Connection
-from broker.processor.request import Handlers, RequestRejected, answer, header_of
+from broker.processor.queues import topic_of
+from broker.processor.request import Handlers, answer, header_of
 from broker.processor.store_times import store_timestamp
 from broker.state.broker_stats import BrokerStats
 from broker.state.consumer_offset import ConsumerOffsetManager
@@ -27,7 +28,7 @@ from rmq_spark.wire.bodies.stats import (
     QueryConsumeTimeSpanBody,
     QueueTimeSpan,
 )
-from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.groups import GetConsumeStatsRequestHeader
 from rmq_spark.wire.hosts import Host
@@ -144,9 +145,7 @@ class ConsumeStatsProcessor:
     def time_span(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """QUERY_CONSUME_TIME_SPAN: how old is what the queues hold, and what is next for a group."""
         header = header_of(request)
-        config = self._topics.get(header.topic)
-        if config is None:
-            raise RequestRejected(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
+        config = topic_of(self._topics, header.topic)
         known = self._offsets.queues(header.group, header.topic)
         spans = (
             self._span(header.topic, queue_id, known.get(queue_id, 0))

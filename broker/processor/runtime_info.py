@@ -13,6 +13,7 @@ from broker.config import BrokerConfig
 from broker.state.broker_stats import BrokerStats
 from broker.store.dispatch import SCHEDULE_TOPIC
 from broker.store.message_store import COMMIT_LOG, MessageStore, StoreState
+from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 from rmq_spark.wire.command import CURRENT_VERSION
 from rmq_spark.wire.record import decode_record
 
@@ -69,7 +70,7 @@ class RuntimeInfo:
         config: BrokerConfig,
         store: MessageStore,
         stats: BrokerStats,
-        delay_offsets: Callable[[], Mapping[int, int]],
+        delay_offsets: Callable[[], DelayOffsetSerializeWrapper],
         send_queue: Callable[[], SendQueue],
         disk_usage: Callable[[], DiskUsage],
         started_ms: int,
@@ -173,7 +174,7 @@ class RuntimeInfo:
     def _delays(self) -> dict[str, str]:
         return {
             f"scheduleMessageOffset_{level}": f"{queue_offset},{self._max_delayed(level)}"
-            for level, queue_offset in sorted(self._delay_offsets().items())
+            for level, queue_offset in sorted(self._delay_offsets().offset_table.items())
         }
 
     def _max_delayed(self, level: int) -> int:

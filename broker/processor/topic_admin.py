@@ -9,6 +9,7 @@ from broker.config import BrokerConfig
 from broker.connection import Connection
 from broker.processor.after_saving import AfterSaving
 from broker.processor.configuration import own_topics
+from broker.processor.queues import topic_of
 from broker.processor.request import Handlers, RequestRejected, answer, body_of, header_of
 from broker.processor.store_times import store_timestamp
 from broker.processor.topic_attributes import changed_attributes
@@ -116,12 +117,12 @@ class TopicAdminProcessor:
 
     def get(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_TOPIC_CONFIG."""
-        return answer(request, body=self._existing(header_of(request).topic))
+        return answer(request, body=topic_of(self._topics, header_of(request).topic))
 
     def stats_info(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_TOPIC_STATS_INFO: what each queue holds."""
         topic = header_of(request).topic
-        config = self._existing(topic)
+        config = topic_of(self._topics, topic)
         table = {
             MessageQueue(topic, self._config.broker_name, queue_id): self._offset(topic, queue_id)
             for queue_id in range(max(config.read_queue_nums, config.write_queue_nums))
@@ -139,12 +140,6 @@ class TopicAdminProcessor:
         topic = header_of(request).topic
         groups = self._consumers.groups_of(topic) | self._offsets.groups_of(topic)
         return answer(request, body=GroupList(group_list=groups))
-
-    def _existing(self, topic: str) -> TopicConfig:
-        config = self._topics.get(topic)
-        if config is None:
-            raise RequestRejected(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
-        return config
 
     # ---- deleting
 

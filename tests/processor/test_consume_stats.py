@@ -161,7 +161,7 @@ def test_an_empty_queue_has_no_times(room):
 
 def test_the_time_span_of_an_unknown_topic_is_refused(room):
     refused = room.refused(RequestCode.QUERY_CONSUME_TIME_SPAN, {"group": "G", "topic": "nowhere"})
-    assert refused == (ResponseCode.TOPIC_NOT_EXIST, "topic[nowhere] not exist")
+    assert refused == (ResponseCode.TOPIC_NOT_EXIST, "topic[nowhere] not exist, apply first please!")
 
 
 def test_the_time_spans_are_in_the_text_that_java_reads(stocked):

@@ -143,7 +143,7 @@ def test_one_topic_is_shown_in_the_text_that_java_reads(room):
 
 @pytest.mark.parametrize("code", [RequestCode.GET_TOPIC_CONFIG, RequestCode.GET_TOPIC_STATS_INFO])
 def test_of_an_unknown_topic_nothing_is_shown(room, code):
-    assert room.refused(code, {"topic": "nowhere"}) == (17, "topic[nowhere] not exist")
+    assert room.refused(code, {"topic": "nowhere"}) == (17, "topic[nowhere] not exist, apply first please!")
 
 
 def test_the_stats_of_a_topic_are_those_of_each_queue_in_the_text_that_java_reads(room):
