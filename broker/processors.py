@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,6 +29,7 @@ from broker.processor.pull_message import PullMessageProcessor
 from broker.processor.query_consume_queue import QueryConsumeQueueProcessor
 from broker.processor.query_message import QueryMessageProcessor
 from broker.processor.request import Handlers
+from broker.processor.retry_rules import RetryRules
 from broker.processor.route import RouteProcessor
 from broker.processor.runtime_info import DiskUsage, RuntimeInfo
 from broker.processor.send_message import SendMessageProcessor
@@ -42,6 +43,7 @@ from broker.state.queue_locks import QueueLocks
 from broker.state_tables import StateTables
 from broker.store.config import FlushDiskType
 from broker.store.message_store import MessageStore
+from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import Host
 
@@ -92,6 +94,17 @@ class Processors:
             capacity=config.send_queue_capacity,
             wait_max_ms=config.send_wait_max_ms,
         )
+        self.retries = RetryRules(around.tables.topics, around.tables.groups)
+        self.sends = SendMessageProcessor(
+            config,
+            around.store,
+            self.admission,
+            self.retries,
+            self.acknowledger,
+            self.stats,
+            around.advertised_host,
+            self.why_busy,
+        )
         self.pull = self._pulls()
         self.clients = self._clients()
         self.dispatch = RequestDispatcher(
@@ -114,6 +127,7 @@ class Processors:
     def client_has_gone(self, connection: Connection) -> None:
         """Take it out of its groups."""
         self.clients.connection_closed(connection)
+        self.sends.connection_closed(connection)
 
     def expire_clients(self) -> None:
         """Take those out of their groups whose heartbeats have stopped."""
@@ -127,8 +141,8 @@ class Processors:
         """Why no sends are taken now, if so."""
         return self._around.why_no_memory() or self.acknowledger.why_busy()
 
-    def _delay_offsets(self) -> Mapping[int, int]:
-        return self._around.schedule.offsets().offset_table
+    def _delay_offsets(self) -> DelayOffsetSerializeWrapper:
+        return DelayOffsetSerializeWrapper(offset_table=self._around.schedule.offsets())
 
     def _pulls(self) -> PullMessageProcessor:
         around, tables = self._around, self._around.tables
@@ -160,16 +174,7 @@ class Processors:
     def _of_messages(self) -> tuple[Processor, ...]:
         around, tables = self._around, self._around.tables
         return (
-            SendMessageProcessor(
-                around.config,
-                around.store,
-                self.admission,
-                None,
-                self.acknowledger,
-                self.stats,
-                around.advertised_host,
-                self.why_busy,
-            ),
+            self.sends,
             ExtensionsProcessor(
                 around.store,
                 self.admission,
@@ -178,9 +183,18 @@ class Processors:
                 around.advertised_host,
                 self.why_busy,
             ),
-            MessageBackProcessor(),
+            MessageBackProcessor(
+                around.config,
+                around.store,
+                tables.topics,
+                self.retries,
+                self.acknowledger,
+                self.stats,
+                around.advertised_host,
+                self.why_busy,
+            ),
             QueryMessageProcessor(around.config, around.store, around.now_ms),
-            QueryConsumeQueueProcessor(around.store, self.consumers, self.filters.message_filter),
+            QueryConsumeQueueProcessor(around.store, self.consumers, self.filters.filter_of),
         )
 
     def _of_groups(self) -> tuple[Processor, ...]:

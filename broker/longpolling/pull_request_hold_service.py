@@ -136,7 +136,7 @@ class PullRequestHoldService:
         if max_offset <= many.looked_at(request):
             return False
         if request.may_want(codes):
-            if request.message_filter is None or not request.message_filter.needs_properties:
+            if request.message_filter is None or not request.message_filter.needs_messages:
                 return True
             try:
                 if self._is_matched_by_commit_log(request, many.looked_at(request)):
