@@ -43,7 +43,6 @@ from broker.state.queue_locks import QueueLocks
 from broker.state_tables import StateTables
 from broker.store.config import FlushDiskType
 from broker.store.message_store import MessageStore
-from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import Host
 
@@ -141,9 +140,6 @@ class Processors:
         """Why no sends are taken now, if so."""
         return self._around.why_no_memory() or self.acknowledger.why_busy()
 
-    def _delay_offsets(self) -> DelayOffsetSerializeWrapper:
-        return DelayOffsetSerializeWrapper(offset_table=self._around.schedule.offsets())
-
     def _pulls(self) -> PullMessageProcessor:
         around, tables = self._around, self._around.tables
         return PullMessageProcessor(
@@ -230,7 +226,7 @@ class Processors:
             config,
             around.store,
             self.stats,
-            self._delay_offsets,
+            around.schedule.offsets,
             self.acknowledger.queue,
             around.disk_usage,
             started_ms,
@@ -263,7 +259,7 @@ class Processors:
                 config,
                 runtime_info,
                 self.stats,
-                self._delay_offsets,
+                around.schedule.offsets,
                 around.clean,
                 started_ms,
                 around.now_ms,
