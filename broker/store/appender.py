@@ -74,7 +74,13 @@ class MessageAppender:
     def put_batch(self, messages: Sequence[StoredMessage]) -> PutMessageResult:
         """Append messages of one queue, all or none, with successive offsets."""
         try:
-            drafts = [draft_of(message) for message in messages]
+            return self.put_drafts([draft_of(message) for message in messages])
+        except RecordError as error:
+            return _illegal(str(error))
+
+    def put_drafts(self, drafts: Sequence[RecordDraft]) -> PutMessageResult:
+        """The same, of messages whose texts are bytes already."""
+        try:
             for draft in drafts:
                 fault = self._fault_of(draft)
                 if fault is not None:

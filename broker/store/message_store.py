@@ -293,6 +293,10 @@ class MessageStore:
         """Append messages of one queue, all or none."""
         return self._appended(self._appender.put_batch(messages))
 
+    def put_drafts(self, drafts: Sequence[RecordDraft]) -> PutMessageResult:
+        """The same, of messages whose texts are bytes already."""
+        return self._appended(self._appender.put_drafts(drafts))
+
     def put_chunk(self, records: Buffer, sizes: Sequence[int]) -> PutMessageResult:
         """Append ready-encoded records of one queue."""
         return self._appended(self._appender.put_chunk(records, sizes))
