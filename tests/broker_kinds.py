@@ -113,9 +113,8 @@ class RocketMQBroker:
         self.start()
 
     def start(self) -> None:
-        self._process = self._rocketmq.start_broker(
-            NAME, self._port, store_config(self.root), settings(self._flush)
-        )
+        more = {**settings(self._flush), "timerWheelEnable": "true"}  # without, 5.5 cannot delete a topic
+        self._process = self._rocketmq.start_broker(NAME, self._port, store_config(self.root), more)
 
     def remind(self, clients: Clients) -> None:
         self._process.check_is_running()

@@ -101,16 +101,10 @@ class Client:
         return self._clients.ask(f"{self.kind} {what}", name=self.name, **fields)
 
     def stop(self) -> None:
-        """Shut it down in order, once."""
-        if self._is_running:
-            self._is_running = False
-            self.ask("stop")
-
-    def stop_later(self) -> None:
-        """Have it shut down, without waiting for it."""
+        """Shut it down in order, once, unless its JVM has died."""
         if self._is_running and self._clients.is_running:
             self._is_running = False
-            self.ask("stop", later=True)
+            self.ask("stop")
 
 
 class Producer(Client):
@@ -255,7 +249,7 @@ class Scenario:
     def stop(self) -> None:
         """Stop all that the test has left running."""
         for client in reversed(self._started):
-            client.stop_later()
+            client.stop()
 
     def ask(self, what: str, **fields: Any) -> Any:
         return self.clients.ask(f"admin {what}", **fields)
@@ -273,7 +267,7 @@ class Scenario:
         wait_until(
             f"{count} messages in {topic}", lambda: consumer.look() and len(consumer.received) >= count
         )
-        consumer.stop_later()
+        consumer.stop()
         assert len(consumer.received) == count
         return consumer.received
 
