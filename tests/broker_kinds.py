@@ -209,6 +209,7 @@ class RocketPollBroker:
 
 KINDS = {"rocketmq": RocketMQBroker, "rocketpoll": RocketPollBroker}
 
+# Ours is tried as soon as it can be started.
 _SKIPPED = {
     "rocketmq": pytest.mark.skipif(
         "ROCKETPOLL_PEERS" not in os.environ, reason="what a real RocketMQ does: ROCKETPOLL_PEERS=1 shows it"
