@@ -21,6 +21,9 @@ from rocketmq_peer import Process
 ANSWER_SECONDS_MAX = 90
 POLL_MS = 200
 
+_SOON = "-Drocketmq.client.rebalance.minInterval=50"
+"""Clients of 5.5 otherwise let a second pass between looking for queues and looking for queues again."""
+
 Message = Mapping[str, Any]
 
 
@@ -43,7 +46,7 @@ class JavaClients:
             "rocketpoll.clients.Main",
             "512m",
             [name_server],
-            options,
+            [_SOON, *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="utf-8",
