@@ -119,7 +119,7 @@ def _fields_of(header_type: type[Any], keys: Mapping[str, str]) -> tuple[_Field,
 
 
 def _plain_decoder(header_type: type[Any], fields: tuple[_Field, ...]) -> Callable[[Mapping[str, str]], Any]:
-    """What `HeaderCodec._decode_carefully` does for headers whose required numbers have no sign, as one function.
+    """What `HeaderCodec._decode_carefully` does where required numbers have no sign, as one function.
 
     Brokers spend a tenth of their time on headers; written out field by field, it takes a third as long.
     It raises whatever comes up where something is not plain.
