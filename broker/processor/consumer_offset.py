@@ -1,8 +1,8 @@
 """ConsumerOffsetProcessor: where groups are in their queues, and where queues begin and end.
 
 It stores what groups commit and finds offsets by time. A group without an offset in a young queue is told to
-begin at 0, as by RocketMQ: in a queue that has lost nothing yet, that is everything. The queues of a topic that
-is not there look empty, as with RocketMQ; but nothing is stored for them.
+begin at 0, as by RocketMQ: in a queue that has lost nothing yet, that is everything. The queues of a topic
+that is not there look empty, as with RocketMQ; but nothing is stored for them.
 """
 
 from __future__ import annotations
