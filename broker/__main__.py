@@ -62,7 +62,7 @@ async def serve(config: BrokerConfig) -> None:
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's where there is one: it serves half as many single requests again."""
+    """Of uvloop where it is there: it serves half as many single requests again."""
     try:
         import uvloop  # noqa: PLC0415  # not on every platform
     except ImportError:

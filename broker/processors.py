@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,6 +29,7 @@ from broker.processor.pull_message import PullMessageProcessor
 from broker.processor.query_consume_queue import QueryConsumeQueueProcessor
 from broker.processor.query_message import QueryMessageProcessor
 from broker.processor.request import Handlers
+from broker.processor.retry_rules import RetryRules
 from broker.processor.route import RouteProcessor
 from broker.processor.runtime_info import DiskUsage, RuntimeInfo
 from broker.processor.send_message import SendMessageProcessor
@@ -69,7 +70,7 @@ class Surroundings:
     now_ms: Callable[[], int]
     monotonic_ms: Callable[[], int]
     advertised_host: Callable[[Connection], Host]
-    why_no_memory: Callable[[], str | None]
+    why_busy: Callable[[], str | None]
     suspend: Callable[[PullRequest], bool]
 
 
@@ -92,6 +93,17 @@ class Processors:
             capacity=config.send_queue_capacity,
             wait_max_ms=config.send_wait_max_ms,
         )
+        self.retries = RetryRules(around.tables.topics, around.tables.groups)
+        self.sends = SendMessageProcessor(
+            config,
+            around.store,
+            self.admission,
+            self.retries,
+            self.acknowledger,
+            self.stats,
+            around.advertised_host,
+            around.why_busy,
+        )
         self.pull = self._pulls()
         self.clients = self._clients()
         self.dispatch = RequestDispatcher(
@@ -107,13 +119,15 @@ class Processors:
 
     def replay(self, held: PullRequest) -> RemotingCommand | None:
         """The answer to a pull that has waited; None if it was sent already."""
-        return self.dispatch.guarded(
-            lambda _, __: self.pull.execute_request_when_wakeup(held), held.connection, held.request
-        )
+        try:
+            return self.pull.execute_request_when_wakeup(held)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the client has to hear of it
+            return self.dispatch.excused(held.connection, held.request, error)
 
     def client_has_gone(self, connection: Connection) -> None:
         """Take it out of its groups."""
         self.clients.connection_closed(connection)
+        self.sends.connection_closed(connection)
 
     def expire_clients(self) -> None:
         """Take those out of their groups whose heartbeats have stopped."""
@@ -122,13 +136,6 @@ class Processors:
     def sample_stats(self) -> None:
         """Carry the counters into their windows."""
         self.stats.sample(self._around.now_ms())
-
-    def why_busy(self) -> str | None:
-        """Why no sends are taken now, if so."""
-        return self._around.why_no_memory() or self.acknowledger.why_busy()
-
-    def _delay_offsets(self) -> Mapping[int, int]:
-        return self._around.schedule.offsets().offset_table
 
     def _pulls(self) -> PullMessageProcessor:
         around, tables = self._around, self._around.tables
@@ -160,27 +167,27 @@ class Processors:
     def _of_messages(self) -> tuple[Processor, ...]:
         around, tables = self._around, self._around.tables
         return (
-            SendMessageProcessor(
-                around.config,
-                around.store,
-                self.admission,
-                None,
-                self.acknowledger,
-                self.stats,
-                around.advertised_host,
-                self.why_busy,
-            ),
+            self.sends,
             ExtensionsProcessor(
                 around.store,
                 self.admission,
                 self.acknowledger,
                 self.stats,
                 around.advertised_host,
-                self.why_busy,
+                around.why_busy,
             ),
-            MessageBackProcessor(),
+            MessageBackProcessor(
+                around.config,
+                around.store,
+                tables.topics,
+                self.retries,
+                self.acknowledger,
+                self.stats,
+                around.advertised_host,
+                around.why_busy,
+            ),
             QueryMessageProcessor(around.config, around.store, around.now_ms),
-            QueryConsumeQueueProcessor(around.store, self.consumers, self.filters.message_filter),
+            QueryConsumeQueueProcessor(around.store, self.consumers, self.filters.filter_of),
         )
 
     def _of_groups(self) -> tuple[Processor, ...]:
@@ -216,7 +223,7 @@ class Processors:
             config,
             around.store,
             self.stats,
-            self._delay_offsets,
+            around.schedule.offsets,
             self.acknowledger.queue,
             around.disk_usage,
             started_ms,
@@ -249,7 +256,7 @@ class Processors:
                 config,
                 runtime_info,
                 self.stats,
-                self._delay_offsets,
+                around.schedule.offsets,
                 around.clean,
                 started_ms,
                 around.now_ms,

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from broker.config import BrokerConfig, FilterLimits, HoldLimits, ServerLimits
+from broker.config import BrokerConfig, FilterLimits, ServerLimits
+from broker.longpolling.hold_limits import HoldLimits
 from broker.store.config import BrokerRole, FlushDiskType, StoreConfig
 from rmq_spark.errors import RocketPollError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker.config import HoldLimits
+from broker.longpolling.hold_limits import HoldLimits
 from broker.longpolling.pull_request import PullRequest
 from broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from rmq_spark.wire.command import RemotingCommand
@@ -26,9 +26,9 @@ class Client:
 class Codes:
     """A filter that wants these codes, and perhaps a look at the messages."""
 
-    def __init__(self, *codes, needs_properties=False):
+    def __init__(self, *codes, needs_messages=False):
         self.codes = codes
-        self.needs_properties = needs_properties
+        self.needs_messages = needs_messages
 
     def matches_code(self, code):
         return code in self.codes

@@ -23,7 +23,7 @@ _FEW_MESSAGES = 48  # fewer than these are faster asked one by one; pulls of Jav
 class SqlFilter:
     """Messages whose properties match an expression."""
 
-    needs_properties = True
+    needs_messages = True
     """The tags code alone never says that a message matches."""
 
     def __init__(self, expression: SqlExpression) -> None:

@@ -32,7 +32,7 @@ class TagsFilter:
         self.tags = tags
 
     @property
-    def needs_properties(self) -> bool:
+    def needs_messages(self) -> bool:
         """Whether the code alone does not say that a message matches."""
         return self.tags is not None
 

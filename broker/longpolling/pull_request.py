@@ -18,7 +18,7 @@ class HoldFilter(Protocol):
     """What a waiting pull asks of arriving messages."""
 
     @property
-    def needs_properties(self) -> bool:
+    def needs_messages(self) -> bool:
         """Whether a code that may match has to be followed by a look at the messages."""
 
     def matches_code(self, code: int) -> bool:

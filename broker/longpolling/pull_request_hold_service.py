@@ -23,8 +23,8 @@ import logging
 from collections.abc import Callable, Iterable
 from itertools import count
 
-from broker.config import HoldLimits
 from broker.connection import Connection
+from broker.longpolling.hold_limits import HoldLimits
 from broker.longpolling.many_pull_request import ManyPullRequest
 from broker.longpolling.pull_request import PullRequest
 
@@ -136,7 +136,7 @@ class PullRequestHoldService:
         if max_offset <= many.looked_at(request):
             return False
         if request.may_want(codes):
-            if request.message_filter is None or not request.message_filter.needs_properties:
+            if request.message_filter is None or not request.message_filter.needs_messages:
                 return True
             try:
                 if self._is_matched_by_commit_log(request, many.looked_at(request)):

@@ -190,12 +190,12 @@ class PullMessageProcessor:
 
     def _message_filter(self, header: PullMessageRequestHeader) -> Filter:
         if header.sys_flag & _SUBSCRIPTION:
-            subscription = self._filters.subscription(
+            subscription = self._filters.subscription_of(
                 header.topic, header.subscription, header.expression_type
             )
         else:
             subscription = self._subscription_from_heartbeats(header)
-        return self._filters.message_filter(subscription)
+        return self._filters.filter_of(subscription)
 
     def _subscription_from_heartbeats(self, header: PullMessageRequestHeader) -> SubscriptionData:
         group = self._consumers.group(header.consumer_group)
@@ -228,7 +228,7 @@ class PullMessageProcessor:
         count_max = max(header.max_msg_nums, 1)
         bytes_max = header.max_msg_bytes or config.max_transfer_bytes_extended
         if is_chunk:
-            filtered = message_filter is not None and message_filter.needs_properties
+            filtered = message_filter is not None and message_filter.needs_messages
             scan_max = _EXTENDED_ENTRIES_FILTERED if filtered else _EXTENDED_ENTRIES_SCANNED
             bytes_max = min(bytes_max, config.max_transfer_bytes_extended)
         else:
@@ -259,4 +259,5 @@ def _fields(*offsets: int) -> dict[str, str]:
 def _with_sizes(found: GetMessageResult) -> tuple[Buffer, ...]:
     from rmq_spark.wire.chunk.sized import encode_sizes  # noqa: PLC0415  # brings pyarrow: when first needed
 
+    assert found.sizes is not None  # noqa: S101  # as something was found
     return (encode_sizes(found.sizes), *found.buffers)

@@ -10,33 +10,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.config import BrokerConfig
 from broker.connection import Connection
 from broker.processor.acknowledger import Acknowledger
 from broker.processor.admission import TopicAdmission
-from broker.state.names import RETRY_PREFIX
 from broker.processor.request import Handlers, RequestRejected, header_of, reply
+from broker.processor.retry_rules import RetryRules
 from broker.processor.stored_properties import PropertyRewriter, StoredProperties
 from broker.processor.usual_answer import UsualAnswer
-from broker.schedule.schedule_message_service import scheduled
+from broker.schedule.delayed_message import scheduled
 from broker.state.broker_stats import BrokerStats
+from broker.state.names import RETRY_PREFIX
 from broker.store.message_store import MessageStore
-from broker.store.record_draft import RecordDraft
+from broker.store.record_draft import RecordDraft, draft_of
 from broker.store.results import PutMessageResult, PutMessageStatus
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
-from rmq_spark.wire.hosts import V4_BYTES, Host
+from rmq_spark.wire.hosts import Host, decode_host
 from rmq_spark.wire.message_batch import decode_batch
 from rmq_spark.wire.properties import PROPERTY_SEPARATOR
+from rmq_spark.wire.record import StoredMessage, magic_of
 
 _BORN_V6 = MessageSysFlag.BORN_HOST_V6.value
 _STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
 _GIVEN = ~(_BORN_V6 | _STORE_V6 | MessageSysFlag.TRANSACTION_MASK.value)
+_BATCH = RequestCode.SEND_BATCH_MESSAGE.value
+_PUT_OK = PutMessageStatus.PUT_OK
 
 CODES: Final = {
     PutMessageStatus.PUT_OK: ResponseCode.SUCCESS,
@@ -45,7 +49,15 @@ CODES: Final = {
     PutMessageStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
     PutMessageStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
 }
-_STORED: Final = (ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT)
+
+
+class _Ends(NamedTuple):
+    """Where a connection's messages come from and go to, as records and ids have it."""
+
+    born_host: bytes
+    store_host: bytes
+    sys_flag: int
+    id_start: str
 
 
 class SendMessageProcessor:
@@ -74,6 +86,7 @@ class SendMessageProcessor:
         self._delay_levels = len(config.store.message_delay_level_ms)
         self._marks = {"MSG_REGION": config.region_id, "TRACE_ON": "true" if config.trace_on else "false"}
         self._sent = UsualAnswer(("msgId", "queueId", "queueOffset"), self._marks)
+        self._ends: dict[Connection, _Ends] = {}
 
     def handlers(self) -> Handlers:
         """All ways to send."""
@@ -82,6 +95,10 @@ class SendMessageProcessor:
             RequestCode.SEND_MESSAGE_V2: self.send_message,
             RequestCode.SEND_BATCH_MESSAGE: self.send_message,
         }
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Forget a client."""
+        self._ends.pop(connection, None)
 
     def send_message(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """Take a message, or a batch of them."""
@@ -97,28 +114,39 @@ class SendMessageProcessor:
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, "the broker sending transaction message is forbidden"
             )
-        if header.batch or request.code == RequestCode.SEND_BATCH_MESSAGE:
-            drafts = self._batch(connection, header, queue_id, request, properties)
+        ends = self._ends.get(connection) or self._found_ends(connection)
+        if header.batch or request.code == _BATCH:
+            drafts = self._batch(ends, header, queue_id, request.body, properties)
             result = self._store.put_drafts(drafts)
         else:
-            drafts = [self._single(connection, header, queue_id, request, properties)]
-            result = self._store.put_draft(drafts[0])
-        if result.status is not PutMessageStatus.PUT_OK or not (
-            properties.waits and self._acknowledger.is_sync
-        ):
-            return self._answer(connection, request, queue_id, drafts, result)
+            draft = self._single(ends, header, queue_id, request, properties)
+            drafts = (draft,)
+            result = self._store.put_draft(draft)
+        if not self._acknowledger.is_sync or not properties.waits or result.status is not _PUT_OK:
+            return self._answer(connection, request, queue_id, ends, drafts, result)
 
         def stored(known: PutMessageResult) -> None:
-            answer = self._answer(connection, request, queue_id, drafts, known)
+            answer = self._answer(connection, request, queue_id, ends, drafts, known)
             if answer is not None:
                 reply(connection, request, answer)
 
         self._acknowledger.when_stored(result, stored)
         return None
 
+    def _found_ends(self, connection: Connection) -> _Ends:
+        born_host = connection.remote_host
+        store_host = self._advertised_host(connection)
+        ends = self._ends[connection] = _Ends(
+            born_host.encode(),
+            store_host.encode(),
+            _BORN_V6 * born_host.is_v6 | _STORE_V6 * store_host.is_v6,
+            store_host.encode().hex().upper(),
+        )
+        return ends
+
     def _single(
         self,
-        connection: Connection,
+        ends: _Ends,
         header: SendMessageRequestHeader,
         queue_id: int,
         request: RemotingCommand,
@@ -126,97 +154,101 @@ class SendMessageProcessor:
     ) -> RecordDraft:
         if not request.body:
             raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the message body is empty")
-        draft = self._draft(connection, header, queue_id, request.body, properties.text, header.flag)
-        is_retry = header.topic.startswith(RETRY_PREFIX)
-        if not is_retry and not properties.delay_level:
+        draft = _draft(ends, header, queue_id, request.body, properties.text, header.flag)
+        if not properties.delay_level and not header.topic.startswith(RETRY_PREFIX):
             return draft
-        return self._elsewhere(header, request, draft, properties)
-
-    def _elsewhere(
-        self,
-        header: SendMessageRequestHeader,
-        request: RemotingCommand,
-        draft: RecordDraft,
-        properties: StoredProperties,
-    ) -> RecordDraft:
-        """A retry whose tries are used up is a dead letter; other retries, and what is delayed, come later."""
-        ...
+        message = _message_of(draft, properties.text)
+        retried = self._retries.redirected(message, header.max_reconsume_times, request.version)
+        if properties.delay_level and retried is message:  # a dead letter is not delayed any more
+            retried = scheduled(message, min(properties.delay_level, self._delay_levels))
+        return draft_of(retried)
 
     def _batch(
         self,
-        connection: Connection,
+        ends: _Ends,
         header: SendMessageRequestHeader,
         queue_id: int,
-        request: RemotingCommand,
+        body: Buffer,
         properties: StoredProperties,
-    ) -> list[RecordDraft]:
+    ) -> Sequence[RecordDraft]:
         if properties.delay_level or header.topic.startswith(RETRY_PREFIX):
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL, "a batch can neither be delayed nor go to a retry topic"
             )
         drafts = []
-        for each in decode_batch(request.body):
+        of_all = header.properties or ""
+        for each in decode_batch(body):
             if not each.body:
                 raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the body of a batched message is empty")
             own = each.properties_text
-            if own and not own.endswith(PROPERTY_SEPARATOR):
+            if own and of_all and not own.endswith(PROPERTY_SEPARATOR):
                 own += PROPERTY_SEPARATOR
-            text = self._properties.stored(own + (header.properties or "")).text
-            drafts.append(self._draft(connection, header, queue_id, each.body, text, each.flag))
+            text = self._properties.stored(own + of_all).text
+            drafts.append(_draft(ends, header, queue_id, each.body, text, each.flag))
         if not drafts:
             raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
         return drafts
-
-    def _draft(
-        self,
-        connection: Connection,
-        header: SendMessageRequestHeader,
-        queue_id: int,
-        body: Buffer,
-        properties_text: str,
-        flag: int,
-    ) -> RecordDraft:
-        born_host = connection.remote_host.encode()
-        store_host = self._advertised_host(connection).encode()
-        sys_flag = header.sys_flag & _GIVEN
-        if len(born_host) > V4_BYTES:
-            sys_flag |= _BORN_V6
-        if len(store_host) > V4_BYTES:
-            sys_flag |= _STORE_V6
-        return RecordDraft(
-            header.topic,
-            queue_id,
-            body,
-            properties_text.encode(),
-            header.born_timestamp,
-            born_host,
-            store_host,
-            flag,
-            sys_flag,
-            header.reconsume_times or 0,
-        )
 
     def _answer(
         self,
         connection: Connection,
         request: RemotingCommand,
         queue_id: int,
+        ends: _Ends,
         drafts: Sequence[RecordDraft],
         result: PutMessageResult,
     ) -> RemotingCommand | None:
-        code = CODES[result.status]
-        if code not in _STORED:
+        status, physical_offset, queue_offset, end_offset, _, message_count, remark = result
+        if end_offset < 0:
             self._stats.put_failed()
-            return request.respond(code, result.remark)
-        first = drafts[0]
-        self._stats.put(first.topic, result.message_count, result.end_offset - result.physical_offset)
-        host = first.store_host.hex().upper()
-        ids = f"{host}{result.physical_offset:016X}"
-        if len(drafts) > 1:
-            places = accumulate((draft.size for draft in drafts[:-1]), initial=result.physical_offset)
-            ids = ",".join(f"{host}{place:016X}" for place in places)
-        if code is ResponseCode.SUCCESS:
-            self._sent.send(connection, request, ids, queue_id, result.queue_offset)
+            return request.respond(CODES[status], remark)
+        self._stats.put(drafts[0].topic, message_count, end_offset - physical_offset)
+        ids = f"{ends.id_start}{physical_offset:016X}"
+        if message_count > 1:
+            places = accumulate((draft.size for draft in drafts[:-1]), initial=physical_offset)
+            ids = ",".join(f"{ends.id_start}{place:016X}" for place in places)
+        if status is _PUT_OK:
+            self._sent.send(connection, request, ids, queue_id, queue_offset)
             return None
-        fields = {"msgId": ids, "queueId": str(queue_id), "queueOffset": str(result.queue_offset)}
-        return request.respond(code, result.remark, {**fields, **self._marks})
+        fields = {"msgId": ids, "queueId": str(queue_id), "queueOffset": str(queue_offset)}
+        return request.respond(CODES[status], remark, {**fields, **self._marks})
+
+
+def _draft(
+    ends: _Ends,
+    header: SendMessageRequestHeader,
+    queue_id: int,
+    body: Buffer,
+    properties_text: str,
+    flag: int,
+) -> RecordDraft:
+    return RecordDraft(
+        header.topic,
+        queue_id,
+        body,
+        properties_text.encode(),
+        header.born_timestamp,
+        ends.born_host,
+        ends.store_host,
+        flag,
+        header.sys_flag & _GIVEN | ends.sys_flag,
+        header.reconsume_times or 0,
+        0,
+        magic_of(header.topic),
+    )
+
+
+def _message_of(draft: RecordDraft, properties_text: str) -> StoredMessage:
+    return StoredMessage(
+        topic=draft.topic,
+        body=bytes(draft.body),
+        properties_text=properties_text,
+        queue_id=draft.queue_id,
+        flag=draft.flag,
+        sys_flag=draft.sys_flag,
+        born_timestamp=draft.born_timestamp,
+        born_host=decode_host(draft.born_host),
+        store_host=decode_host(draft.store_host),
+        reconsume_times=draft.reconsume_times,
+        magic=draft.magic,
+    )

@@ -21,6 +21,7 @@ CLUSTER: Final = "CLUSTER"
 TRAN_MSG: Final = "TRAN_MSG"
 _NAMED: Final = tuple(f"{name}{NAME_VALUE_SEPARATOR}" for name in (WAIT, DELAY, CLUSTER, TRAN_MSG))
 _WAIT, _DELAY, _CLUSTER, _TRAN_MSG = _NAMED
+_WAITS = f"{PROPERTY_SEPARATOR}{_WAIT}true{PROPERTY_SEPARATOR}"
 
 
 class StoredProperties(NamedTuple):
@@ -48,7 +49,10 @@ class PropertyRewriter:
             return self._looked_through(text)
         waits = True
         if _WAIT in text:
-            waits, text = _without_wait(text)
+            if text.count(_WAIT) == 1 and _WAITS in text:  # as Java's producers write it
+                text = text.replace(_WAITS, PROPERTY_SEPARATOR)
+            else:
+                waits, text = _without_wait(text)
         if text and not text.endswith(PROPERTY_SEPARATOR):
             text += PROPERTY_SEPARATOR
         return StoredProperties(text + self._cluster, waits)

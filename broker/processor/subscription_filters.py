@@ -1,7 +1,8 @@
-"""SubscriptionFilters: from what a client subscribes to, to the filter of its pulls, remembered between them."""
+"""SubscriptionFilters: from what a client subscribes to, to the filter of its pulls; remembered."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -30,12 +31,14 @@ class SubscriptionFilters:
             depth_max=limits.depth_max,
             nodes_max=limits.nodes_max,
         )
-        self.subscription = lru_cache(_REMEMBERED)(self._subscription)
-        self.message_filter = lru_cache(_REMEMBERED)(self._message_filter)
+        self.subscription_of: Callable[[str, str | None, str | None], SubscriptionData] = lru_cache(
+            _REMEMBERED
+        )(self._subscription)
+        self.filter_of: Callable[[SubscriptionData], Filter] = lru_cache(_REMEMBERED)(self._filter)
 
     def check(self, subscription: SubscriptionData) -> None:
         """Refuse a subscription that this broker cannot filter by."""
-        self.message_filter(subscription)
+        self.filter_of(subscription)
 
     def _subscription(self, topic: str, text: str | None, expression_type: str | None) -> SubscriptionData:
         try:
@@ -43,7 +46,7 @@ class SubscriptionFilters:
         except FilterError as error:
             raise RequestRejected(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
 
-    def _message_filter(self, subscription: SubscriptionData) -> Filter:
+    def _filter(self, subscription: SubscriptionData) -> Filter:
         kind = subscription.expression_type or TAG_EXPRESSION
         if kind != TAG_EXPRESSION and not self._takes_sql:
             raise RequestRejected(

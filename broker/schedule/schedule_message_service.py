@@ -6,14 +6,14 @@
 Delivery is at least once. A level goes on only when the store has taken its message, and what is saved of it
 waits until the disk has these messages: after a crash some are delivered again, none is left out.
 
-It has no thread and no timer. Whoever calls `deliver_due` is told at what time to call again, at the latest;
-before, if a delayed message has `arrived`. One call does a bounded amount of work.
+It has no thread and no timer. Whoever calls `deliver_due` is told in how many milliseconds to call again, at
+the latest; before, if a delayed message has `arrived`. One call does a bounded amount of work.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 from typing import Final
@@ -98,7 +98,7 @@ class ScheduleMessageService:
             del self._due_ms[level]
 
     def deliver_due(self) -> int | None:
-        """Deliver what is due, or a part of it; when to call again, None: when a message arrives."""
+        """Deliver what is due, or a part of it; in how many ms to call again, None: when one arrives."""
         now_ms = self._now_ms()
         room = _Room()
         levels = sorted(self._offsets)
@@ -106,11 +106,11 @@ class ScheduleMessageService:
         due = [self._deliver_level(level, now_ms, room) for level in levels[first:] + levels[:first]]
         if self._end_offset > self._store.confirm_offset():
             self._store.flushed(self._end_offset)  # or it would stay invisible until somebody else sends
-        return min((at_ms for at_ms in due if at_ms is not None), default=None)
+        return min((max(0, at_ms - now_ms) for at_ms in due if at_ms is not None), default=None)
 
-    def offsets(self) -> Mapping[int, int]:
+    def offsets(self) -> DelayOffsetSerializeWrapper:
         """How far each level has been delivered: the answer to GET_ALL_DELAY_OFFSET."""
-        return dict(self._offsets)
+        return DelayOffsetSerializeWrapper(offset_table=dict(self._offsets), data_version=self._data_version)
 
     @property
     def is_dirty(self) -> bool:
@@ -135,7 +135,7 @@ class ScheduleMessageService:
                 raise TimeoutError(
                     f"the log was not flushed within {_FLUSH_TIMEOUT_SECONDS} s; delay offsets are not saved"
                 ) from None
-        return DelayOffsetSerializeWrapper(offset_table=offsets, data_version=self._data_version)
+        return offsets
 
     # ---- one level
 

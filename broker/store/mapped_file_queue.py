@@ -144,12 +144,16 @@ class MappedFileQueue:
             raise
 
     def delete_before(self, offset: int) -> int:
-        """Delete the files that end at or before an offset, but never the last; how many these were."""
+        """Delete the files that end at or before an offset, but never the last; how many these were.
+
+        Each is gone for good before the next one goes: a power loss must not bring back the older of two.
+        """
         files = self._files
         gone = [mapped for mapped in files[:-1] if mapped.from_offset + self._file_size <= offset]
         self._files = files[len(gone) :]
         for mapped in gone:
             self._remove(mapped)
+            self._disk.flush_directory(self._directory)
         return len(gone)
 
     def close(self) -> None:

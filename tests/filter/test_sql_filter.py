@@ -53,7 +53,7 @@ def test_codes_decide_nothing():
     wanted = SqlFilter(compile_sql("a = 5"))
     assert wanted.by_tags_code(np.array([1, 2], np.int64)).tolist() == [True, True]
     assert wanted.matches_code(7)
-    assert wanted.needs_properties
+    assert wanted.needs_messages
 
 
 def test_one_arriving_message_is_asked_about_its_properties_if_they_are_known():

@@ -38,8 +38,8 @@ def test_a_client_that_compares_the_text_itself_needs_no_second_look():
     wanted = of("AaAa")
     assert wanted.by_messages(CHUNK) is None
     assert wanted.matches_properties({"TAGS": "BBBB"})
-    assert not wanted.needs_properties
-    assert of("AaAa", by_text=True).needs_properties
+    assert not wanted.needs_messages
+    assert of("AaAa", by_text=True).needs_messages
 
 
 def test_a_message_of_which_nothing_is_known_may_match():

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
-from broker.config import HoldLimits
+from broker.longpolling.hold_limits import HoldLimits
 
 
 def test_an_arrival_answers_the_pulls_of_its_queue_and_no_others():
@@ -58,7 +58,7 @@ def test_messages_that_do_not_match_are_not_looked_at_a_second_time_by_the_sweep
 
 def test_a_filter_by_properties_is_asked_about_the_messages_that_are_new_to_it():
     hold = Hold()
-    hold.service.suspend_pull_request(a_pull(queue_offset=3, wants=Codes(0, needs_properties=True)))
+    hold.service.suspend_pull_request(a_pull(queue_offset=3, wants=Codes(0, needs_messages=True)))
     assert hold.service.notify_message_arriving("T", 0, 5, [0, 0]) == 0
     assert hold.service.notify_message_arriving("T", 0, 9, [0]) == 0
     hold.is_matched = True
@@ -69,7 +69,7 @@ def test_a_filter_by_properties_is_asked_about_the_messages_that_are_new_to_it()
 def test_a_log_that_cannot_be_read_while_matching_lets_the_replay_tell_the_client():
     hold = Hold()
     hold.is_matched = OSError("bad sector")
-    hold.service.suspend_pull_request(a_pull(wants=Codes(0, needs_properties=True)))
+    hold.service.suspend_pull_request(a_pull(wants=Codes(0, needs_messages=True)))
     assert hold.service.notify_message_arriving("T", 0, 1, [0]) == 1
 
 

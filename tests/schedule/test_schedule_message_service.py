@@ -66,15 +66,9 @@ class Broker:
         self.service.arrived(level - 1)
         return result
 
-    def deliver(self):
-        """In how many ms to call again."""
-        due_ms = self.service.deliver_due()
-        assert due_ms is None or due_ms >= self.clock.now_ms
-        return None if due_ms is None else due_ms - self.clock.now_ms
-
     def deliver_all(self):
         while True:
-            again = self.deliver()
+            again = self.service.deliver_due()
             if again != 0:
                 return again
 
@@ -87,18 +81,18 @@ def broker(tmp_path):
 
 
 def test_a_message_is_delivered_when_its_time_has_come_and_not_before(broker):
-    assert broker.deliver() is None
+    assert broker.service.deliver_due() is None
     broker.delay("x", 2, tags="a", queue_id=3)
-    assert broker.deliver() == 5_000
+    assert broker.service.deliver_due() == 5_000
     broker.clock.now_ms += 4_999
-    assert broker.deliver() == 1
+    assert broker.service.deliver_due() == 1
     assert bodies(broker.store, queue_id=3) == []
     broker.clock.now_ms += 1
-    assert broker.deliver() is None
+    assert broker.service.deliver_due() is None
     (found,) = read_all(broker.store, "T", 3)
     assert found.body == b"x"
     assert {name: value for name, value in found.properties.items() if name != "__CRC32#"} == {"TAGS": "a"}
-    assert broker.deliver() is None
+    assert broker.service.deliver_due() is None
     assert bodies(broker.store, queue_id=3) == ["x"]
 
 
@@ -117,12 +111,12 @@ def test_a_delivered_message_is_the_producers(broker):
 def test_it_says_when_the_next_of_all_levels_is_due(broker):
     broker.delay("late", 3)
     broker.delay("soon", 1)
-    assert broker.deliver() == 1_000
+    assert broker.service.deliver_due() == 1_000
     broker.clock.now_ms += 1_000
-    assert broker.deliver() == 9_000
+    assert broker.service.deliver_due() == 9_000
     assert bodies(broker.store) == ["soon"]
     broker.delay("middle", 2)
-    assert broker.deliver() == 5_000
+    assert broker.service.deliver_due() == 5_000
 
 
 def test_messages_of_a_level_come_in_their_order(broker):
@@ -139,10 +133,10 @@ def test_one_call_does_not_do_all_the_work_at_once_nor_one_level_alone(broker):
         broker.delay(number, 1)
     broker.delay("other", 2)
     broker.clock.now_ms += 5_000
-    assert broker.deliver() == 0
+    assert broker.service.deliver_due() == 0
     assert len(bodies(broker.store)) == MESSAGES_PER_CALL
-    assert broker.deliver() == 0
-    while broker.deliver() == 0:
+    assert broker.service.deliver_due() == 0
+    while broker.service.deliver_due() == 0:
         pass
     assert len(bodies(broker.store)) == 3 * MESSAGES_PER_CALL + 1
 
@@ -154,7 +148,7 @@ def test_a_level_with_much_to_do_does_not_keep_the_others_waiting(broker):
     broker.delay("other", 2)
     broker.clock.now_ms += 5_000
     for _ in range(3):
-        broker.deliver()
+        broker.service.deliver_due()
     assert "other" in bodies(broker.store)
 
 
@@ -162,7 +156,7 @@ def test_large_messages_fill_a_call_too(broker):
     for _ in range(8):
         broker.delay("x" * 300_000, 1)
     broker.clock.now_ms += 1_000
-    assert broker.deliver() == 0
+    assert broker.service.deliver_due() == 0
     assert len(bodies(broker.store)) == 4
     broker.deliver_all()
     assert len(bodies(broker.store)) == 8
@@ -194,12 +188,12 @@ def test_what_the_store_does_not_take_now_is_tried_again(broker):
     broker.delay("y", 2)
     broker.clock.now_ms += 5_000
     broker.refuses = PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark="the disk is full")
-    assert broker.deliver() == RETRY_MS
-    assert broker.service.offsets()[2] == 0
+    assert broker.service.deliver_due() == RETRY_MS
+    assert broker.service.offsets().offset_table[2] == 0
     broker.refuses = None
-    assert broker.deliver() == RETRY_MS
+    assert broker.service.deliver_due() == RETRY_MS
     broker.clock.now_ms += RETRY_MS
-    assert broker.deliver() is None
+    assert broker.service.deliver_due() is None
     assert bodies(broker.store) == ["x", "y"]
 
 
@@ -244,9 +238,9 @@ def test_a_damaged_message_is_passed_over(broker, caplog):
 
 def test_a_message_from_before_the_clock_was_set_back_is_delivered_at_once(broker):
     broker.delay("x", 1)
-    assert broker.deliver() == 1_000
+    assert broker.service.deliver_due() == 1_000
     broker.clock.now_ms -= 3_600_000
-    assert broker.deliver() is None
+    assert broker.service.deliver_due() is None
     assert bodies(broker.store) == ["x"]
 
 
@@ -256,12 +250,12 @@ def test_how_far_levels_are_is_kept_over_a_restart(broker):
     broker.delay("z", 3)
     broker.clock.now_ms += 1_000
     broker.deliver_all()
-    assert broker.service.offsets() == {1: 2, 2: 0, 3: 0}
+    assert broker.service.offsets().offset_table == {1: 2, 2: 0, 3: 0}
     assert broker.service.is_dirty
     broker.service.save()
     assert not broker.service.is_dirty
     broker.restart()
-    assert broker.service.offsets() == {1: 2, 2: 0, 3: 0}
+    assert broker.service.offsets().offset_table == {1: 2, 2: 0, 3: 0}
     assert broker.deliver_all() == 9_000
     broker.clock.now_ms += 9_000
     broker.deliver_all()
@@ -281,7 +275,7 @@ def test_the_offsets_of_a_real_rocketmq_are_loaded(tmp_path):
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "delayOffset.json").write_text('{\n\t"offsetTable":{1:10,2:0,17:3\n\t}\n}')
     broker = Broker(tmp_path)
-    assert broker.service.offsets() == {1: 10, 2: 0, 3: 0, 17: 3}
+    assert broker.service.offsets().offset_table == {1: 10, 2: 0, 3: 0, 17: 3}
     broker.store.shutdown()
 
 
@@ -390,7 +384,7 @@ class ScheduleMachine(RuleBasedStateMachine):
     def deliver(self, refuse):
         if refuse:
             self.broker.refuses = PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark="full")
-            self.broker.deliver()
+            self.broker.service.deliver_due()
             self.broker.refuses = None
             self.broker.clock.now_ms += RETRY_MS
         self.broker.deliver_all()

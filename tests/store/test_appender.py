@@ -3,6 +3,7 @@ import dataclasses
 import pytest
 from stores import LOG_FILE_BYTES, STORE_HOST, bodies, message, open_store, read_all
 
+from broker.store.record_draft import RecordDraft
 from broker.store.results import PutMessageStatus as Status
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.hosts import parse_host
@@ -36,6 +37,19 @@ def test_a_batch_has_successive_offsets_in_one_file(store):
     places = [each.physical_offset // LOG_FILE_BYTES for each in read_all(store, "T", 0, 1)]
     assert len(set(places)) == 1
     assert [text[0] for text in bodies(store)] == list("b01234")
+
+
+def test_what_has_its_texts_as_bytes_is_put_as_a_draft(store):
+    def draft(text, queue_id=3):
+        return RecordDraft("T", queue_id, text, b"TAGS\x01a", 5, STORE_HOST.encode(), STORE_HOST.encode())
+
+    assert store.put_draft(draft(b"one")).queue_offset == 0
+    result = store.put_drafts([draft(b"two"), draft(memoryview(b"three"))])
+    assert (result.status, result.queue_offset, result.message_count) == (Status.PUT_OK, 1, 2)
+    assert "one queue" in store.put_drafts([draft(b"x"), draft(b"y", 4)]).remark
+    assert "topic" in store.put_draft(dataclasses.replace(draft(b"x"), topic="a b")).remark
+    assert bodies(store, "T", 3) == ["one", "two", "three"]
+    assert {each.tags for each in read_all(store, "T", 3)} == {"a"}
 
 
 def test_a_chunk_may_run_over_files_and_its_records_are_checked_and_patched(store):

@@ -1,8 +1,9 @@
 import os
+import random
 from datetime import datetime, timezone
 
 import pytest
-from disks import FaultyDisk, ManualClock
+from disks import FaultyDisk, ManualClock, RecordingDisk, power_loss_states
 from stores import bodies, message, messages_of, open_store
 
 from broker.store.directory_lock import OUR_SIGN
@@ -117,6 +118,26 @@ def test_after_files_have_gone_a_start_finds_all_that_is_left(tmp_path, disk, cl
         assert again.queue_offsets("T", 0) == offsets
         assert bodies(again) == left
         again.shutdown()
+
+
+def test_a_power_loss_while_files_go_leaves_a_store_that_opens(tmp_path, clock):
+    """The log must not come back with an old file, and without the one behind it."""
+    root, scratch = tmp_path / "store", tmp_path / "states"
+    root.mkdir()
+    scratch.mkdir()
+    disk = RecordingDisk(Disk(LocalDisk()), root)
+    store = store_on(root, disk, clock)
+    store.save_checkpoint()
+    disk._disk.ratio = 0.85
+    before = len(disk.operations)
+    assert store.clean() > 2
+    left = bodies(store)
+    for point in range(before, len(disk.operations)):
+        for state in power_loss_states(disk.log(point), random.Random(point), 4, scratch):
+            again = open_store(state, clock=clock)
+            assert bodies(again)[-len(left) :] == left
+            again.shutdown()
+    store.shutdown()
 
 
 def test_the_index_forgets_what_the_log_no_longer_has(tmp_path, disk, clock):
