@@ -98,10 +98,11 @@ def test_broker_config_is_what_the_file_says(mqadmin, scenario, java_broker):
         "enablePropertyFilter": "true",
         "defaultTopicQueueNums": "8",
         "mappedFileSizeCommitLog": str(32 << 20),
-        "messageDelayLevel": " ".join(f"{seconds}s" for seconds in DELAYS_S),
         "longPollingEnable": "true",
     }
     assert {name: config.get(name) for name in expected} == expected
+    seconds = [int(word[:-1]) * {"s": 1, "h": 3600}[word[-1]] for word in config["messageDelayLevel"].split()]
+    assert tuple(seconds) == DELAYS_S
 
 
 # ---- topics

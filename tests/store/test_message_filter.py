@@ -20,6 +20,13 @@ def test_codes_of_the_tags_pass(by_text):
     assert not TagFilter([], by_text=by_text).by_tags_code(CODES).any()
 
 
+@pytest.mark.parametrize("by_text", [True, False])
+def test_one_code_passes_as_it_would_among_many(by_text):
+    wanted = TagFilter(["TagA", "AaAa"], by_text=by_text)
+    assert [wanted.matches_code(code) for code in CODES.tolist()] == wanted.by_tags_code(CODES).tolist()
+    assert wanted.needs_messages is by_text
+
+
 def test_tags_that_share_a_code_are_told_apart_by_their_text():
     wanted = TagFilter(["AaAa"], by_text=True)
     assert wanted.by_tags_code(CODES).tolist() == [False, False, True, True, False]

@@ -1,13 +1,17 @@
 import dataclasses
+from itertools import starmap
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from disks import ManualClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stores import QUEUE_FILE_ENTRIES, message, messages_of, open_store, read_all
 
-from broker.store.consume_queue import ENTRY_BYTES
+from broker.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_BYTES, ENTRY_STRUCT
 from broker.store.message_filter import TagFilter
+from broker.store.reader import MessageReader
 from broker.store.results import GetMessageStatus as Status
 from rmq_spark.wire.record import decode_record
 
@@ -227,3 +231,59 @@ def test_keys_that_share_a_hash_are_told_apart_by_their_text(store):
     assert [decode_record(each).body for each in store.query_message("T", "AaAa", 10, 0, 1 << 62)] == [
         b"first"
     ]
+
+
+entries = st.lists(
+    st.tuples(st.integers(0, 40), st.sampled_from([100, 150, 200, BLANK_SIZE]), st.sampled_from([0, 1, 2])),
+    min_size=1,
+    max_size=90,
+)
+
+
+class CodeFilter:
+    needs_messages = False
+
+    def matches_code(self, code):
+        return code == 1
+
+    def by_tags_code(self, codes):
+        return codes == 1
+
+
+@given(entries, st.integers(0, 40), st.integers(0, 10_000), st.booleans())
+def test_entries_looked_at_one_by_one_or_all_at_once_come_to_the_same(found, count_max, bytes_max, filtered):
+    """Those before 10 are of messages that the log no longer has."""
+    log = SimpleNamespace(min_offset=10)
+    reader = MessageReader(log, None)
+    view = memoryview(b"".join(starmap(ENTRY_STRUCT.pack, found)))
+    limits = count_max, bytes_max, CodeFilter() if filtered else None
+    few = reader._pick_few(view, *limits)
+    many = reader._pick(np.frombuffer(view, ENTRY), *limits)
+    if few is None:
+        assert len(found) > 64 or many.status is Status.MESSAGE_WAS_REMOVING
+    else:
+        assert (few.status, few.scanned) == (many.status, many.scanned)
+        assert (few.places, few.sizes) == (many.places.tolist(), many.sizes.tolist())
+
+
+@given(st.lists(st.tuples(st.sampled_from([0, 0, 0, 7]), st.integers(1, 60)), min_size=1, max_size=30))
+def test_records_are_handed_out_in_the_same_pieces_few_or_many(gaps_and_sizes):
+    data = bytes(range(256)) * 40
+    log = SimpleNamespace(
+        files=SimpleNamespace(file_size=100),
+        view=lambda place, size: memoryview(data)[place : min(place + size, place - place % 100 + 100)],
+    )
+    places, sizes, at = [], [], 0
+    for gap, size in gaps_and_sizes:
+        at += gap
+        if at % 100 + size > 100:
+            at += 100 - at % 100
+        places.append(at)
+        sizes.append(size)
+        at += size
+    reader = MessageReader(log, None)
+    few = reader._records(places, sizes)
+    assert few == reader._records(np.array(places), np.array(sizes))
+    assert b"".join(few) == b"".join(
+        data[place : place + size] for place, size in zip(places, sizes, strict=True)
+    )
