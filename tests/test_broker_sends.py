@@ -16,8 +16,6 @@ from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_id import decode_offset_message_id
 
-
-
 REFUSED = {
     "a blank name": ({"topic": " "}, 1, "blank"),
     "strange characters": ({"topic": "../../etc"}, 1, "characters"),
@@ -74,7 +72,8 @@ def test_a_slave_takes_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "asked", "made"), [({}, 4, 4), ({}, 100, 8), ({}, 0, 1), ({"defaultTopicQueueNums": 2}, 4, 2)]
+    ("settings", "asked", "made"),
+    [({}, 4, 4), ({}, 100, 8), ({}, 0, 1), ({"defaultTopicQueueNums": 2}, 4, 2)],
 )
 def test_a_send_makes_its_topic_with_the_queues_asked_for_and_no_more_than_the_default_has(
     tmp_path, settings, asked, made
@@ -140,7 +139,7 @@ def test_the_answer_says_where_the_message_is_and_all_of_it_is_stored(tmp_path, 
         assert stored.body == b"body"
         assert stored.born_timestamp == 1_600_000_000_000
         assert stored.sys_flag == MessageSysFlag.MULTI_TAGS.value
-        assert str(stored.born_host) == "127.0.0.1:{}".format(client.address[1])
+        assert str(stored.born_host) == f"127.0.0.1:{client.address[1]}"
         properties = dict(stored.properties)
         properties.pop("__CRC32#")
         assert properties == {"TAGS": "A", "KEYS": "k", "UNIQ_KEY": "u", "CLUSTER": "DefaultCluster"}
