@@ -36,11 +36,14 @@ def main(arguments: list[str] | None = None, program: str = "python -m broker") 
     if given.printConfigItem:
         sys.stdout.writelines(f"{name}={value}\n" for name, value in settings_of(config).items())
         return 0
+    loop = _new_event_loop()
     try:
-        _new_event_loop().run_until_complete(serve(config))
+        loop.run_until_complete(serve(config))
     except (RocketPollError, OSError) as error:
         sys.stderr.write(f"the broker cannot run: {error}\n")
         return 1
+    finally:
+        loop.close()
     return 0
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 
 from broker_clients import BrokerClients
 
 from broker.controller import BrokerController
 from broker.settings import config_of
+from rmq_spark.wire.bodies.configs import TopicConfig
 
 SMALL = {
     "listenPort": "0",
@@ -84,16 +86,15 @@ class Broker:
         """Put the clock forward."""
         asyncio.get_running_loop().move(seconds)
 
-    def make_topic(self, topic="T", queues=4, perm=6, **more):
+    def make_topic(self, topic="T", queues=4, perm=6):
         """A topic, as an operator would create it."""
-        from rmq_spark.wire.bodies.configs import TopicConfig  # noqa: PLC0415  # only some stories need it
+        make_topic(self.controller, topic, queues, perm)
 
-        self.controller.tables.topics.put(
-            TopicConfig(
-                topic_name=topic,
-                **{"read_queue_nums": queues, "write_queue_nums": queues, "perm": perm, **more},
-            )
-        )
+
+def make_topic(controller, topic="T", queues=4, perm=6):
+    """A topic, as an operator would create it."""
+    config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+    controller.tables.topics.put(config)
 
 
 @contextlib.asynccontextmanager
@@ -180,3 +181,9 @@ class BrokerThread:
             return question(self.controller)
 
         return self._await(answer())
+
+    def until(self, question, seconds=10):
+        """Wait for what the broker is about to do."""
+        deadline = time.monotonic() + seconds
+        while not self.ask(question):
+            assert time.monotonic() < deadline, "it has not come to that"
