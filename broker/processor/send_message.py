@@ -172,10 +172,10 @@ class SendMessageProcessor:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL, "a batch can neither be delayed nor go to a retry topic"
             )
-        of_all = (header.properties or "").encode()
+        of_batch = properties.text.encode()
         stored = self._properties.stored_in_batch
         parts = [
-            (flag, own_body, stored(own_properties, of_all))
+            (flag, own_body, stored(own_properties, of_batch))
             for flag, own_body, own_properties in split_batch(body)
         ]
         if not all(own_body for _, own_body, _ in parts):

@@ -23,7 +23,7 @@ _NAMED: Final = tuple(f"{name}{NAME_VALUE_SEPARATOR}" for name in (WAIT, DELAY, 
 _WAIT, _DELAY, _CLUSTER, _TRAN_MSG = _NAMED
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
 _WAIT_BYTES, _CLUSTER_BYTES = _WAIT.encode(), _CLUSTER.encode()
-_WAITS_LAST = _SEPARATOR + _WAIT_BYTES + b"true"
+_WAITS_BYTES = _SEPARATOR + _WAIT_BYTES + b"true"
 _WAITS = f"{PROPERTY_SEPARATOR}{_WAIT}true{PROPERTY_SEPARATOR}"
 
 
@@ -43,7 +43,6 @@ class PropertyRewriter:
     def __init__(self, cluster_name: str) -> None:
         self._cluster = f"{CLUSTER}{NAME_VALUE_SEPARATOR}{cluster_name}{PROPERTY_SEPARATOR}"
         self._cluster_name = cluster_name
-        self._cluster_bytes = self._cluster.encode()
 
     def stored(self, text: str | None) -> StoredProperties:
         """The properties of a send as they are stored."""
@@ -61,22 +60,25 @@ class PropertyRewriter:
             text += PROPERTY_SEPARATOR
         return StoredProperties(text + self._cluster, waits)
 
-    def stored_in_batch(self, properties: bytes, of_all: bytes) -> bytes:
-        """The same for a message of a batch, which has no say in waiting or delays: those are its batch's."""
-        if of_all:
-            joined = properties + _SEPARATOR * (not properties.endswith(_SEPARATOR)) + of_all
-            properties = joined if properties else of_all
-        if _WAIT_BYTES in properties:
-            if properties.count(_WAIT_BYTES) == 1 and properties.endswith(_WAITS_LAST):  # as Java writes it
-                properties = properties[: -len(_WAITS_LAST) + 1]
+    def stored_in_batch(self, own: bytes, of_batch: bytes) -> bytes:
+        """Of one message of a batch: its own, without a say in waiting; then the batch's, as stored."""
+        if _WAIT_BYTES in own or _CLUSTER_BYTES in own:
+            before, wait, behind = own.partition(_WAITS_BYTES)
+            if (  # as Java writes it
+                wait
+                and own.count(_WAIT_BYTES) == 1
+                and behind[:1] in (b"", _SEPARATOR)
+                and _CLUSTER_BYTES not in own
+            ):
+                own = before + behind
             else:
-                text = self.stored(properties.decode("utf-8", "replace")).text
-                return text.encode()
-        if _CLUSTER_BYTES in properties:
-            return self.stored(properties.decode("utf-8", "replace")).text.encode()
-        if properties and not properties.endswith(_SEPARATOR):
-            properties += _SEPARATOR
-        return properties + self._cluster_bytes
+                properties = decode_properties(own.decode("utf-8", "replace"))
+                properties.pop(WAIT, None)
+                properties.pop(CLUSTER, None)
+                own = encode_properties(properties).encode()
+        if own and not own.endswith(_SEPARATOR):
+            own += _SEPARATOR
+        return own + of_batch
 
     def _looked_through(self, text: str) -> StoredProperties:
         properties = decode_properties(text)
