@@ -18,11 +18,9 @@ from broker.settings import ConfigError, load_config, settings_of
 from rmq_spark.errors import RocketPollError
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None, program: str = "python -m broker") -> int:
     """Run a broker; the exit code: 0 stopped in order, 1 it could not run, 2 its settings are wrong."""
-    parser = argparse.ArgumentParser(
-        prog="python -m broker", description="A RocketMQ broker and name server."
-    )
+    parser = argparse.ArgumentParser(prog=program, description="A RocketMQ broker and name server.")
     parser.add_argument("-c", "--configFile", type=Path, metavar="FILE", help="settings, as conf/broker.conf")
     parser.add_argument(
         "-p", "--printConfigItem", action="store_true", help="print all settings with their values, and end"

@@ -137,11 +137,45 @@ def test_a_client_that_never_reads_is_closed_and_nobody_else_waits_for_it(tmp_pa
 
 # ---- requests that are whole and make no sense
 
-TEXTS = ["", " ", "T", "G", "TBW102", "SCHEDULE_TOPIC_XXXX", "../../x", "%RETRY%G", "x" * 300, "\x01\x02", "🚀"]
+TEXTS = [
+    "",
+    " ",
+    "T",
+    "G",
+    "TBW102",
+    "SCHEDULE_TOPIC_XXXX",
+    "../../x",
+    "%RETRY%G",
+    "x" * 300,
+    "\x01\x02",
+    "🚀",
+]
 NUMBERS = [-(1 << 63), -(1 << 31), -1, 0, 1, 5, (1 << 31) - 1, (1 << 63) - 1, 1 << 64]
-VALUES = [*TEXTS, *map(str, NUMBERS), "true", "false", "null", "1e5", "0x10", "1,2", "7F000001000026940000000000000000"]
+VALUES = [
+    *TEXTS,
+    *map(str, NUMBERS),
+    "true",
+    "false",
+    "null",
+    "1e5",
+    "0x10",
+    "1,2",
+    "7F000001000026940000000000000000",
+]
 CLIENT = b'{"clientID":"c","producerDataSet":[{}],"consumerDataSet":[{"groupName":"G"},{"groupName":null}]}'
-BODIES = [b"", b"{}", b"[]", b"null", b"{", b"1", CLIENT, b'{"table":{"a":{}}}', b"\xff" * 30, bytes(91), CLIENT[:40]]
+BODIES = [
+    b"",
+    b"{}",
+    b"[]",
+    b"null",
+    b"{",
+    b"1",
+    CLIENT,
+    b'{"table":{"a":{}}}',
+    b"\xff" * 30,
+    bytes(91),
+    CLIENT[:40],
+]
 
 
 def strange_request(code, dice):

@@ -76,7 +76,9 @@ def test_a_filter_is_woken_by_the_one_message_in_a_thousand_that_it_wants(tmp_pa
         consumer, producer = await broker.connect(), await broker.connect()
         consumer.send(pull_request(0, suspend_ms=60_000, opaque=5, **asked))
         await broker.held(1)
-        others = [send_request(each, flag=2, properties={"TAGS": "other", "price": "9"}) for each in range(999)]
+        others = [
+            send_request(each, flag=2, properties={"TAGS": "other", "price": "9"}) for each in range(999)
+        ]
         for at in range(0, 999, 100 if batches else 1):
             producer.send(b"".join(each.encode() for each in others[at : at + (100 if batches else 1)]))
             if at % 50 == 0:
@@ -194,7 +196,9 @@ def test_thousands_of_clients_that_go_while_they_wait_leave_nothing_behind_and_n
         for _ in range(10):
             clients = [await broker.connect() for _ in range(100)]
             for client in clients:
-                client.send(b"".join(pull_request(0, queue_id=each, suspend_ms=60_000).encode() for each in range(3)))
+                client.send(
+                    b"".join(pull_request(0, queue_id=each, suspend_ms=60_000).encode() for each in range(3))
+                )
             await broker.held(301)
             for client in clients[::2]:
                 client.abort()

@@ -113,7 +113,11 @@ def test_all_that_is_wrong_is_said_at_once_with_its_place(tmp_path):
     with pytest.raises(ConfigError) as raised:
         load_config(path, ["flushDiskType=maybe"])
     text = str(raised.value)
-    for place in (f"{path}:2: listenPort must be", f"{path}:4: there is no setting 'brokerNam'", f"{path}:6: "):
+    for place in (
+        f"{path}:2: listenPort must be",
+        f"{path}:4: there is no setting 'brokerNam'",
+        f"{path}:6: ",
+    ):
         assert place in text
     assert "did you mean brokerName?" in text
     assert "needed key=value, found 'nonsense'" in text

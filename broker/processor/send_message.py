@@ -32,8 +32,7 @@ from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.hosts import Host, decode_host
-from rmq_spark.wire.message_batch import decode_batch
-from rmq_spark.wire.properties import PROPERTY_SEPARATOR
+from rmq_spark.wire.message_batch import split_batch
 from rmq_spark.wire.record import StoredMessage, magic_of
 
 _BORN_V6 = MessageSysFlag.BORN_HOST_V6.value
@@ -116,17 +115,15 @@ class SendMessageProcessor:
             )
         ends = self._ends.get(connection) or self._found_ends(connection)
         if header.batch or request.code == _BATCH:
-            drafts = self._batch(ends, header, queue_id, request.body, properties)
-            result = self._store.put_drafts(drafts)
+            result, sizes = self._put_batch(ends, header, queue_id, request.body, properties)
         else:
-            draft = self._single(ends, header, queue_id, request, properties)
-            drafts = (draft,)
-            result = self._store.put_draft(draft)
+            result = self._store.put_draft(self._single(ends, header, queue_id, request, properties))
+            sizes = None
         if not self._acknowledger.is_sync or not properties.waits or result.status is not _PUT_OK:
-            return self._answer(connection, request, queue_id, ends, drafts, result)
+            return self._answer(connection, request, header.topic, queue_id, ends, sizes, result)
 
         def stored(known: PutMessageResult) -> None:
-            answer = self._answer(connection, request, queue_id, ends, drafts, known)
+            answer = self._answer(connection, request, header.topic, queue_id, ends, sizes, known)
             if answer is not None:
                 reply(connection, request, answer)
 
@@ -163,49 +160,46 @@ class SendMessageProcessor:
             retried = scheduled(message, min(properties.delay_level, self._delay_levels))
         return draft_of(retried)
 
-    def _batch(
+    def _put_batch(
         self,
         ends: _Ends,
         header: SendMessageRequestHeader,
         queue_id: int,
         body: Buffer,
         properties: StoredProperties,
-    ) -> Sequence[RecordDraft]:
+    ) -> tuple[PutMessageResult, Sequence[int]]:
         if properties.delay_level or header.topic.startswith(RETRY_PREFIX):
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL, "a batch can neither be delayed nor go to a retry topic"
             )
-        drafts = []
-        of_all = header.properties or ""
-        for each in decode_batch(body):
-            if not each.body:
-                raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the body of a batched message is empty")
-            own = each.properties_text
-            if own and of_all and not own.endswith(PROPERTY_SEPARATOR):
-                own += PROPERTY_SEPARATOR
-            text = self._properties.stored(own + of_all).text
-            drafts.append(_draft(ends, header, queue_id, each.body, text, each.flag))
-        if not drafts:
-            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
-        return drafts
+        of_batch = properties.text.encode()
+        stored = self._properties.stored_in_batch
+        parts = [
+            (flag, own_body, stored(own_properties, of_batch))
+            for flag, own_body, own_properties in split_batch(body)
+        ]
+        if not all(own_body for _, own_body, _ in parts):
+            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the body of a batched message is empty")
+        return self._store.put_uniform(_draft(ends, header, queue_id, b"", "", 0), parts)
 
     def _answer(
         self,
         connection: Connection,
         request: RemotingCommand,
+        topic: str,
         queue_id: int,
         ends: _Ends,
-        drafts: Sequence[RecordDraft],
+        sizes: Sequence[int] | None,
         result: PutMessageResult,
     ) -> RemotingCommand | None:
         status, physical_offset, queue_offset, end_offset, _, message_count, remark = result
         if end_offset < 0:
             self._stats.put_failed()
             return request.respond(CODES[status], remark)
-        self._stats.put(drafts[0].topic, message_count, end_offset - physical_offset)
+        self._stats.put(topic, message_count, end_offset - physical_offset)
         ids = f"{ends.id_start}{physical_offset:016X}"
-        if message_count > 1:
-            places = accumulate((draft.size for draft in drafts[:-1]), initial=physical_offset)
+        if sizes is not None:
+            places = accumulate(sizes[:-1], initial=physical_offset)
             ids = ",".join(f"{ends.id_start}{place:016X}" for place in places)
         if status is _PUT_OK:
             self._sent.send(connection, request, ids, queue_id, queue_offset)

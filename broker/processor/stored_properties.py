@@ -21,6 +21,9 @@ CLUSTER: Final = "CLUSTER"
 TRAN_MSG: Final = "TRAN_MSG"
 _NAMED: Final = tuple(f"{name}{NAME_VALUE_SEPARATOR}" for name in (WAIT, DELAY, CLUSTER, TRAN_MSG))
 _WAIT, _DELAY, _CLUSTER, _TRAN_MSG = _NAMED
+_SEPARATOR = PROPERTY_SEPARATOR.encode()
+_WAIT_BYTES, _CLUSTER_BYTES = _WAIT.encode(), _CLUSTER.encode()
+_WAITS_BYTES = _SEPARATOR + _WAIT_BYTES + b"true"
 _WAITS = f"{PROPERTY_SEPARATOR}{_WAIT}true{PROPERTY_SEPARATOR}"
 
 
@@ -56,6 +59,26 @@ class PropertyRewriter:
         if text and not text.endswith(PROPERTY_SEPARATOR):
             text += PROPERTY_SEPARATOR
         return StoredProperties(text + self._cluster, waits)
+
+    def stored_in_batch(self, own: bytes, of_batch: bytes) -> bytes:
+        """Of one message of a batch: its own, without a say in waiting; then the batch's, as stored."""
+        if _WAIT_BYTES in own or _CLUSTER_BYTES in own:
+            before, wait, behind = own.partition(_WAITS_BYTES)
+            if (  # as Java writes it
+                wait
+                and own.count(_WAIT_BYTES) == 1
+                and behind[:1] in (b"", _SEPARATOR)
+                and _CLUSTER_BYTES not in own
+            ):
+                own = before + behind
+            else:
+                properties = decode_properties(own.decode("utf-8", "replace"))
+                properties.pop(WAIT, None)
+                properties.pop(CLUSTER, None)
+                own = encode_properties(properties).encode()
+        if own and not own.endswith(_SEPARATOR):
+            own += _SEPARATOR
+        return own + of_batch
 
     def _looked_through(self, text: str) -> StoredProperties:
         properties = decode_properties(text)

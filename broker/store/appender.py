@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from broker.store import chunks
-from broker.store.commit_log import BLANK_BYTES, CommitLog, DiskFull
+from broker.store.commit_log import BLANK_BYTES, CommitLog, DiskFull, Draft
 from broker.store.consume_queue import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
 from broker.store.errors import StoreFailed
 from broker.store.queue_table import QueueTable, topic_fault
-from broker.store.record_draft import BatchDraft, RecordDraft, draft_of
+from broker.store.record_draft import BatchDraft, RecordDraft, UniformBatch, draft_of
 from broker.store.results import PutMessageResult, PutMessageStatus
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
@@ -74,13 +74,7 @@ class MessageAppender:
     def put_batch(self, messages: Sequence[StoredMessage]) -> PutMessageResult:
         """Append messages of one queue, all or none, with successive offsets."""
         try:
-            return self.put_drafts([draft_of(message) for message in messages])
-        except RecordError as error:
-            return _illegal(str(error))
-
-    def put_drafts(self, drafts: Sequence[RecordDraft]) -> PutMessageResult:
-        """The same, of messages whose texts are bytes already."""
-        try:
+            drafts = [draft_of(message) for message in messages]
             for draft in drafts:
                 fault = self._fault_of(draft)
                 if fault is not None:
@@ -95,9 +89,25 @@ class MessageAppender:
         except RecordError as error:
             return _illegal(str(error))
 
-    def _append(
-        self, draft: RecordDraft | BatchDraft, queue: tuple[str, int], offsets: int, count: int
-    ) -> PutMessageResult:
+    def put_uniform(
+        self, common: RecordDraft, parts: Sequence[tuple[int, Buffer, bytes]]
+    ) -> tuple[PutMessageResult, list[int]]:
+        """The same, where only flag, body and properties differ; and the sizes of the records."""
+        if not parts:
+            return _illegal("the batch is empty"), []
+        longest_body = max(len(body) for _, body, _ in parts)
+        longest_properties = max(len(properties) for _, _, properties in parts)
+        fault = self._fault_in(common.topic, common.queue_id, longest_body, longest_properties)
+        if fault is not None:
+            return fault, []
+        try:
+            batch = UniformBatch(common, parts)
+            queue = common.topic, common.queue_id
+            return self._append(batch, queue, len(parts), len(parts)), batch.sizes
+        except RecordError as error:
+            return _illegal(str(error)), []
+
+    def _append(self, draft: Draft, queue: tuple[str, int], offsets: int, count: int) -> PutMessageResult:
         """Append messages of a queue that take so many of its offsets."""
         if draft.size > self._file_room:
             what = "a record" if count == 1 else "a batch"
@@ -202,18 +212,23 @@ class MessageAppender:
         return found.max_offset if found is not None else 0
 
     def _fault_of(self, draft: RecordDraft) -> PutMessageResult | None:
-        if (draft.topic, draft.queue_id) not in self._next_offsets:
-            fault = topic_fault(draft.topic)
+        return self._fault_in(draft.topic, draft.queue_id, len(draft.body), len(draft.properties))
+
+    def _fault_in(
+        self, topic: str, queue_id: int, body_bytes: int, properties_bytes: int
+    ) -> PutMessageResult | None:
+        if (topic, queue_id) not in self._next_offsets:
+            fault = topic_fault(topic)
             if fault is not None:
                 return _illegal(fault)
-            if draft.queue_id < 0:
-                return _illegal(f"queue {draft.queue_id} does not exist")
-        if len(draft.body) > self._message_bytes_max:
-            return _illegal(f"a body of {len(draft.body)} bytes is over {self._message_bytes_max}")
-        if len(draft.properties) > _PROPERTIES_BYTES_MAX:
+            if queue_id < 0:
+                return _illegal(f"queue {queue_id} does not exist")
+        if body_bytes > self._message_bytes_max:
+            return _illegal(f"a body of {body_bytes} bytes is over {self._message_bytes_max}")
+        if properties_bytes > _PROPERTIES_BYTES_MAX:
             return PutMessageResult(
                 PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
-                remark=f"properties of {len(draft.properties)} bytes are over {_PROPERTIES_BYTES_MAX}",
+                remark=f"properties of {properties_bytes} bytes are over {_PROPERTIES_BYTES_MAX}",
             )
         return None
 

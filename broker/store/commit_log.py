@@ -16,6 +16,7 @@ import errno
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,6 @@ from broker.store import chunks
 from broker.store.disk import Disk
 from broker.store.errors import StoreFailed
 from broker.store.mapped_file_queue import MappedFileQueue
-from broker.store.record_draft import BatchDraft, RecordDraft
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import encode_blank
@@ -32,6 +32,17 @@ from rmq_spark.wire.record import encode_blank
 BLANK_BYTES = 8
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """What a disk says that has no room, and may have some later."""
+
+
+class Draft(Protocol):
+    """Messages that are prepared but for what their place says."""
+
+    @property
+    def size(self) -> int:
+        """Of their records."""
+
+    def sealed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
+        """The records, with the place and the queue offset of the first, and with their time."""
 
 
 class DiskFull(Exception):
@@ -72,7 +83,7 @@ class CommitLog:
         self.written_offset = self.flushed_offset = end_offset
         self._last_timestamp = last_timestamp
 
-    def append(self, draft: RecordDraft | BatchDraft, queue_offset: int) -> tuple[int, int, int]:
+    def append(self, draft: Draft, queue_offset: int) -> tuple[int, int, int]:
         """Append what is prepared, giving it its place and its time: where it went, where it ends, when."""
         position = self._place(draft.size)
         timestamp = self._timestamp()

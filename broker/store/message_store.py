@@ -293,9 +293,12 @@ class MessageStore:
         """Append messages of one queue, all or none."""
         return self._appended(self._appender.put_batch(messages))
 
-    def put_drafts(self, drafts: Sequence[RecordDraft]) -> PutMessageResult:
-        """The same, of messages whose texts are bytes already."""
-        return self._appended(self._appender.put_drafts(drafts))
+    def put_uniform(
+        self, common: RecordDraft, parts: Sequence[tuple[int, Buffer, bytes]]
+    ) -> tuple[PutMessageResult, list[int]]:
+        """The same, where only flag, body and properties differ; and the sizes of the records."""
+        result, sizes = self._appender.put_uniform(common, parts)
+        return self._appended(result), sizes
 
     def put_chunk(self, records: Buffer, sizes: Sequence[int]) -> PutMessageResult:
         """Append ready-encoded records of one queue."""

@@ -76,11 +76,7 @@ class RecordDraft:
 
     def prepare(self) -> None:
         """Do what needs no place; RecordError says what of it cannot be stored."""
-        properties = self.properties
-        if _CHECKSUM_NAME in properties:
-            properties = _without_checksum(properties)
-        elif properties and not properties.endswith(_SEPARATOR):
-            properties += _SEPARATOR
+        properties = _ready(self.properties)
         topic = self.topic.encode()
         try:
             head = _HEADS[len(self.born_host), len(self.store_host), self.sys_flag & _HOSTS_V6]
@@ -148,6 +144,49 @@ class BatchDraft:
         return b"".join(records)
 
 
+class UniformBatch:
+    """The same of messages that differ only in flag, body and properties, in a third of the time."""
+
+    def __init__(self, common: RecordDraft, parts: Sequence[tuple[int, Buffer, bytes]]) -> None:
+        """``common`` says all the rest; RecordError if a message cannot be stored."""
+        common.prepare()
+        topic = common.topic.encode()
+        before = _TOPIC_LENGTH[common.magic].pack(len(topic)) + topic
+        self._common = common
+        self._head = head = _HEADS[len(common.born_host), len(common.store_host), common.sys_flag & _HOSTS_V6]
+        fixed = head.size + len(before) + _PROPERTIES_LENGTH.size + CHECKSUM_BYTES
+        pack_length = _PROPERTIES_LENGTH.pack
+        self._parts = []
+        for flag, body, given in parts:
+            properties = _ready(given)
+            length = pack_length(len(properties) + CHECKSUM_BYTES)
+            size = fixed + len(body) + len(properties)
+            self._parts.append((size, flag, body, b"".join((before, length, properties))))
+        self.sizes = [part[0] for part in self._parts]
+        self.size = sum(self.sizes)
+
+    def sealed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
+        """All records, with what the first one gets."""
+        common, pack = self._common, self._head.pack
+        magic, queue_id, sys_flag = common.magic, common.queue_id, common.sys_flag
+        born_timestamp, born_host, store_host = common.born_timestamp, common.born_host, common.store_host
+        reconsume_times, prepared = common.reconsume_times, common.prepared_transaction_offset
+        records: list[bytes] = []
+        add = records.append
+        for size, flag, body, behind_body in self._parts:
+            head = pack(
+                size, magic, crc32(body) & layout.BODY_CRC_MASK, queue_id, flag, queue_offset,
+                physical_offset, sys_flag, born_timestamp, born_host, store_timestamp,
+                store_host, reconsume_times, prepared, len(body),
+            )  # fmt: skip
+            record = b"".join((head, body, behind_body))
+            add(record)
+            add(checksum_property(record))
+            queue_offset += 1
+            physical_offset += size
+        return b"".join(records)
+
+
 def draft_of(message: StoredMessage) -> RecordDraft:
     """The draft of a message; RecordError if it has no bytes."""
     try:
@@ -169,6 +208,15 @@ def draft_of(message: StoredMessage) -> RecordDraft:
         message.prepared_transaction_offset,
         message.magic,
     )
+
+
+def _ready(properties: bytes) -> bytes:
+    """With a separator behind the last, and no checksum among them."""
+    if _CHECKSUM_NAME in properties:
+        return _without_checksum(properties)
+    if properties and not properties.endswith(_SEPARATOR):
+        return properties + _SEPARATOR
+    return properties
 
 
 def _without_checksum(properties: bytes) -> bytes:

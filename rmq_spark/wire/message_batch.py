@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.framing import Buffer
@@ -62,34 +63,46 @@ def encode_batch(messages: Iterable[BatchedMessage]) -> bytes:
     return b"".join(pieces)
 
 
-def decode_batch(data: Buffer) -> list[BatchedMessage]:
-    """The messages of a batch. Magic and CRC are passed over, as RocketMQ does."""
-    messages: list[BatchedMessage] = []
-    position = 0
-    while position < len(data):
-        available = len(data) - position
-        if available < _ENTRY_BYTES_MIN:
-            raise _inconsistent(position, f"at least {_ENTRY_BYTES_MIN} bytes", f"{available} bytes")
-        size, _, _, flag, body_length = _HEAD.unpack_from(data, position)
-        if not _ENTRY_BYTES_MIN <= size <= available:
-            raise _inconsistent(position, f"size {_ENTRY_BYTES_MIN} to {available}", size)
+class BatchEntry(NamedTuple):
+    """One message of a batch, as views of its bytes."""
+
+    flag: int
+    body: memoryview
+    properties: bytes
+
+
+def split_batch(data: Buffer) -> list[BatchEntry]:
+    """Where the messages of a batch are. Magic and CRC are passed over, as RocketMQ does."""
+    entries: list[BatchEntry] = []
+    view = memoryview(data)
+    unpack, unpack_length, new = _HEAD.unpack_from, _PROPERTIES_LENGTH.unpack_from, tuple.__new__
+    position, end = 0, len(view)
+    while position < end:
+        if end - position < _ENTRY_BYTES_MIN:
+            raise _inconsistent(position, f"at least {_ENTRY_BYTES_MIN} bytes", f"{end - position} bytes")
+        size, _, _, flag, body_length = unpack(view, position)
+        if not _ENTRY_BYTES_MIN <= size <= end - position:
+            raise _inconsistent(position, f"size {_ENTRY_BYTES_MIN} to {end - position}", size)
         if not 0 <= body_length <= size - _ENTRY_BYTES_MIN:
             raise _inconsistent(position + 16, f"bodyLength 0 to {size - _ENTRY_BYTES_MIN}", body_length)
         body_at = position + _HEAD.size
         length_at = body_at + body_length
-        (properties_length,) = _PROPERTIES_LENGTH.unpack_from(data, length_at)
+        (properties_length,) = unpack_length(view, length_at)
         properties_at = length_at + _PROPERTIES_LENGTH.size
         position += size
         if properties_length != position - properties_at:
             raise _inconsistent(length_at, f"propertiesLength {position - properties_at}", properties_length)
-        messages.append(
-            BatchedMessage(
-                bytes(data[body_at:length_at]),
-                bytes(data[properties_at:position]).decode("utf-8", "replace"),
-                flag,
-            )
-        )
-    return messages
+        properties = bytes(view[properties_at:position])
+        entries.append(new(BatchEntry, (flag, view[body_at:length_at], properties)))
+    return entries
+
+
+def decode_batch(data: Buffer) -> list[BatchedMessage]:
+    """The messages of a batch."""
+    return [
+        BatchedMessage(bytes(body), properties.decode("utf-8", "replace"), flag)
+        for flag, body, properties in split_batch(data)
+    ]
 
 
 def _inconsistent(position: int, needed: str, found: object) -> BodyError:

@@ -8,7 +8,7 @@ starts in seconds, only twice.
 from __future__ import annotations
 
 import os
-from contextlib import closing
+from contextlib import closing, suppress
 from random import Random
 
 import pytest
@@ -33,6 +33,9 @@ SEED = int(os.environ.get("ROCKETPOLL_SEED", "1"))
 QUEUES = 4
 ACKNOWLEDGED_BETWEEN_KILLS = (1, 200)
 
+CONSUMED_SECONDS_MAX = 90
+"""If a broker is killed that holds a pull, the client of 4.9 waits for the answer for 30 seconds."""
+
 
 @pytest.fixture(params=EVERY_KIND)
 def broker(request, tmp_path):
@@ -54,37 +57,46 @@ def test_nothing_acknowledged_is_lost_and_clients_go_on(broker, clients, tmp_pat
     from_topic = (broker.version, tmp_path / "consumer", "LoadConsumer", broker.name_server, topic, "load")
     dice = Random(SEED)
     with closing(Load(*to_topic)) as producer, closing(Load(*from_topic)) as consumer:
-        wait_until_going_on(broker, clients, producer, consumer)
+        wait_until("something consumed", lambda: consumer.reported)
         for _ in range(KILLS if isinstance(broker, RocketPollBroker) else KILLS_OF_ROCKETMQ):
             enough = len(producer.reported) + dice.randint(*ACKNOWLEDGED_BETWEEN_KILLS)
             wait_until("more that is acknowledged", lambda enough=enough: len(producer.reported) >= enough)
             broker.kill()
             broker.start()
-            wait_until_going_on(broker, clients, producer, consumer)
+            wait_until_sending(broker, clients, producer)
         producer.finish()
-        ends = {queue_id: scenario.max_offset(topic, queue_id) for queue_id in range(QUEUES)}
-        count = sum(ends.values())
-        wait_until(
-            "all consumed", lambda: len(consumer.reported) >= count <= len(by_place(consumer.reported))
-        )
+        with suppress(AssertionError):  # what is missing is said below
+            wait_until(
+                "all consumed", lambda: has_all(scenario, topic, producer, consumer), CONSUMED_SECONDS_MAX
+            )
         consumer.finish()
 
-    assert list(differences(producer.reported, consumer.reported, ends)) == []
+    assert list(differences(producer.reported, consumer.reported, ends_of(scenario, topic))) == []
 
 
-def wait_until_going_on(broker, clients, producer, consumer) -> None:
-    """Come back when something that was acknowledged from now on is consumed."""
+def ends_of(scenario, topic: str) -> dict[int, int]:
+    return {queue_id: scenario.max_offset(topic, queue_id) for queue_id in range(QUEUES)}
+
+
+def has_all(scenario, topic: str, producer, consumer) -> bool:
+    """The ends are asked for again and again: a broker may know of them later than of its last message."""
+    seen = by_place(consumer.reported)
+    return by_place(producer.reported).keys() <= seen.keys() and len(seen) >= sum(
+        ends_of(scenario, topic).values()
+    )
+
+
+def wait_until_sending(broker, clients, producer) -> None:
+    """Come back when a message is acknowledged again."""
     before = len(producer.reported)
     polls = 0
 
-    def is_going_on() -> bool:
+    def is_sending() -> bool:
         nonlocal polls
         polls += 1
         if polls % POLLS_PER_REMINDER == 0:
             producer.check_is_running()
-            consumer.check_is_running()
             broker.remind(clients)
-        new = {each["body"] for each in producer.reported[before:]}
-        return not new.isdisjoint(each["body"] for each in consumer.reported[-1000:])
+        return len(producer.reported) > before
 
-    wait_until("something sent and consumed", is_going_on, seconds_max=60)
+    wait_until("a message that is acknowledged", is_sending)

@@ -1,4 +1,4 @@
-"""What a broker changes in the properties of a message, and that it changes nothing else."""
+"""What is stored of a message's properties is what a plain dict would make of them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,49 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.processor.stored_properties import PropertyRewriter, StoredProperties
-from rmq_spark.wire.properties import decode_properties, encode_properties
+from rmq_spark.wire.properties import decode_properties
 
-REWRITER = PropertyRewriter("C1")
-CLUSTER = "CLUSTER\x01C1\x02"
+REWRITER = PropertyRewriter("C")
+CLUSTER = "CLUSTER\x01C\x02"
+
+names = st.sampled_from(["WAIT", "MYWAIT", "DELAY", "CLUSTER", "TRAN_MSG", "TAGS", "KEYS", "a"])
+values = st.sampled_from(["true", "false", "trueness", "3", "b", "WAIT", "x y"])
+texts = st.tuples(
+    st.lists(st.tuples(names, values), max_size=6),
+    st.sampled_from(["", "\x02"]),
+).map(lambda drawn: "\x02".join(f"{name}\x01{value}" for name, value in drawn[0]) + drawn[1])
+
+
+def expected(text):
+    properties = decode_properties(text)
+    properties.pop("WAIT", None)
+    properties["CLUSTER"] = "C"
+    return properties
+
+
+@given(texts)
+def test_wait_is_dropped_and_the_cluster_added_whatever_else_there_is(text):
+    stored = REWRITER.stored(text)
+    given_properties = decode_properties(text)
+    assert decode_properties(stored.text) == expected(text)
+    assert stored.text.endswith("\x02")
+    assert stored.waits == (given_properties.get("WAIT", "true") == "true")
+    level = given_properties.get("DELAY", "0")
+    assert stored.delay_level == (int(level) if level.isdecimal() else 0)
+    assert stored.is_half_message == (given_properties.get("TRAN_MSG") == "true")
+
+
+@pytest.mark.parametrize("text", [None, ""])
+def test_a_message_without_properties_has_its_cluster(text):
+    assert REWRITER.stored(text) == ("CLUSTER\x01C\x02", True, 0, False)
+
+
+@given(texts, texts)
+def test_a_message_of_a_batch_has_its_own_and_then_the_batchs(own, of_batch):
+    suffix = REWRITER.stored(of_batch).text
+    stored = REWRITER.stored_in_batch(own.encode(), suffix.encode()).decode()
+    assert decode_properties(stored) == {**expected(own), **decode_properties(suffix)}
+    assert stored.count("CLUSTER\x01") == 1
 
 
 @pytest.mark.parametrize(
@@ -48,25 +87,6 @@ def test_a_half_message_says_so(text, is_half):
 
 def test_a_cluster_that_the_sender_has_named_is_replaced():
     assert decode_properties(REWRITER.stored("CLUSTER\x01theirs\x02KEYS\x01k\x02").text) == {
-        "CLUSTER": "C1",
+        "CLUSTER": "C",
         "KEYS": "k",
     }
-
-
-NAMES = st.sampled_from(["WAIT", "DELAY", "CLUSTER", "TRAN_MSG", "AWAIT", "KEYS", "W", "CLUSTERS"]) | st.text(
-    st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=8
-)
-VALUES = st.sampled_from(["true", "false", "3", "WAIT"]) | st.text(
-    st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=8
-)
-
-
-@given(properties=st.dictionaries(NAMES, VALUES, max_size=6), is_cut=st.booleans())
-def test_all_other_properties_are_as_they_were(properties, is_cut):
-    text = encode_properties(properties)
-    stored = REWRITER.stored(text[:-1] if is_cut and text else text)
-    expected = {name: value for name, value in properties.items() if name != "WAIT"}
-    assert decode_properties(stored.text) == {**expected, "CLUSTER": "C1"}
-    assert stored.waits is (properties.get("WAIT", "true") == "true")
-    assert stored.text.endswith("\x02")
-    assert stored.is_half_message is (properties.get("TRAN_MSG") == "true")

@@ -44,9 +44,14 @@ def test_what_has_its_texts_as_bytes_is_put_as_a_draft(store):
         return RecordDraft("T", queue_id, text, b"TAGS\x01a", 5, STORE_HOST.encode(), STORE_HOST.encode())
 
     assert store.put_draft(draft(b"one")).queue_offset == 0
-    result = store.put_drafts([draft(b"two"), draft(memoryview(b"three"))])
+    parts = [(7, b"two", b"TAGS\x01a"), (0, memoryview(b"three"), b"TAGS\x01a\x02")]
+    result, sizes = store.put_uniform(draft(b""), parts)
     assert (result.status, result.queue_offset, result.message_count) == (Status.PUT_OK, 1, 2)
-    assert "one queue" in store.put_drafts([draft(b"x"), draft(b"y", 4)]).remark
+    assert sum(sizes) == result.end_offset - result.physical_offset
+    assert [each.flag for each in read_all(store, "T", 3)] == [0, 7, 0]
+    assert store.put_uniform(draft(b""), [])[0].remark == "the batch is empty"
+    too_long = [(0, bytes(1 << 20), b"")]
+    assert "does not fit" in store.put_uniform(draft(b""), too_long)[0].remark
     assert "topic" in store.put_draft(dataclasses.replace(draft(b"x"), topic="a b")).remark
     assert bodies(store, "T", 3) == ["one", "two", "three"]
     assert {each.tags for each in read_all(store, "T", 3)} == {"a"}

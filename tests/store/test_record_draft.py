@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stores import message
 
-from broker.store.record_draft import BatchDraft, RecordDraft, draft_of
+from broker.store.record_draft import BatchDraft, RecordDraft, UniformBatch, draft_of
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.hosts import Host, parse_host
@@ -106,3 +106,18 @@ def test_a_body_may_be_a_piece_of_what_came_over_the_network():
 def test_what_cannot_be_stored_is_named_as_the_wire_names_it(change, needed):
     with pytest.raises(RecordError, match=needed):
         prepared(dataclasses.replace(message("x"), **change)).sealed(0, 0, 0)
+
+
+@given(messages(), st.lists(st.tuples(int32s, st.binary(max_size=50), properties), min_size=1, max_size=5))
+def test_messages_that_differ_little_become_the_same_records_as_each_by_itself(common, parts):
+    each = [
+        dataclasses.replace(common, flag=flag, body=body, properties_text=text) for flag, body, text in parts
+    ]
+    drafts = list(map(draft_of, each))
+    for draft in drafts:
+        draft.prepare()
+    expected = BatchDraft(drafts)
+    batch = UniformBatch(draft_of(common), [(flag, body, text.encode()) for flag, body, text in parts])
+    assert batch.size == expected.size
+    assert batch.sizes == [draft.size for draft in drafts]
+    assert batch.sealed(5, 700, 900) == expected.sealed(5, 700, 900)
