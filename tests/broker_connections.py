@@ -6,7 +6,8 @@ import itertools
 
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.codes import LanguageCode
-from rmq_spark.wire.command import CURRENT_VERSION, RemotingCommand
+from rmq_spark.wire.command import CURRENT_VERSION, RemotingCommand, decode_command
+from rmq_spark.wire.framing import FrameReader
 from rmq_spark.wire.headers import HEADERS
 from rmq_spark.wire.hosts import parse_host
 
@@ -26,6 +27,7 @@ class FakeConnection:
         self.remote_host = parse_host(remote or f"10.0.0.9:{next(_ports)}")
         self.local_host = parse_host("127.0.0.1:9876")
         self.is_closed = False
+        self.is_congested = False
         self.sent = []
         self.asked = []
         self.answers = {}
@@ -35,8 +37,11 @@ class FakeConnection:
         if not self.is_closed:
             self.sent.append(command)
 
-    def send_pieces(self, command, body):
-        self.send(command._replace(body=b"".join(body)))
+    def send_frame(self, head, body=()):
+        """A frame that is encoded already: kept as what its reader makes of it."""
+        reader = FrameReader()
+        reader.feed(head + b"".join(body))
+        self.send(decode_command(reader.next_frame()))
 
     def request(self, command, timeout_ms, then):
         """Asked; the answer comes when `answer_all` is called, as it would in another turn of the loop."""

@@ -87,6 +87,9 @@ class Acknowledger:
 
     def _ask(self) -> None:
         """Let everything that has been appended in this turn be covered by the same flush."""
+        if not self._waiting:  # their time was over before the turn was
+            self._asked = False
+            return
         future = self._store.flushed(self._waiting[-1].result.end_offset)
         future.add_done_callback(self._in_another_thread)
 
@@ -115,6 +118,8 @@ class Acknowledger:
         for each in waiting:
             status = PutMessageStatus.SERVICE_NOT_AVAILABLE
             each.then(each.result._replace(status=status, remark=remark))
+        if self._all_settled is not None:
+            self._all_settled.set()
 
     def _time_out(self) -> None:
         """In the log, but whether on the disk is not known: the client has to be told so."""

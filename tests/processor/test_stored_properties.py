@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.processor.stored_properties import PropertyRewriter
+from broker.processor.stored_properties import PropertyRewriter, StoredProperties
 from rmq_spark.wire.properties import decode_properties
 
 REWRITER = PropertyRewriter("C")
+CLUSTER = "CLUSTER\x01C\x02"
 
 names = st.sampled_from(["WAIT", "MYWAIT", "DELAY", "CLUSTER", "TRAN_MSG", "TAGS", "KEYS", "a"])
 values = st.sampled_from(["true", "false", "trueness", "3", "b", "WAIT", "x y"])
@@ -49,3 +50,43 @@ def test_a_message_of_a_batch_has_its_own_and_then_the_batchs(own, of_batch):
     stored = REWRITER.stored_in_batch(own.encode(), suffix.encode()).decode()
     assert decode_properties(stored) == {**expected(own), **decode_properties(suffix)}
     assert stored.count("CLUSTER\x01") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "stored", "waits"),
+    [
+        (None, CLUSTER, True),
+        ("", CLUSTER, True),
+        ("KEYS\x01k\x02", "KEYS\x01k\x02" + CLUSTER, True),
+        ("KEYS\x01k", "KEYS\x01k\x02" + CLUSTER, True),
+        ("WAIT\x01true\x02", CLUSTER, True),
+        ("WAIT\x01false", CLUSTER, False),
+        ("KEYS\x01k\x02WAIT\x01true\x02TAGS\x01a\x02", "KEYS\x01k\x02TAGS\x01a\x02" + CLUSTER, True),
+        ("KEYS\x01k\x02WAIT\x01false\x02TAGS\x01a", "KEYS\x01k\x02TAGS\x01a\x02" + CLUSTER, False),
+        ("AWAIT\x01true\x02", "AWAIT\x01true\x02" + CLUSTER, True),
+        ("AWAIT\x01false\x02WAIT\x01true\x02", "AWAIT\x01false\x02" + CLUSTER, True),
+        ("WAIT\x01true\x02WAIT\x01false\x02", CLUSTER, False),
+    ],
+)
+def test_wait_goes_and_the_cluster_comes(text, stored, waits):
+    assert REWRITER.stored(text) == StoredProperties(stored, waits)
+
+
+@pytest.mark.parametrize(
+    ("level", "delay_level"),
+    [("3", 3), ("0", 0), ("-1", 0), ("x", 0), ("", 0), ("99999999999", 0), ("1.5", 0)],
+)
+def test_the_delay_level_is_a_number_or_none(level, delay_level):
+    assert REWRITER.stored(f"DELAY\x01{level}\x02").delay_level == delay_level
+
+
+@pytest.mark.parametrize(("text", "is_half"), [("true", True), ("false", False), ("TRUE", False)])
+def test_a_half_message_says_so(text, is_half):
+    assert REWRITER.stored(f"TRAN_MSG\x01{text}\x02").is_half_message is is_half
+
+
+def test_a_cluster_that_the_sender_has_named_is_replaced():
+    assert decode_properties(REWRITER.stored("CLUSTER\x01theirs\x02KEYS\x01k\x02").text) == {
+        "CLUSTER": "C",
+        "KEYS": "k",
+    }

@@ -1,0 +1,215 @@
+"""Sends that wait for the disk: answered together, in order, and told the truth if the disk is late or fails."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+
+import pytest
+from broker_stories import run
+
+from broker.processor.acknowledger import Acknowledger
+from broker.store.errors import StoreFailed
+from broker.store.results import PutMessageResult, PutMessageStatus
+
+OK, LATE, FAILED = (
+    PutMessageStatus.PUT_OK,
+    PutMessageStatus.FLUSH_DISK_TIMEOUT,
+    PutMessageStatus.SERVICE_NOT_AVAILABLE,
+)
+
+
+class Disk:
+    """A store whose flushes end when the test says so."""
+
+    def __init__(self):
+        self.asked = []
+        self.confirmed = 0
+
+    def confirm_offset(self):
+        return self.confirmed
+
+    def flushed(self, end_offset):
+        self.asked.append((end_offset, Future()))
+        return self.asked[-1][1]
+
+    def finish(self, confirmed):
+        self.confirmed = confirmed
+        self.asked.pop(0)[1].set_result(None)
+
+    def fail(self, error):
+        self.asked.pop(0)[1].set_exception(error)
+
+
+class Waiting:
+    """An acknowledger, and what it has said to whom."""
+
+    def __init__(self, **settings):
+        self.disk = Disk()
+        self.said = []
+        usual = {"is_sync": True, "timeout_ms": 5_000, "capacity": 3, "wait_max_ms": 1_000}
+        self.loop = asyncio.get_running_loop()
+        self.acknowledger = Acknowledger(self.disk, loop=self.loop, **{**usual, **settings})
+
+    def send(self, *ends):
+        for end in ends:
+            result = PutMessageResult(OK, end - 10, 0, end)
+            self.acknowledger.when_stored(result, self.said.append)
+
+    def outcomes(self):
+        return [(result.end_offset, result.status) for result in self.said]
+
+
+async def turn():
+    """Let the loop do what is due."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def story(tell):
+    """A test that is a coroutine."""
+
+    def test():
+        run(tell())
+
+    test.__name__ = tell.__name__
+    return test
+
+
+@story
+async def test_all_sends_of_a_turn_are_answered_by_one_flush_in_their_order():
+    waiting = Waiting()
+    waiting.send(10, 20, 30)
+    await turn()
+    assert [end for end, _ in waiting.disk.asked] == [30]
+    assert waiting.said == []
+    waiting.disk.finish(30)
+    await turn()
+    assert waiting.outcomes() == [(10, OK), (20, OK), (30, OK)]
+    assert waiting.acknowledger.queue() == (0, 0)
+
+
+@story
+async def test_what_comes_while_the_disk_is_at_work_waits_for_the_next_flush():
+    waiting = Waiting()
+    waiting.send(10)
+    await turn()
+    waiting.send(20)
+    await turn()
+    assert [end for end, _ in waiting.disk.asked] == [10]
+    waiting.disk.finish(10)
+    await turn()
+    assert waiting.outcomes() == [(10, OK)]
+    assert [end for end, _ in waiting.disk.asked] == [20]
+    waiting.disk.finish(20)
+    await turn()
+    assert waiting.outcomes() == [(10, OK), (20, OK)]
+
+
+@story
+async def test_what_a_flush_has_covered_beside_is_answered_with_it():
+    waiting = Waiting()
+    waiting.send(10)
+    await turn()
+    waiting.send(20)
+    waiting.disk.finish(20)
+    await turn()
+    assert waiting.outcomes() == [(10, OK), (20, OK)]
+
+
+@story
+async def test_a_flush_that_fails_fails_all_that_wait_and_says_why():
+    waiting = Waiting()
+    waiting.send(10, 20)
+    await turn()
+    waiting.send(30)
+    waiting.disk.fail(StoreFailed("the disk has failed"))
+    await turn()
+    assert waiting.outcomes() == [(10, FAILED), (20, FAILED), (30, FAILED)]
+    assert {result.remark for result in waiting.said} == {"the disk has failed"}
+    waiting.send(40)
+    await turn()
+    waiting.disk.fail(ValueError("strange"))
+    await turn()
+    assert waiting.said[-1].remark == "the flush failed: strange"
+
+
+@story
+async def test_who_has_waited_too_long_is_told_that_nothing_is_known_and_later_nothing_more():
+    waiting = Waiting()
+    waiting.send(10)
+    await turn()
+    waiting.loop.move(3)
+    waiting.send(20)
+    waiting.loop.move(2)
+    await turn()
+    assert waiting.outcomes() == [(10, LATE)]
+    waiting.loop.move(3)
+    await turn()
+    assert waiting.outcomes() == [(10, LATE), (20, LATE)]
+    waiting.disk.finish(20)
+    await turn()
+    waiting.send(30)
+    await turn()
+    waiting.disk.finish(30)
+    await turn()
+    assert waiting.outcomes() == [(10, LATE), (20, LATE), (30, OK)]
+
+
+@story
+async def test_a_time_that_is_over_at_once_keeps_nobody_else_from_the_disk():
+    waiting = Waiting(timeout_ms=0)
+    waiting.send(10)
+    waiting.acknowledger._time_out()  # as if it came before the turn had ended
+    await turn()
+    assert waiting.outcomes() == [(10, LATE)]
+    waiting.send(20)
+    await turn()
+    assert [end for end, _ in waiting.disk.asked] == [20]
+
+
+@story
+async def test_a_disk_that_is_too_slow_makes_the_broker_busy():
+    waiting = Waiting()
+    assert waiting.acknowledger.why_busy() is None
+    waiting.send(10, 20)
+    assert waiting.acknowledger.why_busy() is None
+    waiting.loop.move(1.5)
+    assert "[PCBUSY_CLEAN_QUEUE]" in waiting.acknowledger.why_busy()
+    assert waiting.acknowledger.queue().size == 2
+    assert waiting.acknowledger.queue().head_wait_ms >= 1_500
+    waiting.send(30)
+    assert "[REJECTREQUEST]system busy, 3 sends" in waiting.acknowledger.why_busy()
+    await turn()
+    waiting.disk.finish(30)
+    await turn()
+    assert waiting.acknowledger.why_busy() is None
+
+
+@pytest.mark.parametrize("end", [lambda disk: disk.finish(10), lambda disk: disk.fail(StoreFailed("gone"))])
+def test_the_end_waits_until_nobody_waits_any_more(end):
+    async def tell():
+        waiting = Waiting()
+        await waiting.acknowledger.settled(60)
+        waiting.send(10)
+        await turn()
+        settled = asyncio.ensure_future(waiting.acknowledger.settled(60))
+        await turn()
+        assert not settled.done()
+        end(waiting.disk)
+        await turn()
+        assert settled.done()
+
+    run(tell())
+
+
+@story
+async def test_the_end_does_not_wait_for_ever():
+    waiting = Waiting()
+    waiting.send(10)
+    settled = asyncio.ensure_future(waiting.acknowledger.settled(4))
+    await turn()
+    waiting.loop.move(4)
+    await turn()
+    assert settled.done()
+    assert waiting.said == []

@@ -1,0 +1,66 @@
+"""From a code to its handler, and from whatever that raises to an answer."""
+
+from __future__ import annotations
+
+import pytest
+from broker_connections import FakeConnection
+
+from broker.processor.dispatcher import RequestDispatcher
+from broker.processor.request import RequestRejected
+from broker.store.errors import StoreFailed
+from rmq_spark.errors import HeaderError
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+
+
+def handler(result):
+    def handle(connection, request):
+        if isinstance(result, Exception):
+            raise result
+        return result(request) if callable(result) else result
+
+    return handle
+
+
+def dispatched(result, code=10, flag=0):
+    dispatch = RequestDispatcher([{10: handler(result)}, {11: handler(None)}])
+    return dispatch(FakeConnection(), RemotingCommand(code, opaque=7, flag=flag))
+
+
+def test_each_code_goes_to_its_handler():
+    assert dispatched(lambda request: request.respond(0, "here")).remark == "here"
+    assert dispatched(None) is None  # it comes later
+    assert RequestDispatcher([{10: handler(None)}, {11: handler(None)}]).codes == {10, 11}
+
+
+def test_a_code_that_nobody_handles_is_not_supported():
+    answer = dispatched(None, code=12)
+    assert (answer.code, answer.opaque, answer.remark) == (3, 7, " request type 12 not supported")
+
+
+def test_no_code_has_two_handlers():
+    with pytest.raises(ValueError, match="code 10 has two"):
+        RequestDispatcher([{10: handler(None)}, {10: handler(None)}])
+
+
+RAISED = {
+    "a refusal": (RequestRejected(ResponseCode.NO_PERMISSION, "no"), 16, "no"),
+    "a header": (HeaderError("T", at="x", needed="y", found="z"), 1, "T"),
+    "the store": (StoreFailed("the disk has failed"), 14, "the disk has failed"),
+    "anything": (ZeroDivisionError("secret"), 1, "internal error; the broker's log has it"),
+}
+
+
+@pytest.mark.parametrize(("error", "code", "remark"), RAISED.values(), ids=RAISED)
+def test_whatever_a_handler_raises_its_client_is_answered(error, code, remark, caplog):
+    answer = dispatched(error)
+    assert (answer.code, answer.opaque) == (code, 7)
+    assert answer.remark.startswith(remark)
+    assert "secret" not in answer.remark
+    assert ("secret" in caplog.text) is isinstance(error, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("result", [lambda request: request.respond(0), *(each[0] for each in RAISED.values())])
+def test_who_wants_no_answer_gets_none(result):
+    assert dispatched(result, flag=2) is None
+    assert dispatched(None, code=12, flag=2) is None

@@ -1,0 +1,229 @@
+"""Pulls by themselves: what each status of the store is to a client, what is held and how it is replayed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from broker_clients import pull_request
+from broker_connections import FakeConnection
+from stores import small_config
+
+from broker.config import BrokerConfig, HoldLimits
+from broker.processor.pull_message import PullMessageProcessor
+from broker.processor.request import RequestRejected
+from broker.processor.subscription_filters import SubscriptionFilters
+from broker.state.broker_stats import BrokerStats
+from broker.state.consumers import ConsumerManager
+from broker.store.results import GetMessageResult, GetMessageStatus
+from rmq_spark.errors import HeaderError
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+
+
+class Room:
+    """A processor, a clock of its own, and a hold service that remembers."""
+
+    def __init__(self, parts, store=None, **settings):
+        self.parts = parts
+        self.held = []
+        self.takes = True
+        self.config = BrokerConfig(store=small_config(parts.root), **settings)
+        self.stats = BrokerStats("C", 0)
+        self.consumers = ConsumerManager(lambda _: None)
+        self.processor = PullMessageProcessor(
+            self.config,
+            store or parts.store,
+            parts.topics,
+            parts.groups,
+            self.consumers,
+            parts.offsets,
+            self.stats,
+            SubscriptionFilters(self.config.filters),
+            lambda: 1_000_000,
+            self.suspend,
+        )
+        self.connection = FakeConnection()
+
+    def suspend(self, request):
+        self.held.append(request)
+        return self.takes
+
+    def pull(self, *given, **named):
+        answer = self.processor.pull_message(self.connection, pull_request(*given, **named))
+        return answer or (self.connection.sent.pop() if self.connection.sent else None)
+
+
+class Finding:
+    """A store that finds what the test says, and remembers how it was asked."""
+
+    def __init__(self, status, buffers=()):
+        sizes = np.array([len(each) for each in buffers], np.int32) if buffers else None
+        self.result = GetMessageResult(status, 17, 3, 40, tuple(buffers), sizes)
+        self.asked = []
+
+    def get_message(self, *given, **named):
+        self.asked.append((given, named))
+        return self.result
+
+    def queue_offsets(self, _topic, _queue_id):
+        return 3, 40
+
+
+STATUSES = {
+    # status: code, whether it is waited for
+    GetMessageStatus.NO_MATCHED_MESSAGE: (20, False),
+    GetMessageStatus.MESSAGE_WAS_REMOVING: (20, False),
+    GetMessageStatus.OFFSET_FOUND_NULL: (19, True),
+    GetMessageStatus.OFFSET_OVERFLOW_ONE: (19, True),
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY: (21, False),
+    GetMessageStatus.OFFSET_TOO_SMALL: (21, False),
+    GetMessageStatus.NO_MATCHED_LOGIC_QUEUE: (21, False),
+    GetMessageStatus.NO_MESSAGE_IN_QUEUE: (21, False),
+}
+
+
+@pytest.mark.parametrize(("status", "row"), STATUSES.items(), ids=lambda each: getattr(each, "name", ""))
+def test_each_status_of_the_store_is_a_code_and_two_of_them_are_waited_for(parts, status, row):
+    code, is_held = row
+    room = Room(parts, Finding(status))
+    answer = room.pull(5)
+    assert (answer.code, answer.remark) == (code, status.name)
+    assert answer.ext_fields == {
+        "suggestWhichBrokerId": "0",
+        "nextBeginOffset": "17",
+        "minOffset": "3",
+        "maxOffset": "40",
+    }
+    assert room.held == []
+    assert (room.pull(5, suspend_ms=5_000) is None) is is_held
+    assert len(room.held) == is_held
+
+
+def test_every_status_has_its_row():
+    assert {*STATUSES, GetMessageStatus.FOUND} == set(GetMessageStatus)
+
+
+@pytest.mark.parametrize("status", [GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, GetMessageStatus.NO_MESSAGE_IN_QUEUE])
+def test_a_queue_of_which_nothing_is_known_is_waited_for_at_its_start(parts, status):
+    room = Room(parts, Finding(status))
+    assert room.pull(0).code == 19
+    assert room.pull(0, suspend_ms=5_000) is None
+    assert len(room.held) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "limits", "waits"),
+    [
+        (15_000, HoldLimits(), 15_000),
+        (-1, HoldLimits(), 1_000),
+        (1 << 62, HoldLimits(), 60_000),
+        (15_000, HoldLimits(long_polling_enable=False), 1_000),
+        (15_000, HoldLimits(long_polling_enable=False, short_polling_time_ms=300), 300),
+    ],
+)
+def test_what_is_held_waits_within_bounds_and_keeps_nothing_of_its_request_but_the_header(
+    parts, asked, limits, waits
+):
+    room = Room(parts, holds=limits)
+    assert room.pull(0, suspend_ms=asked, opaque=9) is None
+    (held,) = room.held
+    assert (held.suspend_timestamp_ms, held.timeout_ms) == (1_000_000, waits)
+    assert held.queue == ("T", 0)
+    assert (held.request.opaque, dict(held.request.ext_fields), held.request.body) == (9, {}, b"")
+
+
+def test_a_pull_that_cannot_be_held_is_answered(parts):
+    room = Room(parts)
+    room.takes = False
+    assert room.pull(0, suspend_ms=5_000).code == 19
+    room.takes = True
+    room.connection.is_congested = True
+    assert room.pull(0, suspend_ms=5_000).code == 19
+
+
+def test_the_replay_answers_with_what_has_come_and_is_never_held_again(parts):
+    room = Room(parts)
+    room.pull(0, suspend_ms=5_000, opaque=9, commit_offset=4)
+    (held,) = room.held
+    again = room.processor.execute_request_when_wakeup(held)
+    assert (again.code, again.opaque, len(room.held)) == (19, 9, 1)
+    parts.offsets.commit("G", "T", 0, 2)
+    parts.put("a")
+    assert room.processor.execute_request_when_wakeup(held) is None
+    (sent,) = room.connection.sent
+    assert (sent.code, sent.opaque, sent.ext_fields["nextBeginOffset"]) == (0, 9, "1")
+    assert parts.offsets.query("G", "T", 0) == 2
+
+
+def test_the_replay_of_a_client_that_does_not_read_sends_no_messages(parts):
+    room = Room(parts)
+    room.pull(0, suspend_ms=5_000, opaque=9)
+    parts.put("a", "b")
+    room.connection.is_congested = True
+    answer = room.processor.execute_request_when_wakeup(room.held[0])
+    assert (answer.code, answer.remark) == (19, "congested")
+    assert answer.ext_fields["nextBeginOffset"] == "0"
+    assert answer.ext_fields["maxOffset"] == "2"
+
+
+def test_whether_a_waiting_filter_matches_is_looked_up_in_all_that_is_new(parts):
+    room = Room(parts)
+    room.pull(0, suspend_ms=5_000, subscription="price = 7", expression_type="SQL92")
+    parts.put(*range(3_000), price="6")
+    matched = room.processor.is_matched_by_commit_log
+    assert not matched(room.held[0], 0)
+    parts.put("it", price="7")
+    assert matched(room.held[0], 0)
+    assert matched(room.held[0], 3_000)
+    assert not matched(room.held[0], 3_001)
+
+
+def test_a_waiting_group_that_has_left_is_woken_to_be_told_so(parts):
+    room = Room(parts)
+    room.pull(0, suspend_ms=5_000)
+    held = replace(room.held[0], header=room.held[0].header._replace(sys_flag=2))
+    assert room.processor.is_matched_by_commit_log(held, 0)
+    with pytest.raises(RequestRejected) as raised:
+        room.processor.execute_request_when_wakeup(held)
+    assert raised.value.code is ResponseCode.SUBSCRIPTION_NOT_EXIST
+
+
+def limits_of(found):
+    named = found.asked[-1][1]
+    return named["count_max"], named["bytes_max"], named["scan_max"]
+
+
+def test_how_much_one_pull_may_ask_of_the_store(parts):
+    found = Finding(GetMessageStatus.NO_MATCHED_MESSAGE)
+    room = Room(parts, found)
+    room.connection.extensions = frozenset(["all"])
+    room.pull(0, count=10, bytes_max=1_000)
+    assert limits_of(found) == (10, 1_000, 800)
+    room.pull(0, count=10_000, bytes_max=1 << 30)
+    assert limits_of(found) == (32, 262_144, 800)
+    room.pull(0, count=-5)
+    assert limits_of(found) == (1, 262_144, 800)
+
+
+def test_how_much_a_large_pull_may_ask_of_it(parts):
+    found = Finding(GetMessageStatus.NO_MATCHED_MESSAGE)
+    room = Room(parts, found)
+    chunk = {"code": RequestCode.PULL_CHUNK, "count": 100_000}
+    room.pull(0, **chunk)
+    assert limits_of(found) == (100_000, 8 << 20, 300_000)
+    room.pull(0, bytes_max=1 << 30, subscription="a = 1", expression_type="SQL92", **chunk)
+    assert limits_of(found) == (100_000, 8 << 20, 16_000)
+
+
+def test_what_was_found_is_counted(parts):
+    room = Room(parts)
+    parts.put("a", "b")
+    assert room.pull(0).code == 0
+    room.stats.sample(10_000)
+    assert room.stats.group_get_tps("G", ["T"]) > 0
+
+
+def test_a_header_that_cannot_be_read_is_no_pull(parts):
+    with pytest.raises(HeaderError):
+        Room(parts).processor.pull_message(FakeConnection(), pull_request()._replace(ext_fields={}))

@@ -1,0 +1,59 @@
+"""The shape of a handler: typed headers, JSON bodies, refusals, and what only some may ask."""
+
+from __future__ import annotations
+
+import pytest
+from broker_connections import FakeConnection
+
+from broker.processor.request import RequestRejected, answer, body_of, header_of, negotiated, reply
+from rmq_spark.errors import HeaderError
+from rmq_spark.wire.bodies.clients import HeartbeatData
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.headers import HEADERS
+from rmq_spark.wire.headers.offsets import OffsetResponseHeader
+
+
+def test_a_header_is_read_by_the_requests_code():
+    request = RemotingCommand(RequestCode.GET_MAX_OFFSET, ext_fields={"topic": "T", "queueId": "3"})
+    assert (header_of(request).topic, header_of(request).queue_id) == ("T", 3)
+    with pytest.raises(HeaderError, match="queueId"):
+        header_of(request._replace(ext_fields={"topic": "T"}))
+    with pytest.raises(HeaderError, match="a code with a header"):
+        header_of(RemotingCommand(next(code for code, each in HEADERS.items() if each.request is None)))
+
+
+def test_a_body_has_to_be_there():
+    request = RemotingCommand(RequestCode.HEART_BEAT, body=b'{"clientID":"c"}')
+    assert body_of(request, HeartbeatData).client_id == "c"
+    with pytest.raises(RequestRejected, match="request 34 needs a body") as raised:
+        body_of(request._replace(body=b""), HeartbeatData)
+    assert raised.value.code is ResponseCode.SYSTEM_ERROR
+
+
+def test_an_answer_carries_a_header_or_a_body_or_neither():
+    request = RemotingCommand(RequestCode.GET_MAX_OFFSET, opaque=5)
+    assert answer(request, OffsetResponseHeader(7)).ext_fields == {"offset": "7"}
+    assert answer(request, body=HeartbeatData(client_id="c")).body.startswith(b'{"')
+    assert answer(request) == request.respond(0, None, {})
+    with pytest.raises(HeaderError, match="a code whose answer has one"):
+        answer(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET), OffsetResponseHeader(7))
+
+
+@pytest.mark.parametrize(("flag", "sent"), [(0, 1), (2, 0)])
+def test_a_late_answer_goes_to_those_who_want_one(flag, sent):
+    connection, request = FakeConnection(), RemotingCommand(10, flag=flag)
+    reply(connection, request, request.respond(0))
+    assert len(connection.sent) == sent
+
+
+def test_an_extension_does_not_exist_for_those_who_have_not_agreed_on_it():
+    connection, request = FakeConnection(), RemotingCommand(29001)
+    handle = negotiated(Extension.PULL_CHUNK, lambda _, request: request.respond(0))
+    connection.extensions = frozenset([Extension.APPEND_CHUNK])
+    with pytest.raises(RequestRejected, match=" request type 29001 not supported") as raised:
+        handle(connection, request)
+    assert raised.value.code is ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    connection.extensions = frozenset([Extension.PULL_CHUNK])
+    assert handle(connection, request).code == 0

@@ -1,0 +1,37 @@
+"""Answers from a pattern: what the client reads is what any codec would have sent."""
+
+from __future__ import annotations
+
+import pytest
+from broker_connections import FakeConnection
+
+from broker.processor.usual_answer import UsualAnswer
+from rmq_spark.wire.codes import LanguageCode, SerializeType
+from rmq_spark.wire.command import RemotingCommand
+
+ANSWER = UsualAnswer(("nextBeginOffset", "minOffset"), {"suggestWhichBrokerId": "0", "50%": "%s"}, "FOUND")
+
+
+@pytest.mark.parametrize("serialize_type", SerializeType)
+@pytest.mark.parametrize("opaque", [0, 1, -1, 1_234_567_890, (1 << 31) - 1])
+@pytest.mark.parametrize("body", [(), (b"some ", memoryview(b"pieces"))])
+def test_an_answer_from_a_pattern_is_like_any_other(serialize_type, opaque, body):
+    connection = FakeConnection()
+    request = RemotingCommand(
+        11, opaque=opaque, serialize_type=serialize_type, language=LanguageCode.JAVA, version=433
+    )
+    ANSWER.send(connection, request, 5, 1_234_567_890, body=body)
+    fields = {
+        "suggestWhichBrokerId": "0",
+        "50%": "%s",
+        "nextBeginOffset": "5",
+        "minOffset": "1234567890",
+    }
+    (sent,) = connection.sent
+    assert sent == request.respond(0, "FOUND", fields, b"".join(body))
+
+
+def test_who_wants_no_answer_gets_none():
+    connection = FakeConnection()
+    ANSWER.send(connection, RemotingCommand(11, flag=2), 5, 1)
+    assert connection.sent == []

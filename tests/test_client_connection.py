@@ -1,0 +1,287 @@
+"""One client's bytes to requests and answers to bytes, without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from broker_stories import run
+
+from broker.client_connection import ClientConnection
+from broker.config import ServerLimits
+from rmq_spark.wire.command import RemotingCommand, decode_command
+from rmq_spark.wire.flags import CommandFlag
+from rmq_spark.wire.framing import FrameReader
+
+RESPONSE = CommandFlag.RESPONSE.value
+
+
+class Tcp:
+    """A socket, as far as a connection sets it up."""
+
+    def __init__(self):
+        self.options = []
+
+    def setsockopt(self, *option):
+        self.options.append(option)
+
+
+class Transport:
+    """What would write to the network; the test decides how much of it gets through."""
+
+    def __init__(self, peer=("10.0.0.9", 40_000), own=("10.0.0.2", 9_876)):
+        self.tcp = Tcp()
+        self._info = {"peername": peer, "sockname": own, "socket": self.tcp}
+        self.writes = []
+        self.reads = True
+        self.ended = None
+
+    def get_extra_info(self, name):
+        return self._info[name]
+
+    def set_write_buffer_limits(self, high):
+        self.high = high
+
+    def get_write_buffer_size(self):
+        return sum(map(len, self.writes))
+
+    def write(self, data):
+        self.writes.append(bytes(data))
+
+    def writelines(self, pieces):
+        self.writes.append(b"".join(pieces))
+
+    def pause_reading(self):
+        self.reads = False
+
+    def resume_reading(self):
+        self.reads = True
+
+    def close(self):
+        self.ended = "closed"
+
+    def abort(self):
+        self.ended = "aborted"
+
+    def answers(self):
+        reader = FrameReader()
+        reader.feed(b"".join(self.writes))
+        while (frame := reader.next_frame()) is not None:
+            yield decode_command(frame)
+
+
+class Table:
+    """Remembers what the server would be told."""
+
+    def __init__(self, refusal=None):
+        self.told = []
+        self.refusal = refusal
+
+    def opened(self, _connection):
+        self.told.append("opened")
+        return self.refusal
+
+    def understood(self, _connection):
+        self.told.append("understood")
+
+    def holds_partial_frame(self, _connection, size):
+        self.told.append(("partial", size))
+
+    def congested(self, _connection, size):
+        self.told.append(("congested", size))
+
+    def closed(self, _connection):
+        self.told.append("closed")
+
+
+class End:
+    """A connection and all around it."""
+
+    def __init__(self, answer=None, refusal=None, **settings):
+        self.transport = Transport(**{k: settings.pop(k) for k in ("peer", "own") if k in settings})
+        self.table = Table(refusal)
+        self.requests = []
+        self.answer = answer or (lambda request: request.respond(0))
+        limits = ServerLimits(**settings)
+        self.connection = ClientConnection(
+            asyncio.get_running_loop(), limits, self.table, lambda _, request: self._dispatch(request)
+        )
+        self.connection.connection_made(self.transport)
+
+    def _dispatch(self, request):
+        self.requests.append(request.opaque)
+        return self.answer(request)
+
+    def receive(self, *requests):
+        self.connection.data_received(b"".join(request.encode() for request in requests))
+
+
+def requests(count, **more):
+    return [RemotingCommand(10, opaque=number, **more) for number in range(count)]
+
+
+def story(tell):
+    """A test that is a coroutine."""
+
+    def test():
+        run(tell())
+
+    test.__name__ = tell.__name__
+    return test
+
+
+@story
+async def test_all_answers_of_a_turn_leave_in_one_write():
+    end = End()
+    end.receive(*requests(20))
+    assert len(end.transport.writes) == 1
+    assert [answer.opaque for answer in end.transport.answers()] == list(range(20))
+    assert end.table.told == ["opened", "understood"]
+
+
+@story
+async def test_what_is_ready_at_the_same_time_later_leaves_in_one_write_too():
+    end = End(answer=lambda _: None)
+    end.receive(*requests(3))
+    for request in requests(3):
+        end.connection.send(request.respond(0))
+    assert end.transport.writes == []
+    await asyncio.sleep(0)
+    assert len(end.transport.writes) == 1
+    assert len(list(end.transport.answers())) == 3
+
+
+@story
+async def test_a_body_in_pieces_leaves_at_once_behind_what_was_ready_before():
+    end = End(answer=lambda _: None)
+    end.connection.send(RemotingCommand(40, opaque=1))
+    end.connection.send_frame(RemotingCommand(0, opaque=2, flag=RESPONSE).encode_head(4), [b"in", b"to"])
+    assert [(each.opaque, bytes(each.body)) for each in end.transport.answers()] == [(1, b""), (2, b"into")]
+
+
+@story
+async def test_what_is_not_read_stops_the_requests_that_are_there_already():
+    end = End()
+
+    def answer(request):
+        if request.opaque == 2:
+            end.connection.pause_writing()
+        return request.respond(0)
+
+    end.answer = answer
+    end.receive(*requests(5))
+    assert end.requests == [0, 1, 2]
+    assert not end.transport.reads
+    assert end.connection.is_congested
+    end.connection.resume_writing()
+    await asyncio.sleep(0)
+    assert end.requests == [0, 1, 2, 3, 4]
+    assert end.transport.reads
+    assert [answer.opaque for answer in end.transport.answers()] == [0, 1, 2, 3, 4]
+    assert [each for each in end.table.told if each[0] == "congested"][-1] == ("congested", 0)
+
+
+@story
+async def test_half_a_request_is_told_of_and_no_more_when_it_is_whole():
+    end = End()
+    frame = RemotingCommand(10, opaque=1, body=bytes(100)).encode()
+    end.connection.data_received(frame[:60])
+    end.connection.data_received(frame[60:90])
+    seen = []
+    end.answer = lambda request: seen.append(list(end.table.told)) or request.respond(0)
+    end.connection.data_received(frame[90:] + frame[:10])
+    assert end.table.told == ["opened", ("partial", 60), ("partial", 90), ("partial", 0), "understood", ("partial", 10)]
+    assert seen == [["opened", ("partial", 60), ("partial", 90), ("partial", 0)]]
+
+
+@story
+async def test_who_is_held_back_is_not_read_from_until_he_may_go_on():
+    end = End()
+    end.connection.hold_back()
+    assert not end.transport.reads
+    end.connection.let_go_on()
+    assert end.transport.reads
+
+
+@story
+async def test_a_question_is_answered_once_or_not_at_all():
+    end = End()
+    answers = []
+    for _ in range(3):
+        end.connection.request(RemotingCommand(307), 5_000, answers.append)
+    await asyncio.sleep(0)
+    first, second, third = end.transport.answers()
+    assert len({first.opaque, second.opaque, third.opaque}) == 3
+    end.receive(second.respond(0, "second"), second.respond(0, "again"), first.respond(0, "first"))
+    assert [answer.remark for answer in answers] == ["second", "first"]
+    asyncio.get_running_loop().move(6)
+    await asyncio.sleep(0.001)
+    assert answers[2] is None
+    end.receive(third.respond(0, "too late"))
+    assert len(answers) == 3
+    assert end.requests == []
+
+
+@story
+async def test_questions_to_a_client_that_goes_or_has_gone_have_no_answer():
+    end = End()
+    answers = []
+    end.connection.request(RemotingCommand(307), 5_000, answers.append)
+    end.connection.connection_lost(None)
+    assert answers == [None]
+    end.connection.request(RemotingCommand(307), 5_000, answers.append)
+    assert answers == [None]
+    await asyncio.sleep(0)
+    assert answers == [None, None]
+    assert end.table.told[-1] == "closed"
+
+
+@story
+async def test_nothing_is_written_to_a_client_that_has_gone():
+    end = End()
+    end.connection.connection_lost(ConnectionResetError())
+    end.connection.send(RemotingCommand(40))
+    await asyncio.sleep(0)
+    assert end.transport.writes == []
+
+
+@story
+async def test_a_client_that_may_not_stay_is_told_nothing_and_closed():
+    end = End(refusal="there are too many")
+    assert end.transport.ended == "closed"
+    end.receive(*requests(1))
+    assert end.requests == []
+
+
+@story
+async def test_a_client_that_does_not_read_is_cut_off_when_it_is_closed():
+    end = End()
+    end.connection.pause_writing()
+    end.connection.close("it does not read")
+    assert end.transport.ended == "aborted"
+
+
+@story
+async def test_a_client_that_is_closed_and_does_not_go_is_cut_off_after_a_while():
+    end = End()
+    end.connection.close("because")
+    assert end.transport.ended == "closed"
+    asyncio.get_running_loop().move(3)
+    await asyncio.sleep(0.001)
+    assert end.transport.ended == "aborted"
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"),
+    [
+        (("10.0.0.9", 1), "10.0.0.9:1"),
+        (("::ffff:10.0.0.9", 1, 0, 0), "10.0.0.9:1"),
+        (("2001:db8::9", 1, 0, 0), "[2001:db8::9]:1"),
+        (("fe80::1%eth0", 1, 0, 2), "[fe80::1]:1"),
+    ],
+)
+def test_where_a_client_is_has_one_form(peer, host):
+    async def tell():
+        assert str(End(peer=peer).connection.remote_host) == host
+
+    run(tell())

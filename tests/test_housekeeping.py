@@ -1,0 +1,175 @@
+"""What a broker does whether anybody asks for it or not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+
+from broker_clients import pull_request, pulled
+from broker_stories import run, small_broker, started, tell
+
+from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
+
+
+def saved(root, name):
+    path = root / "config" / name
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def test_configurations_are_saved_within_a_second_and_offsets_at_their_interval(tmp_path):
+    async def story(broker):
+        tables = broker.controller.tables
+        tables.groups.put(SubscriptionGroupConfig(group_name="G7"))
+        tables.offsets.commit("G", "T", 0, 5)
+        assert "G7" not in saved(tmp_path, "subscriptionGroup.json").get("subscriptionGroupTable", {})
+        broker.move(1)
+        await broker.until(lambda: "G7" in saved(tmp_path, "subscriptionGroup.json")["subscriptionGroupTable"])
+        assert saved(tmp_path, "consumerOffset.json") == {}
+        broker.move(2)
+        await broker.until(lambda: saved(tmp_path, "consumerOffset.json").get("offsetTable"))
+        assert saved(tmp_path, "consumerOffset.json")["offsetTable"] == {"T@G": {"0": 5}}
+
+    tell(story, tmp_path, flushConsumerOffsetInterval=3_000)
+
+
+def test_checkpoints_are_taken_and_old_files_looked_at_at_their_intervals(tmp_path):
+    async def story(broker):
+        done = []
+        housekeeping = broker.controller._housekeeping
+        store = housekeeping._store = _Told(broker.store, done)
+        assert store is not broker.store
+        broker.move(7)
+        await broker.until(lambda: done.count("clean"))
+        assert done.count("save_checkpoint") == 0
+        broker.move(7)
+        await broker.until(lambda: done.count("save_checkpoint"))
+
+    tell(story, tmp_path, checkpointIntervalMills=12_000, cleanResourceInterval=6_000)
+
+
+class _Told:
+    """A store that says what it was asked to do."""
+
+    def __init__(self, store, done):
+        self._store, self._done = store, done
+
+    def __getattr__(self, name):
+        found = getattr(self._store, name)
+        if name in {"clean", "save_checkpoint"}:
+            self._done.append(name)
+        return found
+
+
+def test_the_sweep_finds_a_pull_that_was_overlooked_and_counts_it(tmp_path, caplog):
+    async def story(broker):
+        consumer, producer = await broker.connect(), await broker.connect()
+        broker.make_topic("T")
+        consumer.send(pull_request(0, suspend_ms=60_000))
+        await broker.held(1)
+        broker.holds.notify_message_arriving = lambda *_: 0  # as if nobody were told
+        await producer.put("a")
+        assert broker.holds.held == 1
+        del broker.holds.notify_message_arriving
+        broker.move(5)
+        assert pulled(await consumer.receive()).bodies == ["a"]
+        assert broker.holds.rescued == 1
+
+    tell(story, tmp_path)
+    assert "overlooked" in caplog.text
+
+
+def test_a_client_without_heartbeats_is_closed(tmp_path, caplog, monkeypatch):
+    times = [0]
+    monkeypatch.setattr("broker.controller.now_ms", lambda: 1_700_000_000_000 + times[0])
+
+    async def story(broker):
+        client = await broker.connect()
+        await client.heartbeat("G", "T")
+        broker.move(10)
+        await client.ask(0, opaque=3)
+        times[0] = 121_000
+        broker.move(10)
+        assert await client.closed() == b""
+
+    async def whole():
+        async with started(small_broker(tmp_path)) as broker:
+            await story(broker)
+
+    run(whole())
+    assert "no heartbeat for 120000 ms" in caplog.text
+
+
+def test_a_job_that_fails_is_logged_and_comes_again(tmp_path, caplog):
+    async def story(broker):
+        calls = []
+
+        def fail():
+            calls.append(1)
+            raise ValueError("this time")
+
+        housekeeping = broker.controller._housekeeping
+        housekeeping._every(1_000, fail)
+        housekeeping._every(1_000, lambda: housekeeping._in_thread(fail))
+        for times in (2, 4):
+            broker.move(1)
+            await broker.until(lambda times=times: len(calls) >= times)
+
+    tell(story, tmp_path)
+    assert caplog.text.count("this time") >= 2
+
+
+def test_a_job_that_takes_long_is_not_begun_a_second_time(tmp_path):
+    async def story(broker):
+        begun, go_on = [], threading.Event()
+
+        def take_long():
+            begun.append(1)
+            go_on.wait(10)
+
+        housekeeping = broker.controller._housekeeping
+        housekeeping._in_thread(take_long)
+        await broker.until(lambda: begun)
+        housekeeping._in_thread(take_long)
+        go_on.set()
+        await broker.until(lambda: take_long not in housekeeping._under_way)
+        assert len(begun) == 1
+
+    tell(story, tmp_path)
+
+
+def test_what_is_done_aside_is_done_elsewhere_and_told_here(tmp_path):
+    async def story(broker):
+        told = []
+
+        def fail():
+            told.append(threading.get_ident())
+            raise OSError("no room")
+
+        broker.controller._housekeeping.run_aside(
+            fail, lambda error: told.extend([threading.get_ident(), str(error)])
+        )
+        await broker.until(lambda: len(told) == 3)
+        assert told[0] != threading.get_ident()
+        assert told[1:] == [threading.get_ident(), "no room"]
+
+    tell(story, tmp_path)
+
+
+def test_the_end_waits_for_what_has_begun(tmp_path):
+    ended = []
+
+    async def story(broker):
+        begun, go_on = threading.Event(), threading.Event()
+
+        def job():
+            begun.set()
+            go_on.wait(10)
+            ended.append(1)
+
+        broker.controller._housekeeping.run_aside(job, lambda _: None)
+        await asyncio.get_running_loop().run_in_executor(None, begun.wait, 10)
+        asyncio.get_running_loop().call_later(0.05, go_on.set)
+
+    tell(story, tmp_path)
+    assert ended == [1]

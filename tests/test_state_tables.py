@@ -1,0 +1,65 @@
+"""The small tables together: all on their files, and there again after a restart."""
+
+from __future__ import annotations
+
+import pytest
+from disks import ManualClock
+from stores import small_config
+
+from broker.config import BrokerConfig
+from broker.state_tables import StateTables
+from broker.store.disk import LocalDisk
+from broker.store.errors import DamagedTable
+from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
+
+
+def load(root, **settings):
+    (root / "config").mkdir(exist_ok=True)
+    config = BrokerConfig(store=small_config(root), **settings)
+    return StateTables.load(config, LocalDisk(), ManualClock())
+
+
+def test_what_was_changed_is_there_after_a_restart(tmp_path):
+    tables = load(tmp_path)
+    tables.topics.put(TopicConfig(topic_name="T", read_queue_nums=3, write_queue_nums=3, perm=6))
+    tables.groups.put(SubscriptionGroupConfig(group_name="G", retry_max_times=2))
+    tables.kv_configs.put("N", "k", "v")
+    assert tables.has_changed_configurations
+    tables.save_configurations()
+    assert not tables.has_changed_configurations
+    tables.offsets.commit("G", "T", 1, 7)
+    assert load(tmp_path).offsets.query("G", "T", 1) is None
+    tables.save()
+    again = load(tmp_path)
+    assert again.topics.get("T").read_queue_nums == 3
+    assert again.groups.get("G").retry_max_times == 2
+    assert again.kv_configs.get("N", "k") == "v"
+    assert again.offsets.query("G", "T", 1) == 7
+    assert sorted(path.name for path in (tmp_path / "config").iterdir() if path.suffix == ".json") == [
+        "consumerOffset.json",
+        "kvConfig.json",
+        "subscriptionGroup.json",
+        "topics.json",
+    ]
+
+
+def test_the_settings_decide_what_is_made_by_itself(tmp_path):
+    tables = load(tmp_path, auto_create_topic_enable=False, auto_create_subscription_group=False)
+    assert tables.topics.get("TBW102") is None
+    assert tables.groups.find_or_create("G") is None
+    other = load(tmp_path, broker_cluster_name="C1", broker_name="b1", default_topic_queue_nums=5)
+    assert other.topics.get("TBW102").write_queue_nums == 5
+    assert other.topics.get("C1")
+    assert other.topics.get("b1")
+    assert other.topics.get("SCHEDULE_TOPIC_XXXX").write_queue_nums == 18
+
+
+@pytest.mark.parametrize(
+    "name", ["topics.json", "subscriptionGroup.json", "consumerOffset.json", "kvConfig.json"]
+)
+def test_a_table_that_cannot_be_read_is_no_empty_table(tmp_path, name):
+    load(tmp_path)
+    for suffix in ("", ".bak"):
+        (tmp_path / "config" / f"{name}{suffix}").write_bytes(b"{{{")
+    with pytest.raises(DamagedTable, match=name):
+        load(tmp_path)
