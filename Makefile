@@ -10,7 +10,7 @@ VECTORS_POM := tests/java/vectors/pom.xml
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test demo fuzz crash vectors bench clean
+.PHONY: help check format lint types test demo fuzz crash peers vectors bench clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -52,6 +52,9 @@ crash: $(READY)  ## thousands of crashes, failing disks, flipped bits and kill -
 	ROCKETPOLL_POWER_LOSSES=$(CRASHES) ROCKETPOLL_FLIPPED_BITS=$(CRASHES) ROCKETPOLL_LOST_FILES=$(CRASHES) \
 	ROCKETPOLL_FAILURES=$(CRASHES) ROCKETPOLL_STORIES=$(CRASHES) ROCKETPOLL_KILL_CYCLES=$(KILLS) \
 	  $(BIN)/python -m pytest tests/store
+
+peers: $(READY)  ## what Java clients see, of a real RocketMQ as well as of our broker (Java 17, Maven)
+	ROCKETPOLL_PEERS=1 ROCKETPOLL_REQUIRE_INTEROP=1 $(BIN)/python -m pytest tests/interop
 
 vectors: $(READY)  ## remake tests/vectors with RocketMQ's own classes (Java 17, Maven)
 	for version in $(JAVA_VERSIONS); do \

@@ -18,11 +18,9 @@ from broker.settings import ConfigError, load_config, settings_of
 from rmq_spark.errors import RocketPollError
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None, program: str = "python -m broker") -> int:
     """Run a broker; the exit code: 0 stopped in order, 1 it could not run, 2 its settings are wrong."""
-    parser = argparse.ArgumentParser(
-        prog="python -m broker", description="A RocketMQ broker and name server."
-    )
+    parser = argparse.ArgumentParser(prog=program, description="A RocketMQ broker and name server.")
     parser.add_argument("-c", "--configFile", type=Path, metavar="FILE", help="settings, as conf/broker.conf")
     parser.add_argument(
         "-p", "--printConfigItem", action="store_true", help="print all settings with their values, and end"
@@ -38,11 +36,14 @@ def main(arguments: list[str] | None = None) -> int:
     if given.printConfigItem:
         sys.stdout.writelines(f"{name}={value}\n" for name, value in settings_of(config).items())
         return 0
+    loop = _new_event_loop()
     try:
-        _new_event_loop().run_until_complete(serve(config))
+        loop.run_until_complete(serve(config))
     except (RocketPollError, OSError) as error:
         sys.stderr.write(f"the broker cannot run: {error}\n")
         return 1
+    finally:
+        loop.close()
     return 0
 
 
@@ -62,7 +63,7 @@ async def serve(config: BrokerConfig) -> None:
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's where there is one: it serves half as many single requests again."""
+    """Of uvloop where it is there: it serves half as many single requests again."""
     try:
         import uvloop  # noqa: PLC0415  # not on every platform
     except ImportError:

@@ -227,6 +227,9 @@ class ClientConnection(asyncio.Protocol):
                 frame = reader.next_frame()
                 if frame is None:
                     break
+                if self._partial:  # it is whole now, and must not keep itself out
+                    self._partial = 0
+                    self._table.holds_partial_frame(self, 0)
                 command = decode_command(frame)
                 understood = True
                 if command.flag & _RESPONSE:
@@ -248,9 +251,6 @@ class ClientConnection(asyncio.Protocol):
             self._first_bytes = b""
             self._table.understood(self)
         held = 0 if self.is_congested or self.is_closed else self._reader.bytes_held
-        if understood and self._partial:  # that one is whole now; what is held is part of the next
-            self._partial = 0
-            self._table.holds_partial_frame(self, 0)
         if held != self._partial:
             self._partial = held
             self._table.holds_partial_frame(self, held)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from broker.longpolling.hold_limits import HoldLimits
 from broker.store.config import StoreConfig
 
 _MIB = 1 << 20
@@ -26,18 +27,6 @@ class ServerLimits:
     write_buffer_bytes: int = _MIB
     slow_reader_timeout_ms: int = 30_000
     in_flight_bytes_max: int = 64 * _MIB
-
-
-@dataclass(frozen=True, kw_only=True)
-class HoldLimits:
-    """How long pulls may wait, and how many of them."""
-
-    long_polling_enable: bool = True
-    short_polling_time_ms: int = 1_000
-    suspend_timeout_min_ms: int = 1_000
-    suspend_timeout_max_ms: int = 60_000
-    holds_per_connection_and_queue: int = 16
-    holds_max: int = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)

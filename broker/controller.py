@@ -26,6 +26,7 @@ from broker.housekeeping import Housekeeping
 from broker.longpolling.notify_message_arriving_listener import NotifyMessageArrivingListener
 from broker.longpolling.pull_request import PullRequest
 from broker.longpolling.pull_request_hold_service import PullRequestHoldService
+from broker.processor.request import reply
 from broker.processor.runtime_info import DiskUsage
 from broker.processors import Processors, Surroundings
 from broker.schedule.schedule_message_service import ScheduleMessageService
@@ -34,7 +35,6 @@ from broker.state.names import SCHEDULE_TOPIC
 from broker.state_tables import StateTables
 from broker.store.disk import Disk, LocalDisk
 from broker.store.message_store import MessageStore
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import Host
 
 _DELIVERY_CHECK_MAX_MS = 1_000
@@ -68,7 +68,7 @@ class BrokerController:
         self.hold_service = PullRequestHoldService(
             config.holds,
             lambda topic, queue_id: self.store.queue_offsets(topic, queue_id)[1],
-            lambda held, queue_offset: self.processors.pull.is_matched_by_commit_log(held, queue_offset),
+            self._is_matched_by_commit_log,
             self._wake,
         )
         listener = NotifyMessageArrivingListener(self.hold_service, self._has_arrived)
@@ -90,7 +90,6 @@ class BrokerController:
             now_ms,
             self._queue_nums,
         )
-        self.server = RemotingServer(config.server, self._dispatch, self._client_has_gone)
         self._housekeeping = Housekeeping(self._loop, config, self.store, self.tables, self.schedule)
         self.processors = Processors(
             Surroundings(
@@ -102,7 +101,7 @@ class BrokerController:
                 now_ms=now_ms,
                 monotonic_ms=self._monotonic_ms,
                 advertised_host=self.advertised_host,
-                why_no_memory=self._why_no_memory,
+                why_busy=self._why_busy,
                 suspend=self._suspend,
                 run_aside=self._housekeeping.run_aside,
                 clean=self._housekeeping.clean,
@@ -110,6 +109,7 @@ class BrokerController:
                 memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             )
         )
+        self.server = RemotingServer(config.server, self.processors.dispatch, self._client_has_gone)
         self.tables.save_configurations()
         self.port = await self.server.start(config.bind_address, config.listen_port)
         self._housekeeping.start(self.hold_service, self.processors)
@@ -140,17 +140,15 @@ class BrokerController:
             return connection.local_host
         return Host(self._advertised_address, self.port)
 
-    def _dispatch(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        return self.processors.dispatch(connection, request)
-
     def _client_has_gone(self, connection: ClientConnection) -> None:
         self.hold_service.forget(connection)
         self.processors.client_has_gone(connection)
 
-    def _why_no_memory(self) -> str | None:
-        if not self.server.is_short_of_memory:
-            return None
-        return f"[REJECTREQUEST]system busy, {self.server.in_flight_bytes} bytes are in flight"
+    def _why_busy(self) -> str | None:
+        """Why no messages are taken now, if so."""
+        if self.server.is_short_of_memory:
+            return f"[REJECTREQUEST]system busy, {self.server.in_flight_bytes} bytes are in flight"
+        return self.processors.acknowledger.why_busy()
 
     # ---- arrivals
 
@@ -198,10 +196,13 @@ class BrokerController:
         self.hold_service.expire(max(deadline_ms, self._monotonic_ms()))
         self._plan_deadline()
 
+    def _is_matched_by_commit_log(self, held: PullRequest, from_queue_offset: int) -> bool:
+        return self.processors.pull.is_matched_by_commit_log(held, from_queue_offset)
+
     def _wake(self, held: PullRequest) -> None:
         answer = self.processors.replay(held)
         if answer is not None:
-            held.connection.send(answer)
+            reply(held.connection, held.request, answer)
 
     # ---- delayed messages
 

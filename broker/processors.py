@@ -70,7 +70,7 @@ class Surroundings:
     now_ms: Callable[[], int]
     monotonic_ms: Callable[[], int]
     advertised_host: Callable[[Connection], Host]
-    why_no_memory: Callable[[], str | None]
+    why_busy: Callable[[], str | None]
     suspend: Callable[[PullRequest], bool]
 
 
@@ -102,7 +102,7 @@ class Processors:
             self.acknowledger,
             self.stats,
             around.advertised_host,
-            self.why_busy,
+            around.why_busy,
         )
         self.pull = self._pulls()
         self.clients = self._clients()
@@ -119,9 +119,10 @@ class Processors:
 
     def replay(self, held: PullRequest) -> RemotingCommand | None:
         """The answer to a pull that has waited; None if it was sent already."""
-        return self.dispatch.guarded(
-            lambda _, __: self.pull.execute_request_when_wakeup(held), held.connection, held.request
-        )
+        try:
+            return self.pull.execute_request_when_wakeup(held)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the client has to hear of it
+            return self.dispatch.excused(held.connection, held.request, error)
 
     def client_has_gone(self, connection: Connection) -> None:
         """Take it out of its groups."""
@@ -135,10 +136,6 @@ class Processors:
     def sample_stats(self) -> None:
         """Carry the counters into their windows."""
         self.stats.sample(self._around.now_ms())
-
-    def why_busy(self) -> str | None:
-        """Why no sends are taken now, if so."""
-        return self._around.why_no_memory() or self.acknowledger.why_busy()
 
     def _pulls(self) -> PullMessageProcessor:
         around, tables = self._around, self._around.tables
@@ -177,7 +174,7 @@ class Processors:
                 self.acknowledger,
                 self.stats,
                 around.advertised_host,
-                self.why_busy,
+                around.why_busy,
             ),
             MessageBackProcessor(
                 around.config,
@@ -187,7 +184,7 @@ class Processors:
                 self.acknowledger,
                 self.stats,
                 around.advertised_host,
-                self.why_busy,
+                around.why_busy,
             ),
             QueryMessageProcessor(around.config, around.store, around.now_ms),
             QueryConsumeQueueProcessor(around.store, self.consumers, self.filters.filter_of),

@@ -49,6 +49,7 @@ class RemotingServer:
         self._partial_bytes: dict[ClientConnection, int] = {}
         self._congested_bytes: dict[ClientConnection, int] = {}
         self._in_flight = 0
+        self.is_short_of_memory = False
         self._held_back: list[ClientConnection] = []
         self._favoured: ClientConnection | None = None
         self._accepts = float(limits.max_accepts_per_second)
@@ -69,11 +70,6 @@ class RemotingServer:
     def in_flight_bytes(self) -> int:
         """What half requests and unread answers take."""
         return self._in_flight
-
-    @property
-    def is_short_of_memory(self) -> bool:
-        """Whether that is more than it should be."""
-        return self._in_flight >= self._limits.in_flight_bytes_max
 
     async def start(self, address: str, port: int) -> int:
         """Listen; the port, which was chosen if 0 was asked for."""
@@ -137,7 +133,7 @@ class RemotingServer:
 
     def holds_partial_frame(self, connection: ClientConnection, size: int) -> None:
         """Account for a request that is not whole yet, and hold back whoever takes too much."""
-        self._in_flight += size - self._partial_bytes.pop(connection, 0)
+        self._count(size - self._partial_bytes.pop(connection, 0))
         if not size:
             self._since_partial.pop(connection, None)
             if self._favoured is connection:
@@ -156,7 +152,7 @@ class RemotingServer:
 
     def congested(self, connection: ClientConnection, size: int) -> None:
         """Account for answers that are not read."""
-        self._in_flight += size - self._congested_bytes.pop(connection, 0)
+        self._count(size - self._congested_bytes.pop(connection, 0))
         if size:
             self._congested_bytes[connection] = size
             self._since_congested[connection] = self._loop.time()
@@ -182,6 +178,10 @@ class RemotingServer:
 
     def _new_connection(self) -> ClientConnection:
         return ClientConnection(self._loop, self._limits, self, self._dispatch)
+
+    def _count(self, more_bytes: int) -> None:
+        self._in_flight += more_bytes
+        self.is_short_of_memory = self._in_flight >= self._limits.in_flight_bytes_max
 
     def _let_go_on(self) -> None:
         while self._held_back and (not self.is_short_of_memory or self._favoured is None):

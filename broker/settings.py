@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from broker.config import BrokerConfig, FilterLimits, HoldLimits, ServerLimits
+from broker.config import BrokerConfig, FilterLimits, ServerLimits
+from broker.longpolling.hold_limits import HoldLimits
 from broker.store.config import BrokerRole, FlushDiskType, StoreConfig
 from rmq_spark.errors import RocketPollError
 
@@ -109,7 +110,7 @@ def _delay_levels(text: str) -> tuple[int, ...]:
 def _show_delay_levels(levels: Iterable[int]) -> str:
     words = []
     for delay_ms in levels:
-        unit = next(unit for unit in "hms" if delay_ms % _UNITS_MS[unit] == 0)
+        unit = next(unit for unit in "dhms" if delay_ms % _UNITS_MS[unit] == 0)
         words.append(f"{delay_ms // _UNITS_MS[unit]}{unit}")
     return " ".join(words)
 
@@ -412,15 +413,18 @@ def _fault_of(name: str, value: str) -> str | None:
 
 def _check(config: BrokerConfig) -> None:
     """What no key says alone."""
+    faults = []
     if not ipaddress.ip_address(config.bind_address).is_loopback and not (
         config.allow_remote_without_authentication
     ):
-        raise ConfigError(
+        faults.append(
             f"bindAddress={config.bind_address} lets other machines in, and nobody is asked who they are: "
             "whoever reaches it may read, write and delete. If that is meant, say "
             "allowRemoteWithoutAuthentication=true"
         )
     if config.holds.suspend_timeout_min_ms > config.holds.suspend_timeout_max_ms:
-        raise ConfigError("suspendTimeoutMillsMin is over suspendTimeoutMillsMax")
+        faults.append("suspendTimeoutMillsMin is over suspendTimeoutMillsMax")
     if config.store.max_message_size > config.store.mapped_file_size_commit_log:
-        raise ConfigError("maxMessageSize does not fit into mappedFileSizeCommitLog")
+        faults.append("maxMessageSize does not fit into mappedFileSizeCommitLog")
+    if faults:
+        raise ConfigError("; ".join(faults))

@@ -2,8 +2,8 @@
 
     topics.json  subscriptionGroup.json  consumerOffset.json  delayOffset.json  kvConfig.json
 
-Topics, groups and key-value configurations change rarely and are saved on the spot, or within a second. Offsets
-change all the time and are saved every few seconds.
+Topics, groups and key-value configurations change rarely and are saved on the spot, or within a second.
+Offsets change all the time and are saved every few seconds.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from stores import message, open_store, small_config
 from tables import groups_in, kv_in, offsets_in, table_in, topics_in
 
 from broker.config import BrokerConfig
+from broker.filter.subscription import message_filter
 from broker.processor.after_saving import AfterSaving
 from broker.processor.broker_admin import BrokerAdminProcessor
 from broker.processor.consume_stats import ConsumeStatsProcessor
@@ -25,7 +26,6 @@ from broker.processor.topic_admin import TopicAdminProcessor
 from broker.state.broker_stats import BrokerStats
 from broker.state.clients import ClientChannel
 from broker.state.consumers import ConsumerManager
-from broker.store.message_filter import TagFilter
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
 from rmq_spark.wire.bodies.configs import (
@@ -119,7 +119,7 @@ class AdminRoom:
                 self.clock,
             ),
             QueryMessageProcessor(self.config, self.store, self.clock),
-            QueryConsumeQueueProcessor(self.store, self.consumers, tag_filter),
+            QueryConsumeQueueProcessor(self.store, self.consumers, message_filter),
         )
 
     def ask(self, code, ext_fields=None, body=None) -> RemotingCommand:
@@ -191,8 +191,3 @@ def run_at_once(work, then):
         then(error)
     else:
         then(None)
-
-
-def tag_filter(subscription: SubscriptionData) -> TagFilter | None:
-    """How pulls are filtered, as far as tags go."""
-    return TagFilter(subscription.tags_set, by_text=True) if subscription.tags_set else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker.config import HoldLimits
+from broker.longpolling.hold_limits import HoldLimits
 from broker.longpolling.pull_request import PullRequest
 from broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from rmq_spark.wire.command import RemotingCommand

@@ -21,6 +21,9 @@ from rocketmq_peer import Process
 ANSWER_SECONDS_MAX = 90
 POLL_MS = 200
 
+_SOON = "-Drocketmq.client.rebalance.minInterval=50"
+"""Clients of 5.5 otherwise let a second pass between looking for queues and looking for queues again."""
+
 Message = Mapping[str, Any]
 
 
@@ -43,7 +46,7 @@ class JavaClients:
             "rocketpoll.clients.Main",
             "512m",
             [name_server],
-            options,
+            [_SOON, *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="utf-8",
@@ -101,16 +104,10 @@ class Client:
         return self._clients.ask(f"{self.kind} {what}", name=self.name, **fields)
 
     def stop(self) -> None:
-        """Shut it down in order, once."""
-        if self._is_running:
-            self._is_running = False
-            self.ask("stop")
-
-    def stop_later(self) -> None:
-        """Have it shut down, without waiting for it."""
+        """Shut it down in order, once, unless its JVM has died."""
         if self._is_running and self._clients.is_running:
             self._is_running = False
-            self.ask("stop", later=True)
+            self.ask("stop")
 
 
 class Producer(Client):
@@ -255,7 +252,7 @@ class Scenario:
     def stop(self) -> None:
         """Stop all that the test has left running."""
         for client in reversed(self._started):
-            client.stop_later()
+            client.stop()
 
     def ask(self, what: str, **fields: Any) -> Any:
         return self.clients.ask(f"admin {what}", **fields)
@@ -273,7 +270,7 @@ class Scenario:
         wait_until(
             f"{count} messages in {topic}", lambda: consumer.look() and len(consumer.received) >= count
         )
-        consumer.stop_later()
+        consumer.stop()
         assert len(consumer.received) == count
         return consumer.received
 

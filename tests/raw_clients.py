@@ -75,12 +75,14 @@ class RawClient:
 class RawClients:
     """All clients of a story, to one port; none outlives it."""
 
+    client_type = RawClient
+
     def __init__(self, port):
         self.port = port
         self._all = []
 
     async def connect(self, receive_buffer=None):
-        self._all.append(await RawClient.connect(self.port, receive_buffer))
+        self._all.append(await self.client_type.connect(self.port, receive_buffer))
         return self._all[-1]
 
     async def __aenter__(self):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from disks import ManualClock
 
+from broker.filter.subscription import build_subscription_data, message_filter
 from broker.store.config import FlushDiskType, StoreConfig
 from broker.store.consume_queue import ENTRY_BYTES
 from broker.store.disk import Disk, LocalDisk
@@ -109,3 +110,8 @@ def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[str
 def without_place(found: StoredMessage) -> StoredMessage:
     """A message as it was put, without what the store gave it."""
     return dataclasses.replace(found, queue_offset=0, physical_offset=0, store_timestamp=0, body_crc=None)
+
+
+def wants(*tags, by_text=False):
+    """The filter of a subscription to these tags."""
+    return message_filter(build_subscription_data("T", " || ".join(tags)), by_text=by_text)

@@ -21,10 +21,15 @@ FUNCTION_LINES_MAX = 70
 # Modules of names and layouts only, and the tests in which each of them is used to the last.
 TESTED_ELSEWHERE = {
     "broker/state/clients.py": "state/test_consumers.py",
+    "broker/config.py": "test_settings.py",
+    "broker/connection.py": "test_client_connection.py",
+    "broker/longpolling/hold_limits.py": "longpolling/test_pull_request_hold_service.py",
+    "broker/processors.py": "test_controller.py",
     "broker/store/config.py": "store/test_message_store.py",
     "broker/store/disk.py": "store/test_mapped_file_queue.py",
     "broker/store/dump.py": "store/test_inspection.py",
     "broker/store/errors.py": "store/test_message_store.py",
+    "broker/store/message_filter.py": "store/test_reader.py",
     "broker/store/results.py": "store/test_reader.py",
     "broker/store/verify.py": "store/test_inspection.py",
     "rmq_spark/wire/codes.py": "wire/test_command.py",

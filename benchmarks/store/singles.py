@@ -15,12 +15,14 @@ import numpy as np
 from benchmarks.harness import Case, Target
 from benchmarks.store import samples
 from benchmarks.store.workspace import Workspace, now_ms, open_store
+from broker.filter.subscription import build_subscription_data
+from broker.filter.subscription import message_filter as message_filter_of
 from broker.store.commit_log import CommitLog
 from broker.store.config import StoreConfig
 from broker.store.disk import LocalDisk
 from broker.store.dispatch import Dispatcher
 from broker.store.index_service import IndexService
-from broker.store.message_filter import MessageFilter, TagFilter
+from broker.store.message_filter import MessageFilter
 from broker.store.message_store import MessageStore
 from broker.store.queue_table import QueueTable
 from broker.store.reput import ReputMessageService
@@ -187,7 +189,7 @@ def _get_cases(workspace: Workspace) -> list[Case]:
 
     subject = "get messages that lie together"
     target = Target("microseconds", _GET_MICROSECONDS)
-    every_tag = TagFilter(["created", "paid", "delivered"], by_text=False)
+    every_tag = message_filter_of(build_subscription_data("T", "created || paid || delivered"))
     return [
         Case(
             subject,

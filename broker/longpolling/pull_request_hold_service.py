@@ -23,8 +23,8 @@ import logging
 from collections.abc import Callable, Iterable
 from itertools import count
 
-from broker.config import HoldLimits
 from broker.connection import Connection
+from broker.longpolling.hold_limits import HoldLimits
 from broker.longpolling.many_pull_request import ManyPullRequest
 from broker.longpolling.pull_request import PullRequest
 

@@ -1,7 +1,7 @@
 """Acknowledger: answers sends when their messages are stored, all that one flush covers together.
 
-With ASYNC_FLUSH that is at once. With SYNC_FLUSH whoever waits is kept here in the order of the log; at the end
-of a turn the store is asked, once, to flush up to the last of them, and tells it from its own thread.
+With ASYNC_FLUSH that is at once. With SYNC_FLUSH whoever waits is kept here in the order of the log; at the
+end of a turn the store is asked, once, to flush up to the last of them, and tells it from its own thread.
 """
 
 from __future__ import annotations

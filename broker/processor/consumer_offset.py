@@ -1,7 +1,8 @@
 """ConsumerOffsetProcessor: where groups are in their queues, and where queues begin and end.
 
 It stores what groups commit and finds offsets by time. A group without an offset in a young queue is told to
-begin at 0, as by RocketMQ: in a queue that has lost nothing yet, that is everything.
+begin at 0, as by RocketMQ: in a queue that has lost nothing yet, that is everything. The queues of a topic
+that is not there look empty, as with RocketMQ; but nothing is stored for them.
 """
 
 from __future__ import annotations
@@ -85,10 +86,8 @@ class ConsumerOffsetProcessor:
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         queue_offset = self._offsets.query(group, topic, queue_id)
         if queue_offset is None:
-            config = self._topics.get(topic)
-            if config is not None:
-                check_queue(self._store, config, queue_id)
-            may_begin_at_0 = config is not None and header.set_zero_if_not_found is not False
+            self._check_known(topic, queue_id)
+            may_begin_at_0 = topic in self._topics.topics and header.set_zero_if_not_found is not False
             if not may_begin_at_0 or not self._is_in_memory(topic, queue_id):
                 raise RequestRejected(
                     ResponseCode.QUERY_NOT_FOUND,
@@ -121,21 +120,21 @@ class ConsumerOffsetProcessor:
     def get_max_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """The offset that a queue's next message gets; what is not confirmed never counts."""
         header: headers.GetMaxOffsetRequestHeader = header_of(request)
-        self._check_queue(header.topic, header.queue_id)
+        self._check_known(header.topic, header.queue_id)
         high = self._store.queue_offsets(header.topic, header.queue_id)[1]
         return answer(request, headers.OffsetResponseHeader(high))
 
     def get_min_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """The first offset that a queue still holds."""
         header: headers.GetMinOffsetRequestHeader = header_of(request)
-        self._check_queue(header.topic, header.queue_id)
+        self._check_known(header.topic, header.queue_id)
         low = self._store.queue_offsets(header.topic, header.queue_id)[0]
         return answer(request, headers.OffsetResponseHeader(low))
 
     def search_offset_by_timestamp(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """The first offset at a time or later; UPPER: the last at that time or earlier."""
         header: headers.SearchOffsetRequestHeader = header_of(request)
-        self._check_queue(header.topic, header.queue_id)
+        self._check_known(header.topic, header.queue_id)
         boundary = (header.boundary_type or "").strip().upper()
         if boundary not in _BOUNDARIES:
             raise RequestRejected(
@@ -150,13 +149,19 @@ class ConsumerOffsetProcessor:
     def get_earliest_msg_storetime(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """When the first message of a queue was stored; -1 if it has none."""
         header: headers.GetEarliestMsgStoretimeRequestHeader = header_of(request)
-        self._check_queue(header.topic, header.queue_id)
+        self._check_known(header.topic, header.queue_id)
         timestamp = self._store.earliest_timestamp(header.topic, header.queue_id)
         return answer(request, headers.GetEarliestMsgStoretimeResponseHeader(timestamp))
 
     def get_all_consumer_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """The whole table."""
         return answer(request, body=self._offsets.wrapper())
+
+    def _check_known(self, topic: str, queue_id: int) -> None:
+        """A queue that a topic does not have is a mistake; of a topic that is not there, all are empty."""
+        config = self._topics.get(topic)
+        if config is not None:
+            check_queue(self._store, config, queue_id)
 
     def _check_queue(self, topic: str, queue_id: int) -> None:
         check_queue(self._store, topic_of(self._topics, topic), queue_id)

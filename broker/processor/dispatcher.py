@@ -40,24 +40,22 @@ class RequestDispatcher:
     def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """The answer; None if it comes later, or if none is wanted."""
         handler = self._handlers.get(request.code, _not_supported)
-        return self.guarded(handler, connection, request)
-
-    def guarded(
-        self, handler: Handler, connection: Connection, request: RemotingCommand
-    ) -> RemotingCommand | None:
-        """What a handler answers, or what its exception is to the client."""
         try:
             answer = handler(connection, request)
-        except RequestRejected as rejection:
-            answer = request.respond(rejection.code, rejection.remark)
-        except WireError as error:
-            answer = request.respond(ResponseCode.SYSTEM_ERROR, str(error))
-        except StoreError as error:
-            answer = request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
-        except Exception:  # noqa: BLE001  # one request must not end the broker, nor leave its client waiting
-            _log.exception("request %d of %s failed", request.code, connection.remote_host)
-            answer = request.respond(ResponseCode.SYSTEM_ERROR, "internal error; the broker's log has it")
+        except Exception as error:  # noqa: BLE001  # one request must not end the broker
+            answer = self.excused(connection, request, error)
         return None if request.flag & _ONE_WAY else answer
+
+    def excused(self, connection: Connection, request: RemotingCommand, error: Exception) -> RemotingCommand:
+        """What an exception is to the client, which is not to be left waiting."""
+        if isinstance(error, RequestRejected):
+            return request.respond(error.code, error.remark)
+        if isinstance(error, WireError):
+            return request.respond(ResponseCode.SYSTEM_ERROR, str(error))
+        if isinstance(error, StoreError):
+            return request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
+        _log.error("request %d of %s failed", request.code, connection.remote_host, exc_info=error)
+        return request.respond(ResponseCode.SYSTEM_ERROR, "internal error; the broker's log has it")
 
 
 def _not_supported(_: Connection, request: RemotingCommand) -> RemotingCommand:

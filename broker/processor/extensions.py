@@ -27,6 +27,7 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader
 from rmq_spark.wire.headers.send import AppendChunkRequestHeader, AppendChunkResponseHeader
 from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.record import decode_record
 
 OURS = frozenset(Extension)
 
@@ -62,7 +63,14 @@ class ExtensionsProcessor:
         """Agree on what both sides know."""
         header: ExtensionsHeader = header_of(request)
         connection.extensions = header.extensions & OURS
-        return answer(request, ExtensionsHeader.of(connection.extensions))
+        return answer(
+            request,
+            ExtensionsHeader.of(
+                connection.extensions,
+                born_host=str(connection.remote_host),
+                store_host=str(self._advertised_host(connection)),
+            ),
+        )
 
     def append_chunk(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """Records of one queue, checked each as if it had come alone."""
@@ -76,14 +84,15 @@ class ExtensionsProcessor:
             header.topic, header.queue_id, header.default_topic, header.default_topic_queue_nums
         )
         sizes, records = decode_sized(request.body)
-        result = self._store.put_chunk(
-            records,
-            sizes,
-            topic=header.topic,
-            queue_id=queue_id,
-            born_host=connection.remote_host,
-            store_host=self._advertised_host(connection),
-        )
+        # The store sees to it that all are of one queue: looking at the first is looking at all.
+        first = decode_record(records, check_crc=False)
+        if (first.topic, first.queue_id) != (header.topic, queue_id):
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the records are of queue {first.queue_id} of {first.topic}, "
+                f"the request of queue {queue_id} of {header.topic}",
+            )
+        result = self._store.put_chunk(records, sizes.tolist())
         if result.status is not PutMessageStatus.PUT_OK or not self._acknowledger.is_sync:
             return self._answer(request, header, queue_id, result)
 

@@ -132,10 +132,10 @@ class RuntimeInfo:
         return {
             "msgPutTotalYesterdayMorning": str(puts.yesterday_morning),
             "msgPutTotalTodayMorning": str(puts.today_morning),
-            "msgPutTotalTodayNow": str(puts.now),
+            "msgPutTotalTodayNow": str(self._stats.put_messages),
             "msgGetTotalYesterdayMorning": str(gets.yesterday_morning),
             "msgGetTotalTodayMorning": str(gets.today_morning),
-            "msgGetTotalTodayNow": str(gets.now),
+            "msgGetTotalTodayNow": str(self._stats.got_messages),
         }
 
     def _log(self) -> dict[str, str]:

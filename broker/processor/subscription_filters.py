@@ -1,4 +1,4 @@
-"""SubscriptionFilters: from what a client subscribes to, to the filter of its pulls, remembered between them."""
+"""SubscriptionFilters: from what a client subscribes to, to the filter of its pulls; remembered."""
 
 from __future__ import annotations
 

@@ -140,17 +140,14 @@ class BrokerRates(NamedTuple):
 
 
 class DayTotals(NamedTuple):
-    """Messages since the start: when yesterday and today began, and at the last sample."""
+    """Messages since the start, when yesterday and when today began."""
 
     yesterday_morning: int = 0
     today_morning: int = 0
-    now: int = 0
 
-    def after(self, total: int, *, is_morning: bool) -> DayTotals:
-        """The totals a sample later."""
-        if is_morning:
-            return DayTotals(self.today_morning, total, total)
-        return self._replace(now=total)
+    def after(self, total: int) -> DayTotals:
+        """Another day has begun."""
+        return DayTotals(self.today_morning, total)
 
 
 class BrokerStats:
@@ -231,9 +228,10 @@ class BrokerStats:
         for window in (self._minute, self._hour, self._day):
             window.add(sums | whole, elapsed_ms)
         today = _local_date(now_ms)
-        is_morning, self._today = today != self._today, today
-        self.put_totals = self.put_totals.after(self.put_messages, is_morning=is_morning)
-        self.get_totals = self.get_totals.after(self.got_messages, is_morning=is_morning)
+        if today != self._today:
+            self._today = today
+            self.put_totals = self.put_totals.after(self.put_messages)
+            self.get_totals = self.get_totals.after(self.got_messages)
 
     def forget_topic(self, topic: str) -> None:
         """The topic was deleted: one of the same name begins at zero."""

@@ -28,6 +28,9 @@ SLICES_MAX = 256
 _FEW = 64
 """So many entries are looked at one after the other: for them, that is cheaper than setting up arrays."""
 
+_LOOK_BYTES_MAX = 16 << 20
+"""Of messages that one get looks into for those that match."""
+
 _Numbers: TypeAlias = "list[int] | npt.NDArray[np.int64]"
 
 
@@ -74,12 +77,14 @@ class MessageReader:
         if not len(view):
             next_file = min(queue.next_file_offset(queue_offset), high)
             return _nothing(GetMessageStatus.OFFSET_FOUND_NULL, next_file, low, high)
-        picked = self._pick_few(view, count_max, bytes_max, message_filter)
-        if picked is None:
-            picked = self._pick(np.frombuffer(view, ENTRY), count_max, bytes_max, message_filter)
+        if message_filter is not None and message_filter.needs_messages:
+            entries = np.frombuffer(view, ENTRY)
+            picked = self._pick_by_messages(entries, count_max, bytes_max, message_filter)
+        else:
+            picked = self._pick_few(view, count_max, bytes_max, message_filter) or self._pick(
+                np.frombuffer(view, ENTRY), count_max, bytes_max, message_filter
+            )
         status, scanned, places, sizes = picked
-        if message_filter is not None and message_filter.needs_messages and len(places):
-            places, sizes = self._by_messages(message_filter, places, sizes)
         if not len(places):
             return _nothing(status, queue_offset + scanned, low, high)
         return GetMessageResult(
@@ -119,14 +124,10 @@ class MessageReader:
         self, entries: Entries, count_max: int, bytes_max: int, message_filter: MessageFilter | None
     ) -> _Picked:
         """Which of these entries are there, match and are within the limits, and how many that decides."""
-        is_there = (entries["size"] != BLANK_SIZE) & (entries["physical_offset"] >= self._log.min_offset)
+        is_there = self._is_there(entries)
         if not is_there[0]:
-            missing = int(np.argmax(is_there)) if is_there.any() else len(entries)
-            return _Picked(GetMessageStatus.MESSAGE_WAS_REMOVING, missing, [], [])
-        matches = is_there
-        if message_filter is not None:
-            matches = is_there & message_filter.by_tags_code(entries["tags_code"].astype(np.int64))
-        rows = np.flatnonzero(matches)
+            return _missing(is_there)
+        rows = _candidates(entries, is_there, message_filter)
         sizes = entries["size"][rows].astype(np.int64)
         within = int(np.searchsorted(np.cumsum(sizes), bytes_max, side="right"))
         taken = min(max(within, 1), count_max, len(rows))
@@ -135,12 +136,48 @@ class MessageReader:
         places = entries["physical_offset"][rows[:taken]].astype(np.int64)
         return _Picked(GetMessageStatus.NO_MATCHED_MESSAGE, scanned, places, sizes[:taken])
 
-    def _by_messages(
-        self, message_filter: MessageFilter, places: _Numbers, sizes: _Numbers
-    ) -> tuple[_Numbers, _Numbers]:
-        chunk = chunks.RecordChunk(b"".join(self._records(places, sizes)), sizes)
-        kept = message_filter.by_messages(chunk)
-        return (places, sizes) if kept is None else (np.array(places)[kept], np.array(sizes)[kept])
+    def _pick_by_messages(
+        self, entries: Entries, count_max: int, bytes_max: int, message_filter: MessageFilter
+    ) -> _Picked:
+        """The same, where the messages are to be looked at: a piece at a time, till there are enough."""
+        is_there = self._is_there(entries)
+        if not is_there[0]:
+            return _missing(is_there)
+        rows = _candidates(entries, is_there, message_filter)
+        looked_at = np.cumsum(entries["size"][rows].astype(np.int64))
+        places: list[int] = []
+        sizes: list[int] = []
+        left = bytes_max
+        start, step = 0, _FEW
+        while start < len(rows):
+            if start and looked_at[start - 1] >= _LOOK_BYTES_MAX:
+                return _Picked(GetMessageStatus.NO_MATCHED_MESSAGE, int(rows[start]), places, sizes)
+            piece = rows[start : start + step]
+            for row in self._matching(entries, piece, message_filter).tolist():
+                place, size = int(entries["physical_offset"][row]), int(entries["size"][row])
+                if places and (len(places) == count_max or size > left):
+                    return _Picked(GetMessageStatus.NO_MATCHED_MESSAGE, row, places, sizes)
+                places.append(place)
+                sizes.append(size)
+                left -= size
+            start += len(piece)
+            step *= 2
+        return _Picked(GetMessageStatus.NO_MATCHED_MESSAGE, len(entries), places, sizes)
+
+    def _is_there(self, entries: Entries) -> npt.NDArray[np.bool_]:
+        is_there: npt.NDArray[np.bool_] = (entries["size"] != BLANK_SIZE) & (
+            entries["physical_offset"] >= self._log.min_offset
+        )
+        return is_there
+
+    def _matching(
+        self, entries: Entries, rows: npt.NDArray[np.int64], message_filter: MessageFilter
+    ) -> npt.NDArray[np.int64]:
+        """Those of the rows whose messages match."""
+        places = entries["physical_offset"][rows].astype(np.int64)
+        sizes = entries["size"][rows].astype(np.int64)
+        kept = message_filter.by_messages(chunks.RecordChunk(b"".join(self._records(places, sizes)), sizes))
+        return rows if kept is None else rows[kept]
 
     def _records(self, places: _Numbers, sizes: _Numbers) -> tuple[Buffer, ...]:
         """The bytes of records that lie at these places, in order, file by file."""
@@ -219,6 +256,21 @@ class MessageReader:
         """When the first message of a queue was stored; -1 if there is none."""
         entries = queue.entries(queue.min_offset, 1)
         return self.store_timestamp(entries[0]) if len(entries) else -1
+
+
+def _candidates(
+    entries: Entries, is_there: npt.NDArray[np.bool_], message_filter: MessageFilter | None
+) -> npt.NDArray[np.int64]:
+    """The rows that are there and whose codes match."""
+    if message_filter is None:
+        return np.flatnonzero(is_there)
+    return np.flatnonzero(is_there & message_filter.by_tags_code(entries["tags_code"].astype(np.int64)))
+
+
+def _missing(is_there: npt.NDArray[np.bool_]) -> _Picked:
+    """The first of the entries has no message any more: go on where the next one is."""
+    missing = int(np.argmax(is_there)) if is_there.any() else len(is_there)
+    return _Picked(GetMessageStatus.MESSAGE_WAS_REMOVING, missing, [], [])
 
 
 def _outside(queue_offset: int, low: int, high: int) -> GetMessageResult | None:

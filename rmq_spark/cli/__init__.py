@@ -1,4 +1,4 @@
-"""The command line, ``rocketpoll``. Not built yet.
+"""The command line, ``rocketpoll``: one file for each command, found by `main`.
 
-It will use the client, and start the broker as a process of its own instead of importing it.
+It uses the client, and starts the broker as a process of its own instead of importing it.
 """

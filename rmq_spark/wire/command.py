@@ -8,7 +8,7 @@ can go back in the same one. It does no I/O and does not know what the ext field
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire import header_json, header_msgpack, header_rocketmq
@@ -31,6 +31,7 @@ _DECODERS: Mapping[int, Callable[[Buffer], Header]] = {
     SerializeType.MSGPACK: header_msgpack.decode_header,
 }
 _SERIALIZE_TYPES: Mapping[int, SerializeType] = {kind.value: kind for kind in SerializeType}
+_new_command: Callable[[type[RemotingCommand], tuple[Any, ...]], RemotingCommand] = tuple.__new__
 _RESPONSE = CommandFlag.RESPONSE.value
 _ONE_WAY = CommandFlag.ONE_WAY.value
 
@@ -97,4 +98,4 @@ def decode_command(frame: Frame) -> RemotingCommand:
     if serialize_type is None:
         raise HeaderError("frame", at=4, needed="serialize type 0, 1 or 2", found=frame.serialize_type)
     header = _DECODERS[serialize_type](frame.header)
-    return RemotingCommand(*header, frame.body, serialize_type)
+    return _new_command(RemotingCommand, (*header, frame.body, serialize_type))

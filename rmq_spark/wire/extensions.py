@@ -22,14 +22,22 @@ class Extension(Enum):
 
 
 class ExtensionsHeader(NamedTuple):
-    """Request and answer alike: names, joined by commas. Names that are not known are no error."""
+    """Request and answer alike: names, joined by commas. Names that are not known are no error.
+
+    The answer also says what records that the client encodes itself must have as their hosts.
+    """
 
     names: str
+    born_host: str | None = None
+    store_host: str | None = None
 
     @classmethod
-    def of(cls, extensions: frozenset[Extension]) -> ExtensionsHeader:
+    def of(
+        cls, extensions: frozenset[Extension], born_host: str | None = None, store_host: str | None = None
+    ) -> ExtensionsHeader:
         """The header that offers these."""
-        return cls(",".join(sorted(extension.value for extension in extensions)))
+        names = ",".join(sorted(extension.value for extension in extensions))
+        return cls(names, born_host, store_host)
 
     @property
     def extensions(self) -> frozenset[Extension]:

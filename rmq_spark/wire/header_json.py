@@ -9,7 +9,7 @@ reads it: unknown keys are passed over, scalars among the ext fields become text
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -18,6 +18,7 @@ from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import LanguageCode, SerializeType
 from rmq_spark.wire.framing import Buffer, encode_prefix
 from rmq_spark.wire.header import (
+    EXT_FIELDS_MAX,
     LANGUAGES,
     NO_EXT_FIELDS,
     Header,
@@ -29,6 +30,7 @@ from rmq_spark.wire.header import (
 )
 
 _OPAQUE_MARK = 1_234_567_890
+_new_header: Callable[[type[Header], tuple[Any, ...]], Header] = tuple.__new__
 
 
 def encode_header(header: Header) -> bytes:
@@ -63,6 +65,25 @@ def decode_header(data: Buffer) -> Header:
             needed="JSON",
             found=bytes(data[error.pos : error.pos + 40]),
         ) from error
+    try:
+        return _plain_header(fields)
+    except (KeyError, TypeError, ValueError, HeaderError):
+        return _any_header(fields)
+
+
+def _plain_header(fields: Any) -> Header:
+    """A header with all its fields, as a client's request has them; an exception if it is another."""
+    ext_fields = fields["extFields"]
+    code, version, opaque, flag = fields["code"], fields["version"], fields["opaque"], fields["flag"]
+    check_ints(code, version, opaque, flag)
+    "".join(ext_fields.values())  # a TypeError where one is no text
+    if len(ext_fields) > EXT_FIELDS_MAX or "remark" in fields:
+        raise ValueError
+    language = LANGUAGES[fields["language"]]
+    return _new_header(Header, (code, language, version, opaque, flag, None, ext_fields))
+
+
+def _any_header(fields: Any) -> Header:
     if type(fields) is not dict:
         raise HeaderError("JSON header", at=0, needed="an object", found=fields)
     get = fields.get

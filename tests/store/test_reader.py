@@ -1,14 +1,19 @@
 import dataclasses
+from itertools import starmap
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from disks import ManualClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stores import QUEUE_FILE_ENTRIES, message, messages_of, open_store, read_all
+from stores import QUEUE_FILE_ENTRIES, message, messages_of, open_store, read_all, wants
 
-from broker.store.consume_queue import ENTRY_BYTES
-from broker.store.message_filter import TagFilter
+from broker.filter.subscription import message_filter
+from broker.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_BYTES, ENTRY_STRUCT
+from broker.store.reader import MessageReader
 from broker.store.results import GetMessageStatus as Status
+from rmq_spark.wire.bodies.clients import SubscriptionData
 from rmq_spark.wire.record import decode_record
 
 
@@ -125,7 +130,7 @@ def test_a_read_ends_at_its_limits_but_always_has_a_first_message(store, count_m
 def test_a_filter_that_matches_nothing_goes_on_behind_what_it_has_seen(store):
     """R26: it never sends a consumer round in a circle."""
     fill(store, QUEUE_FILE_ENTRIES + 2, tags="A")
-    wanted = TagFilter(["B"], by_text=False)
+    wanted = wants("B")
     result = store.get_message("T", 0, 0, message_filter=wanted)
     assert outcome(result)[:2] == (Status.NO_MATCHED_MESSAGE, QUEUE_FILE_ENTRIES)
     result = store.get_message("T", 0, result.next_begin_offset, message_filter=wanted)
@@ -149,7 +154,7 @@ def test_a_filtered_queue_read_to_its_end_is_what_a_plain_filter_gives(
     found, offset = [], 0
     while offset < len(tags):
         result = store.get_message(
-            "T", 0, offset, count_max=count_max, message_filter=TagFilter(wanted, by_text=by_text)
+            "T", 0, offset, count_max=count_max, message_filter=wants(*wanted, by_text=by_text)
         )
         assert result.next_begin_offset > offset
         assert result.message_count <= count_max
@@ -227,3 +232,71 @@ def test_keys_that_share_a_hash_are_told_apart_by_their_text(store):
     assert [decode_record(each).body for each in store.query_message("T", "AaAa", 10, 0, 1 << 62)] == [
         b"first"
     ]
+
+
+def test_one_message_in_a_thousand_is_found_by_its_properties_within_one_look(store):
+    """RocketMQ's clients ask for 32 at a time: each look must come further than that."""
+    for number in range(3 * QUEUE_FILE_ENTRIES):
+        store.put_message(message(number, n=str(number)))
+    wanted = message_filter(SubscriptionData(topic="T", sub_string="n = 7", expression_type="SQL92"))
+    result = store.get_message("T", 0, 0, count_max=1, message_filter=wanted)
+    assert [each.body for each in messages_of(result)] == [b"7"]
+    nothing = message_filter(SubscriptionData(topic="T", sub_string="n = -1", expression_type="SQL92"))
+    result = store.get_message("T", 0, 0, count_max=1, message_filter=nothing)
+    assert outcome(result)[:2] == (Status.NO_MATCHED_MESSAGE, QUEUE_FILE_ENTRIES)
+
+
+entries = st.lists(
+    st.tuples(st.integers(0, 40), st.sampled_from([100, 150, 200, BLANK_SIZE]), st.sampled_from([0, 1, 2])),
+    min_size=1,
+    max_size=90,
+)
+
+
+class CodeFilter:
+    needs_messages = False
+
+    def matches_code(self, code):
+        return code == 1
+
+    def by_tags_code(self, codes):
+        return codes == 1
+
+
+@given(entries, st.integers(0, 40), st.integers(0, 10_000), st.booleans())
+def test_entries_looked_at_one_by_one_or_all_at_once_come_to_the_same(found, count_max, bytes_max, filtered):
+    """Those before 10 are of messages that the log no longer has."""
+    log = SimpleNamespace(min_offset=10)
+    reader = MessageReader(log, None)
+    view = memoryview(b"".join(starmap(ENTRY_STRUCT.pack, found)))
+    limits = count_max, bytes_max, CodeFilter() if filtered else None
+    few = reader._pick_few(view, *limits)
+    many = reader._pick(np.frombuffer(view, ENTRY), *limits)
+    if few is None:
+        assert len(found) > 64 or many.status is Status.MESSAGE_WAS_REMOVING
+    else:
+        assert (few.status, few.scanned) == (many.status, many.scanned)
+        assert (few.places, few.sizes) == (many.places.tolist(), many.sizes.tolist())
+
+
+@given(st.lists(st.tuples(st.sampled_from([0, 0, 0, 7]), st.integers(1, 60)), min_size=1, max_size=30))
+def test_records_are_handed_out_in_the_same_pieces_few_or_many(gaps_and_sizes):
+    data = bytes(range(256)) * 40
+    log = SimpleNamespace(
+        files=SimpleNamespace(file_size=100),
+        view=lambda place, size: memoryview(data)[place : min(place + size, place - place % 100 + 100)],
+    )
+    places, sizes, at = [], [], 0
+    for gap, size in gaps_and_sizes:
+        at += gap
+        if at % 100 + size > 100:
+            at += 100 - at % 100
+        places.append(at)
+        sizes.append(size)
+        at += size
+    reader = MessageReader(log, None)
+    few = reader._records(places, sizes)
+    assert few == reader._records(np.array(places), np.array(sizes))
+    assert b"".join(few) == b"".join(
+        data[place : place + size] for place, size in zip(places, sizes, strict=True)
+    )

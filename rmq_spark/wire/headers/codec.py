@@ -61,9 +61,10 @@ class HeaderCodec(Generic[HeaderType]):
     def decode(self, ext_fields: Mapping[str, str]) -> HeaderType:
         """The header that these ext fields stand for; fields it does not know are passed over."""
         try:
-            return self._decode_plain(ext_fields)
+            header: HeaderType = self._decode_plain(ext_fields)
         except (KeyError, ValueError, struct.error):
-            return self._decode_carefully(ext_fields)
+            header = self._decode_carefully(ext_fields)
+        return header
 
     def _decode_carefully(self, ext_fields: Mapping[str, str]) -> HeaderType:
         """Also what is signed, and with the name of the field that is wrong."""
@@ -118,10 +119,10 @@ def _fields_of(header_type: type[Any], keys: Mapping[str, str]) -> tuple[_Field,
 
 
 def _plain_decoder(header_type: type[Any], fields: tuple[_Field, ...]) -> Callable[[Mapping[str, str]], Any]:
-    """What `HeaderCodec._decode_carefully` does for headers whose required numbers have no sign, as one function.
+    """What `HeaderCodec._decode_carefully` does where required numbers have no sign, as one function.
 
-    Brokers spend a tenth of their time on headers; written out field by field, it takes a third as long. It
-    raises whatever comes up where something is not plain.
+    Brokers spend a tenth of their time on headers; written out field by field, it takes a third as long.
+    It raises whatever comes up where something is not plain.
     """
     required = [(n, field) for n, field in enumerate(fields) if field.default is _REQUIRED]
     numbers = [(n, field.parse) for n, field in required if field.parse in (parse_int32, parse_int64)]

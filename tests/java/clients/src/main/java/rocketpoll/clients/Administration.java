@@ -7,7 +7,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
-import org.apache.rocketmq.client.exception.MQBrokerException;
+import java.util.Set;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.impl.MQAdminImpl;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -18,6 +18,10 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 /** Topics, offsets, and messages by their ids and keys, as every client may ask for them; and who consumes. */
 final class Administration {
     private static final int TOPIC_NOT_EXIST = 17;
+    private static final int NOTHING_CONSUMED = 206;
+    private static final int BROADCAST_CONSUMPTION = 213;
+    private static final Set<Integer> NOTHING_KNOWN_OF_GROUP =
+        Set.of(TOPIC_NOT_EXIST, NOTHING_CONSUMED, BROADCAST_CONSUMPTION);
     private static final int NO_MESSAGE = 208;
     private static final int AT_MOST = 64;
 
@@ -137,8 +141,10 @@ final class Administration {
                 .with("queueId", queue.getQueueId())
                 .with("brokerOffset", offsets.getBrokerOffset())
                 .with("consumerOffset", offsets.getConsumerOffset())));
-        } catch (MQClientException | MQBrokerException e) {
-            return queues;
+        } catch (MQClientException e) {
+            if (!NOTHING_KNOWN_OF_GROUP.contains(e.getResponseCode())) {
+                throw e;
+            }
         }
         return queues;
     }

@@ -27,8 +27,7 @@ final class LiteConsumers {
             return start(request);
         }
         if (what.equals("stop")) {
-            running.remove(request).shutdown();
-            return true;
+            return running.stop(request, DefaultLitePullConsumer::shutdown);
         }
         return answer(what, request, running.get(request));
     }

@@ -11,6 +11,11 @@ import org.apache.rocketmq.common.message.MessageExt;
  * comes. Ends when its input does.
  */
 public final class LoadConsumer {
+    private static final int PAUSE_MS = 100; // when the broker is not there, instead of a second
+
+    /** A broker that has started anew knows no subscription; 4.9 would tell it of ours in half a minute. */
+    private static final int HEARTBEAT_MS = 500;
+
     private LoadConsumer() {
     }
 
@@ -19,6 +24,8 @@ public final class LoadConsumer {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[2]);
         consumer.setNamesrvAddr(args[0]);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
+        consumer.setPullTimeDelayMillsWhenException(PAUSE_MS);
         consumer.subscribe(args[1], "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             messages.forEach(each -> lines.print(consumed(each)));

@@ -36,23 +36,10 @@ public final class Main {
         try {
             Fields request = Fields.parse(line);
             String[] who = request.text("ask").split(" ", 2);
-            if (request.flag("later")) {
-                new Thread(() -> answerLater(who[0], who[1], request), line).start();
-                return new Fields().with("answer", true);
-            }
             return new Fields().with("answer", answer(who[0], who[1], request));
         } catch (Exception e) {
             e.printStackTrace();
             return new Fields().with("error", e.toString()).with("code", codeOf(e));
-        }
-    }
-
-    /** For what may take its time: a client of 5.5 is often three seconds in shutting down. */
-    private void answerLater(String who, String what, Fields request) {
-        try {
-            answer(who, what, request);
-        } catch (Exception e) {
-            e.printStackTrace();
         }
     }
 

@@ -15,7 +15,7 @@ final class MqAdmin {
         this.nameServer = nameServer;
     }
 
-    Fields run(String command, String[] arguments) {
+    Fields run(String command, String[] arguments) throws Exception {
         List<String> line = new ArrayList<>(List.of(command, "-n", nameServer));
         line.addAll(List.of(arguments));
         PrintStream out = System.out;
@@ -25,7 +25,10 @@ final class MqAdmin {
         System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
         System.setErr(new PrintStream(complained, true, StandardCharsets.UTF_8));
         try {
-            MQAdminStartup.main0(line.toArray(String[]::new), null);
+            UntilShutDown.run(() -> {
+                MQAdminStartup.main0(line.toArray(String[]::new), null);
+                return null;
+            }, () -> printed.size() > 0); // why it has failed, it says at the very end
         } finally {
             System.setOut(out);
             System.setErr(err);

@@ -1,11 +1,12 @@
 package rocketpoll.clients;
 
+import java.util.HashMap;
 import java.util.Map;
-import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Consumer;
 
 /** Clients that are running, by the names that the tests gave them. */
 final class Named<T> {
-    private final Map<String, T> clients = new ConcurrentHashMap<>();
+    private final Map<String, T> clients = new HashMap<>();
 
     void put(String name, T client) {
         if (clients.putIfAbsent(name, client) != null) {
@@ -17,8 +18,13 @@ final class Named<T> {
         return known(request, clients.get(request.text("name")));
     }
 
-    T remove(Fields request) {
-        return known(request, clients.remove(request.text("name")));
+    boolean stop(Fields request, Consumer<T> shutdown) throws Exception {
+        T client = known(request, clients.remove(request.text("name")));
+        UntilShutDown.run(() -> {
+            shutdown.accept(client);
+            return null;
+        }, () -> true);
+        return true;
     }
 
     private static <T> T known(Fields request, T client) {

@@ -25,7 +25,7 @@ final class Producers {
     Object answer(String what, Fields request) throws Exception {
         return switch (what) {
             case "start" -> start(request);
-            case "stop" -> stop(request);
+            case "stop" -> running.stop(request, DefaultMQProducer::shutdown);
             case "send" -> sendEach(request, DefaultMQProducer::send);
             case "send to queue" -> sendToQueue(request);
             case "send in order" -> sendInOrder(request);
@@ -47,11 +47,6 @@ final class Producers {
         }
         producer.start();
         running.put(request.text("name"), producer);
-        return true;
-    }
-
-    private boolean stop(Fields request) {
-        running.remove(request).shutdown();
         return true;
     }
 

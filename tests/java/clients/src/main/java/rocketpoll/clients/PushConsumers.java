@@ -28,7 +28,7 @@ final class PushConsumers {
     Object answer(String what, Fields request) throws Exception {
         return switch (what) {
             case "start" -> start(request);
-            case "stop" -> stop(request);
+            case "stop" -> running.stop(request, each -> each.consumer().shutdown());
             case "received" -> running.get(request).received().from(request.number("from"));
             case "assigned" -> assigned(running.get(request).consumer(), request.text("topic"));
             case "client id" -> running.get(request).consumer().buildMQClientId();
@@ -82,11 +82,6 @@ final class PushConsumers {
             consumer.shutdown();
             throw e;
         }
-    }
-
-    private boolean stop(Fields request) {
-        running.remove(request).consumer().shutdown();
-        return true;
     }
 
     private static List<Integer> assigned(DefaultMQPushConsumer consumer, String topic) {

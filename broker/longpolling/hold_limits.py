@@ -1,0 +1,17 @@
+"""How long pulls may wait, and how many of them: part of the broker's settings, owned by who keeps to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class HoldLimits:
+    """How long pulls may wait, and how many of them."""
+
+    long_polling_enable: bool = True
+    short_polling_time_ms: int = 1_000
+    suspend_timeout_min_ms: int = 1_000
+    suspend_timeout_max_ms: int = 60_000
+    holds_per_connection_and_queue: int = 16
+    holds_max: int = 20_000

@@ -1,0 +1,37 @@
+"""``rocketpoll COMMAND ...``: finds the command and hands it its arguments."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from rmq_spark import __version__
+from rmq_spark.cli.broker_command import run_broker
+
+Command = Callable[[Sequence[str]], int]
+
+COMMANDS: Final[Mapping[str, tuple[Command, str]]] = {
+    "broker": (run_broker, "run a broker, which is its own name server: rocketpoll broker -c FILE key=value"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code of the command; 2 if there is no such command."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] in (["--version"], ["-V"]):
+        sys.stdout.write(f"rocketpoll {__version__}\n")
+        return 0
+    if not given or given[0] in ("-h", "--help", "help"):
+        sys.stdout.write(_usage())
+        return 0
+    command = COMMANDS.get(given[0])
+    if command is None:
+        sys.stderr.write(f"rocketpoll: there is no command {given[0]!r}\n\n{_usage()}")
+        return 2
+    return command[0](given[1:])
+
+
+def _usage() -> str:
+    lines = [f"  {name:10}{what}" for name, (_, what) in COMMANDS.items()]
+    return "\n".join(["usage: rocketpoll COMMAND ...", "", *lines, ""])

@@ -1,0 +1,204 @@
+"""Clients of a whole broker: they speak bytes, and say sends, pulls and heartbeats in a word."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from raw_clients import RawClient, RawClients
+
+from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, SubscriptionData
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.extensions import Extension, ExtensionsHeader
+from rmq_spark.wire.flags import PullSysFlag
+from rmq_spark.wire.headers import HEADERS
+from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.headers.send import SendMessageRequestHeader
+from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
+from rmq_spark.wire.properties import encode_properties
+from rmq_spark.wire.record import decode_records
+
+COMMIT = PullSysFlag.COMMIT_OFFSET.value
+SUSPEND = PullSysFlag.SUSPEND.value
+SUBSCRIPTION = PullSysFlag.SUBSCRIPTION.value
+
+
+class Pulled(NamedTuple):
+    """The answer to a pull, as a client reads it."""
+
+    code: int
+    remark: str | None
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    bodies: list[str]
+    messages: list
+    opaque: int
+
+
+def send_request(
+    body="body",
+    topic="T",
+    queue_id=0,
+    *,
+    code=RequestCode.SEND_MESSAGE_V2,
+    default_topic="TBW102",
+    queue_nums=4,
+    properties=None,
+    sys_flag=0,
+    opaque=1,
+    flag=0,
+    batch=False,
+    **more,
+):
+    """A message as Java's producer sends it."""
+    text = properties if isinstance(properties, str) else encode_properties(properties or {})
+    header = SendMessageRequestHeader(
+        "P", topic, default_topic, queue_nums, queue_id, sys_flag, 1_600_000_000_000, 0, text, batch=batch
+    )
+    data = body if isinstance(body, (bytes, bytearray, memoryview)) else str(body).encode()
+    return RemotingCommand(
+        code, opaque=opaque, flag=flag, ext_fields=HEADERS[code].request.encode(header), body=data, **more
+    )
+
+
+def batch_request(*bodies, topic="T", queue_id=0, properties=None, each=None, **more):
+    """Several messages in one request."""
+    text = encode_properties(each or {})
+    body = encode_batch(BatchedMessage(str(each_body).encode(), text) for each_body in bodies)
+    return send_request(
+        body,
+        topic,
+        queue_id,
+        code=RequestCode.SEND_BATCH_MESSAGE,
+        properties=properties,
+        batch=True,
+        **more,
+    )
+
+
+def pull_request(
+    queue_offset=0,
+    topic="T",
+    queue_id=0,
+    *,
+    group="G",
+    code=RequestCode.PULL_MESSAGE,
+    suspend_ms=None,
+    commit_offset=None,
+    subscription="*",
+    expression_type=None,
+    sub_version=0,
+    count=32,
+    bytes_max=None,
+    opaque=1,
+    **more,
+):
+    """A pull; with a subscription of its own, unless that is None."""
+    sys_flag = (
+        (COMMIT if commit_offset is not None else 0)
+        | (SUSPEND if suspend_ms is not None else 0)
+        | (SUBSCRIPTION if subscription is not None else 0)
+    )
+    header = PullMessageRequestHeader(
+        group,
+        topic,
+        queue_id,
+        queue_offset,
+        count,
+        sys_flag,
+        commit_offset or 0,
+        suspend_ms or 0,
+        sub_version,
+        subscription,
+        expression_type,
+        bytes_max,
+    )
+    return RemotingCommand(code, opaque=opaque, ext_fields=HEADERS[code].request.encode(header), **more)
+
+
+def pulled(answer):
+    """What a pull was answered."""
+    fields = answer.ext_fields
+    messages = list(decode_records(answer.body))
+    return Pulled(
+        answer.code,
+        answer.remark,
+        int(fields.get("nextBeginOffset", -1)),
+        int(fields.get("minOffset", -1)),
+        int(fields.get("maxOffset", -1)),
+        [message.body.decode() for message in messages],
+        messages,
+        answer.opaque,
+    )
+
+
+class BrokerClient(RawClient):
+    """One client; each request waits for its answer, unless it is only sent."""
+
+    def __init__(self, reader, writer):
+        super().__init__(reader, writer)
+        self.notices = []
+
+    async def call(self, request):
+        """A request's answer; nothing but the broker's own notices may come before it."""
+        self.send(request)
+        while not (answer := await self.receive()).is_response:
+            self.notices.append(answer)
+        assert answer.opaque == request.opaque
+        return answer
+
+    async def put(self, *bodies, **more):
+        """Send messages, each acknowledged; the last answer."""
+        answer = None
+        for body in bodies:
+            answer = await self.call(send_request(body, **more))
+            assert answer.code == 0, answer.remark
+        return answer
+
+    async def pull(self, queue_offset=0, topic="T", queue_id=0, **more):
+        """Pull once."""
+        return pulled(await self.call(pull_request(queue_offset, topic, queue_id, **more)))
+
+    async def heartbeat(self, group, *subscriptions, **more):
+        """Say what a group subscribes to."""
+        consumer = ConsumerData(
+            group_name=group,
+            subscription_data_set=tuple(
+                each if isinstance(each, SubscriptionData) else SubscriptionData(topic=each)
+                for each in subscriptions
+            ),
+            **more,
+        )
+        body = encode_body(HeartbeatData(client_id="client", consumer_data_set=(consumer,)))
+        answer = await self.call(RemotingCommand(RequestCode.HEART_BEAT, body=body))
+        assert answer.code == 0, answer.remark
+
+    async def agree(self, *extensions):
+        """Agree on extensions; those that the broker knows as well."""
+        header = ExtensionsHeader.of(frozenset(extensions or Extension))
+        codec = HEADERS[RequestCode.EXTENSIONS]
+        answer = await self.call(
+            RemotingCommand(RequestCode.EXTENSIONS, ext_fields=codec.request.encode(header))
+        )
+        return codec.response.decode(answer.ext_fields).extensions
+
+    async def offset(self, code, **ext_fields):
+        """The answer to one of the questions for an offset."""
+        answer = await self.call(
+            RemotingCommand(code, ext_fields={name: str(value) for name, value in ext_fields.items()})
+        )
+        return int(answer.ext_fields["offset"]) if answer.code == 0 else None
+
+    async def committed(self, group="G", topic="T", queue_id=0):
+        """How far the group has come, by the broker's word."""
+        return await self.offset(
+            RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup=group, topic=topic, queueId=queue_id
+        )
+
+
+class BrokerClients(RawClients):
+    """All clients of a story."""
+
+    client_type = BrokerClient

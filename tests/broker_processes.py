@@ -1,0 +1,77 @@
+"""A broker as its users run it: a process with settings, a line when it is ready, and an end in order."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from broker_stories import SMALL
+
+ROOT = Path(__file__).parent.parent
+_READY = re.compile(r"rocketpoll \S+ listens on \S+:(\d+)\n")
+_PATIENCE_SECONDS = 30
+
+
+def run_broker(*arguments, seconds=_PATIENCE_SECONDS):
+    """A broker that is expected to end by itself: its exit code, what it printed, what it complained of."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "broker", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+class BrokerProcess:
+    """A broker in a directory; what it logs goes to a file there."""
+
+    def __init__(self, root, *arguments, **settings):
+        self._log_path = root / "broker.log"
+        texts = {**SMALL, "storePathRootDir": str(root / "store"), **settings}
+        with self._log_path.open("w") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "broker"),
+                    *arguments,
+                    *(f"{name}={value}" for name, value in texts.items()),
+                ],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+
+    def __enter__(self):
+        self.ready_line = self._process.stdout.readline()
+        ready = _READY.fullmatch(self.ready_line)
+        if ready is None:
+            self.__exit__()
+            raise AssertionError(f"{self.ready_line!r}; {self.log()}")
+        self.port = int(ready[1])
+        return self
+
+    def __exit__(self, *_):
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait(_PATIENCE_SECONDS)
+        self._process.stdout.close()
+
+    def stop(self, number=signal.SIGTERM):
+        """End it in order; its exit code."""
+        self._process.send_signal(number)
+        return self._process.wait(_PATIENCE_SECONDS)
+
+    def log(self):
+        """The lines that it has logged."""
+        return self._log_path.read_text().splitlines()
+
+    def rss_bytes(self):
+        """How much memory it has."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) << 10

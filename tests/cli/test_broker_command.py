@@ -1,0 +1,57 @@
+"""The broker's process: ours, whatever lies in the directory that it is started from."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from rmq_spark.cli.broker_command import broker_command
+
+ROCKETPOLL = [sys.executable, "-c", "import sys; from rmq_spark.cli.main import main; sys.exit(main())"]
+
+
+def run(arguments, cwd, **more):
+    return subprocess.run(
+        [*ROCKETPOLL, "broker", *arguments], capture_output=True, text=True, check=False, cwd=cwd, **more
+    )
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    """A directory in which somebody has modules of our names."""
+    (tmp_path / "broker.py").write_text("raise SystemExit('this is not the broker')\n", encoding="utf-8")
+    return tmp_path
+
+
+def test_a_stray_module_of_the_same_name_is_not_taken_for_it(hostile):
+    done = run(["-p"], hostile)
+    assert done.returncode == 0, done.stderr
+    assert "listenPort=9876" in done.stdout.splitlines()
+
+
+def test_one_that_goes_before_it_on_the_path_of_modules_is_named(hostile, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(hostile / "other"))
+    (hostile / "other" / "broker").mkdir(parents=True)
+    (hostile / "other" / "broker" / "__init__.py").write_text("", encoding="utf-8")
+    done = run(["-p"], hostile)
+    assert done.returncode == 1
+    assert f"finds {hostile / 'other' / 'broker'}" in done.stderr
+
+
+def test_its_arguments_are_the_brokers(tmp_path):
+    done = run(["listenProt=1"], tmp_path)
+    assert done.returncode == 2
+    assert "did you mean listenPort?" in done.stderr
+
+
+def test_it_serves_and_stops_in_order(tmp_path):
+    settings = ["listenPort=0", f"storePathRootDir={tmp_path / 'store'}"]
+    command = broker_command(settings)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as broker:
+        assert "listens on 127.0.0.1:" in broker.stdout.readline()
+        broker.send_signal(signal.SIGTERM)
+        assert broker.wait(20) == 0
+    assert not (tmp_path / "store" / "abort").exists()

@@ -1,0 +1,93 @@
+"""The program: one line when it is ready, one line and a number when it cannot run, an end in order."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+
+import pytest
+from broker_clients import BrokerClients, pull_request
+from broker_processes import BrokerProcess, run_broker
+from broker_stories import SMALL
+
+from broker.__main__ import main
+from broker.settings import KEYS, load_config
+
+
+def test_the_settings_that_it_would_run_with_are_printed_as_a_file_that_it_reads(tmp_path, capsys):
+    path = tmp_path / "my.conf"
+    path.write_text("brokerName=mine\nlistenPort=1\n")
+    assert main(["-c", str(path), "-p", "listenPort=2"]) == 0
+    printed = capsys.readouterr().out
+    assert [line.partition("=")[0] for line in printed.splitlines()] == list(KEYS)
+    assert "listenPort=2\n" in printed
+    (tmp_path / "printed.conf").write_text(printed)
+    assert load_config(tmp_path / "printed.conf") == load_config(path, ["listenPort=2"])
+
+
+def test_wrong_settings_are_said_in_one_line_and_nothing_is_started(tmp_path):
+    directory = tmp_path / "store"
+    code, out, err = run_broker("listenprt=1", f"storePathRootDir={directory}", "flushDiskType=x")
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert "did you mean listenPort?" in err
+    assert "flushDiskType must be SYNC_FLUSH or ASYNC_FLUSH" in err
+    assert not directory.exists()
+
+
+def test_an_address_of_other_machines_is_refused(tmp_path, capsys):
+    assert main(["bindAddress=0.0.0.0", f"storePathRootDir={tmp_path}"]) == 2
+    assert "allowRemoteWithoutAuthentication=true" in capsys.readouterr().err
+
+
+def settings_in(directory, **changed):
+    return [f"{name}={value}" for name, value in {**SMALL, "storePathRootDir": directory, **changed}.items()]
+
+
+def test_a_port_that_is_in_use_is_said_in_one_line_and_the_directory_is_let_go_of(tmp_path, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        assert main(settings_in(tmp_path, listenPort=other.getsockname()[1])) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("the broker cannot run: cannot listen on 127.0.0.1:")
+    assert err.count("\n") == 1
+    with BrokerProcess(tmp_path, storePathRootDir=str(tmp_path)) as broker:
+        assert broker.stop() == 0
+
+
+def test_a_directory_that_another_broker_has_is_said_in_one_line(tmp_path, capsys):
+    with BrokerProcess(tmp_path) as broker:
+        assert main(settings_in(tmp_path / "store")) == 1
+        err = capsys.readouterr().err
+        assert err.startswith("the broker cannot run: ")
+        assert str(tmp_path / "store") in err
+        assert err.count("\n") == 1
+        assert broker.stop() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_in_order_whoever_waits(tmp_path, number):
+    with BrokerProcess(tmp_path, brokerName="mine") as broker:
+        assert broker.ready_line == f"rocketpoll mine listens on 127.0.0.1:{broker.port}\n"
+
+        async def story():
+            async with BrokerClients(broker.port) as clients:
+                client = await clients.connect()
+                await client.put("kept")
+                client.send(pull_request(1, suspend_ms=60_000))
+                assert (await (await clients.connect()).pull(0)).bodies == ["kept"]
+                code = await asyncio.get_running_loop().run_in_executor(None, broker.stop, number)
+                assert code == 0
+                assert (await client.receive()).code == 19
+
+        asyncio.run(story())
+        assert broker.log() == []
+    assert not (tmp_path / "store" / "abort").exists()
+
+
+def test_an_address_of_ip_version_6_is_listened_on(tmp_path):
+    with BrokerProcess(tmp_path, bindAddress="::1") as broker:
+        assert broker.ready_line == f"rocketpoll broker-a listens on [::1]:{broker.port}\n"
+        with socket.create_connection(("::1", broker.port)):
+            pass
+        assert broker.stop() == 0

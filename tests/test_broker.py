@@ -1,0 +1,372 @@
+"""A whole broker answers pulls as RocketMQ does: the order of its checks, its codes, and where to go on."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from broker_clients import pull_request, pulled, send_request
+from broker_stories import tell
+
+from rmq_spark.wire.bodies.clients import MessageModel, SubscriptionData
+from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
+from rmq_spark.wire.codes import LanguageCode, RequestCode, SerializeType
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.record import decode_records
+
+# ---- the checks, in their order: each request breaks the rules of all rows from its own on
+
+CHECKS = {
+    "the broker may not be read": ({"brokerPermission": "2"}, {}, 16, "forbidden"),
+    "no such group": ({"autoCreateSubscriptionGroup": "false"}, {}, 26, r"\[nobody\]"),
+    "a group that may not consume": ({}, {"group": "barred"}, 16, "barred"),
+    "no such topic": ({}, {"group": "G"}, 17, r"topic\[nothing\] not exist, apply first please!"),
+    "a topic that may not be read": ({}, {"group": "G", "topic": "W"}, 16, r"topic\[W\]"),
+    "no such queue": ({}, {"group": "G", "topic": "T"}, 1, r"queueId\[4\].*readQueueNums \[4\]"),
+    "a queue below zero": ({}, {"group": "G", "topic": "T", "queue_id": -1}, 1, "queueId"),
+    "a subscription that cannot be": ({}, {"group": "G", "topic": "T", "queue_id": 0}, 23, "tag"),
+}
+
+
+@pytest.mark.parametrize(("settings", "request_of", "code", "remark"), CHECKS.values(), ids=CHECKS)
+def test_the_first_check_that_a_pull_fails_is_what_it_is_told(tmp_path, settings, request_of, code, remark):
+    async def story(broker):
+        broker.make_topic("T")
+        broker.make_topic("W", perm=2)
+        broker.controller.tables.groups.put(
+            SubscriptionGroupConfig(group_name="barred", consume_enable=False)
+        )
+        client = await broker.connect()
+        wrong = {"group": "nobody", "topic": "nothing", "queue_id": 4, "subscription": "||"}
+        answer = await client.call(pull_request(**{**wrong, **request_of}))
+        assert answer.code == code
+        assert re.search(remark, answer.remark)
+
+    tell(story, tmp_path, **settings)
+
+
+def test_the_subscription_comes_from_heartbeats_unless_the_pull_has_its_own(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("a", properties={"TAGS": "A"})
+        await client.put("b", properties={"TAGS": "B"})
+        assert (await client.pull(0, subscription=None)).code == 24
+        await client.heartbeat("G", "Another")
+        assert (await client.pull(0, subscription=None)).code == 24
+        tags = SubscriptionData(topic="T", sub_string="B", tags_set=frozenset("B"), sub_version=7)
+        await client.heartbeat("G", tags)
+        assert (await client.pull(0, subscription=None, sub_version=8)).code == 25
+        assert (await client.pull(0, subscription=None, sub_version=7)).bodies == ["b"]
+        assert (await client.pull(0, subscription="*")).bodies == ["a", "b"]
+
+    tell(story, tmp_path)
+
+
+def test_a_group_that_may_not_broadcast_does_not(tmp_path):
+    async def story(broker):
+        broker.controller.tables.groups.put(
+            SubscriptionGroupConfig(group_name="G", consume_broadcast_enable=False)
+        )
+        client = await broker.connect()
+        await client.put("a")
+        await client.heartbeat("G", "T", message_model=MessageModel.BROADCASTING)
+        answer = await client.call(pull_request(subscription=None))
+        assert answer.code == 16
+        assert "broadcast" in answer.remark
+
+    tell(story, tmp_path)
+
+
+# ---- what is found, by where the pull begins
+
+
+def test_a_topic_without_messages_is_waited_for_at_its_start_and_moved_to_it_from_elsewhere(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        at_start, elsewhere = await client.pull(0), await client.pull(5)
+        assert (at_start.code, at_start.next_offset) == (19, 0)
+        assert (elsewhere.code, elsewhere.next_offset) == (21, 0)
+        assert (elsewhere.min_offset, elsewhere.max_offset) == (0, 0)
+
+    tell(story, tmp_path)
+
+
+ROWS = {
+    # offset: code, remark, next offset, bodies; the queue holds messages 4 to 9
+    -1: (21, "OFFSET_TOO_SMALL", 4, []),
+    0: (21, "OFFSET_TOO_SMALL", 4, []),
+    3: (21, "OFFSET_TOO_SMALL", 4, []),
+    4: (0, "FOUND", 10, ["4", "5", "6", "7", "8", "9"]),
+    9: (0, "FOUND", 10, ["9"]),
+    10: (19, "OFFSET_OVERFLOW_ONE", 10, []),
+    11: (21, "OFFSET_OVERFLOW_BADLY", 10, []),
+    1 << 40: (21, "OFFSET_OVERFLOW_BADLY", 10, []),
+}
+
+
+def test_every_offset_has_its_code_and_says_where_to_go_on(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put(*range(10))
+        fifth = (await client.pull(0)).messages[4].physical_offset
+        for _, _, queue in broker.store._queues:
+            queue.forget_before(fifth)  # as when the log has given up what is before it
+        for offset, row in ROWS.items():
+            found = await client.pull(offset)
+            assert (found.code, found.remark, found.next_offset, found.bodies) == row
+            assert (found.min_offset, found.max_offset) == (4, 10)
+        answer = await client.call(pull_request(4))
+        assert answer.ext_fields["suggestWhichBrokerId"] == "0"
+
+    tell(story, tmp_path)
+
+
+def test_messages_that_do_not_match_are_passed_over_without_waiting(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put(*range(5), properties={"TAGS": "A"})
+        found = await client.pull(0, subscription="B", suspend_ms=15_000)
+        assert (found.code, found.remark, found.next_offset) == (20, "NO_MATCHED_MESSAGE", 5)
+
+    tell(story, tmp_path)
+
+
+def test_a_sparse_filter_looks_at_so_many_messages_at_once_and_says_how_far_it_came(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        for number in range(0, 1_000, 100):
+            client.send(
+                b"".join(
+                    send_request(each, properties={"TAGS": "A"}, flag=2).encode()
+                    for each in range(number, number + 100)
+                )
+            )
+        await client.put("wanted", properties={"TAGS": "B"})
+        await broker.until(lambda: broker.store.queue_offsets("T", 0)[1] == 1_001)
+        first = await client.pull(0, subscription="B")
+        assert (first.code, first.next_offset) == (20, 800)
+        second = await client.pull(first.next_offset, subscription="B")
+        assert (second.code, second.next_offset, second.bodies) == (0, 1_001, ["wanted"])
+
+    tell(story, tmp_path)
+
+
+def test_a_pull_is_bounded_by_count_and_bytes_and_has_one_message_at_least(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put(*["x" * 1_000] * 50)
+        assert len((await client.pull(0, count=7)).bodies) == 7
+        assert len((await client.pull(0, count=1_000)).bodies) == 32
+        assert len((await client.pull(0, count=0)).bodies) == 1
+        assert len((await client.pull(0, bytes_max=5_000)).bodies) == 4
+        assert len((await client.pull(0, bytes_max=1)).bodies) == 1
+
+    tell(story, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "found"),
+    [
+        ("maxTransferCountOnMessageInMemory", 3, 3),
+        ("maxTransferBytesOnMessageInMemory", 2_500, 2),
+    ],
+)
+def test_the_broker_bounds_pulls_as_its_settings_say(tmp_path, name, value, found):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put(*["x" * 1_000] * 10)
+        assert len((await client.pull(0)).bodies) == found
+
+    tell(story, tmp_path, **{name: value})
+
+
+# ---- filters
+
+
+def test_tags_and_sql_choose_messages(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        for number, tag in enumerate("ABCAB"):
+            await client.put(number, properties={"TAGS": tag, "price": str(number)})
+        assert (await client.pull(0, subscription="A")).bodies == ["0", "3"]
+        assert (await client.pull(0, subscription="A || B")).bodies == ["0", "1", "3", "4"]
+        sql = await client.pull(0, subscription="price > 1 AND TAGS <> 'A'", expression_type="SQL92")
+        assert (sql.bodies, sql.next_offset) == (["2", "4"], 5)
+        wrong = await client.call(pull_request(0, subscription="price >", expression_type="SQL92"))
+        assert wrong.code == 23
+
+    tell(story, tmp_path)
+
+
+def test_a_broker_that_does_not_filter_by_properties_says_so(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("a", properties={"price": "1"})
+        answer = await client.call(pull_request(0, subscription="price = 1", expression_type="SQL92"))
+        assert answer.code == 1
+        assert "does not support consumer to filter message by SQL92" in answer.remark
+
+    tell(story, tmp_path, enablePropertyFilter=False)
+
+
+# ---- offsets that come with pulls
+
+
+def test_a_pull_commits_the_offset_that_it_brings_and_never_an_older_one(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put(*range(5))
+        await client.pull(0, commit_offset=3)
+        assert await client.committed() == 3
+        await client.pull(0, commit_offset=2)
+        assert await client.committed() == 3
+        await client.pull(0)
+        assert await client.committed() == 3
+
+    tell(story, tmp_path)
+
+
+def test_a_pull_that_waits_commits_when_it_comes_and_not_when_it_is_woken(tmp_path):
+    async def story(broker):
+        client, other = await broker.connect(), await broker.connect()
+        await other.put(*range(5))
+        client.send(pull_request(5, suspend_ms=30_000, commit_offset=4))
+        await broker.held(1)
+        assert await other.committed() == 4
+        commit = {"consumerGroup": "G", "topic": "T", "queueId": "0", "commitOffset": "1"}
+        assert (await other.ask(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=commit)).code == 0
+        await other.put("woken")
+        assert pulled(await client.receive()).bodies == ["woken"]
+        assert await other.committed() == 1
+
+    tell(story, tmp_path)
+
+
+def test_a_slave_commits_nothing(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await client.pull(0, commit_offset=3)
+        assert broker.controller.tables.offsets.query("G", "T", 0) is None
+
+    tell(story, tmp_path, brokerRole="SLAVE")
+
+
+# ---- other ways to ask
+
+
+def test_lite_pulls_are_pulls(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("a")
+        assert (await client.pull(0, code=RequestCode.LITE_PULL_MESSAGE)).bodies == ["a"]
+        client.send(pull_request(1, code=RequestCode.LITE_PULL_MESSAGE, suspend_ms=30_000, opaque=8))
+        await broker.held(1)
+        await (await broker.connect()).put("b")
+        woken = pulled(await client.receive())
+        assert (woken.opaque, woken.bodies) == (8, ["b"])
+
+    tell(story, tmp_path)
+
+
+def test_large_pulls_are_for_those_who_have_agreed_on_them(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        client.send(b"".join(send_request("x" * 900, flag=2).encode() for _ in range(700)))
+        await client.put("last")
+        before = await client.call(pull_request(0, code=RequestCode.PULL_CHUNK, count=10_000))
+        assert before.code == 3
+        assert await client.agree() == frozenset(Extension)
+        answer = await client.call(
+            pull_request(0, code=RequestCode.PULL_CHUNK, count=10_000, bytes_max=8 << 20)
+        )
+        assert answer.code == 0
+        count = int.from_bytes(answer.body[:4], "big")
+        assert count == 701
+        assert len(answer.body) > 262_144  # what an ordinary pull may have
+        records = list(decode_records(answer.body[4 + 4 * count :]))
+        assert [record.queue_offset for record in records] == list(range(701))
+        assert int(answer.ext_fields["nextBeginOffset"]) == 701
+
+    tell(story, tmp_path)
+
+
+def test_a_large_pull_waits_like_others_and_its_answer_has_sizes_too(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await client.agree(Extension.PULL_CHUNK)
+        client.send(pull_request(0, code=RequestCode.PULL_CHUNK, suspend_ms=30_000))
+        await broker.held(1)
+        await (await broker.connect()).put("a")
+        answer = await client.receive()
+        assert int.from_bytes(answer.body[:4], "big") == 1
+        (record,) = decode_records(answer.body[8:])
+        assert record.body == b"a"
+
+    tell(story, tmp_path)
+
+
+def test_only_what_both_sides_know_is_agreed_on(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        fields = {"names": "pull-chunk,telepathy"}
+        answer = await client.ask(RequestCode.EXTENSIONS, ext_fields=fields)
+        assert (answer.code, answer.ext_fields["names"]) == (0, "pull-chunk")
+
+    tell(story, tmp_path)
+
+
+@pytest.mark.parametrize("serialize_type", SerializeType)
+def test_everybody_is_answered_in_the_codec_that_he_speaks(tmp_path, serialize_type):
+    async def story(broker):
+        client = await broker.connect()
+        more = {"serialize_type": serialize_type, "language": LanguageCode.JAVA, "version": 433}
+        sent = await client.call(send_request("a", opaque=3, **more))
+        assert (sent.code, sent.serialize_type, sent.ext_fields["queueOffset"]) == (0, serialize_type, "0")
+        found = await client.call(pull_request(0, opaque=4, **more))
+        assert (found.code, found.serialize_type) == (0, serialize_type)
+        assert pulled(found).bodies == ["a"]
+        at_end = await client.call(pull_request(1, opaque=5, **more))
+        assert (at_end.code, at_end.serialize_type) == (19, serialize_type)
+        assert pulled(at_end)[2:5] == (1, 0, 1)
+
+    tell(story, tmp_path)
+
+
+@pytest.mark.parametrize("version", [0, -1, 1, 32_767, 2_147_483_647])
+def test_a_version_that_nobody_has_heard_of_is_no_reason_to_refuse(tmp_path, version):
+    async def story(broker):
+        client = await broker.connect()
+        assert (await client.call(send_request("a", version=version))).code == 0
+        assert pulled(await client.call(pull_request(0, version=version))).bodies == ["a"]
+
+    tell(story, tmp_path)
+
+
+@pytest.mark.parametrize("code", [-5, 0, 9_999, 200_050, 2_147_483_647])
+def test_a_code_that_is_not_known_is_said_to_be(tmp_path, code):
+    async def story(broker):
+        client = await broker.connect()
+        answer = await client.ask(code, opaque=77)
+        assert (answer.code, answer.opaque) == (3, 77)
+        assert answer.remark == f" request type {code} not supported"
+        client.send(RemotingCommand(code, flag=2, opaque=78))  # wants no answer, and gets none
+        assert (await client.ask(code, opaque=79)).opaque == 79
+
+    tell(story, tmp_path)
+
+
+def test_a_field_that_is_missing_or_no_number_is_named(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        fields = dict(pull_request(0).ext_fields)
+        for name, value in (("queueOffset", None), ("queueOffset", "x"), ("topic", None)):
+            wrong = {**fields, name: value} if value else {k: v for k, v in fields.items() if k != name}
+            answer = await client.ask(RequestCode.PULL_MESSAGE, ext_fields=wrong)
+            assert answer.code == 1
+            assert name in answer.remark
+
+    tell(story, tmp_path)

@@ -1,0 +1,225 @@
+"""What no good client sends, against a whole broker: answered or closed, one line in the log, nobody else disturbed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import zlib
+
+import msgpack
+import pytest
+from broker_clients import BrokerClients, pull_request, pulled, send_request
+from broker_processes import BrokerProcess
+from broker_stories import tell
+
+from rmq_spark.wire.codes import RequestCode, SerializeType
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.framing import FRAME_BYTES_MAX
+from rmq_spark.wire.headers import HEADERS
+
+# Longer campaigns take their length from here.
+REQUESTS = int(os.environ.get("ROCKETPOLL_FUZZ_REQUESTS", "2000"))
+RSS_MAX = 256 << 20
+HALVES = 15
+
+
+def frame_of(header, serialize_type=0, body=b""):
+    length = 4 + len(header) + len(body)
+    word = serialize_type << 24 | len(header)
+    return length.to_bytes(4, "big") + word.to_bytes(4, "big") + header + body
+
+
+def json_with(ext_fields):
+    return frame_of(b'{"code":11,"opaque":1,"extFields":' + ext_fields + b"}")
+
+
+NESTED = 100_000
+STRANGE = {
+    "garbage": bytes(random.Random(1).randrange(256) for _ in range(4_000)).replace(b"\0", b"\xff"),
+    "HTTP": b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n",
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "a TLS hello": bytes.fromhex("16030100f8010000f40303") + bytes(240),
+    "a length of 2 GB": b"\x7f\xff\xff\xff" + bytes(60),
+    "a length of 352 MB": b"\x15\x03\x01\x00" + bytes(60),
+    "a negative length": b"\x80\x00\x00\x00" + bytes(60),
+    "a length of nothing": bytes(64),
+    "one byte over the limit": (FRAME_BYTES_MAX - 3).to_bytes(4, "big") + bytes(60),
+    "a header longer than its frame": b"\x00\x00\x00\x08\x00\xff\xff\xff" + bytes(4),
+    "an unknown codec": frame_of(b"{}", 9),
+    "no JSON": frame_of(b"{{{{"),
+    "JSON that is no object": frame_of(b"[1,2,3]"),
+    "JSON without a code": frame_of(b'{"opaque":1}'),
+    "a code over 32 bits": frame_of(b'{"code":99999999999}'),
+    "129 ext fields": json_with(b"{%s}" % b",".join(b'"k%d":"v"' % n for n in range(129))),
+    "60,000 ext fields": json_with(b"{%s}" % b",".join(b'"%d":1' % n for n in range(20_000))),
+    "deep JSON": json_with(b"[" * NESTED + b"]" * NESTED),
+    "deep JSON that does not end": json_with(b'{"a":' * (NESTED // 3)),
+    "JSON in an ext field": json_with(b'{"topic":{"a":1}}'),
+    "text that is no UTF-8": json_with(b'{"topic":"\xff\xfe"}'),
+    "deep MessagePack": frame_of(b"\x91" * NESTED + b"\xc0", 2),
+    "MessagePack that promises much": frame_of(b"\xdd\x7f\xff\xff\xff", 2),
+    "MessagePack of 129 fields": frame_of(
+        msgpack.packb([11, 3, 1, 1, 0, None, {str(n): "v" for n in range(129)}]), 2
+    ),
+    "a binary header cut short": frame_of(b"\x00\x0b", 1),
+    "a binary header whose remark is 2 GB": frame_of(
+        bytes.fromhex("000b0c0199000000010000000000007fffffff")[:19] + b"\x7f\xff\xff\xff", 1
+    ),
+}
+
+
+@pytest.mark.parametrize("data", STRANGE.values(), ids=STRANGE)
+def test_what_is_no_request_closes_its_connection_with_one_line_and_disturbs_nobody(tmp_path, data, caplog):
+    async def story(broker):
+        good, waiting = await broker.connect(), await broker.connect()
+        await good.put("a")
+        waiting.send(pull_request(1, suspend_ms=60_000))
+        await broker.held(1)
+        bad = await broker.connect()
+        bad.send(data)
+        assert await bad.closed() == b""
+        await good.put("b")
+        assert pulled(await waiting.receive()).bodies == ["b"]
+
+    caplog.set_level(logging.INFO)
+    tell(story, tmp_path)
+    lines = [record.getMessage() for record in caplog.records if record.name.startswith("broker")]
+    assert len(lines) == 1
+    assert len(lines[0]) < 500
+    assert "closed: " in lines[0]
+
+
+def test_who_says_nothing_or_half_of_something_is_closed_in_time_and_nobody_else(tmp_path, caplog):
+    async def story(broker):
+        silent, half, slow = [await broker.connect() for _ in range(3)]
+        good = await broker.connect()
+        await good.put("a")
+        good.send(pull_request(1, suspend_ms=60_000))
+        await broker.held(1)
+        half.send(send_request(bytes(10_000)).encode()[:5_000])
+        slow.send(RemotingCommand(0).encode() + b"\x00")
+        await slow.receive()
+        broker.move(11)
+        assert await silent.closed() == b""
+        assert await half.closed() == b""  # it has said nothing whole either
+        broker.move(20)
+        assert await slow.closed() == b""
+        assert broker.holds.held == 1
+        assert broker.controller.server.connections == 1
+
+    tell(story, tmp_path)
+    assert len(caplog.records) == 3
+
+
+def test_a_client_that_never_reads_is_closed_and_nobody_else_waits_for_it(tmp_path, caplog):
+    async def story(broker):
+        good = await broker.connect()
+        await good.put(*["x" * 200_000] * 5)
+        bad = await broker.connect(receive_buffer=4_096)
+        bad.send(b"".join(pull_request(0, opaque=number).encode() for number in range(3_000)))
+        server = broker.controller.server
+        await broker.until(lambda: server.in_flight_bytes > 0)
+        for number in range(50):
+            await good.put(number)
+            assert server.in_flight_bytes < 3 << 20
+        broker.move(31)
+        await broker.until(lambda: server.connections == 1)
+        await good.put("after")
+
+    tell(story, tmp_path)
+    assert [record.getMessage().partition("closed: ")[2] for record in caplog.records] == [
+        "it does not read its answers"
+    ]
+
+
+# ---- requests that are whole and make no sense
+
+TEXTS = ["", " ", "T", "G", "TBW102", "SCHEDULE_TOPIC_XXXX", "../../x", "%RETRY%G", "x" * 300, "\x01\x02", "🚀"]
+NUMBERS = [-(1 << 63), -(1 << 31), -1, 0, 1, 5, (1 << 31) - 1, (1 << 63) - 1, 1 << 64]
+VALUES = [*TEXTS, *map(str, NUMBERS), "true", "false", "null", "1e5", "0x10", "1,2", "7F000001000026940000000000000000"]
+CLIENT = b'{"clientID":"c","producerDataSet":[{}],"consumerDataSet":[{"groupName":"G"},{"groupName":null}]}'
+BODIES = [b"", b"{}", b"[]", b"null", b"{", b"1", CLIENT, b'{"table":{"a":{}}}', b"\xff" * 30, bytes(91), CLIENT[:40]]
+
+
+def strange_request(code, dice):
+    """A request of this code, with some of its fields, in which anything may stand."""
+    exchange = HEADERS.get(code)
+    names = exchange.request.keys if exchange is not None and exchange.request is not None else ()
+    likely = dice.choice([0.5, 0.9, 1.0])
+    return RemotingCommand(
+        code,
+        opaque=5,
+        ext_fields={name: dice.choice(VALUES) for name in names if dice.random() < likely},
+        body=dice.choice(BODIES),
+        serialize_type=dice.choice(list(SerializeType)),
+    )
+
+
+def test_whatever_a_request_says_its_answer_is_one_of_rocketmqs_and_never_an_inner_error(tmp_path, caplog):
+    async def story(broker):
+        dice = random.Random(REQUESTS)
+        client = await broker.connect()
+        await client.put(*range(3))
+        await client.heartbeat("G", "T")
+        codes = sorted(RequestCode)
+        for number in range(REQUESTS):
+            request = strange_request(codes[number % len(codes)], dice)
+            client.send(request)
+            while not (answer := await client.receive()).is_response:
+                client.send(answer.respond(1, "no idea"))  # this client was asked something in turn
+            assert answer.opaque == 5
+            assert "internal error" not in (answer.remark or ""), request
+
+    tell(story, tmp_path, suspendTimeoutMillsMin=1, suspendTimeoutMillsMax=1)
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+# ---- a process: memory is bounded whatever comes
+
+
+def test_a_broker_under_attack_serves_others_and_stays_small(tmp_path):
+    big = send_request(bytes(7 << 20)).encode()
+    bomb = zlib.compress(bytes(100 << 20), 9)
+    inflates = send_request(
+        bomb, sys_flag=MessageSysFlag.COMPRESSED.value | MessageSysFlag.COMPRESSION_ZLIB.value
+    )
+
+    async def story(broker):
+        async with BrokerClients(broker.port) as clients:
+            good = await clients.connect()
+            await good.put("before")
+            for data in STRANGE.values():
+                bad = await clients.connect()
+                bad.send(data)
+                assert await bad.closed() == b""
+            for _ in range(HALVES):  # 105 MB of requests that do not end
+                half = await clients.connect()
+                half.send(big[:-1])
+            for _ in range(HALVES):  # 240 MB announced, a byte each
+                huge = await clients.connect()
+                huge.send((FRAME_BYTES_MAX - 4).to_bytes(4, "big") + b"\x00\x00\x00\x20" + b"{")
+            readless = await clients.connect(receive_buffer=4_096)
+            readless.send(b"".join(pull_request(0).encode() for _ in range(20_000)))
+            assert broker.rss_bytes() < RSS_MAX
+            for number in range(100):
+                found = await good.pull(0)
+                assert found.bodies[0] == "before"
+                answer = await good.call(send_request(number))
+                assert answer.code in {0, 2}  # taken, or busy
+        async with BrokerClients(broker.port) as clients:
+            after = await clients.connect()
+            while (await after.call(send_request("after"))).code == 2:
+                await asyncio.sleep(0.01)
+            for _ in range(20):
+                assert (await after.call(inflates)).code == 0
+            await after.pull(0, count=1)
+            assert broker.rss_bytes() < RSS_MAX
+
+    with BrokerProcess(tmp_path, mappedFileSizeCommitLog=16 << 20, maxMessageSize=1 << 20) as broker:
+        asyncio.run(story(broker))
+        assert broker.stop() == 0
+        # one line each, and none for a client that goes by itself
+        assert len(broker.log()) <= len(STRANGE) + 2 * HALVES + 1

@@ -1,0 +1,384 @@
+"""Pulls that wait in a whole broker: woken by their messages and by nothing else, each answered once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections import Counter
+
+import pytest
+from broker_clients import pull_request, pulled, send_request
+from broker_stories import BrokerThread, make_topic, run, small_broker, started, tell
+from hold_races import race
+
+from rmq_spark.wire.bodies.clients import SubscriptionData
+
+# Longer campaigns take their length from here.
+ROUNDS = int(os.environ.get("ROCKETPOLL_HOLD_ROUNDS", "4000"))
+PAIRS = 8
+
+
+def loops():
+    """The standard library's, and the one that brokers run on where it is there."""
+    try:
+        import uvloop  # noqa: PLC0415  # not on every platform
+    except ImportError:
+        return [asyncio.new_event_loop]
+    return [asyncio.new_event_loop, uvloop.new_event_loop]
+
+
+def all_gone(controller):
+    return (
+        controller.server.connections,
+        controller.hold_service.held,
+        controller.hold_service.queues,
+        controller.hold_service.next_deadline_ms,
+    ) == (0, 0, 0, None)
+
+
+@pytest.mark.parametrize("new_event_loop", loops(), ids=lambda make: make.__module__)
+@pytest.mark.parametrize(
+    ("flush_disk_type", "share"), [("ASYNC_FLUSH", 4), ("SYNC_FLUSH", 1)], ids=["async", "sync"]
+)
+def test_a_message_that_arrives_while_its_pull_finds_nothing_answers_it(
+    tmp_path, dice, flush_disk_type, share, new_event_loop
+):
+    config = small_broker(tmp_path, flushDiskType=flush_disk_type, mappedFileSizeCommitLog=64 << 20)
+    with BrokerThread(config, new_event_loop) as broker:
+        broker.ask(lambda controller: make_topic(controller, queues=PAIRS))
+        assert race(broker.port, ROUNDS * share // 10, PAIRS, dice) == []
+        assert broker.ask(lambda controller: controller.hold_service.rescued) == 0
+        broker.until(all_gone, seconds=1)
+
+
+@pytest.fixture
+def dice():
+    return random.Random(20_260_000)
+
+
+# ---- filters
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"subscription": "wanted"},
+        {"subscription": "price = 7", "expression_type": "SQL92"},
+        {"subscription": "TAGS = 'wanted' AND price < 8", "expression_type": "SQL92"},
+    ],
+    ids=["tags", "sql", "sql on tags"],
+)
+@pytest.mark.parametrize("batches", [False, True], ids=["one by one", "in batches"])
+def test_a_filter_is_woken_by_the_one_message_in_a_thousand_that_it_wants(tmp_path, asked, batches):
+    async def story(broker):
+        broker.make_topic("T")
+        consumer, producer = await broker.connect(), await broker.connect()
+        consumer.send(pull_request(0, suspend_ms=60_000, opaque=5, **asked))
+        await broker.held(1)
+        others = [send_request(each, flag=2, properties={"TAGS": "other", "price": "9"}) for each in range(999)]
+        for at in range(0, 999, 100 if batches else 1):
+            producer.send(b"".join(each.encode() for each in others[at : at + (100 if batches else 1)]))
+            if at % 50 == 0:
+                await producer.ask(0)  # whatever it is: what was sent before has been dealt with
+                assert broker.holds.held == 1
+        await producer.ask(0)
+        assert broker.store.queue_offsets("T", 0)[1] == 999
+        assert broker.holds.held == 1
+        await producer.put("it", properties={"TAGS": "wanted", "price": "7"})
+        found = pulled(await consumer.receive())
+        while found.code == 20:  # woken, it looks at so many messages at a time, as any other pull
+            found = await consumer.pull(found.next_offset, opaque=5, **asked)
+        assert (found.code, found.bodies, found.next_offset) == (0, ["it"], 1_000)
+        assert broker.holds.rescued == 0
+
+    tell(story, tmp_path)
+
+
+def test_a_subscription_from_heartbeats_is_what_it_is_when_the_pull_is_woken(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        consumer, producer = await broker.connect(), await broker.connect()
+        await consumer.heartbeat("G", SubscriptionData(topic="T", sub_string="A", tags_set=frozenset("A")))
+        consumer.send(pull_request(0, subscription=None, suspend_ms=60_000, opaque=3))
+        await broker.held(1)
+        await producer.put("b", properties={"TAGS": "B"})
+        assert broker.holds.held == 1
+        await producer.put("a", properties={"TAGS": "A"})
+        assert pulled(await consumer.receive()).bodies == ["a"]
+
+    tell(story, tmp_path)
+
+
+# ---- time
+
+
+def test_a_pull_is_answered_with_nothing_when_its_time_is_over_and_not_before(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("a")
+        client.send(pull_request(1, suspend_ms=20_000, opaque=9))
+        await broker.held(1)
+        broker.move(19)
+        await client.ask(0)
+        assert broker.holds.held == 1
+        broker.move(2)
+        found = pulled(await client.receive())
+        assert (found.opaque, found.code, found.next_offset, found.max_offset) == (9, 19, 1, 1)
+        assert broker.holds.rescued == 0
+
+    tell(story, tmp_path)
+
+
+@pytest.mark.parametrize(("asked", "waits"), [(0, 2_000), (-5, 2_000), (3_000, 3_000), (1 << 60, 9_000)])
+def test_how_long_a_client_may_let_the_broker_wait_has_bounds(tmp_path, asked, waits):
+    async def story(broker):
+        client = await broker.connect()
+        broker.make_topic("T")
+        loop = asyncio.get_running_loop()
+        before = int(loop.time() * 1_000)
+        client.send(pull_request(0, suspend_ms=asked))
+        await broker.held(1)
+        after = int(loop.time() * 1_000)
+        assert before + waits <= broker.holds.next_deadline_ms <= after + waits
+        broker.move(waits / 1_000)
+        assert (await client.receive()).code == 19
+
+    tell(story, tmp_path, suspendTimeoutMillsMin=2_000, suspendTimeoutMillsMax=9_000)
+
+
+def test_many_deadlines_come_in_their_order(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        for opaque in (5, 2, 9, 7, 1):
+            client.send(pull_request(0, suspend_ms=opaque * 1_000, opaque=opaque, queue_id=opaque % 4))
+        await broker.held(5)
+        answered = []
+        while broker.holds.held:
+            broker.move(1)
+            await asyncio.sleep(0.01)
+        for _ in range(5):
+            answered.append((await client.receive()).opaque)
+        assert answered == [1, 2, 5, 7, 9]
+
+    tell(story, tmp_path)
+
+
+def test_with_short_polling_nobody_is_woken_and_everybody_gets_what_is_there_after_a_while(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        consumer, producer = await broker.connect(), await broker.connect()
+        consumer.send(pull_request(0, suspend_ms=30_000))
+        await broker.held(1)
+        await producer.put("a")
+        await producer.ask(0)
+        assert broker.holds.held == 1
+        broker.move(0.7)
+        assert pulled(await consumer.receive()).bodies == ["a"]
+        assert broker.holds.rescued == 0
+
+    tell(story, tmp_path, longPollingEnable=False, shortPollingTimeMills=700)
+
+
+# ---- clients that go
+
+
+def test_thousands_of_clients_that_go_while_they_wait_leave_nothing_behind_and_no_line_in_the_log(
+    tmp_path, caplog
+):
+    async def story(broker):
+        broker.make_topic("T", queues=8)
+        stays = await broker.connect()
+        stays.send(pull_request(0, suspend_ms=60_000, opaque=4))
+        for _ in range(10):
+            clients = [await broker.connect() for _ in range(100)]
+            for client in clients:
+                client.send(b"".join(pull_request(0, queue_id=each, suspend_ms=60_000).encode() for each in range(3)))
+            await broker.held(301)
+            for client in clients[::2]:
+                client.abort()
+            for client in clients[1::2]:
+                client.close()
+            await broker.held(1)
+            assert broker.holds.queues == 1
+        await (await broker.connect()).put("a")
+        assert pulled(await stays.receive()).bodies == ["a"]
+        await broker.until(lambda: broker.holds.next_deadline_ms is None)
+
+    tell(story, tmp_path, maxAcceptsPerSecond=100_000)
+    assert not caplog.records
+
+
+def test_a_client_that_goes_while_it_is_woken_disturbs_nobody(tmp_path, caplog):
+    async def story(broker):
+        broker.make_topic("T")
+        producer = await broker.connect()
+        for number in range(50):
+            gone, stays = await broker.connect(), await broker.connect()
+            for client in (gone, stays):
+                client.send(pull_request(number, suspend_ms=60_000))
+            await broker.held(2)
+            gone.abort()
+            producer.send(send_request(number))
+            assert pulled(await stays.receive()).bodies == [str(number)]
+            assert (await producer.receive()).code == 0
+
+    tell(story, tmp_path, maxAcceptsPerSecond=100_000)
+    assert not caplog.records
+
+
+# ---- reads that fail
+
+
+class ReadErrors:
+    """A store's reader that can be told to fail, as a disk with bad sectors makes it."""
+
+    def __init__(self, store):
+        self._reader = store._reader
+        self.fails = False
+        store._reader = self
+
+    def __getattr__(self, name):
+        return getattr(self._reader, name)
+
+    def get_message(self, *given, **named):
+        if self.fails:
+            raise OSError(5, "Input/output error")
+        return self._reader.get_message(*given, **named)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{}, {"subscription": "A"}, {"subscription": "price = 7", "expression_type": "SQL92"}],
+    ids=["all", "tags", "sql"],
+)
+def test_a_log_that_cannot_be_read_while_waking_gives_each_pull_one_answer(tmp_path, asked, caplog):
+    async def story(broker):
+        broker.make_topic("T")
+        consumers = [await broker.connect() for _ in range(20)]
+        producer = await broker.connect()
+        for number, consumer in enumerate(consumers):
+            consumer.send(pull_request(0, suspend_ms=60_000, opaque=number, **asked))
+        await broker.held(20)
+        reads = ReadErrors(broker.store)
+        reads.fails = True
+        await producer.put("a", properties={"TAGS": "A", "price": "7"})
+        answers = [await consumer.receive() for consumer in consumers]
+        assert [answer.opaque for answer in answers] == list(range(20))
+        assert {answer.code for answer in answers} == {1}
+        assert broker.holds.held == 0
+        reads.fails = False
+        for number, consumer in enumerate(consumers):  # nothing else has come, and all are still served
+            found = await consumer.pull(0, opaque=100 + number, **asked)
+            assert found.bodies == ["a"]
+
+    tell(story, tmp_path)
+    assert "Input/output error" in caplog.text
+
+
+# ---- limits
+
+
+def test_sixteen_pulls_of_one_client_may_wait_for_a_queue_and_the_seventeenth_is_answered(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        client, other = await broker.connect(), await broker.connect()
+        for opaque in range(17):
+            client.send(pull_request(0, suspend_ms=60_000, opaque=opaque))
+        answer = await client.receive()
+        assert (answer.code, answer.opaque) == (19, 16)
+        assert broker.holds.held == 16
+        client.send(pull_request(0, queue_id=1, suspend_ms=60_000))
+        other.send(pull_request(0, suspend_ms=60_000))
+        await broker.held(18)
+        await (await broker.connect()).put("a")
+        woken = [await client.receive() for _ in range(16)]
+        assert [answer.opaque for answer in woken] == list(range(16))
+
+    tell(story, tmp_path)
+
+
+def test_no_more_pulls_wait_than_the_broker_holds(tmp_path):
+    async def story(broker):
+        broker.make_topic("T", queues=8)
+        clients = [await broker.connect() for _ in range(4)]
+        for client in clients[:3]:
+            client.send(pull_request(0, suspend_ms=60_000))
+        await broker.held(3)
+        assert (await clients[3].pull(0, suspend_ms=60_000)).code == 19
+        clients[0].abort()
+        await broker.held(2)
+        clients[3].send(pull_request(0, suspend_ms=60_000))
+        await broker.held(3)
+
+    tell(story, tmp_path, maxHolds=3)
+
+
+def test_a_client_that_does_not_read_is_not_waited_for(tmp_path):
+    async def story(broker):
+        producer = await broker.connect()
+        await producer.put(*["x" * 50_000] * 30)
+        slow = await broker.connect(receive_buffer=4_096)
+        for _ in range(4):
+            slow.send(pull_request(30, queue_id=0, suspend_ms=60_000, opaque=99))
+        await broker.held(4)
+        slow.send(b"".join(pull_request(0, opaque=number).encode() for number in range(200)))
+        connections = broker.controller.server._connections
+        await broker.until(lambda: any(connection.is_congested for connection in connections))
+        await producer.put("y" * 50_000)
+        assert broker.holds.held == 0
+        found = Counter()
+        while found[99] < 4:
+            answer = await slow.receive()
+            found[answer.opaque] += 1
+            if answer.opaque == 99:
+                assert (answer.code, answer.remark) == (19, "congested")
+                assert answer.ext_fields["nextBeginOffset"] == "30"
+
+    tell(story, tmp_path, maxWriteBufferBytes=100_000)
+
+
+# ---- the end, and after it
+
+
+def test_a_broker_that_stops_answers_all_that_wait(tmp_path):
+    async def story():
+        async with started(small_broker(tmp_path)) as broker:
+            broker.make_topic("T")
+            clients = [await broker.connect() for _ in range(10)]
+            for number, client in enumerate(clients):
+                client.send(pull_request(0, queue_id=number % 4, suspend_ms=60_000, opaque=number))
+            await broker.held(10)
+            await broker.controller.stop()
+            for number, client in enumerate(clients):
+                answer = await client.receive()
+                assert (answer.code, answer.opaque) == (19, number)
+                assert await client.closed() == b""
+
+    run(story())
+
+
+def test_clients_that_waited_when_a_broker_stopped_find_their_messages_in_the_next(tmp_path):
+    async def story():
+        port = 0
+        for life in range(3):
+            async with started(small_broker(tmp_path, listenPort=port)) as broker:
+                port = broker.port
+                consumer, producer = await broker.connect(), await broker.connect()
+                if life:
+                    assert len((await consumer.pull(0)).bodies) == life
+                consumer.send(pull_request(life, suspend_ms=60_000, commit_offset=life))
+                if not life:
+                    assert (await consumer.receive()).code == 17  # there is no such topic yet
+                    broker.make_topic("T")
+                    consumer.send(pull_request(0, suspend_ms=60_000))
+                await broker.held(1)
+                await producer.put(life)
+                assert pulled(await consumer.receive()).bodies == [str(life)]
+                consumer.send(pull_request(life + 1, suspend_ms=60_000))
+                await broker.held(1)
+                await broker.controller.stop()
+                assert (await consumer.receive()).code == 19
+
+    run(story())

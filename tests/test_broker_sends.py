@@ -1,0 +1,297 @@
+"""A whole broker takes messages as RocketMQ does: what it checks, what it makes, what it stores and answers."""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+import pytest
+from broker_clients import batch_request, pull_request, pulled, send_request
+from broker_stories import tell
+from disks import Fault, FaultyDisk
+
+from broker.store.disk import LocalDisk
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.message_id import decode_offset_message_id
+
+REFUSED = {
+    "a blank name": ({"topic": " "}, 1, "blank"),
+    "strange characters": ({"topic": "../../etc"}, 1, "characters"),
+    "128 characters": ({"topic": "x" * 128}, 1, "128 characters, over 127"),
+    "the topic of what is delayed": ({"topic": "SCHEDULE_TOPIC_XXXX"}, 16, "forbidden"),
+    "the topic of half messages": ({"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}, 16, "forbidden"),
+    "the topic of their ends": ({"topic": "RMQ_SYS_TRANS_OP_HALF_TOPIC"}, 16, "forbidden"),
+    "the topic of those checked too often": ({"topic": "TRANS_CHECK_MAX_TIME_TOPIC"}, 16, "forbidden"),
+    "the self test's topic": ({"topic": "SELF_TEST_TOPIC"}, 16, "forbidden"),
+    "the topic of moved offsets": ({"topic": "OFFSET_MOVED_EVENT"}, 16, "forbidden"),
+    "a topic like none": ({"topic": "N", "default_topic": "None"}, 17, "apply first please"),
+    "a topic that may not be written": ({"topic": "R"}, 16, r"topic\[R\]"),
+    "a queue that is not there": ({"queue_id": 4}, 1, r"queueId\[4\] is illegal.*4 queues"),
+    "no body": ({"body": b""}, 13, "empty"),
+    "a body that is too long": ({"body": bytes((1 << 19) + 1)}, 13, "524288"),
+    "properties that are too long": ({"properties": {"p": "x" * 32_767}}, 13, "properties"),
+    "a half message": ({"properties": {"TRAN_MSG": "true"}}, 16, "transaction"),
+}
+
+
+@pytest.mark.parametrize(("what", "code", "remark"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_stored_is_refused_with_rocketmqs_code_and_nothing_is_stored(
+    tmp_path, what, code, remark
+):
+    async def story(broker):
+        broker.make_topic("T", queues=4)
+        broker.make_topic("R", perm=4)
+        client = await broker.connect()
+        before = broker.store.state().written_offset
+        answer = await client.call(send_request(**what))
+        assert answer.code == code
+        assert re.search(remark, answer.remark)
+        assert broker.store.state().written_offset == before
+
+    tell(story, tmp_path)
+
+
+def test_a_broker_that_may_not_be_written_takes_nothing(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        assert (await client.call(send_request("a"))).code == 16
+
+    tell(story, tmp_path, brokerPermission=4)
+
+
+def test_a_slave_takes_nothing(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        answer = await client.call(send_request("a"))
+        assert (answer.code, answer.remark) == (14, "this broker is a slave")
+
+    tell(story, tmp_path, brokerRole="SLAVE")
+
+
+@pytest.mark.parametrize(
+    ("settings", "asked", "made"),
+    [({}, 4, 4), ({}, 100, 8), ({}, 0, 1), ({"defaultTopicQueueNums": 2}, 4, 2)],
+)
+def test_a_send_makes_its_topic_with_the_queues_asked_for_and_no_more_than_the_default_has(
+    tmp_path, settings, asked, made
+):
+    async def story(broker):
+        client = await broker.connect()
+        assert (await client.call(send_request("a", topic="New", queue_nums=asked))).code == 0
+        config = broker.controller.tables.topics.get("New")
+        assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (made, made, 6)
+
+    tell(story, tmp_path, **settings)
+
+
+def test_without_auto_creation_a_topic_has_to_be_there(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        answer = await client.call(send_request("a", topic="New"))
+        assert answer.code == 17
+        assert "apply first please" in answer.remark
+        broker.make_topic("New")
+        assert (await client.call(send_request("a", topic="New"))).code == 0
+
+    tell(story, tmp_path, autoCreateTopicEnable=False)
+
+
+def test_a_topic_that_was_made_by_a_send_is_there_after_a_restart(tmp_path):
+    async def first(broker):
+        await (await broker.connect()).put("a", topic="New", queue_nums=3)
+
+    async def second(broker):
+        assert broker.controller.tables.topics.get("New").write_queue_nums == 3
+        assert (await (await broker.connect()).pull(0, "New")).bodies == ["a"]
+
+    tell(first, tmp_path)
+    tell(second, tmp_path, autoCreateTopicEnable=False)
+
+
+def test_a_negative_queue_is_any_queue(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        chosen = {(await client.put("a", queue_id=-1)).ext_fields["queueId"] for _ in range(100)}
+        assert chosen == {"0", "1", "2", "3"}
+
+    tell(story, tmp_path)
+
+
+@pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
+def test_the_answer_says_where_the_message_is_and_all_of_it_is_stored(tmp_path, code):
+    async def story(broker):
+        client = await broker.connect()
+        named = {"TAGS": "A", "KEYS": "k", "WAIT": "true", "UNIQ_KEY": "u"}
+        await client.put("before")
+        answer = await client.call(
+            send_request("body", properties=named, code=code, sys_flag=MessageSysFlag.MULTI_TAGS.value)
+        )
+        fields = answer.ext_fields
+        assert answer.code == 0
+        assert (fields["queueId"], fields["queueOffset"]) == ("0", "1")
+        assert (fields["MSG_REGION"], fields["TRACE_ON"]) == ("DefaultRegion", "true")
+        (stored,) = (await client.pull(1)).messages
+        here = parse_host(f"127.0.0.1:{broker.port}")
+        assert decode_offset_message_id(fields["msgId"]) == (here, stored.physical_offset)
+        assert stored.body == b"body"
+        assert stored.born_timestamp == 1_600_000_000_000
+        assert stored.sys_flag == MessageSysFlag.MULTI_TAGS.value
+        assert str(stored.born_host) == f"127.0.0.1:{client.address[1]}"
+        properties = dict(stored.properties)
+        properties.pop("__CRC32#")
+        assert properties == {"TAGS": "A", "KEYS": "k", "UNIQ_KEY": "u", "CLUSTER": "DefaultCluster"}
+
+    tell(story, tmp_path)
+
+
+def test_region_tracing_cluster_and_address_are_as_the_settings_say(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        fields = (await client.put("a")).ext_fields
+        assert (fields["MSG_REGION"], fields["TRACE_ON"]) == ("North", "false")
+        assert decode_offset_message_id(fields["msgId"])[0] == parse_host(f"10.1.2.3:{broker.port}")
+        assert (await client.pull(0)).messages[0].properties["CLUSTER"] == "C1"
+
+    tell(story, tmp_path, regionId="North", traceOn=False, brokerClusterName="C1", brokerIP1="10.1.2.3")
+
+
+def test_one_way_sends_are_stored_and_not_answered_whether_they_can_be_stored_or_not(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        client.send(send_request("quiet", flag=2, opaque=1))
+        client.send(send_request(b"", flag=2, opaque=2))
+        client.send(send_request("x", topic="SELF_TEST_TOPIC", flag=2, opaque=3))
+        assert (await client.call(send_request("loud", opaque=4))).ext_fields["queueOffset"] == "1"
+        assert (await client.pull(0)).bodies == ["quiet", "loud"]
+
+    tell(story, tmp_path)
+
+
+def test_a_compressed_body_is_stored_and_served_untouched(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        bomb = zlib.compress(bytes(100 << 20), 9)  # 100 MB in 100 kB
+        flags = MessageSysFlag.COMPRESSED.value | MessageSysFlag.COMPRESSION_ZLIB.value
+        await client.put(bomb, sys_flag=flags)
+        answer = await client.call(send_request("after"))
+        assert answer.code == 0
+        client.send(pull_request(0, count=1))
+        found = await client.receive()
+        assert bytes(found.body).count(bomb) == 1
+
+    tell(story, tmp_path)
+
+
+# ---- batches
+
+
+def test_a_batch_becomes_messages_with_successive_offsets_and_the_properties_of_all(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("before")
+        request = batch_request("a", "b", "c", each={"TAGS": "A"}, properties={"shared": "yes"})
+        fields = (await client.call(request)).ext_fields
+        assert fields["queueOffset"] == "1"
+        found = await client.pull(1)
+        assert found.bodies == ["a", "b", "c"]
+        assert [message.queue_offset for message in found.messages] == [1, 2, 3]
+        places = [decode_offset_message_id(each)[1] for each in fields["msgId"].split(",")]
+        assert places == [message.physical_offset for message in found.messages]
+        for message in found.messages:
+            assert message.tags == "A"
+            assert message.properties["shared"] == "yes"
+            assert message.properties["CLUSTER"] == "DefaultCluster"
+
+    tell(story, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("request_of", "code"),
+    [
+        (lambda: batch_request("a", "b", properties={"DELAY": "1"}), 13),
+        (lambda: batch_request("a", "b", topic="%RETRY%G"), 13),
+        (lambda: batch_request(), 13),
+        (lambda: batch_request("a", ""), 13),
+        (lambda: batch_request("a", "x" * ((1 << 19) + 1)), 13),
+        (lambda: send_request(b"no batch", code=RequestCode.SEND_BATCH_MESSAGE, batch=True), 1),
+    ],
+    ids=["delayed", "to a retry topic", "of nothing", "with an empty body", "too long", "no batch"],
+)
+def test_a_batch_is_stored_whole_or_not_at_all(tmp_path, request_of, code):
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        assert (await client.call(request_of())).code == code
+        assert (await client.pull(0)).bodies == []
+
+    tell(story, tmp_path)
+
+
+def test_a_batch_that_does_not_fit_into_what_is_left_of_a_file_goes_whole_into_the_next(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("x" * 30_000)
+        assert (await client.call(batch_request(*["y" * 9_000] * 5))).code == 0
+        assert (await client.call(batch_request(*["z" * 9_000] * 8))).code == 13  # no file holds it
+        found = [each for at in range(6) for each in (await client.pull(at, count=1)).bodies]
+        assert [each[0] for each in found] == list("xyyyyy")
+
+    tell(story, tmp_path, mappedFileSizeCommitLog=65_536, maxMessageSize=65_000)
+
+
+# ---- busy, and disks
+
+
+def test_a_broker_whose_memory_is_used_up_says_busy_and_takes_messages_again_later(tmp_path):
+    async def story(broker):
+        half, client = await broker.connect(), await broker.connect()
+        await client.put("before")
+        frame = send_request(bytes(300_000)).encode()
+        half.send(frame[:-1])
+        await broker.until(lambda: broker.controller.server.is_short_of_memory)
+        answer = await client.call(send_request("busy"))
+        assert answer.code == 2
+        assert "system busy" in answer.remark
+        assert (await client.pull(0)).bodies == ["before"]  # reading goes on
+        half.send(frame[-1:])
+        assert (await half.receive()).code == 0
+        await client.put("after")
+
+    tell(story, tmp_path, maxInFlightBytes=200_000)
+
+
+def test_a_disk_that_fails_takes_nothing_more_and_what_is_there_can_be_read(tmp_path):
+    disk = FaultyDisk(LocalDisk())
+
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("before")
+        disk.plan = [Fault(persistent=True, kinds=frozenset(["write"]))]
+        for _ in range(2):
+            answer = await client.call(send_request("lost"))
+            assert answer.code == 14
+        disk.plan = []
+        assert (await client.call(send_request("still"))).code == 14  # what lies there is not known
+        assert (await client.pull(0)).bodies == ["before"]
+
+    tell(story, tmp_path, disk)
+
+
+def test_a_full_disk_takes_nothing_until_there_is_room_again(tmp_path):
+    disk = FaultyDisk(LocalDisk())
+
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("before")
+        disk.capacity = disk.used
+        answer = await client.call(send_request(bytes(10_000)))
+        assert answer.code == 14
+        assert (await client.pull(0)).bodies == ["before"]
+        disk.capacity = None
+        await client.put("after")
+        assert pulled(await client.call(pull_request(1))).bodies == ["after"]
+
+    tell(story, tmp_path, disk)
