@@ -1,0 +1,84 @@
+"""Where brokers are compared: one directory, the brokers in it that many cases share, one JVM of clients.
+
+What is asked for is started when it is first asked for, and ended at the very end, by its own process id.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from benchmarks.broker.figures import Role
+from benchmarks.broker.java import JavaClasses, JavaLoad
+from benchmarks.broker.running import RunningBroker, Side
+
+
+class Arena:
+    """The sides, by the roles that they have."""
+
+    def __init__(self, directory: Path, sides: Mapping[Role, Side], client: JavaClasses | None) -> None:
+        """The directory must exist; without a client no case can put on load in Java."""
+        self.sides = sides
+        self._directory = directory
+        self._client = client
+        self._numbers = itertools.count(1)
+        self._ending = ExitStack()
+        self._shared: dict[Role, RunningBroker] = {}
+        self._done: set[tuple[Role, str]] = set()
+        self._load: JavaLoad | None = None
+
+    @property
+    def has_java_clients(self) -> bool:
+        """Whether `load` can be asked for."""
+        return self._client is not None
+
+    def broker(self, role: Role) -> RunningBroker:
+        """This side's broker for all cases that do not mind what others have left there."""
+        if role not in self._shared:
+            broker = self.sides[role].start(self._new_directory())
+            self._ending.callback(broker.stop)
+            self._shared[role] = broker
+        return self._shared[role]
+
+    @contextmanager
+    def new_broker(self, role: Role, clients_max: int | None = None) -> Iterator[tuple[RunningBroker, Path]]:
+        """A broker for one measurement, and its directory; both are gone afterwards."""
+        directory = self._new_directory()
+        broker = self.sides[role].start(directory, clients_max)
+        try:
+            yield broker, directory
+        finally:
+            broker.stop()
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def load(self) -> JavaLoad:
+        """The JVM of clients."""
+        if self._load is None:
+            if self._client is None:
+                raise RuntimeError("there are no Java clients")
+            self._load = JavaLoad(self._client, self._new_directory() / "clients")
+            self._ending.callback(self._load.stop)
+        return self._load
+
+    def once(self, role: Role, name: str, make: Callable[[], object]) -> None:
+        """What a shared broker needs before it is measured, done when it is first asked for."""
+        if (role, name) not in self._done:
+            make()
+            self._done.add((role, name))
+
+    def _new_directory(self) -> Path:
+        path = self._directory / str(next(self._numbers))
+        path.mkdir()
+        return path
+
+    def __enter__(self) -> Arena:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending.close()

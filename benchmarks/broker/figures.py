@@ -1,0 +1,91 @@
+"""Figures: what a case measures on each side, and what becomes of their rounds.
+
+Speeds are better when they are higher; times and sizes when they are lower. A ratio is always how many times
+as good as the peer, within each round. This module runs nothing and prints nothing.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+OURS, OURS_SYNC, PEER = "ours", "ours, sync flush", "peer"
+"""The roles of the sides. The second is never compared with the third, which does not wait for its disk."""
+
+Role = str
+Rounds = Mapping[Role, Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What our side is meant to reach: a value, or so many times as good as the peer."""
+
+    quantity: Literal["value", "ratio"]
+    bound: float
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number of a case."""
+
+    name: str
+    unit: str
+    target: Target | None = None
+
+    @property
+    def is_speed(self) -> bool:
+        """Whether more is better."""
+        return self.unit.endswith("/s")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A figure, with what came out for each side in each round."""
+
+    subject: str
+    figure: Figure
+    rounds: Rounds
+
+    def median(self, role: Role) -> float | None:
+        """Nothing where this side was not measured."""
+        values = self.rounds.get(role)
+        return statistics.median(values) if values else None
+
+    def spread(self, role: Role) -> float:
+        """The distance of the quartiles, as a part of the median."""
+        values = self.rounds[role]
+        if len(values) == 1 or not statistics.median(values):
+            return 0.0
+        first, _, third = statistics.quantiles(values, n=4, method="inclusive")
+        return (third - first) / abs(statistics.median(values))
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as good as the peer: the median of the rounds' ratios."""
+        pairs = zip(self.rounds[OURS], self.rounds.get(PEER, ()), strict=False)
+        ratios = [self._better(ours, theirs) for ours, theirs in pairs if ours > 0 and theirs > 0]
+        return statistics.median(ratios) if ratios else None
+
+    @property
+    def share(self) -> float | None:
+        """Our part of the target: 1 is reached. Nothing where there is none, or no peer to be judged by."""
+        target = self.figure.target
+        if target is None:
+            return None
+        if target.quantity == "ratio":
+            return None if self.ratio is None else self.ratio / target.bound
+        return self._better(statistics.median(self.rounds[OURS]), target.bound)
+
+    def _better(self, ours: float, theirs: float) -> float:
+        """How many times as good; a time or size below what can be measured counts as that."""
+        if self.figure.is_speed:
+            return ours / theirs
+        return theirs / ours if ours > 0 else float("inf")
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """The smallest value that so many percent of the ordered ones do not exceed."""
+    at = -(-len(ordered) * percent // 100) - 1
+    return ordered[max(0, int(at))]

@@ -1,0 +1,89 @@
+"""Many held pulls, seen from the broker: memory, the processor while nothing happens, and the wake.
+
+The pulls are held by another process (`holder`): what it takes of the machine is not the broker's.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.broker import holder
+from benchmarks.broker.figures import percentile
+from benchmarks.broker.process import Process
+from benchmarks.broker.requests import Connection, end_of_queue
+from benchmarks.broker.running import RunningBroker
+
+_ROOT = Path(__file__).resolve().parents[2]
+_ANSWER_SECONDS_MAX = 120
+_SETTLE_SECONDS_MAX = 20
+_LOOK_SECONDS = 0.5
+_SETTLED = 0.05  # of a core, over one look
+
+
+class Held(NamedTuple):
+    """What was measured."""
+
+    rss_bytes_per_pull: float
+    idle_cpu: float
+    """Of one core."""
+    wake_ms: tuple[float, float, float]
+    """Until half of the pulls were answered, 99 percent, all."""
+
+
+def measure_held_pulls(broker: RunningBroker, count: int, idle_seconds: float, directory: Path) -> Held:
+    """On a broker that nobody else uses; it must allow so many clients."""
+    with Connection(broker.port) as connection:
+        end_of_queue(connection, holder.TOPIC)  # what only the first message needs is not counted
+    _settle(broker.process)
+    rss_before = broker.process.rss_bytes
+    process = Process(
+        [sys.executable, "-m", holder.__name__, str(broker.port), str(count)],
+        directory / "holder.log",
+        _ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+    )
+    try:
+        held = _answer(process)["held"]
+        _settle(broker.process)
+        rss = broker.process.rss_bytes
+        cpu_before, started = broker.process.cpu_seconds, time.perf_counter()
+        time.sleep(idle_seconds)
+        cpu = (broker.process.cpu_seconds - cpu_before) / (time.perf_counter() - started)
+        if process.popen.stdin is None:
+            raise RuntimeError("started without pipes")
+        process.popen.stdin.write("wake\n")
+        process.popen.stdin.flush()
+        took = _answer(process)["milliseconds"]
+    finally:
+        process.stop()
+    wake_ms = (percentile(took, 50), percentile(took, 99), took[-1])
+    return Held((rss - rss_before) / held, cpu, wake_ms)
+
+
+def _answer(process: Process) -> Any:
+    if process.popen.stdout is None:
+        raise RuntimeError("started without pipes")
+    readable, _, _ = select.select([process.popen.stdout], [], [], _ANSWER_SECONDS_MAX)
+    line = process.popen.stdout.readline() if readable else ""
+    if not line:
+        raise process.failure(f"does not answer within {_ANSWER_SECONDS_MAX} s")
+    return json.loads(line)
+
+
+def _settle(process: Process) -> None:
+    """Until it has done what it was asked: it says nothing of a pull that it holds."""
+    deadline = time.perf_counter() + _SETTLE_SECONDS_MAX
+    used = process.cpu_seconds
+    while time.perf_counter() < deadline:
+        time.sleep(_LOOK_SECONDS)
+        before, used = used, process.cpu_seconds
+        if used - before <= _SETTLED * _LOOK_SECONDS:
+            return

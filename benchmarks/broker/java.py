@@ -1,0 +1,124 @@
+"""Apache RocketMQ's own classes: built with Maven once for each version, and a JVM of clients.
+
+The Java program in benchmarks/java is both the load and what a real name server and broker need to run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import select
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from benchmarks.broker.process import Process
+
+VERSIONS = ("4.9.7", "5.5.0")
+ROOT = Path(__file__).resolve().parents[2]
+ANSWER_SECONDS_MAX = 120
+_SOURCE = ROOT / "benchmarks" / "java"
+_BUILD_SECONDS_MAX = 600
+_JAVA_SINCE = 17
+
+
+class JavaUnavailable(Exception):
+    """There is no Java here, or Maven cannot build with it."""
+
+
+class JavaClasses:
+    """RocketMQ of one version, with our program on top."""
+
+    def __init__(self, version: str) -> None:
+        """Builds it, if that has not been done since its sources were changed."""
+        self.version = version
+        self._executable = _java_executable()
+        self._build = ROOT / "build" / "load" / version
+        if not self._is_built():
+            self._build_with_maven()
+
+    def command(self, main_class: str, *options: str) -> list[str]:
+        """How to start one of its main classes; that one's arguments come behind."""
+        class_path = f"{self._build / 'classes'}:{self._build / 'lib'}/*"
+        return [self._executable, *options, "-cp", class_path, main_class]
+
+    @property
+    def _mark(self) -> Path:
+        """Set when everything is in place, so that half a build does not count as one."""
+        return self._build / ".built"
+
+    def _is_built(self) -> bool:
+        sources = [_SOURCE / "pom.xml", *(_SOURCE / "src").rglob("*.java")]
+        return self._mark.exists() and self._mark.stat().st_mtime > max(
+            source.stat().st_mtime for source in sources
+        )
+
+    def _build_with_maven(self) -> None:
+        maven = shutil.which("mvn")
+        if maven is None:
+            raise JavaUnavailable("no mvn on the path")
+        command = [
+            maven,
+            *("-q", "-B", "-Dstyle.color=never", "-f", str(_SOURCE / "pom.xml")),
+            *(f"-Drocketmq.version={self.version}", f"-Dload.build={self._build}"),
+            *("package", "dependency:copy-dependencies", f"-DoutputDirectory={self._build / 'lib'}"),
+        ]
+        run = subprocess.run(  # noqa: S603  # what we have put together ourselves
+            command, capture_output=True, text=True, timeout=_BUILD_SECONDS_MAX, check=False
+        )
+        if run.returncode:
+            raise JavaUnavailable(f"Maven cannot build {_SOURCE}:\n{run.stdout}{run.stderr}")
+        self._mark.touch()
+
+
+def _java_executable() -> str:
+    executable = shutil.which("java")
+    if executable is None:
+        raise JavaUnavailable("no java on the path")
+    run = subprocess.run([executable, "-version"], capture_output=True, text=True, check=False)  # noqa: S603  # found on the path
+    version = re.search(r'version "(\d+)', run.stderr)
+    if version is None or int(version[1]) < _JAVA_SINCE:
+        raise JavaUnavailable(f"Java {_JAVA_SINCE} is needed, found: {run.stderr.partition(chr(10))[0]}")
+    return executable
+
+
+class JavaLoad:
+    """One JVM of clients for all brokers that are compared: see rocketpoll.load.Main."""
+
+    def __init__(self, classes: JavaClasses, home: Path) -> None:
+        """Its compilers and collectors are Java's defaults, as with the brokers."""
+        home.mkdir()
+        options = (
+            *("-Xms512m", "-Xmx512m", f"-Duser.home={home}"),
+            *(f"-Drocketmq.client.logRoot={home}", "-Drocketmq.client.logLevel=ERROR"),
+        )
+        self._process = Process(
+            classes.command("rocketpoll.load.Main", *options),
+            home / "load.log",
+            home,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+        )
+
+    def ask(self, load: str, **fields: Any) -> Any:
+        """Put this load on a broker; what was measured."""
+        popen = self._process.popen
+        if popen.stdin is None or popen.stdout is None:
+            raise RuntimeError("started without pipes")
+        self._process.check_is_running()
+        popen.stdin.write(json.dumps({"load": load, **fields}) + "\n")
+        popen.stdin.flush()
+        readable, _, _ = select.select([popen.stdout], [], [], ANSWER_SECONDS_MAX)
+        line = popen.stdout.readline() if readable else ""
+        if not line:
+            raise self._process.failure(f"does not answer {load!r} within {ANSWER_SECONDS_MAX} s")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise self._process.failure(f"failed with {load!r}: {answer['error']}")
+        return answer["answer"]
+
+    def stop(self) -> None:
+        """End it, and all its clients with it."""
+        self._process.stop()

@@ -1,0 +1,79 @@
+"""A process that is measured: started, looked at, ended by its own id.
+
+What it takes of the machine is read where Linux keeps it, in /proc. It knows no broker.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+STOP_SECONDS_MAX = 30
+_LAST_WORDS = 4_000
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_KIB = 1_024
+
+
+class ProcessEnded(Exception):
+    """It ended, or does not answer, though it is needed; with what it has logged last."""
+
+
+class Process:
+    """A child of ours. Whatever it prints goes to its log, except what has a pipe of its own."""
+
+    def __init__(self, command: Sequence[str], log: Path, directory: Path, **pipes: Any) -> None:
+        self._log = log
+        with log.open("ab") as file:
+            self.popen = subprocess.Popen(  # noqa: S603  # what we have put together ourselves
+                command,
+                **{"stdin": subprocess.DEVNULL, "stdout": file, "stderr": file, "cwd": directory, **pipes},
+            )
+
+    @property
+    def cpu_seconds(self) -> float:
+        """What it has used of the cores so far, in all its threads."""
+        fields = self._proc("stat").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+
+    @property
+    def rss_bytes(self) -> int:
+        """The memory that it has at hand."""
+        (line,) = (line for line in self._proc("status").splitlines() if line.startswith("VmRSS:"))
+        return int(line.split()[1]) * _KIB
+
+    def _proc(self, name: str) -> str:
+        self.check_is_running()
+        return Path(f"/proc/{self.popen.pid}/{name}").read_text(encoding="utf-8", errors="replace")
+
+    def check_is_running(self) -> None:
+        """Say why, if it is not."""
+        if self.popen.poll() is not None:
+            raise self.failure(f"has ended with {self.popen.returncode}")
+
+    def failure(self, what: str) -> ProcessEnded:
+        """The error that says so, to be raised."""
+        said = self._log.read_text(encoding="utf-8", errors="replace")[-_LAST_WORDS:]
+        return ProcessEnded(f"{self._log.stem} {what}; it said:\n{said}")
+
+    def stop(self) -> None:
+        """Ask it to end, and see that it does."""
+        for pipe in (self.popen.stdin, self.popen.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+        self.popen.terminate()
+        try:
+            self.popen.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            self.popen.wait()
+
+
+def stop_all(processes: Iterable[Process]) -> None:
+    """Each, whatever becomes of the others."""
+    for each in processes:
+        each.stop()

@@ -1,0 +1,49 @@
+"""Our side: name server and broker in one process, with the settings that it has anyway."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.broker.process import Process
+from benchmarks.broker.running import NAME, RunningBroker, free_port, wait_for_route, write_settings
+from broker.store.config import FlushDiskType
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class RocketPoll:
+    """``python -m broker``, with either kind of flush."""
+
+    flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH
+
+    @property
+    def name(self) -> str:
+        """The flush is named where a sender waits for it."""
+        return "rocketpoll" + ", sync flush" * (self.flush is FlushDiskType.SYNC_FLUSH)
+
+    def start(self, directory: Path, clients_max: int | None = None) -> RunningBroker:
+        """A new broker, ready; for so many clients, if they are more than usual."""
+        port = free_port()
+        settings: dict[str, object] = {
+            "brokerName": NAME,
+            "listenPort": port,
+            "storePathRootDir": directory / "store",
+            "flushDiskType": self.flush.value,
+        }
+        if clients_max is not None:
+            limits = ("maxConnections", "maxConnectionsPerAddress", "maxAcceptsPerSecond", "maxHolds")
+            settings |= dict.fromkeys(limits, clients_max)
+        file = write_settings(directory / "broker.conf", settings)
+        started = time.perf_counter()
+        process = Process([sys.executable, "-m", "broker", "-c", str(file)], directory / "broker.log", _ROOT)
+        with ExitStack() as failing:
+            failing.callback(process.stop)
+            wait_for_route(port, [process])
+            seconds = time.perf_counter() - started
+            failing.pop_all()
+        return RunningBroker(port, port, [process], seconds)
