@@ -23,7 +23,9 @@ def test_the_records_of_a_chunk_are_found_without_walking_along_them():
     assert RecordChunk(records, sizes).sizes.tolist() == chunk.sizes.tolist()
 
 
-@pytest.mark.parametrize("data", [b"", b"\0\0\0", b"\0\0\0\1", b"\0\0\0\2\0\0\0\1", b"\xff\xff\xff\xff\0\0\0\0"])
+@pytest.mark.parametrize(
+    "data", [b"", b"\0\0\0", b"\0\0\0\1", b"\0\0\0\2\0\0\0\1", b"\xff\xff\xff\xff\0\0\0\0"]
+)
 def test_a_count_that_cannot_be_is_refused(data):
     with pytest.raises(RecordError, match="sized chunk"):
         decode_sized(data)
