@@ -11,6 +11,7 @@ and by no room; what each room needs is handed to it here.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import threading
@@ -31,14 +32,18 @@ from broker.processor.runtime_info import DiskUsage
 from broker.processors import Processors, Surroundings
 from broker.schedule.schedule_message_service import ScheduleMessageService
 from broker.server import RemotingServer
-from broker.state.names import SCHEDULE_TOPIC
+from broker.state.names import SCHEDULE_TOPIC, topic_fault
+from broker.state.topic_config import QUEUE_NUMS_MAX
 from broker.state_tables import StateTables
 from broker.store.disk import Disk, LocalDisk
 from broker.store.message_store import MessageStore
 from rmq_spark.wire.hosts import Host
 
+_log = logging.getLogger(__name__)
 _DELIVERY_CHECK_MAX_MS = 1_000
 _ACKNOWLEDGE_SECONDS = 5.0
+_USUAL_QUEUE_NUMS = 4
+"""What Java's producers ask for."""
 
 
 class BrokerController:
@@ -82,6 +87,7 @@ class BrokerController:
 
     async def _open(self, config: BrokerConfig) -> None:
         self.tables = StateTables.load(config, self._disk, now_ms)
+        self._find_lost_topics()
         self.schedule = ScheduleMessageService(
             self.store,
             self.tables.delay_offset_table,
@@ -131,6 +137,15 @@ class BrokerController:
             self.schedule.save()
         finally:
             self.store.shutdown()
+
+    def _find_lost_topics(self) -> None:
+        """A send's topic is saved within a second: one that a crash took before is told by its messages."""
+        topics = self.tables.topics
+        for topic, queue_nums in self.store.queue_nums().items():
+            if topics.get(topic) is None and topic_fault(topic) is None:
+                _log.warning("the topic %s was not saved and is made again for its messages", topic)
+                likely = min(_USUAL_QUEUE_NUMS, self._config.default_topic_queue_nums)
+                topics.create_in_send_back(topic, min(max(queue_nums, likely), QUEUE_NUMS_MAX))
 
     # ---- requests
 

@@ -67,6 +67,11 @@ class BrokerProcess:
         self._process.send_signal(number)
         return self._process.wait(_PATIENCE_SECONDS)
 
+    def kill(self):
+        """End it at once."""
+        self._process.kill()
+        self._process.wait(_PATIENCE_SECONDS)
+
     def log(self):
         """The lines that it has logged."""
         return self._log_path.read_text().splitlines()

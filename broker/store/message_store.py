@@ -369,6 +369,10 @@ class MessageStore:
         queue = self._queues.get(topic, queue_id)
         return (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
 
+    def queue_nums(self) -> dict[str, int]:
+        """How many queues each topic has by its queues with messages: the last one's number and one."""
+        return {topic: queue_id + 1 for topic, queue_id, _ in self._queues}
+
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False) -> int:
         """The first offset stored at a time or later; upper: the last at that time or earlier."""
         return self._reader.offset_by_time(topic, queue_id, timestamp, upper=upper)

@@ -1,0 +1,282 @@
+"""What a whole broker promises with an answer: with SYNC_FLUSH, that the message is on the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+
+import pytest
+from broker_clients import batch_request, pull_request, pulled, send_request
+from broker_processes import BrokerProcess
+from broker_stories import BrokerClients, tell
+from disks import Fault, FaultyDisk
+from slow_disks import SlowDisk
+from stores import encoded, message
+
+from broker.store.disk import LocalDisk
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers import HEADERS
+from rmq_spark.wire.headers.send import AppendChunkRequestHeader
+
+# Longer campaigns let the disk fail at every operation: 1.
+STEP = int(os.environ.get("ROCKETPOLL_BROKER_FAILURE_STEP", "6"))
+SYNC = {"flushDiskType": "SYNC_FLUSH"}
+FLUSH_FAILS = Fault(persistent=True, kinds=frozenset(["flush"]))
+
+
+async def silence(client, broker):
+    """Nothing is on its way to a client: the next answer is that to a question asked now."""
+    assert (await client.ask(0, opaque=4_711)).opaque == 4_711
+    await asyncio.sleep(0)
+
+
+async def everything(client):
+    """All that a consumer finds from the start."""
+    found = []
+    while (answer := await client.pull(len(found))).code == 0:
+        found += answer.bodies
+    assert answer.code == 19
+    return found
+
+
+def append_request(body):
+    record = encoded(message(body))
+    header = AppendChunkRequestHeader("P", "T", 0, "TBW102")
+    return RemotingCommand(
+        RequestCode.APPEND_CHUNK,
+        opaque=1,
+        ext_fields=HEADERS[RequestCode.APPEND_CHUNK].request.encode(header),
+        body=(1).to_bytes(4, "big") + len(record).to_bytes(4, "big") + record,
+    )
+
+
+REQUESTS = {
+    "one": lambda: send_request("a"),
+    "one, the old way": lambda: send_request("a", code=RequestCode.SEND_MESSAGE),
+    "a batch": lambda: batch_request("a"),
+    "a chunk": lambda: append_request("a"),
+}
+
+
+@pytest.mark.parametrize("request_of", REQUESTS.values(), ids=REQUESTS)
+def test_a_message_is_acknowledged_and_seen_when_it_is_on_the_disk_and_not_before(tmp_path, request_of):
+    disk = SlowDisk()
+
+    async def story(broker):
+        broker.make_topic("T")
+        producer, consumer = await broker.connect(), await broker.connect()
+        await producer.agree()
+        consumer.send(pull_request(0, suspend_ms=60_000))
+        await broker.held(1)
+        before = disk.flushes
+        disk.keep_waiting()
+        producer.send(request_of())
+        await broker.until(lambda: disk.flushes > before)
+        await silence(producer, broker)
+        assert (await (await broker.connect()).pull(0)).code == 19
+        assert broker.holds.held == 1
+        disk.let_go()
+        assert (await producer.receive()).code == 0
+        assert pulled(await consumer.receive()).bodies == ["a"]
+
+    tell(story, tmp_path, disk, **SYNC)
+
+
+def test_one_flush_acknowledges_all_that_wait(tmp_path):
+    disk = SlowDisk()
+
+    async def story(broker):
+        broker.make_topic("T")
+        clients = [await broker.connect() for _ in range(20)]
+        before = disk.flushes
+        disk.keep_waiting()
+        clients[0].send(send_request("first"))
+        await broker.until(lambda: disk.flushes == before + 1)
+        for client in clients:
+            client.send(b"".join(send_request(n, opaque=10 + n).encode() for n in range(10)))
+        await broker.until(lambda: broker.controller.processors.acknowledger.queue().size == 201)
+        disk.let_go()
+        assert (await clients[0].receive()).opaque == 1
+        for client in clients:
+            assert [(await client.receive()).opaque for _ in range(10)] == list(range(10, 20))
+        assert disk.flushes - before <= 3
+
+    tell(story, tmp_path, disk, **SYNC)
+
+
+def test_after_a_flush_that_failed_nothing_is_acknowledged_any_more_and_that_disk_is_not_flushed_again(tmp_path):
+    disk = SlowDisk()
+
+    async def first(broker):
+        clients = [await broker.connect() for _ in range(5)]
+        await clients[0].put("safe")
+        disk.keep_waiting()
+        before = disk.flushes
+        for number, client in enumerate(clients):
+            client.send(send_request(f"waits {number}"))
+        await broker.until(lambda: disk.flushes > before)
+        disk.plan = [FLUSH_FAILS]
+        disk.let_go()
+        for client in clients:
+            answer = await client.receive()
+            assert answer.code == 14
+            assert "flush" in answer.remark or "disk" in answer.remark
+        disk.plan = []  # the disk says that it is well again; what it has lost it does not say
+        flushes = disk.flushes
+        for properties in ({}, {"WAIT": "false"}):
+            assert (await clients[0].call(send_request("after", properties=properties))).code == 14
+        assert (await clients[0].call(batch_request("after"))).code == 14
+        assert disk.flushes == flushes
+        assert (await clients[0].pull(0)).bodies == ["safe"]
+
+    async def second(broker):
+        client = await broker.connect()
+        found = await client.pull(0)
+        assert found.bodies[0] == "safe"
+        assert set(found.bodies[1:]) <= {f"waits {number}" for number in range(5)}
+        await client.put("again")
+
+    tell(first, tmp_path, disk, **SYNC)
+    tell(second, tmp_path, **SYNC)
+
+
+def test_a_flush_that_takes_too_long_is_said_to_and_not_answered_twice(tmp_path):
+    disk = SlowDisk()
+
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("before")
+        disk.keep_waiting()
+        client.send(send_request("late", opaque=6))
+        await broker.until(lambda: broker.controller.processors.acknowledger.queue().size == 1)
+        broker.move(6)
+        answer = await client.receive()
+        assert (answer.code, answer.opaque) == (10, 6)
+        assert (answer.ext_fields["queueOffset"], answer.ext_fields["queueId"]) == ("1", "0")
+        disk.let_go()
+        await broker.until(lambda: broker.store.queue_offsets("T", 0)[1] == 2)
+        await silence(client, broker)
+        assert (await client.pull(1)).bodies == ["late"]
+
+    tell(story, tmp_path, disk, **SYNC)
+
+
+def test_who_does_not_want_to_wait_is_answered_though_the_disk_is_slow(tmp_path):
+    disk = SlowDisk()
+
+    async def story(broker):
+        client = await broker.connect()
+        broker.make_topic("T")
+        disk.keep_waiting()
+        await client.put("a", properties={"WAIT": "false"})
+        assert (await client.pull(0)).code == 19  # but nobody sees it before it is safe
+        disk.let_go()
+        await client.put("b")
+        assert (await client.pull(0)).bodies == ["a", "b"]
+
+    tell(story, tmp_path, disk, **SYNC)
+
+
+def test_with_async_flush_nobody_waits_for_the_disk(tmp_path):
+    disk = SlowDisk()
+
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("before")
+        disk.keep_waiting()
+        await client.put("a")
+        assert (await client.pull(1)).bodies == ["a"]
+        disk.let_go()
+
+    tell(story, tmp_path, disk)
+
+
+def test_a_broker_that_stops_acknowledges_what_waits_for_the_disk(tmp_path, caplog):
+    disk = SlowDisk()
+
+    async def first(broker):
+        client = await broker.connect()
+        await client.put("before")
+        disk.keep_waiting()
+        before = disk.flushes
+        client.send(send_request("last", opaque=5))
+        await broker.until(lambda: disk.flushes > before)
+        asyncio.get_running_loop().call_later(0.05, disk.let_go)
+        await broker.controller.stop()
+        answer = await client.receive()
+        assert (answer.code, answer.opaque) == (0, 5)
+
+    async def second(broker):
+        assert (await (await broker.connect()).pull(0)).bodies == ["before", "last"]
+
+    tell(first, tmp_path, disk, **SYNC)
+    tell(second, tmp_path, **SYNC)
+    assert not [record for record in caplog.records if record.name == "asyncio"]
+
+
+def test_every_operation_of_the_disk_may_fail_and_nothing_acknowledged_is_lost(tmp_path):
+    """Ten sends, and the disk fails for good at its n-th operation after the start, for every n or some."""
+    for number in itertools.count(0, STEP):
+        root = tmp_path / str(number)
+        root.mkdir()
+        disk = FaultyDisk(LocalDisk())
+        acknowledged = []
+
+        async def first(broker, disk=disk, number=number, acknowledged=acknowledged):
+            broker.make_topic("T")
+            client = await broker.connect()
+            start = len(disk.operations)
+            disk.plan = [Fault(start + number, persistent=True)]
+            for body in range(10):
+                answer = await client.call(send_request("x" * 300 + str(body)))
+                assert answer.code in {0, 14}
+                if answer.code == 0:
+                    acknowledged.append(body)
+            disk.fired = len(disk.operations) > start + number
+            disk.plan = []
+
+        async def second(broker, acknowledged=acknowledged):
+            broker.make_topic("T")
+            client = await broker.connect()
+            found = [int(body[300:]) for body in await everything(client)]
+            assert found[: len(acknowledged)] == acknowledged
+            await client.put("goes on")
+
+        small = {"mappedFileSizeCommitLog": 4_096, "maxMessageSize": 1_024, "mappedFileSizeConsumeQueue": 100}
+        tell(first, root, disk, **SYNC, **small)
+        tell(second, root, **SYNC, **small)
+        if not disk.fired:
+            break
+    assert number > 10
+
+
+@pytest.mark.parametrize("flush_disk_type", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+def test_a_broker_that_is_killed_has_all_that_it_acknowledged(tmp_path, flush_disk_type):
+    """A kill takes nothing from the page cache: with either kind of flush all is there."""
+    acknowledged = []
+
+    async def send_until_it_is_gone(broker, life):
+        async with BrokerClients(broker.port) as clients:
+            client = await clients.connect()
+            for number in range(1_000):
+                client.send(send_request(f"{life} {number}", opaque=number))
+            for number in range(100 + 50 * life):
+                assert (await client.receive()).code == 0
+                acknowledged.append(f"{life} {number}")
+            broker.kill()
+
+    async def all_of_it(broker):
+        async with BrokerClients(broker.port) as clients:
+            return await everything(await clients.connect())
+
+    for life in range(2):
+        with BrokerProcess(tmp_path, flushDiskType=flush_disk_type) as broker:
+            asyncio.run(send_until_it_is_gone(broker, life))
+    with BrokerProcess(tmp_path, flushDiskType=flush_disk_type) as broker:
+        found = asyncio.run(all_of_it(broker))
+        assert broker.stop() == 0
+    assert set(acknowledged) <= set(found)
+    assert len(found) == len(set(found))
+    assert found == sorted(found, key=lambda body: tuple(map(int, body.split())))
