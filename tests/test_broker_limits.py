@@ -1,0 +1,227 @@
+"""Each limit that is a setting does what it says, on a whole broker, and everybody else goes on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from broker_clients import pull_request, pulled, send_request
+from broker_stories import tell
+from slow_disks import SlowDisk
+
+
+@pytest.mark.parametrize("name", ["maxConnections", "maxConnectionsPerAddress", "maxAcceptsPerSecond"])
+def test_so_many_clients_and_no_more(tmp_path, name, caplog):
+    async def story(broker):
+        clients = [await broker.connect() for _ in range(3)]
+        for client in clients:
+            await client.put("a")
+        assert await (await broker.connect()).closed() == b""
+        await clients[0].put("b")
+        if name == "maxAcceptsPerSecond":
+            broker.move(1)
+        else:
+            clients[2].abort()
+            await broker.until(lambda: broker.controller.server.connections == 2)
+        await (await broker.connect()).put("c")
+
+    tell(story, tmp_path, **{name: 3})
+    assert f"({name})" in caplog.text
+
+
+def test_max_frame_bytes(tmp_path, caplog):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("x" * 3_000)
+        client.send(send_request("x" * 5_000))
+        assert await client.closed() == b""
+
+    tell(story, tmp_path, maxFrameBytes=4_096)
+    assert "needed 4 to 4092" in caplog.text
+
+
+def test_max_message_size(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        assert (await client.call(send_request("x" * 1_000))).code == 0
+        assert (await client.call(send_request("x" * 1_001))).code == 13
+
+    tell(story, tmp_path, maxMessageSize=1_000)
+
+
+TIMES = {
+    # what a client does, the setting, the seconds after which it is closed, and why
+    "says nothing": (lambda client: None, "firstFrameTimeoutMills", 4, "it says nothing"),
+    "does not finish": (
+        lambda client: client.send(send_request("a").encode() + b"\0\0"),
+        "partialFrameTimeoutMills",
+        4,
+        "its request does not end",
+    ),
+    "has nothing to do": (
+        lambda client: client.send(send_request("a")),
+        "serverChannelMaxIdleTimeMills",
+        4,
+        "it has been idle",
+    ),
+}
+
+
+@pytest.mark.parametrize(("act", "name", "seconds", "why"), TIMES.values(), ids=TIMES)
+def test_who_lets_the_broker_wait_for_too_long_is_closed(tmp_path, act, name, seconds, why, caplog, monkeypatch):
+    monkeypatch.setattr("broker.server._SWEEPS_PER_IDLE_CHECK", 1)
+
+    async def story(broker):
+        client = await broker.connect()
+        act(client)
+        await asyncio.sleep(0.02)
+        broker.move(seconds - 1)
+        await asyncio.sleep(0.02)
+        assert broker.controller.server.connections == 1
+        broker.move(2)
+        await broker.until(lambda: broker.controller.server.connections == 0)
+
+    tell(story, tmp_path, **{name: seconds * 1_000})
+    assert why in caplog.text
+
+
+@pytest.mark.parametrize(("name", "high"), [("maxWriteBufferBytes", 50_000), ("maxWriteBufferBytes", 500_000)])
+def test_max_write_buffer_bytes(tmp_path, name, high):
+    async def story(broker):
+        good, slow = await broker.connect(), await broker.connect(receive_buffer=4_096)
+        await good.put("x" * 40_000)
+        slow.send(b"".join(pull_request(0, opaque=number).encode() for number in range(400)))
+        server = broker.controller.server
+        await broker.until(lambda: server.in_flight_bytes)
+        assert high < server.in_flight_bytes < high + 100_000
+
+    tell(story, tmp_path, **{name: high})
+
+
+def test_slow_reader_timeout_mills(tmp_path, caplog):
+    async def story(broker):
+        good, slow = await broker.connect(), await broker.connect(receive_buffer=4_096)
+        await good.put("x" * 40_000)
+        slow.send(b"".join(pull_request(0).encode() for _ in range(400)))
+        server = broker.controller.server
+        await broker.until(lambda: server.in_flight_bytes)
+        broker.move(4)
+        await good.put("b")
+        assert server.connections == 2
+        broker.move(3)
+        await broker.until(lambda: server.connections == 1)
+
+    tell(story, tmp_path, slowReaderTimeoutMills=5_000, maxWriteBufferBytes=50_000)
+    assert "does not read" in caplog.text
+
+
+def test_max_in_flight_bytes(tmp_path):
+    async def story(broker):
+        halves = [await broker.connect() for _ in range(3)]
+        client = await broker.connect()
+        for half in halves:
+            half.send(send_request(bytes(40_000)).encode()[:-1])
+        await broker.until(lambda: broker.controller.server.in_flight_bytes > 110_000)
+        assert (await client.call(send_request("a"))).code == 2
+        halves[0].abort()
+        await broker.until(lambda: broker.controller.server.in_flight_bytes < 90_000)
+        assert (await client.call(send_request("a"))).code == 0
+
+    tell(story, tmp_path, maxInFlightBytes=100_000)
+
+
+FILTERS = {
+    "maxFilterExpressionBytes": (30, "a = 1", "a = '" + "x" * 30 + "'"),
+    "maxFilterDepth": (3, "a = 1", "((((a = 1))))"),
+    "maxFilterNodes": (4, "a = 1", "a = 1 AND b = 2 AND c = 3"),
+}
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_what_a_filter_may_cost(tmp_path, name):
+    limit, cheap, dear = FILTERS[name]
+
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        assert (await client.pull(0, subscription=cheap, expression_type="SQL92")).code == 19
+        assert (await client.call(pull_request(0, subscription=dear, expression_type="SQL92"))).code == 23
+
+    tell(story, tmp_path, **{name: limit})
+
+
+def test_send_thread_pool_queue_capacity(tmp_path):
+    disk = SlowDisk()
+
+    async def story(broker):
+        broker.make_topic("T")
+        waiting, client = await broker.connect(), await broker.connect()
+        disk.keep_waiting()
+        waiting.send(b"".join(send_request(number).encode() for number in range(3)))
+        await broker.until(lambda: broker.controller.processors.acknowledger.queue().size == 3)
+        answer = await client.call(send_request("one too many"))
+        assert (answer.code, "3 sends wait for the disk" in answer.remark) == (2, True)
+        disk.let_go()
+        assert [(await waiting.receive()).code for _ in range(3)] == [0, 0, 0]
+        await client.put("now")
+        assert (await client.pull(0)).bodies == ["0", "1", "2", "now"]
+
+    tell(story, tmp_path, disk, flushDiskType="SYNC_FLUSH", sendThreadPoolQueueCapacity=3)
+
+
+def test_os_page_cache_busy_time_out_mills(tmp_path):
+    disk = SlowDisk()
+
+    async def story(broker):
+        broker.make_topic("T")
+        waiting, client = await broker.connect(), await broker.connect()
+        disk.keep_waiting()
+        waiting.send(send_request("a"))
+        await broker.until(lambda: broker.controller.processors.acknowledger.queue().size == 1)
+        broker.move(0.5)
+        answer = await client.call(send_request("b"))
+        assert (answer.code, "[PCBUSY_CLEAN_QUEUE]" in answer.remark) == (2, True)
+        disk.let_go()
+        assert (await waiting.receive()).code == 0
+        await client.put("c")
+
+    tell(story, tmp_path, disk, flushDiskType="SYNC_FLUSH", osPageCacheBusyTimeOutMills=400)
+
+
+def test_sync_flush_timeout(tmp_path):
+    disk = SlowDisk()
+
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        disk.keep_waiting()
+        client.send(send_request("a"))
+        await broker.until(lambda: broker.controller.processors.acknowledger.queue().size == 1)
+        broker.move(2.1)
+        assert (await client.receive()).code == 10
+        disk.let_go()
+
+    tell(story, tmp_path, disk, flushDiskType="SYNC_FLUSH", syncFlushTimeout=2_000)
+
+
+def test_max_holds_per_connection_and_queue(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        client.send(pull_request(0, suspend_ms=60_000, opaque=1))
+        client.send(pull_request(0, suspend_ms=60_000, opaque=2))
+        client.send(pull_request(0, suspend_ms=60_000, opaque=3))
+        assert pulled(await client.receive()).opaque == 3
+        assert broker.holds.held == 2
+
+    tell(story, tmp_path, maxHoldsPerConnectionAndQueue=2)
+
+
+@pytest.mark.parametrize(("name", "code"), [("autoCreateSubscriptionGroup", 26), ("autoCreateTopicEnable", 17)])
+def test_nothing_is_made_that_is_not_to_be(tmp_path, name, code):
+    async def story(broker):
+        client = await broker.connect()
+        answer = await client.call(send_request("a") if code == 17 else pull_request(0))
+        assert answer.code == code
+
+    tell(story, tmp_path, **{name: False})

@@ -1,0 +1,179 @@
+"""The rooms put together: started and stopped in order, and nothing left behind when that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from broker_clients import pull_request, pulled, send_request
+from broker_stories import make_topic, run, small_broker, started, tell
+
+from broker.controller import BrokerController
+from broker.server import CannotListen
+from broker.store.errors import DamagedTable, StoreInUse
+from rmq_spark.wire.hosts import parse_host
+
+
+def test_a_directory_that_is_in_use_is_left_alone(tmp_path):
+    async def story(broker):
+        await (await broker.connect()).put("a")
+        with pytest.raises(StoreInUse):
+            await BrokerController(broker.limits).start()
+        assert (await (await broker.connect()).pull(0)).bodies == ["a"]
+
+    tell(story, tmp_path)
+
+
+def test_a_start_that_fails_lets_go_of_the_directory(tmp_path):
+    async def whole():
+        async with started(small_broker(tmp_path / "one")) as broker:
+            other = small_broker(tmp_path / "two", listenPort=broker.port)
+            with pytest.raises(CannotListen):
+                await BrokerController(other).start()
+        table = tmp_path / "two" / "config" / "topics.json"
+        good = table.read_bytes()
+        for path in (table, table.with_name("topics.json.bak")):
+            path.write_bytes(b"{{{")
+        with pytest.raises(DamagedTable):
+            await BrokerController(small_broker(tmp_path / "two")).start()
+        table.write_bytes(good)
+        async with started(small_broker(tmp_path / "two")):
+            pass
+
+    run(whole())
+
+
+def test_it_is_at_the_address_that_its_client_has_dialled_or_at_a_fixed_one(tmp_path):
+    class Dialled:
+        local_host = parse_host("192.168.7.7:1234")
+
+    async def story(broker):
+        expected = {"": "192.168.7.7:1234", "10.0.0.3": f"10.0.0.3:{broker.port}"}
+        fixed = broker.limits.broker_ip1
+        assert str(broker.controller.advertised_host(Dialled())) == expected[fixed]
+
+    tell(story, tmp_path / "one")
+    tell(story, tmp_path / "two", brokerIP1="10.0.0.3")
+
+
+def test_a_stop_while_everybody_works_leaves_nobody_without_an_answer(tmp_path, caplog):
+    async def whole():
+        async with started(small_broker(tmp_path, flushDiskType="SYNC_FLUSH")) as broker:
+            broker.make_topic("T")
+            consumers = [await broker.connect() for _ in range(4)]
+            producers = [await broker.connect() for _ in range(4)]
+            for number, consumer in enumerate(consumers):
+                consumer.send(pull_request(0, queue_id=number, suspend_ms=60_000))
+            await broker.held(4)
+            for number, producer in enumerate(producers):
+                producer.send(b"".join(send_request(n, queue_id=number).encode() for n in range(50)))
+            await producers[0].receive()
+            stopping = asyncio.ensure_future(broker.controller.stop())
+            for consumer in consumers:
+                assert pulled(await consumer.receive()).code in {0, 19}
+            acknowledged = [len(await _answers(producer)) for producer in producers]
+            await stopping
+        async with started(small_broker(tmp_path)) as broker:
+            for number, count in enumerate(acknowledged):
+                high = broker.store.queue_offsets("T", number)[1]
+                assert high >= count + (number == 0)
+
+    caplog.set_level(logging.WARNING)
+    run(whole())
+    assert not caplog.records
+
+
+async def _answers(client):
+    """The codes of all that is still said before the end; each must be a success."""
+    said = []
+    while True:
+        try:
+            answer = await client.receive()
+        except (AssertionError, ConnectionError):
+            return said
+        assert answer.code == 0
+        said.append(answer)
+
+
+def test_no_timer_of_a_broker_that_has_stopped_does_anything(tmp_path, caplog):
+    async def whole():
+        async with started(small_broker(tmp_path, flushDiskType="SYNC_FLUSH")) as broker:
+            client = await broker.connect()
+            await client.put("a", properties={"DELAY": "1"})
+            await client.put("b")
+            client.send(pull_request(1, suspend_ms=60_000))
+            await broker.held(1)
+        asyncio.get_running_loop().move(3_600)
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    caplog.set_level(logging.INFO)
+    run(whole())
+    assert not caplog.records
+
+
+def test_a_delayed_message_is_delivered_when_its_time_has_come_and_wakes_who_waits(tmp_path, monkeypatch):
+    times = [1_700_000_000_000]
+    monkeypatch.setattr("broker.controller.now_ms", lambda: times[0])
+
+    async def story(broker):
+        broker.make_topic("T")
+        consumer, producer = await broker.connect(), await broker.connect()
+        consumer.send(pull_request(0, suspend_ms=60_000))
+        await broker.held(1)
+        await producer.put("later", properties={"DELAY": "2"})
+        broker.move(1)
+        await producer.ask(0)
+        assert broker.holds.held == 1
+        times[0] += 5_000
+        broker.move(1)
+        assert pulled(await consumer.receive()).bodies == ["later"]
+
+    tell(story, tmp_path)
+
+
+def test_a_topic_that_a_crash_took_before_it_was_saved_comes_back_with_its_messages(tmp_path, caplog):
+    async def first(broker):
+        client = await broker.connect()
+        await client.put("a", topic="Sent", queue_id=2, queue_nums=3)
+        await client.put("b", topic="Wide", queue_id=6, queue_nums=8)
+        broker.make_topic("Kept", queues=7)
+        for topic in ("Sent", "Wide"):
+            broker.controller.tables.topics.delete(topic)  # what was saved last knows nothing of them
+
+    async def second(broker):
+        client = await broker.connect()
+        assert (await client.pull(0, "Sent", 2)).bodies == ["a"]
+        assert (await client.pull(0, "Wide", 6)).bodies == ["b"]
+        topics = broker.controller.tables.topics
+        assert [topics.get(name).read_queue_nums for name in ("Sent", "Wide", "Kept")] == [4, 7, 7]
+
+    tell(first, tmp_path)
+    tell(second, tmp_path)
+    assert "the topic Sent was not saved" in caplog.text
+
+
+def test_a_topic_that_was_deleted_does_not_come_back(tmp_path, caplog):
+    async def first(broker):
+        client = await broker.connect()
+        await client.put("a")
+        assert (await client.ask(215, ext_fields={"topic": "T"})).code == 0
+
+    async def second(broker):
+        assert broker.controller.tables.topics.get("T") is None
+        assert (await (await broker.connect()).pull(0)).code == 17
+
+    tell(first, tmp_path)
+    tell(second, tmp_path)
+    assert not caplog.records
+
+
+def test_two_brokers_in_one_process_know_nothing_of_each_other(tmp_path):
+    async def whole():
+        async with started(small_broker(tmp_path / "a")) as one, started(small_broker(tmp_path / "b")) as two:
+            make_topic(two.controller)
+            await (await one.connect()).put("only here")
+            assert (await (await two.connect()).pull(0)).bodies == []
+
+    run(whole())

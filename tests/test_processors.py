@@ -1,0 +1,61 @@
+"""All processors behind one dispatcher: every request that a broker answers has its place."""
+
+from __future__ import annotations
+
+from broker_stories import tell
+
+from rmq_spark.wire.codes import RequestCode
+
+# What a broker sends, and what ours does not know.
+TO_CLIENTS = {
+    RequestCode.CHECK_TRANSACTION_STATE,
+    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+    RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+}
+
+
+def test_every_processor_is_there_and_no_request_is_one_that_only_clients_get(tmp_path):
+    async def story(broker):
+        codes = broker.controller.processors.dispatch.codes
+        assert not codes & TO_CLIENTS
+        for code in (
+            *(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE),
+            *(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.PULL_CHUNK),
+            *(RequestCode.EXTENSIONS, RequestCode.APPEND_CHUNK, RequestCode.CONSUMER_SEND_MSG_BACK),
+            *(RequestCode.HEART_BEAT, RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.QUERY_MESSAGE),
+            *(RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.LOCK_BATCH_MQ, RequestCode.PUT_KV_CONFIG),
+            *(RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.GET_CONSUME_STATS),
+            *(RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.GET_CONSUMER_RUNNING_INFO),
+        ):
+            assert code in codes
+
+    tell(story, tmp_path)
+
+
+def test_a_client_that_goes_leaves_its_groups_and_is_forgotten_by_sends(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.heartbeat("G", "T")
+        await client.put("a")
+        processors = broker.controller.processors
+        assert processors.consumers.group("G").subscriptions
+        assert processors.sends._ends
+        client.abort()
+        await broker.until(lambda: not processors.sends._ends)
+        assert processors.consumers.group("G") is None or not processors.consumers.group("G").channels
+
+    tell(story, tmp_path)
+
+
+def test_what_is_counted_comes_into_its_windows(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("a", "b")
+        processors = broker.controller.processors
+        processors._around.now_ms()
+        processors.stats.sample(processors._around.now_ms() + 10_000)
+        assert processors.stats.topic_put_tps("T") > 0
+
+    tell(story, tmp_path)
