@@ -84,7 +84,8 @@ class Housekeeping:
         future.add_done_callback(lambda future: self._loop.call_soon_threadsafe(then, future.exception()))
 
     def _sweep_holds(self, hold_service: PullRequestHoldService) -> None:
-        hold_service.check_hold_request(int(self._loop.time() * 1000))
+        # At the end of the turn: after a standstill of the machine, deadlines are due in it as well.
+        self._loop.call_soon(hold_service.check_hold_request, int(self._loop.time() * 1000))
 
     def _save_configurations(self) -> None:
         if self._tables.has_changed_configurations:

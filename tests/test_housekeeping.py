@@ -79,6 +79,22 @@ def test_the_sweep_finds_a_pull_that_was_overlooked_and_counts_it(tmp_path, capl
     assert "overlooked" in caplog.text
 
 
+def test_after_a_standstill_of_the_machine_no_deadline_counts_as_overlooked(tmp_path, caplog):
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        client.send(pull_request(0, suspend_ms=6_000))
+        await broker.held(1)
+        broker.move(3_600)  # the sweep was due before the deadline, and runs before it
+        assert pulled(await client.receive()).code == 19
+        broker.move(5)
+        await client.ask(0)
+        assert broker.holds.rescued == 0
+
+    tell(story, tmp_path, serverChannelMaxIdleTimeMills=1_000_000_000)
+    assert not caplog.records
+
+
 def test_a_client_without_heartbeats_is_closed(tmp_path, caplog, monkeypatch):
     times = [0]
     monkeypatch.setattr("broker.controller.now_ms", lambda: 1_700_000_000_000 + times[0])

@@ -44,7 +44,7 @@ def test_a_client_that_goes_leaves_its_groups_and_is_forgotten_by_sends(tmp_path
         assert processors.sends._ends
         client.abort()
         await broker.until(lambda: not processors.sends._ends)
-        assert processors.consumers.group("G") is None or not processors.consumers.group("G").channels
+        assert processors.consumers.group("G") is None
 
     tell(story, tmp_path)
 
@@ -54,7 +54,6 @@ def test_what_is_counted_comes_into_its_windows(tmp_path):
         client = await broker.connect()
         await client.put("a", "b")
         processors = broker.controller.processors
-        processors._around.now_ms()
         processors.stats.sample(processors._around.now_ms() + 10_000)
         assert processors.stats.topic_put_tps("T") > 0
 

@@ -1,0 +1,313 @@
+"""Faults that RocketMQ's brokers have had, each against a whole broker of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+from broker_clients import batch_request, pull_request, pulled, send_request
+from broker_stories import tell
+from disks import FaultyDisk
+from stores import message
+
+from broker.store.disk import LocalDisk
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.headers import HEADERS
+from rmq_spark.wire.headers.offsets import UpdateConsumerOffsetRequestHeader
+
+FLUSHES = ["ASYNC_FLUSH", "SYNC_FLUSH"]
+
+
+@pytest.mark.parametrize("flush_disk_type", FLUSHES)
+def test_r1_a_message_between_finding_nothing_and_being_held_wakes_its_pull(tmp_path, flush_disk_type):
+    """10^5 rounds of this, from outside, are `make holds`."""
+
+    async def story(broker):
+        consumer, producer = await broker.connect(), await broker.connect()
+        await producer.put("0")
+        processor = broker.controller.processors.pull
+        suspend = processor._suspend
+        stored = []
+
+        def suspend_late(held):
+            stored.append(broker.store.put_message(message(str(len(stored) + 1))))
+            broker.store.flushed(stored[-1].end_offset).result(10)
+            return suspend(held)
+
+        processor._suspend = suspend_late
+        for number in range(1, 100):
+            consumer.send(pull_request(number, suspend_ms=60_000, opaque=number))
+            found = pulled(await consumer.receive())
+            assert (found.opaque, found.bodies) == (number, [str(number)])
+        assert broker.holds.rescued == 0
+
+    tell(story, tmp_path, flushDiskType=flush_disk_type)
+
+
+def test_r2_a_pull_that_waits_on_is_told_of_the_next_message_too(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        consumer, producer = await broker.connect(), await broker.connect()
+        consumer.send(pull_request(0, subscription="wanted", suspend_ms=60_000))
+        await broker.held(1)
+        for number in range(30):
+            await producer.put(number, properties={"TAGS": "other"})
+            assert broker.holds.held == 1
+        await producer.put("it", properties={"TAGS": "wanted"})
+        assert pulled(await consumer.receive()).bodies == ["it"]
+
+    tell(story, tmp_path)
+
+
+def test_r3_pulls_that_come_while_others_of_their_queue_leave_are_not_forgotten(tmp_path):
+    async def story(broker):
+        broker.make_topic("T", queues=1)
+        dice = random.Random(3)
+        producer = await broker.connect()
+        clients = [await broker.connect() for _ in range(8)]
+        offsets = dict.fromkeys(clients, 0)
+
+        async def consume(client):
+            while offsets[client] < 200:
+                found = await client.pull(offsets[client], suspend_ms=60_000)
+                assert found.bodies == [str(n) for n in range(offsets[client], found.next_offset)]
+                offsets[client] = found.next_offset
+
+        consumers = [asyncio.ensure_future(consume(client)) for client in clients]
+        for number in range(200):
+            producer.send(send_request(number, flag=2))
+            if dice.random() < 0.7:
+                await asyncio.sleep(0)
+        await asyncio.gather(*consumers)
+        assert (broker.holds.held, broker.holds.queues, broker.holds.rescued) == (0, 0, 0)
+
+    tell(story, tmp_path)
+
+
+def test_r4_a_queue_that_cannot_be_read_while_waking_loses_no_pull(tmp_path, caplog):
+    async def story(broker):
+        broker.make_topic("T")
+        consumers = [await broker.connect() for _ in range(5)]
+        for consumer in consumers:
+            consumer.send(pull_request(0, suspend_ms=60_000))
+        await broker.held(5)
+        get_message = broker.store.get_message
+        fails = iter([True, False, True, False, False])
+
+        def sometimes(*given, **named):
+            if next(fails):
+                raise OSError(5, "Input/output error")
+            return get_message(*given, **named)
+
+        broker.store.get_message = sometimes
+        await (await broker.connect()).put("a")
+        answers = [await consumer.receive() for consumer in consumers]
+        assert [answer.code for answer in answers] == [1, 0, 1, 0, 0]
+        assert broker.holds.held == 0
+
+    tell(story, tmp_path)
+    assert "Input/output error" in caplog.text
+
+
+def test_r5_queues_that_were_waited_for_leave_nothing_in_the_table(tmp_path):
+    async def story(broker):
+        client, producer = await broker.connect(), await broker.connect()
+        for number in range(60):
+            topic = f"T{number}"
+            broker.make_topic(topic, queues=8)
+            client.send(
+                b"".join(pull_request(0, topic, queue, suspend_ms=60_000).encode() for queue in range(8))
+            )
+            await broker.held(8)
+            for queue in range(8):
+                producer.send(send_request("a", topic, queue))
+            for _ in range(8):
+                assert pulled(await client.receive()).bodies == ["a"]
+            assert (broker.holds.held, broker.holds.queues) == (0, 0)
+        assert broker.holds.next_deadline_ms is None
+
+    tell(story, tmp_path)
+
+
+def test_r6_nothing_is_said_to_clients_that_have_gone_and_nothing_logged(tmp_path, caplog):
+    async def story(broker):
+        broker.make_topic("T")
+        for number in range(20):
+            gone = [await broker.connect() for _ in range(50)]
+            for client in gone:
+                client.send(pull_request(number, suspend_ms=60_000))
+            await broker.held(50)
+            for client in gone:
+                client.abort()
+            await (await broker.connect()).put(number)  # while they are going
+            await broker.held(0)
+
+    tell(story, tmp_path, maxAcceptsPerSecond=100_000)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("flush_disk_type", FLUSHES)
+@pytest.mark.parametrize("long_polling", [True, False])
+def test_r7_the_last_message_of_a_quiet_topic_is_seen(tmp_path, flush_disk_type, long_polling):
+    async def story(broker):
+        producer, consumer = await broker.connect(), await broker.connect()
+        answer = await producer.call(batch_request(*range(15)))
+        assert answer.code == 0
+        assert (await consumer.pull(0)).bodies == [str(number) for number in range(15)]
+        consumer.send(pull_request(15, suspend_ms=60_000))
+        await broker.held(1)
+        await producer.put("last")
+        if not long_polling:
+            broker.move(2)
+        assert pulled(await consumer.receive()).bodies == ["last"]
+        assert broker.holds.rescued == 0
+
+    tell(story, tmp_path, flushDiskType=flush_disk_type, longPollingEnable=long_polling)
+
+
+def test_r8_no_client_is_answered_later_than_it_has_asked_for(tmp_path):
+    """Push consumers wait 15 s and give up after 30: RocketMQ's own answer may come 5 s late."""
+
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        loop = asyncio.get_running_loop()
+        client.send(pull_request(0, suspend_ms=15_000))
+        await broker.held(1)
+        assert broker.holds.next_deadline_ms <= loop.time() * 1_000 + 15_000
+        broker.move(15)
+        assert (await client.receive()).code == 19
+        assert broker.holds.rescued == 0
+
+    tell(story, tmp_path)
+
+
+# ---- offsets
+
+
+def update_request(group, queue_id, offset, opaque=1):
+    header = UpdateConsumerOffsetRequestHeader(group, "T", queue_id, offset)
+    codec = HEADERS[RequestCode.UPDATE_CONSUMER_OFFSET].request
+    return RequestCode.UPDATE_CONSUMER_OFFSET, {"ext_fields": codec.encode(header), "opaque": opaque}
+
+
+def test_r22_first_commits_of_a_group_at_the_same_moment_are_all_kept(tmp_path):
+    async def story(broker):
+        broker.make_topic("T", queues=16)
+        clients = [await broker.connect() for _ in range(16)]
+        producer = await broker.connect()
+        for queue in range(16):
+            await producer.put("a", "b", queue_id=queue)
+        for number in range(20):
+            group = f"G{number}"
+            asked = []
+            for queue, client in enumerate(clients):
+                code, named = update_request(group, queue, 1)
+                by_pull = queue % 2
+                asked.append(
+                    client.pull(2, queue_id=queue, group=group, commit_offset=1)
+                    if by_pull
+                    else client.ask(code, **named)
+                )
+            await asyncio.gather(*asked)
+            stored = broker.controller.tables.offsets.queues(group, "T")
+            assert dict(stored) == dict.fromkeys(range(16), 1)
+
+    tell(story, tmp_path)
+
+
+def test_r23_an_older_offset_comes_back_by_an_explicit_word_only(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put(*range(9))
+        for offset in (5, 3, 8, 2):
+            await client.pull(0, commit_offset=offset)
+        assert await client.committed() == 8
+        code, named = update_request("G", 0, 4)
+        assert (await client.ask(code, **named)).code == 0
+        assert await client.committed() == 4
+
+    tell(story, tmp_path)
+
+
+def test_r24_an_offset_beyond_the_end_goes_to_the_end_and_never_to_the_start(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put(*range(5))
+        for offset in (6, 7, 100, 1 << 31, (1 << 63) - 1):
+            found = await client.pull(offset, suspend_ms=60_000)
+            assert (found.code, found.next_offset) == (21, 5)
+
+    tell(story, tmp_path)
+
+
+def shrunk():
+    """Settings and a disk with which `clean` gives up all files but the last."""
+    small = {"mappedFileSizeCommitLog": 8_192, "maxMessageSize": 4_096, "mappedFileSizeConsumeQueue": 400}
+    ratios = {"diskMaxUsedSpaceRatio": 1, "diskSpaceCleanForciblyRatio": 1}
+    disk = FaultyDisk(LocalDisk(), capacity=1 << 20)
+    return disk, {**small, **ratios}
+
+
+def give_up_old_files(broker):
+    while broker.store.clean():
+        pass
+    low, high = broker.store.queue_offsets("T", 0)
+    assert 0 < low < high
+    return low, high
+
+
+def test_r25_a_group_without_an_offset_is_told_so_where_zero_would_be_wrong(tmp_path):
+    disk, settings = shrunk()
+
+    async def story(broker):
+        client = await broker.connect()
+        broker.make_topic("T")
+        assert await client.committed("New") == 0  # a young queue: from its start
+        await client.put(*["x" * 1_000] * 30)
+        give_up_old_files(broker)
+        assert await client.committed("New") is None
+
+    tell(story, tmp_path, disk, **settings)
+
+
+def test_r26_from_any_offset_a_legal_one_is_found_in_one_more_pull(tmp_path):
+    disk, settings = shrunk()
+
+    async def story(broker):
+        client = await broker.connect()
+        await client.put(*["x" * 1_000] * 30)
+        low, high = give_up_old_files(broker)
+        for offset in (-(1 << 63), -1, 0, low - 1, low, high - 1, high, high + 1, (1 << 63) - 1):
+            found = await client.pull(offset)
+            if found.code == 21:
+                found = await client.pull(found.next_offset)
+            assert found.code in {0, 19}
+
+    tell(story, tmp_path, disk, **settings)
+
+
+def test_r27_the_smallest_offset_can_be_read_whatever_has_been_given_up(tmp_path):
+    disk, settings = shrunk()
+
+    async def first(broker):
+        client = await broker.connect()
+        for _ in range(4):
+            await client.put(*["x" * 1_000] * 20)
+            low, high = give_up_old_files(broker)
+            place = {"topic": "T", "queueId": 0}
+            assert await client.offset(RequestCode.GET_MIN_OFFSET, **place) == low
+            assert await client.offset(RequestCode.GET_MAX_OFFSET, **place) == high
+            found = await client.pull(low)
+            assert (found.code, found.min_offset, found.max_offset) == (0, low, high)
+            assert found.messages[0].queue_offset == low
+
+    async def second(broker):
+        client = await broker.connect()
+        low = await client.offset(RequestCode.GET_MIN_OFFSET, topic="T", queueId=0)
+        assert low > 0
+        assert (await client.pull(low)).messages[0].queue_offset == low
+
+    tell(first, tmp_path, disk, **settings)
+    tell(second, tmp_path, **settings)
