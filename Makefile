@@ -10,7 +10,7 @@ VECTORS_POM := tests/java/vectors/pom.xml
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test demo fuzz crash peers vectors bench clean
+.PHONY: help check format lint types test demo fuzz crash holds peers vectors bench clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -55,6 +55,13 @@ crash: $(READY)  ## thousands of crashes, failing disks, flipped bits and kill -
 
 peers: $(READY)  ## what Java clients see, of a real RocketMQ as well as of our broker (Java 17, Maven)
 	ROCKETPOLL_PEERS=1 ROCKETPOLL_REQUIRE_INTEROP=1 $(BIN)/python -m pytest tests/interop
+
+# Races of arriving messages against pulls that find nothing: make holds ROUNDS=1000000
+ROUNDS ?= 100000
+
+holds: $(READY)  ## a message and its pull at the same moment, 100,000 times; requests of all kinds; failing disks
+	ROCKETPOLL_HOLD_ROUNDS=$(ROUNDS) ROCKETPOLL_FUZZ_REQUESTS=$(ROUNDS) ROCKETPOLL_BROKER_FAILURE_STEP=1 \
+	  $(BIN)/python -m pytest tests/test_broker_holds.py tests/test_broker_bad_input.py tests/test_broker_durability.py
 
 vectors: $(READY)  ## remake tests/vectors with RocketMQ's own classes (Java 17, Maven)
 	for version in $(JAVA_VERSIONS); do \

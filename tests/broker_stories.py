@@ -79,7 +79,7 @@ class Broker:
     async def until(self, condition, seconds=10):
         """Wait for what the broker is about to do."""
         async with _patience(seconds):
-            while not condition():
+            while not condition():  # noqa: ASYNC110  # nobody would set an event
                 await asyncio.sleep(0.001)
 
     def move(self, seconds):

@@ -80,7 +80,7 @@ class Pair:
         return self.is_answered and self.is_stored
 
 
-def race(port, rounds, pairs, dice):
+def race(port, rounds, pairs, dice, patience_seconds=PATIENCE_SECONDS):
     """So many rounds in waves of all pairs; what went wrong."""
     all_pairs = [Pair(port, queue_id) for queue_id in range(pairs)]
     owners = {client: pair for pair in all_pairs for client in (pair.consumer, pair.producer)}
@@ -90,7 +90,7 @@ def race(port, rounds, pairs, dice):
             dice.shuffle(frames)
             for client, frame in frames:
                 client.send(frame)
-            _finish_wave(owners, all_pairs)
+            _finish_wave(owners, all_pairs, patience_seconds)
             for pair in all_pairs:
                 pair.queue_offset += 1
         return [fault for pair in all_pairs for fault in pair.faults]
@@ -99,8 +99,8 @@ def race(port, rounds, pairs, dice):
             client.close()
 
 
-def _finish_wave(owners, pairs):
-    deadline = time.monotonic() + PATIENCE_SECONDS
+def _finish_wave(owners, pairs, patience_seconds):
+    deadline = time.monotonic() + patience_seconds
     while not all(pair.is_done for pair in pairs):
         ready, _, _ = select.select(list(owners), [], [], max(deadline - time.monotonic(), 0))
         assert ready, f"{sum(not pair.is_answered for pair in pairs)} pulls were not answered"

@@ -106,7 +106,9 @@ def test_one_flush_acknowledges_all_that_wait(tmp_path):
     tell(story, tmp_path, disk, **SYNC)
 
 
-def test_after_a_flush_that_failed_nothing_is_acknowledged_any_more_and_that_disk_is_not_flushed_again(tmp_path):
+def test_after_a_flush_that_failed_nothing_is_acknowledged_any_more_and_that_disk_is_not_flushed_again(
+    tmp_path,
+):
     disk = SlowDisk()
 
     async def first(broker):

@@ -15,7 +15,7 @@ from hold_races import race
 from rmq_spark.wire.bodies.clients import SubscriptionData
 
 # Longer campaigns take their length from here.
-ROUNDS = int(os.environ.get("ROCKETPOLL_HOLD_ROUNDS", "4000"))
+ROUNDS = int(os.environ.get("ROCKETPOLL_HOLD_ROUNDS", "12000"))
 PAIRS = 8
 
 
@@ -55,6 +55,21 @@ def test_a_message_that_arrives_while_its_pull_finds_nothing_answers_it(
 @pytest.fixture
 def dice():
     return random.Random(20_260_000)
+
+
+def test_a_broker_that_holds_a_pull_a_moment_too_late_is_found_out(tmp_path, dice):
+    """Such as RocketMQ's: what arrives in that moment answers nobody."""
+    with BrokerThread(small_broker(tmp_path)) as broker:
+
+        def hold_late(controller):
+            make_topic(controller, queues=PAIRS)
+            processor, suspend = controller.processors.pull, controller.processors.pull._suspend
+            loop = asyncio.get_running_loop()
+            processor._suspend = lambda held: loop.call_later(0.001, suspend, held) is not None
+
+        broker.ask(hold_late)
+        with pytest.raises(AssertionError, match="pulls were not answered"):
+            race(broker.port, 4_000, PAIRS, dice, patience_seconds=0.5)
 
 
 # ---- filters
@@ -156,12 +171,10 @@ def test_many_deadlines_come_in_their_order(tmp_path):
         for opaque in (5, 2, 9, 7, 1):
             client.send(pull_request(0, suspend_ms=opaque * 1_000, opaque=opaque, queue_id=opaque % 4))
         await broker.held(5)
-        answered = []
         while broker.holds.held:
             broker.move(1)
             await asyncio.sleep(0.01)
-        for _ in range(5):
-            answered.append((await client.receive()).opaque)
+        answered = [(await client.receive()).opaque for _ in range(5)]
         assert answered == [1, 2, 5, 7, 9]
 
     tell(story, tmp_path)

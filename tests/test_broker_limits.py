@@ -51,7 +51,7 @@ def test_max_message_size(tmp_path):
 
 TIMES = {
     # what a client does, the setting, the seconds after which it is closed, and why
-    "says nothing": (lambda client: None, "firstFrameTimeoutMills", 4, "it says nothing"),
+    "says nothing": (lambda _: None, "firstFrameTimeoutMills", 4, "it says nothing"),
     "does not finish": (
         lambda client: client.send(send_request("a").encode() + b"\0\0"),
         "partialFrameTimeoutMills",
@@ -68,7 +68,9 @@ TIMES = {
 
 
 @pytest.mark.parametrize(("act", "name", "seconds", "why"), TIMES.values(), ids=TIMES)
-def test_who_lets_the_broker_wait_for_too_long_is_closed(tmp_path, act, name, seconds, why, caplog, monkeypatch):
+def test_who_lets_the_broker_wait_for_too_long_is_closed(
+    tmp_path, act, name, seconds, why, caplog, monkeypatch
+):
     monkeypatch.setattr("broker.server._SWEEPS_PER_IDLE_CHECK", 1)
 
     async def story(broker):
@@ -85,7 +87,9 @@ def test_who_lets_the_broker_wait_for_too_long_is_closed(tmp_path, act, name, se
     assert why in caplog.text
 
 
-@pytest.mark.parametrize(("name", "high"), [("maxWriteBufferBytes", 50_000), ("maxWriteBufferBytes", 500_000)])
+@pytest.mark.parametrize(
+    ("name", "high"), [("maxWriteBufferBytes", 50_000), ("maxWriteBufferBytes", 500_000)]
+)
 def test_max_write_buffer_bytes(tmp_path, name, high):
     async def story(broker):
         good, slow = await broker.connect(), await broker.connect(receive_buffer=4_096)
@@ -217,7 +221,9 @@ def test_max_holds_per_connection_and_queue(tmp_path):
     tell(story, tmp_path, maxHoldsPerConnectionAndQueue=2)
 
 
-@pytest.mark.parametrize(("name", "code"), [("autoCreateSubscriptionGroup", 26), ("autoCreateTopicEnable", 17)])
+@pytest.mark.parametrize(
+    ("name", "code"), [("autoCreateSubscriptionGroup", 26), ("autoCreateTopicEnable", 17)]
+)
 def test_nothing_is_made_that_is_not_to_be(tmp_path, name, code):
     async def story(broker):
         client = await broker.connect()

@@ -190,7 +190,14 @@ async def test_half_a_request_is_told_of_and_no_more_when_it_is_whole():
     seen = []
     end.answer = lambda request: seen.append(list(end.table.told)) or request.respond(0)
     end.connection.data_received(frame[90:] + frame[:10])
-    assert end.table.told == ["opened", ("partial", 60), ("partial", 90), ("partial", 0), "understood", ("partial", 10)]
+    assert end.table.told == [
+        "opened",
+        ("partial", 60),
+        ("partial", 90),
+        ("partial", 0),
+        "understood",
+        ("partial", 10),
+    ]
     assert seen == [["opened", ("partial", 60), ("partial", 90), ("partial", 0)]]
 
 

@@ -24,7 +24,9 @@ def test_configurations_are_saved_within_a_second_and_offsets_at_their_interval(
         tables.offsets.commit("G", "T", 0, 5)
         assert "G7" not in saved(tmp_path, "subscriptionGroup.json").get("subscriptionGroupTable", {})
         broker.move(1)
-        await broker.until(lambda: "G7" in saved(tmp_path, "subscriptionGroup.json")["subscriptionGroupTable"])
+        await broker.until(
+            lambda: "G7" in saved(tmp_path, "subscriptionGroup.json")["subscriptionGroupTable"]
+        )
         assert saved(tmp_path, "consumerOffset.json") == {}
         broker.move(2)
         await broker.until(lambda: saved(tmp_path, "consumerOffset.json").get("offsetTable"))

@@ -1,4 +1,4 @@
-"""Settings: every key, its default, its bounds; what is wrong is said at once, all of it, with the nearest right."""
+"""Settings: every key, its default, its bounds; all that is wrong is said at once."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_key_that_is_misspelt_is_refused_with_the_nearest(name, nearest):
 
 
 def test_a_key_that_is_like_none_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="there is no setting 'zzz'$"):
+    with pytest.raises(ConfigError, match=r"there is no setting 'zzz'$"):
         config_of({"zzz": "1"})
 
 
@@ -133,10 +133,10 @@ def test_arguments_go_before_the_file_and_the_last_of_each_counts(tmp_path):
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
-    with pytest.raises(ConfigError, match="missing.conf cannot be read"):
+    with pytest.raises(ConfigError, match=r"missing\.conf cannot be read"):
         load_config(tmp_path / "missing.conf")
     (tmp_path / "binary.conf").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="binary.conf cannot be read"):
+    with pytest.raises(ConfigError, match=r"binary\.conf cannot be read"):
         load_config(tmp_path / "binary.conf")
 
 
@@ -185,7 +185,7 @@ def text_of_the_file():
     """What the file has to say: each key with its default, below its comment, in the order of the table."""
     values = defaults()
     lines = [
-        "# Every setting of the broker at its default. Names are RocketMQ's own where RocketMQ has the setting.",
+        "# Every setting of the broker at its default, by RocketMQ's own name where RocketMQ has it.",
         "# python -m broker -c conf/broker.conf reads it; key=value arguments go before it.",
     ]
     for name, key in KEYS.items():

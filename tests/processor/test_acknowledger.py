@@ -1,4 +1,4 @@
-"""Sends that wait for the disk: answered together, in order, and told the truth if the disk is late or fails."""
+"""Sends that wait for the disk: answered together, in order, and told if it is late or fails."""
 
 from __future__ import annotations
 

@@ -60,7 +60,9 @@ def test_whatever_a_handler_raises_its_client_is_answered(error, code, remark, c
     assert ("secret" in caplog.text) is isinstance(error, ZeroDivisionError)
 
 
-@pytest.mark.parametrize("result", [lambda request: request.respond(0), *(each[0] for each in RAISED.values())])
+@pytest.mark.parametrize(
+    "result", [lambda request: request.respond(0), *(each[0] for each in RAISED.values())]
+)
 def test_who_wants_no_answer_gets_none(result):
     assert dispatched(result, flag=2) is None
     assert dispatched(None, code=12, flag=2) is None

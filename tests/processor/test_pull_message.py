@@ -104,7 +104,9 @@ def test_every_status_has_its_row():
     assert {*STATUSES, GetMessageStatus.FOUND} == set(GetMessageStatus)
 
 
-@pytest.mark.parametrize("status", [GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, GetMessageStatus.NO_MESSAGE_IN_QUEUE])
+@pytest.mark.parametrize(
+    "status", [GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, GetMessageStatus.NO_MESSAGE_IN_QUEUE]
+)
 def test_a_queue_of_which_nothing_is_known_is_waited_for_at_its_start(parts, status):
     room = Room(parts, Finding(status))
     assert room.pull(0).code == 19
