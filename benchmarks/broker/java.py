@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import select
 import shutil
 import subprocess
 from pathlib import Path
@@ -17,7 +16,6 @@ from benchmarks.broker.process import Process
 
 VERSIONS = ("4.9.7", "5.5.0")
 ROOT = Path(__file__).resolve().parents[2]
-ANSWER_SECONDS_MAX = 120
 _SOURCE = ROOT / "benchmarks" / "java"
 _BUILD_SECONDS_MAX = 600
 _JAVA_SINCE = 17
@@ -104,17 +102,8 @@ class JavaLoad:
 
     def ask(self, load: str, **fields: Any) -> Any:
         """Put this load on a broker; what was measured."""
-        popen = self._process.popen
-        if popen.stdin is None or popen.stdout is None:
-            raise RuntimeError("started without pipes")
-        self._process.check_is_running()
-        popen.stdin.write(json.dumps({"load": load, **fields}) + "\n")
-        popen.stdin.flush()
-        readable, _, _ = select.select([popen.stdout], [], [], ANSWER_SECONDS_MAX)
-        line = popen.stdout.readline() if readable else ""
-        if not line:
-            raise self._process.failure(f"does not answer {load!r} within {ANSWER_SECONDS_MAX} s")
-        answer = json.loads(line)
+        self._process.write_line(json.dumps({"load": load, **fields}))
+        answer = json.loads(self._process.read_line())
         if "error" in answer:
             raise self._process.failure(f"failed with {load!r}: {answer['error']}")
         return answer["answer"]

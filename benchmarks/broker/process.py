@@ -6,12 +6,14 @@ What it takes of the machine is read where Linux keeps it, in /proc. It knows no
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+ANSWER_SECONDS_MAX = 120
 STOP_SECONDS_MAX = 30
 _LAST_WORDS = 4_000
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -48,6 +50,26 @@ class Process:
     def _proc(self, name: str) -> str:
         self.check_is_running()
         return Path(f"/proc/{self.popen.pid}/{name}").read_text(encoding="utf-8", errors="replace")
+
+    def write_line(self, text: str) -> None:
+        """To its standard input, which must be a pipe of text."""
+        self.check_is_running()
+        if self.popen.stdin is None:
+            raise RuntimeError(f"{self._log.stem} has no pipe to read from")
+        self.popen.stdin.write(text + "\n")
+        self.popen.stdin.flush()
+
+    def read_line(self) -> str:
+        """What it says next on its standard output, likewise; it says one line at a time and then waits."""
+        if self.popen.stdout is None:
+            raise RuntimeError(f"{self._log.stem} has no pipe to write to")
+        readable, _, _ = select.select([self.popen.stdout], [], [], ANSWER_SECONDS_MAX)
+        if not readable:
+            raise self.failure(f"says nothing for {ANSWER_SECONDS_MAX} s")
+        line: str = self.popen.stdout.readline()
+        if not line:
+            raise self.failure(f"has ended with {self.popen.wait(STOP_SECONDS_MAX)}")
+        return line
 
     def check_is_running(self) -> None:
         """Say why, if it is not."""

@@ -5,6 +5,7 @@ How fast is no matter here: the cases are as short as can be.
 
 import json
 import os
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -111,6 +112,18 @@ def test_a_process_that_has_ended_says_its_last_words(tmp_path):
     process.popen.wait()
     with pytest.raises(ProcessEnded, match=r"short has ended with 1; it said:\nno more"):
         _ = process.cpu_seconds
+    process.stop()
+
+
+def test_a_process_is_asked_by_lines_and_one_that_ends_instead_of_answering_is_said_to(tmp_path):
+    code = "print(input()[::-1], flush=True); input(); exit(3)"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "encoding": "utf-8"}
+    process = Process([sys.executable, "-c", code], tmp_path / "mirror.log", tmp_path, **pipes)
+    process.write_line("abc")
+    assert process.read_line() == "cba\n"
+    process.write_line("and now?")
+    with pytest.raises(ProcessEnded, match="mirror has ended with 3"):
+        process.read_line()
     process.stop()
 
 
