@@ -40,7 +40,8 @@ BEYOND_THE_VECTORS = {
         (RequestCode.REGISTER_TOPIC_IN_NAMESRV, False): "RegisterTopicRequestHeader",
     },
 }
-# Requests that a version has no header for: 5.x added them, and the last is our own.
+OURS = {RequestCode.EXTENSIONS, RequestCode.PULL_CHUNK, RequestCode.APPEND_CHUNK}
+# Requests that a version has no header for: 5.x added them, or they are our own.
 WITHOUT_A_CLASS = {
     "4.9.7": {
         RequestCode.LITE_PULL_MESSAGE,
@@ -51,9 +52,9 @@ WITHOUT_A_CLASS = {
         RequestCode.QUERY_TOPICS_BY_CONSUMER,
         RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
         RequestCode.REGISTER_TOPIC_IN_NAMESRV,
-        RequestCode.EXTENSIONS,
+        *OURS,
     },
-    "5.5.0": {RequestCode.EXTENSIONS},
+    "5.5.0": OURS,
 }
 # Fields of ours that a header class of a version lacks: Java passes them over.
 UNKNOWN_FIELDS = {
