@@ -7,6 +7,7 @@ messages never needs it. So whatever in this room is for many records asks for i
 
 from __future__ import annotations
 
+import threading
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ _HOMES = {
 __all__ = [
     "COLUMNS",
     "RecordChunk",
+    "are_loaded",
     "hash_index_keys",
     "py_buffer",
     "seal_records",
@@ -39,6 +41,35 @@ __all__ = [
     "take_bytes",
     "with_empty_checksums",
 ]
+
+
+def are_loaded() -> bool:
+    """Whether using them costs no time; if not, they are loaded beside from now on.
+
+    For whoever has another way until then: loading stops a thread for a tenth of a second or two.
+    """
+    if _state.is_loaded:
+        return True
+    with _state.lock:
+        if _state.thread is None:
+            _state.thread = threading.Thread(target=_load, name="LoadChunkTools", daemon=True)
+            _state.thread.start()
+    return False
+
+
+class _State:
+    is_loaded = False
+    thread: threading.Thread | None = None
+    lock = threading.Lock()
+
+
+_state = _State()
+
+
+def _load() -> None:
+    for home in set(_HOMES.values()):
+        import_module(home)
+    _state.is_loaded = True
 
 
 def __getattr__(name: str) -> Any:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 RUN_BYTES_MAX = 8 << 20
 INDEX_BEHIND_MAX = 1 << 20
-INDEXED_ONE_BY_ONE = 1024
-"""Up to so many, a broker that has had no use for pyarrow yet is faster without loading it."""
+ONE_BY_ONE_MAX = 1024
+"""So many at a time go one by one while the tools for many are being loaded."""
 
 _UNIQ_KEY, _KEYS = pattern_of(UNIQ_KEY), pattern_of(KEYS)
 
@@ -93,7 +93,8 @@ class ReputMessageService:
     def _run_once(self) -> None:
         start = self.reput_from_offset
         data, sizes, next_offset = self._next_records(start, self._confirm_offset())
-        if len(sizes) <= FEW:
+        if len(sizes) <= FEW or not chunks.are_loaded():
+            sizes, next_offset = _cut(sizes, start, next_offset)
             self._dispatch(self._dispatcher.entries_of_few(data, sizes, start), next_offset)
             return
         chunk = _chunk(data, sizes)
@@ -120,7 +121,8 @@ class ReputMessageService:
         while self.index_from_offset < self.reput_from_offset:
             start = self.index_from_offset
             data, sizes, next_offset = self._next_records(start, self.reput_from_offset)
-            if len(sizes) <= INDEXED_ONE_BY_ONE:
+            if len(sizes) <= FEW or not chunks.are_loaded():
+                sizes, next_offset = _cut(sizes, start, next_offset)
                 self._index_few(data, sizes, start, next_offset)
             else:
                 self._index_chunk(_chunk(data, sizes), start, next_offset)
@@ -160,6 +162,13 @@ class ReputMessageService:
         if sizes:
             return data, sizes, start + sizes[0]
         return data, [], min(start + self._log.files.space_left(start), end)
+
+
+def _cut(sizes: list[int], start: int, next_offset: int) -> tuple[list[int], int]:
+    """No more of the records from a place on than can go one by one, and where they end."""
+    if len(sizes) <= ONE_BY_ONE_MAX:
+        return sizes, next_offset
+    return sizes[:ONE_BY_ONE_MAX], start + sum(sizes[:ONE_BY_ONE_MAX])
 
 
 def _chunk(data: memoryview, sizes: Sequence[int]) -> RecordChunk:

@@ -74,3 +74,17 @@ def test_few_and_many_messages_are_carried_on_alike(tmp_path):
         )
         assert few
         assert few == many
+
+
+def test_who_has_another_way_goes_it_until_the_tools_are_loaded():
+    script = (
+        "import sys\n"
+        "from broker.store import chunks\n"
+        "first = chunks.are_loaded()\n"
+        "chunks._state.thread.join()\n"
+        "print(first, chunks.are_loaded(), 'pyarrow' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.stdout.split() == ["False", "True", "True"]
