@@ -19,8 +19,8 @@ import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.common.message.Message;
 
 /**
- * Sends as fast as it is answered, for some time, and at least once. A send that fails ends the measurement: it would be compared
- * with sends that did not.
+ * Sends as fast as it is answered, for some time, and at least once. A send that fails ends the measurement:
+ * it would be compared with sends that did not.
  */
 final class Senders {
     private static final int TIMEOUT_MS = 20_000; // a machine that is busy is no reason to fail
