@@ -237,3 +237,14 @@ def messages_of_one(record):
 
 TestStoreMachine = StoreMachine.TestCase
 TestStoreMachine.settings = settings(max_examples=STORIES, stateful_step_count=25, deadline=None)
+
+
+def test_the_topics_that_have_messages_are_known_by_their_queues(tmp_path):
+    store = open_store(tmp_path)
+    assert store.queue_nums() == {}
+    for topic, queue_id in (("T", 2), ("T", 10), ("T", 9), ("U", 0)):
+        store.put_message(message("a", topic=topic, queue_id=queue_id))
+    assert store.queue_nums() == {"T": 11, "U": 1}
+    store.delete_topic("T")
+    assert store.queue_nums() == {"U": 1}
+    store.shutdown()
