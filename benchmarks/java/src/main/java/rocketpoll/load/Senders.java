@@ -19,8 +19,8 @@ import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.common.message.Message;
 
 /**
- * Sends as fast as it is answered, for some time. A send that fails ends the measurement: it would be compared
- * with sends that did not.
+ * Sends as fast as it is answered, for some time, and at least once. A send that fails ends the measurement:
+ * it would be compared with sends that did not.
  */
 final class Senders {
     private static final int TIMEOUT_MS = 20_000; // a machine that is busy is no reason to fail
@@ -82,10 +82,12 @@ final class Senders {
         };
         long sent = 0;
         long started = System.nanoTime();
-        for (long end = started + order.nanoseconds(); System.nanoTime() < end && failure.get() == null; sent++) {
+        long end = started + order.nanoseconds();
+        do {
             free.acquire();
             producer.send(new Message(topic, body), callback);
-        }
+            sent++;
+        } while (System.nanoTime() < end && failure.get() == null);
         free.acquire(window);
         long took = System.nanoTime() - started;
         if (failure.get() != null) {
@@ -115,9 +117,10 @@ final class Senders {
             long end = started + order.nanoseconds();
             Callable<Long> untilTheEnd = () -> {
                 long sent = 0;
-                for (; System.nanoTime() < end; sent += batch) {
+                do {
                     checkStored(sending.send(producer, messages(order, batch)));
-                }
+                    sent += batch;
+                } while (System.nanoTime() < end);
                 return sent;
             };
             long sent = 0;
