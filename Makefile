@@ -35,8 +35,11 @@ lint: $(READY)  ## form, rules and imports
 types: $(READY)  ## mypy, strict
 	$(BIN)/mypy
 
+# How many files of tests run at a time: make test JOBS=1
+JOBS ?= 3
+
 test: $(READY)  ## the default suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
 
 demo: $(READY)  ## what works so far, on a terminal
 	$(BIN)/python examples/wire_tour.py

@@ -5,10 +5,13 @@ Where they cannot be had, tests are skipped and say why; with ROCKETPOLL_REQUIRE
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -44,9 +47,19 @@ def java_program(name: str, version: str) -> JavaProgram:
     """The program in tests/java/<name>, with RocketMQ's classes of a version."""
     executable = _java_executable()
     source, build = ROOT / "tests" / "java" / name, ROOT / "build" / name / version
-    if not _is_built(source, build):
-        _build_with_maven(name, version, source, build)
+    with _alone(build):
+        if not _is_built(source, build):
+            _build_with_maven(name, version, source, build)
     return JavaProgram(executable, f"{build / 'classes'}:{build / 'lib'}/*")
+
+
+@contextmanager
+def _alone(build: Path) -> Iterator[None]:
+    """Tests may run in several processes; one of them builds, the others wait for it."""
+    build.mkdir(parents=True, exist_ok=True)
+    with (build / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _java_executable() -> str:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from random import randrange
 from types import MappingProxyType, TracebackType
 from typing import Any
 
@@ -277,22 +278,23 @@ def write_settings(path: Path, settings: Mapping[str, object]) -> Path:
 
 def free_port() -> int:
     """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return _free_port((0,))
 
 
 def free_broker_port() -> int:
     """A port whose neighbours are free as well: a broker also takes the second before and the next."""
+    return _free_port((0, -2, 1))
+
+
+def _free_port(neighbours: Iterable[int]) -> int:
+    """Below those that the system gives to clients: one of these could take it at any moment."""
     while True:
+        port = randrange(15_000, 30_000)
         with ExitStack() as probes:
             try:
-                first = probes.enter_context(socket.socket())
-                first.bind(("", 0))
-                port = int(first.getsockname()[1])
-                for neighbour in (port - 2, port + 1):
-                    probes.enter_context(socket.socket()).bind(("", neighbour))
-            except (OSError, OverflowError):
+                for neighbour in neighbours:
+                    probes.enter_context(socket.socket()).bind(("", port + neighbour))
+            except OSError:
                 continue
             return port
 
