@@ -54,12 +54,13 @@ class RemoteBrokerOffsetStore:
     def persist_all(self, queues: Collection[MessageQueue]) -> None:
         """Tell the brokers, one-way: the next time comes soon, and says the same or more."""
         for queue, offset in self._table.of(queues).items():
-            try:
-                self._update(queue, offset, one_way=True)
-            except RocketPollError as error:
-                _log.warning(
-                    "offset %d of %s is not persisted, and will be tried again: %s", offset, queue, error
-                )
+            self._tell(queue, offset)
+
+    def _tell(self, queue: MessageQueue, offset: int) -> None:
+        try:
+            self._update(queue, offset, one_way=True)
+        except RocketPollError as error:
+            _log.warning("offset %d of %s is not stored, and will be tried again: %s", offset, queue, error)
 
     def persist(self, queue: MessageQueue) -> None:
         """Tell the broker, and wait until it has taken it."""
