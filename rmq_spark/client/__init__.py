@@ -1,4 +1,5 @@
-"""The client: connections, producer, consumers and administration, on blocking sockets. Not built yet.
+"""The client: connections, producer, consumers and administration, on blocking sockets.
 
-It will know the wire, and neither pyspark nor the broker: it talks to RocketMQ's brokers and ours alike.
+It knows the wire, and neither pyspark nor the broker: it talks to RocketMQ's brokers and ours alike. Names
+are imported when they are first used, so that a program pays only for what it needs.
 """
