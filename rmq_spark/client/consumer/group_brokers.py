@@ -33,7 +33,7 @@ class Pull(NamedTuple):
     queue: MessageQueue
     queue_offset: int
     subscription: SubscriptionData
-    count: int
+    max_messages: int
     suspend_ms: int
     timeout_ms: int
     commit_offset: int | None = None
@@ -90,7 +90,7 @@ class GroupBrokers:
             topic=pull.queue.topic,
             queue_id=pull.queue.queue_id,
             queue_offset=pull.queue_offset,
-            max_msg_nums=pull.count,
+            max_msg_nums=pull.max_messages,
             sys_flag=_HELD | (_COMMIT if commits else 0) | (_LITE if pull.is_lite else 0),
             commit_offset=pull.commit_offset or 0,
             suspend_timeout_millis=pull.suspend_ms,

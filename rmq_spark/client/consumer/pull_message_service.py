@@ -11,6 +11,7 @@ failure or with a full cache after a while. It knows no listener: messages are h
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -39,6 +40,12 @@ class PullRequest:
     next_offset: int
     is_throttled: bool = field(default=False)
     """Whether it waits for listeners to make room."""
+
+    is_suspended: bool = field(default=False)
+    """Whether an orderly listener wants the queue only after a while."""
+
+    turn: int = field(default=0)
+    """Counted up whenever it is put into the queue, or taken out: what was put in earlier does not count."""
 
 
 class PullingConsumer(Protocol):
@@ -80,41 +87,65 @@ class PullMessageService:
         self._limits = limits
         self._pull_interval_ms = pull_interval_ms
         self._failed_ms = failed_ms
+        self._mutex = threading.Lock()
 
     def execute_pull_request_immediately(self, request: PullRequest) -> None:
         """Put it into the queue."""
-        self._scheduler.schedule(lambda: self.pull_message(request))
+        self.execute_pull_request_later(request, 0)
 
-    def execute_pull_request_later(self, request: PullRequest, delay_ms: int) -> None:
+    def execute_pull_request_later(
+        self, request: PullRequest, delay_ms: int, *, is_throttled: bool = False
+    ) -> None:
         """Put it into the queue after a while."""
-        self._scheduler.schedule(lambda: self.pull_message(request), delay_ms)
+        with self._mutex:
+            self._put(request, delay_ms, is_throttled=is_throttled)
+
+    def room_was_made(self, request: PullRequest) -> None:
+        """Listeners have made room: a request that waits for that goes on."""
+        with self._mutex:
+            if request.is_throttled:
+                self._put(request, 0, is_throttled=False)
+
+    def _put(self, request: PullRequest, delay_ms: int, *, is_throttled: bool) -> None:
+        request.turn = turn = request.turn + 1
+        request.is_throttled = is_throttled
+        self._scheduler.schedule(lambda: self._take(request, turn), delay_ms)
+
+    def _take(self, request: PullRequest, turn: int) -> None:
+        with self._mutex:
+            if request.turn != turn:
+                return
+            request.turn += 1
+            request.is_throttled = False
+        self.pull_message(request)
 
     def pull_message(self, request: PullRequest) -> None:
         """Pull once, or come back later."""
         if request.process_queue.is_dropped:
             return
         request.process_queue.touch_pull()
-        delay_ms = self._reason_to_wait_ms(request)
-        if delay_ms:
-            self.execute_pull_request_later(request, delay_ms)
-            return
+        if self._is_full(request):
+            self.execute_pull_request_later(request, FLOW_CONTROL_MS, is_throttled=True)
+        elif self._consumer.is_paused:
+            self.execute_pull_request_later(request, PAUSED_MS)
+        elif not self._consumer.may_pull(request):
+            self.execute_pull_request_later(request, NOT_LOCKED_MS)
+        else:
+            self._pull(request)
+
+    def _pull(self, request: PullRequest) -> None:
         try:
             self._consumer.pull(request, lambda outcome: self._answered(request, outcome))
         except RocketPollError as error:
             self._failed(request, error)
 
-    def _reason_to_wait_ms(self, request: PullRequest) -> int:
-        if self._consumer.is_paused:
-            return PAUSED_MS
+    def _is_full(self, request: PullRequest) -> bool:
         queue, limits = request.process_queue, self._limits
-        request.is_throttled = (
+        return (
             queue.message_count >= limits.pull_threshold_for_queue
             or queue.body_bytes >= limits.pull_threshold_size_for_queue_mib << 20
             or queue.span > limits.consume_max_span
         )
-        if request.is_throttled:
-            return FLOW_CONTROL_MS
-        return 0 if self._consumer.may_pull(request) else NOT_LOCKED_MS
 
     def _answered(self, request: PullRequest, outcome: Pulled | BaseException) -> None:
         if request.process_queue.is_dropped:
