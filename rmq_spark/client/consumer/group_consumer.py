@@ -28,11 +28,14 @@ from rmq_spark.client.consumer.scheduled_tasks import Repeated, ScheduledTasks
 from rmq_spark.client.consumer.settings import ConsumerSettings
 from rmq_spark.client.consumer.subscriptions import ALL, MessageSelector, by_tag, subscription_data
 from rmq_spark.client.errors import ClientError, ClientShutDown
+from rmq_spark.client.members import ConsumerMember
+from rmq_spark.client.message import MessageExt
 from rmq_spark.client.names import RETRY_PREFIX, check_group
 from rmq_spark.client.rebalance.rebalance import Rebalance, Share
 from rmq_spark.client.routes import Routes
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.bodies.clients import (
+    ConsumeMessageDirectlyResult,
     ConsumerData,
     ConsumerRunningInfo,
     ConsumeType,
@@ -76,19 +79,19 @@ class ConsumerInstance(Protocol):
         """Where topics are."""
 
     def start(self) -> None:
-        """Begin, if nobody has."""
+        """One more user; the first one starts it."""
 
-    def register_consumer(self, consumer: GroupConsumer) -> None:
+    def stop(self) -> None:
+        """One user fewer; the last one ends it."""
+
+    def register_consumer(self, group: str, consumer: ConsumerMember, /) -> None:
         """Heartbeats name it, and brokers' requests reach it, from now on."""
 
-    def unregister_consumer(self, group: str) -> None:
+    def unregister_consumer(self, group: str, /) -> None:
         """Tell all brokers that it leaves its group."""
 
-    def send_heartbeats(self) -> None:
+    def heartbeat(self) -> None:
         """Tell all brokers now what has changed."""
-
-    def shutdown(self) -> None:
-        """End, if nobody else needs it."""
 
 
 class GroupConsumer(ABC):
@@ -152,7 +155,8 @@ class GroupConsumer(ABC):
                 self._join()
             except BaseException:
                 self._services.stop(0)
-                self._instance.shutdown()
+                self._instance.unregister_consumer(self.group)
+                self._instance.stop()
                 raise
             self._started_ms = time.time_ns() // 1_000_000
             self._state = ServiceState.RUNNING
@@ -164,8 +168,8 @@ class GroupConsumer(ABC):
             if not subscription.topic.startswith(RETRY_PREFIX):  # the first heartbeat makes that one
                 self._instance.routes.route(subscription.topic)
                 self._brokers.check_subscription(subscription)
-        self._instance.register_consumer(self)
-        self._instance.send_heartbeats()
+        self._instance.register_consumer(self.group, self)
+        self._instance.heartbeat()
 
     def shutdown(self) -> None:
         """Leave the group: within two seconds, whatever is under way. What was acknowledged stays so."""
@@ -181,7 +185,7 @@ class GroupConsumer(ABC):
         leaving.start()
         leaving.join(deadline - time.monotonic())
         self._services.stop(0)
-        self._instance.shutdown()
+        self._instance.stop()
 
     def _leave(self) -> None:
         try:
@@ -218,7 +222,7 @@ class GroupConsumer(ABC):
         if self.is_running:
             for subscription in self._subscriptions.values():
                 self._brokers.check_subscription(subscription)
-            self._instance.send_heartbeats()
+            self._instance.heartbeat()
             self._rebalancing.wake()
 
     @property
@@ -248,7 +252,7 @@ class GroupConsumer(ABC):
         try:
             share = self._rule.share(topic, self._brokers)
             if share is None:
-                self._instance.send_heartbeats()
+                self._instance.heartbeat()
                 return False
         except ClientError as error:
             _log.warning("%s keeps its queues of %s as they are: %s", self.group, topic, error)
@@ -277,13 +281,10 @@ class GroupConsumer(ABC):
         if self.is_running:
             self._rebalancing.wake()
 
-    def reset_offsets_soon(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """An operator wants the group to go on elsewhere."""
-        self._services.schedule(lambda: self._reset_offsets(topic, offsets))
-
-    def _reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """An operator wants the group to go on elsewhere: so it does, in the queues that are ours."""
         for queue, offset in offsets.items():
-            if queue.topic == topic and offset >= 0 and self._go_on_at(queue, offset):
+            if queue.topic == topic and offset >= 0 and self.is_running and self._go_on_at(queue, offset):
                 _log.warning("%s: %s was reset to %d", self.group, queue, offset)
                 self._offset_store.update_offset(queue, offset, increase_only=False)
                 self._offset_store.persist(queue)
@@ -292,23 +293,26 @@ class GroupConsumer(ABC):
     def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:
         """Forget what is under way in a queue, and go on there; False if the queue is not ours."""
 
-    def offsets(self, topic: str) -> Mapping[MessageQueue, int]:
+    def consume_status(self, topic: str) -> Mapping[MessageQueue, int]:
         """How far this consumer has come in a topic, by what it has in memory."""
         return self._offset_store.offsets(topic)
 
-    def running_info(self, name_server_address: str, client_version: str) -> ConsumerRunningInfo:
+    def running_info(self) -> ConsumerRunningInfo:
         """What operators are shown of this consumer."""
         return ConsumerRunningInfo(
             properties={
-                "PROP_NAMESERVER_ADDR": name_server_address,
                 "PROP_CONSUME_TYPE": self.consume_type.name,
-                "PROP_CLIENT_VERSION": client_version,
+                "PROP_CLIENT_VERSION": f"V{CLIENT_VERSION}",
                 "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
                 **self._more_properties(),
             },
             subscription_set=tuple(self._subscriptions.values()),
             mq_table=self._queue_infos(time.time_ns() // 1_000_000),
         )
+
+    @abstractmethod
+    def consume_directly(self, message: MessageExt, broker_name: str) -> ConsumeMessageDirectlyResult:
+        """Consume a message that an operator has sent."""
 
     def _more_properties(self) -> Mapping[str, str]:
         return {"PROP_CONSUMEORDERLY": "false", "PROP_THREADPOOL_CORE_SIZE": "0"}

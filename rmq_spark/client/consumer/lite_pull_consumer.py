@@ -26,7 +26,12 @@ from rmq_spark.client.consumer.subscriptions import ALL, MessageSelector, by_tag
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.rebalance.rebalance import Share
-from rmq_spark.wire.bodies.clients import ConsumeType, ProcessQueueInfo
+from rmq_spark.wire.bodies.clients import (
+    ConsumeMessageDirectlyResult,
+    ConsumeResult,
+    ConsumeType,
+    ProcessQueueInfo,
+)
 from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
@@ -388,6 +393,12 @@ class LitePullConsumer(GroupConsumer):
             if (task := self._tasks.get(queue)) is not None:
                 task.wake()
         self._cache.wake()
+
+    def consume_directly(self, message: MessageExt, broker_name: str) -> ConsumeMessageDirectlyResult:  # noqa: ARG002  # there is no listener to call
+        """Nothing: whoever polls decides what is consumed."""
+        return ConsumeMessageDirectlyResult(
+            consume_result=ConsumeResult.CR_LATER, remark="a pull consumer has no listener to call"
+        )
 
     def _queue_infos(self, now_ms: int) -> Mapping[MessageQueue, ProcessQueueInfo]:
         return {

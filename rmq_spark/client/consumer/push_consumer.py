@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from rmq_spark.client.consumer.consume_concurrently import ConsumeMessageConcurrentlyService
 from rmq_spark.client.consumer.consume_orderly import ConsumeMessageOrderlyService
@@ -328,10 +329,11 @@ class PushConsumer(GroupConsumer):
 
     # ---- what brokers ask
 
-    def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
+    def consume_directly(self, message: MessageExt, broker_name: str) -> ConsumeMessageDirectlyResult:
         """Call the listener with one message that an operator has sent, whatever its offset."""
         began = time.monotonic()
-        request = PullRequest(message.queue, ProcessQueue(monotonic_ms), 0)
+        queue = replace(message.queue, broker_name=broker_name or message.queue.broker_name)
+        request = PullRequest(queue, ProcessQueue(monotonic_ms), 0)
         if isinstance(self._service, ConsumeMessageOrderlyService):
             status, _ = self._service.call(request, (message,))
             succeeded = status is ConsumeOrderlyStatus.SUCCESS
