@@ -31,6 +31,7 @@ TESTED_ELSEWHERE = {
     "broker/store/errors.py": "store/test_message_store.py",
     "broker/store/results.py": "store/test_reader.py",
     "broker/store/verify.py": "store/test_inspection.py",
+    "rmq_spark/client/members.py": "client/test_broker_requests.py",
     "rmq_spark/client/results.py": "client/test_broker_api.py",
     "rmq_spark/wire/codes.py": "wire/test_command.py",
     "rmq_spark/wire/flags.py": "wire/test_command.py",

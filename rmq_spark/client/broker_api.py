@@ -241,10 +241,11 @@ class BrokerApi(AdminCalls):
         client_id: str,
         producer_group: str | None = None,
         consumer_group: str | None = None,
+        timeout_ms: int | None = None,
     ) -> None:
         """This client leaves a group."""
         header = UnregisterClientRequestHeader(client_id, producer_group, consumer_group)
-        self.calls.call(address, RequestCode.UNREGISTER_CLIENT, header)
+        self.calls.call(address, RequestCode.UNREGISTER_CLIENT, header, timeout_ms=timeout_ms)
 
     def consumer_ids(self, address: str, group: str) -> tuple[str, ...]:
         """The client ids of a group's members that are online."""

@@ -138,6 +138,12 @@ class Connections:
         if line is not None:
             line.connection.close(why)
 
+    def agreed_addresses(self) -> tuple[str, ...]:
+        """The brokers that are connected now."""
+        with self._lock:
+            lines = list(self._lines.items())
+        return tuple(address for address, line in lines if line.agreed and not line.connection.is_closed)
+
     def shutdown(self) -> None:
         """End them all; what is asked afterwards is refused."""
         with self._lock:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from rmq_spark.client.errors import BrokerNotFound, ClientError, RouteNotFound
+from rmq_spark.client.errors import BrokerNotFound, ClientError, NoNameServer, RouteNotFound
 from rmq_spark.wire.bodies.routes import BrokerData, TopicRouteData
 from rmq_spark.wire.flags import TopicPermission
 from rmq_spark.wire.message_queue import MessageQueue
@@ -197,7 +197,10 @@ class Routes:
         for topic in sorted(self._table):
             try:
                 self.refresh(topic)
-            except ClientError as error:  # noqa: PERF203  # the others can be asked for all the same
+            except NoNameServer as error:  # noqa: PERF203  # one that fails is not all that fail
+                _log.warning("routes stay as they are: %s", error)
+                return
+            except ClientError as error:
                 _log.warning("the route of %s stays as it is: %s", topic, error)
 
     def _broker(self, broker_name: str) -> BrokerData:
