@@ -43,6 +43,7 @@ from rmq_spark.wire.bodies.clients import (
     ProcessQueueInfo,
     SubscriptionData,
 )
+from rmq_spark.wire.command import CURRENT_VERSION
 from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
@@ -302,7 +303,7 @@ class GroupConsumer(ABC):
         return ConsumerRunningInfo(
             properties={
                 "PROP_CONSUME_TYPE": self.consume_type.name,
-                "PROP_CLIENT_VERSION": f"V{CLIENT_VERSION}",
+                "PROP_CLIENT_VERSION": f"V{CURRENT_VERSION}",
                 "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
                 **self._more_properties(),
             },
