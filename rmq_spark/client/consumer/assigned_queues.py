@@ -95,6 +95,8 @@ class AssignedQueue:
             if self.is_paused:
                 return Taking.PAUSED
             self.process_queue.acknowledge(request.messages, self._deliver)
+            if not self.process_queue.message_count:
+                self._delivered_offset = self._pull_offset  # nothing more of what lies before is wanted
             return Taking.TAKEN
 
     def _deliver(self, offset: int) -> None:

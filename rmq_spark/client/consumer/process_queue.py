@@ -48,7 +48,8 @@ Message = TypeVar("Message", bound=CachedMessage)
 class ProcessQueue(Generic[Message]):
     """The cache of one queue, for as long as it is assigned."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, first_offset: int | None = None) -> None:
+        """With a first offset, that is what may be committed before anything has come."""
         self._clock = clock
         self._mutex = threading.RLock()
         self._waiting: dict[int, Message] = {}
@@ -56,7 +57,7 @@ class ProcessQueue(Generic[Message]):
         self._taken: dict[int, Message] = {}
         self._started_ms: dict[int, int] = {}
         self._bytes = 0
-        self._end_offset: int | None = None  # behind the last message that ever came
+        self._end_offset = first_offset  # behind the last message that ever came
         self._is_dropped = False
         self._locked_at_ms: int | None = None
         self._pulled_at_ms = clock()

@@ -164,13 +164,16 @@ class PullMessageService:
             self._found(request, outcome)
 
     def _found(self, request: PullRequest, outcome: Pulled) -> None:
+        # In this order: the next offset counts as consumed when nothing is in the process queue.
+        if not request.process_queue.put_messages(outcome.messages):
+            return
         request.next_offset = outcome.next_begin_offset
-        if not outcome.messages:
-            self._consumer.correct_tags_offset(request)
-            self.execute_pull_request_immediately(request)
-        elif request.process_queue.put_messages(outcome.messages):
+        if outcome.messages:
             self._consumer.consume(request, outcome.messages)
             self.execute_pull_request_later(request, self._pull_interval_ms)
+        else:
+            self._consumer.correct_tags_offset(request)
+            self.execute_pull_request_immediately(request)
 
     def _failed(self, request: PullRequest, error: BaseException) -> None:
         if isinstance(error, BrokerRefused) and error.code == ResponseCode.FLOW_CONTROL:

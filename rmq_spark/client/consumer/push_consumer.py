@@ -201,7 +201,7 @@ class PushConsumer(GroupConsumer):
         return True
 
     def _put_request(self, queue: MessageQueue, offset: int) -> None:
-        request = PullRequest(queue, ProcessQueue(monotonic_ms), offset)
+        request = PullRequest(queue, ProcessQueue(monotonic_ms, offset), offset)
         request.process_queue.set_locked(locked=self._needs_locks)
         with self._changing_requests:
             if not self.is_running:
@@ -285,9 +285,8 @@ class PushConsumer(GroupConsumer):
         self._service.submit(request, messages)
 
     def correct_tags_offset(self, request: PullRequest) -> None:
-        """Nothing before the next offset is wanted: it counts as consumed."""
-        if not request.process_queue.message_count:
-            self._offset_store.update_offset(request.queue, request.next_offset, increase_only=True)
+        """Nothing of what lies between is wanted: it counts as consumed, with what lies before."""
+        self._acknowledge(request, ())
 
     def correct_illegal_offset(self, request: PullRequest, offset: int) -> None:
         """Start the queue anew: what listeners still have of it moves no offset."""
@@ -311,13 +310,17 @@ class PushConsumer(GroupConsumer):
     # ---- what was consumed
 
     def _acknowledge(self, request: PullRequest, messages: Sequence[MessageExt]) -> bool:
-        def publish(offset: int) -> None:
-            self._offset_store.update_offset(request.queue, offset, increase_only=True)
+        cache = request.process_queue
 
-        if not request.process_queue.acknowledge(messages, publish):
+        def publish(offset: int) -> None:
+            # Behind the last message there may be some that the filter passes over.
+            reached = offset if cache.message_count else max(offset, request.next_offset)
+            self._offset_store.update_offset(request.queue, reached, increase_only=True)
+
+        if not cache.acknowledge(messages, publish):
             return False
         limit = self._push.limits.pull_threshold_for_queue // 2
-        if request.is_throttled and request.process_queue.message_count <= limit:
+        if request.is_throttled and cache.message_count <= limit:
             self._pull_service.room_was_made(request)
         return True
 

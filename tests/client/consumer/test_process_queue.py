@@ -51,6 +51,10 @@ def test_what_never_came_commits_nothing(queue):
     assert acknowledged(queue, 5) == []
 
 
+def test_before_anything_has_come_the_first_offset_may_be_committed(clock):
+    assert acknowledged(ProcessQueue(clock, 7)) == [7]
+
+
 def test_the_first_that_is_not_acknowledged_is_what_may_be_committed(queue):
     queue.put_messages(numbered(10, 11, 12, 13))
     assert acknowledged(queue, 11) == [10]
