@@ -20,7 +20,7 @@ from rmq_spark.client.errors import ClientError, RouteNotFound
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.names import retry_topic
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
-from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.properties import encode_properties
@@ -102,6 +102,11 @@ class Cluster:
     def stored_offset(self, group, topic, queue_id=0):
         """What a group has committed, by the broker's word."""
         return self.api.query_consumer_offset(self.address, group, self.queue(topic, queue_id))
+
+    def store_offset(self, group, topic, offset, queue_id=0):
+        """Make a group, and let it have come so far."""
+        self.api.create_group(self.address, SubscriptionGroupConfig(group_name=group))
+        self.api.update_consumer_offset(self.address, group, self.queue(topic, queue_id), offset)
 
     def members(self, group):
         """Who is in a group, by the broker's word."""

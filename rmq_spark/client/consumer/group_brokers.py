@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import NamedTuple
 
 from rmq_spark.client.broker_api import BrokerApi
 from rmq_spark.client.consumer.subscriptions import wanted
 from rmq_spark.client.errors import BrokerNotFound, ClientError
 from rmq_spark.client.message import MessageExt, decode_messages
+from rmq_spark.client.names import RETRY_PREFIX
 from rmq_spark.client.results import PullResult, PullStatus
 from rmq_spark.client.routes import MASTER_ID, Routes
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION, CheckClientRequestBody, SubscriptionData
@@ -103,7 +105,7 @@ class GroupBrokers:
         try:
             result = answer.result()
             messages = decode_messages(result.records, pull.queue.broker_name)
-            found = tuple(wanted(messages, pull.subscription))
+            found = tuple(_under_their_topics(wanted(messages, pull.subscription), pull.queue.topic))
         except BaseException as error:  # noqa: BLE001  # it is the outcome
             return error
         self._suggested[pull.queue] = result.suggest_which_broker_id
@@ -200,6 +202,13 @@ class GroupBrokers:
         except BrokerNotFound:
             self._routes.refresh(topic)
             return find()
+
+
+def _under_their_topics(messages: list[MessageExt], topic: str) -> list[MessageExt]:
+    """What came back by the group's retry topic belongs to the topic that it was first sent to."""
+    if not topic.startswith(RETRY_PREFIX):
+        return messages
+    return [replace(message, topic=message.real_topic) for message in messages]
 
 
 def _by_broker(queues: Iterable[MessageQueue]) -> Mapping[str, set[MessageQueue]]:

@@ -194,11 +194,11 @@ def test_seeking_by_time(cluster, lite):
     topic = cluster.topic(queues=1)
     queue = cluster.queue(topic)
     cluster.send(topic, "old", queue_id=0)
-    first = cluster.api.earliest_store_time(cluster.address, queue)
+    consumer = lite(topic=topic)
+    first = consumer.poll(PATIENCE_MS)[0].store_timestamp
     wait_until("another millisecond", lambda: time.time() * 1000 > first + 5)
     cluster.send(topic, "new", queue_id=0)
-    consumer = lite(topic=topic)
-    polled(consumer, 2)
+    polled(consumer, 1)
     assert consumer.offset_for_timestamp(queue, first) == 0
     consumer.seek_to_time(queue, first + 3)
     assert polled(consumer, 1) == ["new"]
@@ -221,7 +221,7 @@ def test_a_group_that_begins_at_the_end_gets_what_comes_then(cluster, lite):
     # A RocketMQ broker lets a new group begin a young queue with its first message, whatever it wants.
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, "old", queue_id=0)
-    cluster.api.update_consumer_offset(cluster.address, group, cluster.queue(topic), 1)
+    cluster.store_offset(group, topic, 1)
     consumer = lite(group, topic, consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
     wait_until("a queue", consumer.assignment)
     cluster.send(topic, "new", queue_id=0)
@@ -232,7 +232,7 @@ def test_a_group_that_begins_at_the_end_gets_what_comes_then(cluster, lite):
 def test_an_offset_that_does_not_exist_is_corrected(cluster, lite, stored):
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, *numbers(10), queues=1)
-    cluster.api.update_consumer_offset(cluster.address, group, cluster.queue(topic), stored)
+    cluster.store_offset(group, topic, stored)
     consumer = lite(group, topic)
     wait_until("a queue", consumer.assignment)
     assigned = consumer._assigned.get(cluster.queue(topic))
