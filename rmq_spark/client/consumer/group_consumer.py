@@ -120,6 +120,7 @@ class GroupConsumer(ABC):
             self._services, self._persist, settings.persist_consumer_offset_interval_ms
         )
         self._started_ms = 0
+        self._is_registered = False
 
     def _new_offset_store(self) -> OffsetStore:
         if self._settings.message_model is MessageModel.BROADCASTING:
@@ -156,7 +157,8 @@ class GroupConsumer(ABC):
                 self._join()
             except BaseException:
                 self._services.stop(0)
-                self._instance.unregister_consumer(self.group)
+                if self._is_registered:  # otherwise somebody else may be, in this group
+                    self._instance.unregister_consumer(self.group)
                 self._instance.stop()
                 raise
             self._started_ms = time.time_ns() // 1_000_000
@@ -170,6 +172,7 @@ class GroupConsumer(ABC):
                 self._instance.routes.route(subscription.topic)
                 self._brokers.check_subscription(subscription)
         self._instance.register_consumer(self.group, self)
+        self._is_registered = True
         self._instance.heartbeat()
 
     def shutdown(self) -> None:

@@ -26,10 +26,10 @@ PATIENCE_S = 30
 class Listener:
     """Remembers what it was called with; says what it was told to for each body."""
 
-    def __init__(self, says=lambda body, message: None):
+    def __init__(self, says=lambda *_: None):
         self.messages, self.says, self._mutex = [], says, threading.Lock()
 
-    def __call__(self, messages, context):
+    def __call__(self, messages, _):
         with self._mutex:
             self.messages += messages
         said = [self.says(message.body.decode(), message) for message in messages]
@@ -117,7 +117,6 @@ def test_what_fails_comes_again_from_its_own_topic(cluster, push):
         if body == "bad" and body not in failed:
             failed.add(body)
             raise RuntimeError("not now")
-        return None
 
     listener = Listener(once)
     push(listener, topic=topic, consume_message_batch_max_size=1)
@@ -171,9 +170,12 @@ def test_what_the_broker_does_not_take_back_is_sent_again(cluster, push, monkeyp
 
 def test_one_that_takes_too_long_does_not_keep_the_offset_back(cluster, push):
     topic, group, free = cluster.topic(queues=1), cluster.group(), threading.Event()
-    listener = Listener(
-        lambda body, message: free.wait(PATIENCE_S) and None if not message.reconsume_times else None
-    )
+
+    def slow_at_first(_, message):
+        if not message.reconsume_times:
+            free.wait(PATIENCE_S)
+
+    listener = Listener(slow_at_first)
     push(
         listener,
         group,
