@@ -100,7 +100,8 @@ class BrokerApi(AdminCalls):
         def interpret(answer: RemotingCommand) -> SendResult:
             return sent(address, command.code, answer, header, message_id)
 
-        return self.connections.request_async(address, command, self._timeout(timeout_ms), interpret)
+        timeout_ms = self._timeout(timeout_ms)
+        return self.connections.request_async(address, command, timeout_ms, interpret, may_gather=True)
 
     def send_one_way(self, address: str, header: SendMessageRequestHeader, body: Buffer) -> None:
         """The same, with nobody ever knowing what became of it."""

@@ -107,10 +107,12 @@ class Connections:
         command: RemotingCommand,
         timeout_ms: int = REQUEST_TIMEOUT_MS,
         interpret: Callable[[RemotingCommand], Any] | None = None,
+        *,
+        may_gather: bool = False,
     ) -> Answer[Any]:
         """Ask a broker; see `Connection.request_async`. It connects, if need be, before it comes back."""
         connection, command = self._prepared(address, command)
-        return connection.request_async(command, timeout_ms, interpret)
+        return connection.request_async(command, timeout_ms, interpret, may_gather=may_gather)
 
     def send_one_way(
         self, address: str, command: RemotingCommand, timeout_ms: int = REQUEST_TIMEOUT_MS

@@ -19,6 +19,8 @@
     │   └── ConsumerNotOnline        206, 207: no member of the group can be asked
     ├── MessageRejected              found out before anything was sent: correct the message
     ├── SendFailed                   all tries of a send; ``tries`` carries what became of each
+    │   └── PartlySent               of several requests the first went well: ``results`` has them
+    ├── TooManyPending               so many sends wait for their answers already: wait for some of them
     └── ClientShutDown               it was shut down, or was never started
 
 The first four are faults of the way to a broker (`CONNECTION_FAULTS`): another broker may do better.
@@ -228,6 +230,32 @@ class SendFailed(ClientError):
 
     def __str__(self) -> str:
         return f"sending to {self.topic} failed {len(self.tries)} times: " + "; ".join(map(str, self.tries))
+
+
+class PartlySent(SendFailed):
+    """The first ``messages_sent`` messages are stored; the others may be, but need to be sent again."""
+
+    def __init__(
+        self, topic: str, tries: Sequence[ClientError], results: Sequence[object], messages_sent: int
+    ) -> None:
+        super().__init__(topic, tries)
+        self.args = (topic, tuple(tries), tuple(results), messages_sent)
+        self.results = tuple(results)
+        self.messages_sent = messages_sent
+
+    def __str__(self) -> str:
+        return f"{self.messages_sent} messages were sent, then {super().__str__()}"
+
+
+class TooManyPending(ClientError):
+    """A producer has as many sends under way as it may have."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return f"{self.limit} sends wait for their answers already; wait for some of them, or raise the limit"
 
 
 class ClientShutDown(ClientError):
