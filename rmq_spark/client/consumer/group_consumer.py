@@ -28,6 +28,7 @@ from rmq_spark.client.consumer.scheduled_tasks import Repeated, ScheduledTasks
 from rmq_spark.client.consumer.settings import ConsumerSettings
 from rmq_spark.client.consumer.subscriptions import ALL, MessageSelector, by_tag, subscription_data
 from rmq_spark.client.errors import ClientError, ClientShutDown
+from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.members import ConsumerMember
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.names import RETRY_PREFIX, check_group
@@ -100,11 +101,16 @@ class GroupConsumer(ABC):
 
     consume_type: ConsumeType
 
-    def __init__(self, group: str, instance: ConsumerInstance, settings: ConsumerSettings) -> None:
+    def __init__(
+        self, group: str, instance: ConsumerInstance | str | None, settings: ConsumerSettings
+    ) -> None:
+        """The instance, or the addresses of name servers for one of its own (None: NAMESRV_ADDR)."""
         self.group = check_group(group)
         settings.check()
         self._settings = settings
-        self._instance = instance
+        if instance is None or isinstance(instance, str):
+            instance = _own_instance(instance, settings.message_model)
+        self._instance: ConsumerInstance = instance
         self._state = ServiceState.CREATE_JUST
         self._changing_state = threading.Lock()
         self._subscriptions: dict[str, SubscriptionData] = {}
@@ -331,3 +337,11 @@ class GroupConsumer(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.shutdown()
+
+
+def _own_instance(name_servers: str | None, message_model: MessageModel) -> ClientInstance:
+    if message_model is MessageModel.CLUSTERING:
+        return ClientInstance(name_servers)
+    # Its offsets are kept by its id, and must be found again after a restart: the id names no process.
+    found = ClientInstance(name_servers)
+    return ClientInstance(name_servers, client_id=f"{found.local_address}@DEFAULT")

@@ -86,7 +86,7 @@ class LitePullConsumer(GroupConsumer):
     def __init__(
         self,
         group: str,
-        instance: ConsumerInstance,
+        instance: ConsumerInstance | str | None = None,
         settings: LitePullSettings | None = None,
         message_queue_listener: MessageQueueListener | None = None,
     ) -> None:

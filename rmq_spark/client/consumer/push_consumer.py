@@ -61,7 +61,7 @@ class PushConsumer(GroupConsumer):
     def __init__(
         self,
         group: str,
-        instance: ConsumerInstance,
+        instance: ConsumerInstance | str | None = None,
         *,
         listener: MessageListenerConcurrently | None = None,
         orderly_listener: MessageListenerOrderly | None = None,

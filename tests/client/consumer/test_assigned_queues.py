@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -122,6 +124,30 @@ def test_a_queue_that_comes_back_begins_anew():
     queues.replace([])
     (second,), _ = queues.replace([QUEUE])
     assert first is not second
+
+
+def test_ten_thousand_revocations_in_flight_lose_nothing():
+    """Two members have a queue in turn; every pull is answered after it was taken away, or before."""
+    dice, committed, returned, end = random.Random(28), 0, set(), 0
+    for _ in range(10_000):
+        end += dice.randrange(3)
+        assigned = AssignedQueue(QUEUE, lambda: 0)
+        assigned.set_first_offset(0, committed)
+        for _ in range(dice.randrange(3)):
+            epoch, offset = assigned.begin()
+            messages = several(*range(offset, end))
+            if assigned.found(epoch, messages, end) and messages:
+                request = ConsumeRequest(assigned, epoch, messages)
+                if dice.random() < 0.8 and assigned.take(request) is Taking.TAKEN:
+                    returned.update(range(offset, end))
+                    if dice.random() < 0.8:
+                        assigned.confirm_delivered()
+        in_flight = assigned.begin()
+        committed = assigned.drop()
+        assert not assigned.found(in_flight[0], several(*range(in_flight[1], end)), end)
+        assigned.confirm_delivered()
+        assert assigned.consume_offset == committed
+        assert set(range(committed)) <= returned
 
 
 class NothingIsSkipped(RuleBasedStateMachine):

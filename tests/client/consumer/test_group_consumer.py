@@ -9,8 +9,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from broker_kinds import wait_until
-from consumer_clusters import FIRST
+from broker_kinds import NAME, wait_until
+from broker_stories import BrokerThread, small_broker
+from consumer_clusters import FIRST, Cluster
+from rocketmq_peer import free_port
 
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
@@ -126,6 +128,24 @@ def test_what_a_member_had_that_was_killed_the_others_get(cluster):
     wait_until("all messages", lambda: len(seen | of_the_dead) == 800, REBALANCE_S)
     for member in members:
         member.leave()
+
+
+def test_members_go_on_when_their_broker_is_back(tmp_path):
+    port, seen = free_port(), set()
+    config = small_broker(tmp_path, listenPort=port, brokerName=NAME)
+    with BrokerThread(config):
+        cluster = Cluster(f"127.0.0.1:{port}", f"127.0.0.1:{port}", NAME)
+        topic, group = cluster.topic(queues=QUEUES), cluster.group()
+        members = [kind(cluster, group, topic, seen) for kind in (Member, PushMember)]
+        cluster.send(topic, *range(100), queues=QUEUES)
+        wait_until("all messages", lambda: len(seen) == 100)
+    with BrokerThread(config):
+        cluster.send(topic, *range(100, 200), queues=QUEUES)
+        wait_until("all messages", lambda: len(seen) == 200, REBALANCE_S)
+        wait_until("shares that fit", lambda: shares_fit(members, topic), REBALANCE_S)
+        for member in members:
+            member.leave()
+        cluster.close()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.client.names import retry_topic
 from rmq_spark.wire.bodies.clients import ConsumeResult, MessageModel
+from rmq_spark.wire.headers.groups import ConsumeMessageDirectlyResultRequestHeader
+from rmq_spark.wire.headers.offsets import ResetOffsetRequestHeader
 
 LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
 SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
@@ -327,6 +329,17 @@ def test_an_operator_sets_a_group_back(cluster, push):
     wait_until("an offset", lambda: consumer.consume_status(topic) == {queue: 10})
 
 
+def test_an_operator_sets_a_group_back_by_way_of_the_broker(cluster, push):
+    topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
+    cluster.send(topic, *numbers(10), queue_id=0)
+    push(listener, group, topic)
+    listener.wait_for(10)
+    header = ResetOffsetRequestHeader(topic=topic, group=group, timestamp=0, is_force=True)
+    offsets = cluster.api.reset_offset(cluster.address, header)
+    assert offsets == {cluster.queue(topic): 0}
+    assert sorted(listener.wait_for(20)[10:]) == numbers(10)
+
+
 def test_operators_see_a_consumer_and_have_it_consume_a_message(cluster, push):
     topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
     cluster.send(topic, "one", queue_id=0)
@@ -337,7 +350,13 @@ def test_operators_see_a_consumer_and_have_it_consume_a_message(cluster, push):
     info = cluster.api.consumer_running_info(cluster.address, group, client_id)
     assert info.mq_table[cluster.queue(topic)].commit_offset == 1
     assert {each.topic for each in info.subscription_set} == {topic, retry_topic(group)}
-    result = consumer.consume_directly(listener.messages[0], cluster.broker_name)
+    header = ConsumeMessageDirectlyResultRequestHeader(
+        consumer_group=group,
+        client_id=client_id,
+        msg_id=listener.messages[0].offset_message_id,
+        broker_name=cluster.broker_name,
+    )
+    result = cluster.api.consume_message_directly(cluster.address, header)
     assert (result.consume_result, result.order) == (ConsumeResult.CR_SUCCESS, False)
     assert listener.bodies == ["one", "one"]
 
