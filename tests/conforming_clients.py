@@ -92,9 +92,7 @@ class Clients:
         wait_until(f"{count} messages", lambda: sum(self._ends(topic, queues)) >= count)
         ends = self._ends(topic, queues)
         assert sum(ends) == count
-        return [
-            message for queue_id, end in enumerate(ends) for message in self._queue(topic, queue_id, end)
-        ]
+        return [message for queue_id, end in enumerate(ends) for message in self._queue(topic, queue_id, end)]
 
     def _ends(self, topic, queues):
         cluster = self.cluster
@@ -133,5 +131,5 @@ def polled(consumer, count):
         got = consumer.poll(POLL_MS)
         assert got, f"only {bodies_of(found)} of {count}"
         found += got
-    assert len(found) == count
+    assert len(found) == count, bodies_of(found)
     return bodies_of(found)

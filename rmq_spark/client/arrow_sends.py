@@ -117,7 +117,7 @@ def send_batches(
     try:
         for rows in _record_batches(batches):
             for piece in _pieces(rows, topic, bytes_max, bulk.rows_max):
-                if len(pending) >= in_flight:
+                if len(pending) >= bulk.at_once(in_flight):
                     bulk.settle(pending.popleft())
                 bulk.start(piece)
                 pending.append(piece)
@@ -151,6 +151,20 @@ class _Bulk:
             if Extension.APPEND_CHUNK not in agreement.extensions:
                 return BATCH_MESSAGES_MAX
         return CHUNK_ROWS
+
+    def at_once(self, in_flight: int) -> int:
+        """How many requests may be under way, so that rows which are given a queue keep their order.
+
+        A RocketMQ broker has several threads for the sends of a connection.
+        """
+        if self._queue is None:
+            return in_flight
+        instance = self._producer.instance
+        try:
+            agreement = instance.api.agreement(instance.routes.master_address(self._queue.broker_name))
+        except (*CONNECTION_FAULTS, BrokerNotFound):
+            return 1
+        return in_flight if Extension.APPEND_CHUNK in agreement.extensions else 1
 
     def start(self, piece: _Piece) -> None:
         """Send it to the next queue, without waiting for the answer."""
