@@ -16,7 +16,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from rmq_spark.client.broker_api import BrokerApi
 from rmq_spark.client.consumer.first_offset import FirstOffset
@@ -48,6 +48,8 @@ from rmq_spark.wire.command import CURRENT_VERSION
 from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
+
+_Consumer = TypeVar("_Consumer", bound="GroupConsumer")
 
 SHUTDOWN_MS = 2_000
 """Whatever is under way, `shutdown` comes back after so long."""
@@ -331,7 +333,7 @@ class GroupConsumer(ABC):
     def _queue_infos(self, now_ms: int) -> Mapping[MessageQueue, ProcessQueueInfo]:
         """The state of each queue."""
 
-    def __enter__(self) -> GroupConsumer:
+    def __enter__(self: _Consumer) -> _Consumer:
         self.start()
         return self
 
