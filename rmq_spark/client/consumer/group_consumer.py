@@ -122,7 +122,7 @@ class GroupConsumer(ABC):
         self._rule = Rebalance(
             instance.client_id, settings.message_model, settings.allocate_message_queue_strategy
         )
-        self._services = ScheduledTasks(f"{group}-services", threads_max=2)
+        self._services = ScheduledTasks(f"{group}-services", threads_max=3)
         self._rebalancing = Repeated(self._services, self._rebalance, settings.rebalance_interval_ms)
         self._persisting = Repeated(
             self._services, self._persist, settings.persist_consumer_offset_interval_ms
