@@ -189,15 +189,12 @@ class GroupConsumer(ABC):
             if self._state is not ServiceState.RUNNING:
                 return
             self._state = ServiceState.SHUTDOWN_ALREADY
-        deadline = time.monotonic() + SHUTDOWN_MS / 1000
         self._rebalancing.stop()
         self._persisting.stop()
         # A broker that does not answer must not keep anybody from ending.
         leaving = threading.Thread(target=self._leave, name=f"{self.group}-leaves", daemon=True)
         leaving.start()
-        leaving.join(deadline - time.monotonic())
-        self._services.stop(0)
-        self._instance.stop()
+        leaving.join(SHUTDOWN_MS / 1000)
 
     def _leave(self) -> None:
         try:
@@ -206,6 +203,9 @@ class GroupConsumer(ABC):
             self._instance.unregister_consumer(self.group)
         except RocketPollError as error:
             _log.warning("%s could not leave in order: %s", self.group, error)
+        finally:
+            self._services.stop(0)
+            self._instance.stop()
 
     def _check_running(self) -> None:
         if self._state is not ServiceState.RUNNING:
