@@ -16,7 +16,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from rmq_spark.client.broker_api import BrokerApi
 from rmq_spark.client.consumer.first_offset import FirstOffset
@@ -48,6 +48,8 @@ from rmq_spark.wire.command import CURRENT_VERSION
 from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
+
+_Consumer = TypeVar("_Consumer", bound="GroupConsumer")
 
 SHUTDOWN_MS = 2_000
 """Whatever is under way, `shutdown` comes back after so long."""
@@ -120,7 +122,7 @@ class GroupConsumer(ABC):
         self._rule = Rebalance(
             instance.client_id, settings.message_model, settings.allocate_message_queue_strategy
         )
-        self._services = ScheduledTasks(f"{group}-services", threads_max=2)
+        self._services = ScheduledTasks(f"{group}-services", threads_max=3)
         self._rebalancing = Repeated(self._services, self._rebalance, settings.rebalance_interval_ms)
         self._persisting = Repeated(
             self._services, self._persist, settings.persist_consumer_offset_interval_ms
@@ -187,15 +189,12 @@ class GroupConsumer(ABC):
             if self._state is not ServiceState.RUNNING:
                 return
             self._state = ServiceState.SHUTDOWN_ALREADY
-        deadline = time.monotonic() + SHUTDOWN_MS / 1000
         self._rebalancing.stop()
         self._persisting.stop()
         # A broker that does not answer must not keep anybody from ending.
         leaving = threading.Thread(target=self._leave, name=f"{self.group}-leaves", daemon=True)
         leaving.start()
-        leaving.join(deadline - time.monotonic())
-        self._services.stop(0)
-        self._instance.stop()
+        leaving.join(SHUTDOWN_MS / 1000)
 
     def _leave(self) -> None:
         try:
@@ -204,6 +203,9 @@ class GroupConsumer(ABC):
             self._instance.unregister_consumer(self.group)
         except RocketPollError as error:
             _log.warning("%s could not leave in order: %s", self.group, error)
+        finally:
+            self._services.stop(0)
+            self._instance.stop()
 
     def _check_running(self) -> None:
         if self._state is not ServiceState.RUNNING:
@@ -331,7 +333,7 @@ class GroupConsumer(ABC):
     def _queue_infos(self, now_ms: int) -> Mapping[MessageQueue, ProcessQueueInfo]:
         """The state of each queue."""
 
-    def __enter__(self) -> GroupConsumer:
+    def __enter__(self: _Consumer) -> _Consumer:
         self.start()
         return self
 

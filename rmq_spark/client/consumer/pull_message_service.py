@@ -22,7 +22,6 @@ from rmq_spark.client.consumer.scheduled_tasks import Scheduler
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.results import PullStatus
-from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -134,9 +133,15 @@ class PullMessageService:
             self._pull(request)
 
     def _pull(self, request: PullRequest) -> None:
+        def then(outcome: Pulled | BaseException) -> None:
+            try:
+                self._answered(request, outcome)
+            except Exception as error:  # noqa: BLE001  # whatever it is, the queue must not stop for good
+                self._failed(request, error)
+
         try:
-            self._consumer.pull(request, lambda outcome: self._answered(request, outcome))
-        except RocketPollError as error:
+            self._consumer.pull(request, then)
+        except Exception as error:  # noqa: BLE001  # the same
             self._failed(request, error)
 
     def _is_full(self, request: PullRequest) -> bool:

@@ -23,7 +23,6 @@ from rmq_spark.client.consumer.group_brokers import Pulled
 from rmq_spark.client.consumer.scheduled_tasks import Scheduler, Task
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.client.results import PullStatus
-from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -145,7 +144,7 @@ class PullTask:
     def _first_offset(self, epoch: int) -> int | None:
         try:
             self.assigned.set_first_offset(epoch, self._source.first_offset(self.assigned.queue))
-        except RocketPollError as error:
+        except Exception as error:  # noqa: BLE001  # whatever it is, the queue must not stop for good
             _log.warning("where to begin with %s cannot be found out yet: %s", self.assigned.queue, error)
             self._ended(epoch, FIRST_OFFSET_MS)
             return None
@@ -159,12 +158,15 @@ class PullTask:
         asking = [threading.get_ident()]  # an answer on this very thread must not lead to the next pull in it
 
         def then(outcome: Pulled | BaseException) -> None:
-            delay_ms = self._answered(epoch, offset, outcome)
+            try:
+                delay_ms = self._answered(epoch, offset, outcome)
+            except Exception as error:  # noqa: BLE001  # the same
+                delay_ms = self._failed(error)
             self._ended(epoch, delay_ms, goes_on=asking != [threading.get_ident()])
 
         try:
             self._source.pull(self.assigned.queue, offset, then)
-        except RocketPollError as error:
+        except Exception as error:  # noqa: BLE001  # the same
             self._ended(epoch, self._failed(error))
         finally:
             asking.clear()

@@ -20,6 +20,7 @@ from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
 _HALF_AN_HOUR_MS = 30 * 60 * 1000
 PULL_BATCH_SIZE_MAX = 1024
 AUTO_COMMIT_INTERVAL_MS_MIN = 1_000
+AWAIT_TERMINATION_MS_MAX = 1_500  # so that there is time left to persist offsets
 
 
 def half_an_hour_ago() -> int:
@@ -98,7 +99,7 @@ class PushSettings(ConsumerSettings):
     consume_timeout_ms: int = 15 * 60 * 1000
     suspend_current_queue_time_ms: int = 1_000
     await_termination_ms: int = 1_000
-    """How long `shutdown` waits for listeners, at most."""
+    """How long `shutdown` waits for listeners, at most; it comes back after two seconds anyhow."""
 
     broker_suspend_max_time_ms: int = 15_000
     consumer_timeout_ms_when_suspend: int = 30_000
@@ -112,6 +113,7 @@ class PushSettings(ConsumerSettings):
         _check_range("consume_message_batch_max_size", self.consume_message_batch_max_size, 1, 1_024)
         _check_range("max_reconsume_times", self.max_reconsume_times, -1)
         _check_range("consume_timeout_ms", self.consume_timeout_ms)
+        _check_range("await_termination_ms", self.await_termination_ms, 0, AWAIT_TERMINATION_MS_MAX)
         _check_range("suspend_current_queue_time_ms", self.suspend_current_queue_time_ms, 10, 30_000)
         _check_suspension(self.broker_suspend_max_time_ms, self.consumer_timeout_ms_when_suspend)
 

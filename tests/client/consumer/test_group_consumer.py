@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
+import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
-from broker_kinds import NAME, wait_until
+from broker_kinds import NAME, RocketPollBroker, wait_until
 from broker_stories import BrokerThread, small_broker
 from consumer_clusters import FIRST, Cluster
 from rocketmq_peer import free_port
 
+from broker.store.config import FlushDiskType
+from rmq_spark.client.consumer.group_consumer import SHUTDOWN_MS
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
@@ -25,6 +28,7 @@ from rmq_spark.client.rebalance.strategies import (
 
 REBALANCE_S = 20
 QUEUES = 8
+STOPS = 20
 MEMBER = Path(__file__).parent / "consuming_member.py"
 
 
@@ -148,6 +152,25 @@ def test_members_go_on_when_their_broker_is_back(tmp_path):
         cluster.close()
 
 
+@pytest.mark.parametrize("kind", [Member, PushMember], ids=["lite", "push"])
+def test_leaving_does_not_wait_for_a_broker_that_does_not_answer(kind, tmp_path):
+    broker = RocketPollBroker("", tmp_path, FlushDiskType.ASYNC_FLUSH)
+    try:
+        cluster = Cluster(broker.address, broker.address, NAME)
+        topic, seen = cluster.topic(queues=QUEUES), set()
+        member = kind(cluster, cluster.group(), topic, seen)
+        cluster.send(topic, *range(100), queues=QUEUES)
+        wait_until("all messages", lambda: len(seen) == 100)
+        broker._process.send_signal(signal.SIGSTOP)
+        leaving = threading.Thread(target=member.leave)
+        leaving.start()
+        leaving.join(SHUTDOWN_MS / 1000 + 1)
+        assert not leaving.is_alive()
+    finally:
+        broker.close()
+        cluster.close()
+
+
 @pytest.mark.parametrize(
     "strategy", [AllocateMessageQueueAveragelyByCircle(), AllocateMessageQueueConsistentHash()]
 )
@@ -190,3 +213,17 @@ def test_brokers_that_cannot_say_who_is_there_leave_the_queues_where_they_are(cl
     assert member.consumer._rebalance() == 1_000
     assert shares_fit([member], topic)
     member.leave()
+
+
+@pytest.mark.parametrize("kind", [Member, PushMember], ids=["lite", "push"])
+def test_leaving_in_the_middle_of_everything_leaves_no_thread_behind(cluster, kind):
+    topic, group = cluster.topic(queues=QUEUES), cluster.group()
+    cluster.send(topic, *range(200), queues=QUEUES)
+    before = threading.active_count()
+    for number in range(STOPS):
+        member = kind(cluster, group, topic, set())
+        if number % 2:
+            wait_until("queues", member.consumer.assignment)
+        member.leave()
+    wait_until("as few threads as before", lambda: threading.active_count() <= before)
+    assert cluster.members(group) == ()

@@ -114,6 +114,19 @@ def test_after_a_failure_the_request_comes_back_later(bench, error, ms):
     assert set(bench.offsets) == {5}
 
 
+@pytest.mark.parametrize("where", ["pull", "consume"])
+def test_whatever_goes_wrong_the_queue_does_not_stop_for_good(bench, monkeypatch, where):
+    def breaks(*_):
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.consumer, where, breaks)
+        bench.start()
+        if where == "consume":
+            bench.answer(pulled(*several(5), then=6))
+    assert bench.comes_back_after(1_000)
+
+
 def test_a_queue_that_is_not_locked_is_looked_at_later(bench):
     bench.consumer.is_locked = False
     bench.start()

@@ -126,6 +126,20 @@ def test_a_request_that_cannot_even_be_sent_is_a_failure(bench):
     assert bench.waits(1_000)
 
 
+@pytest.mark.parametrize("where", ["first_offset", "pull", "deliver"])
+def test_whatever_goes_wrong_the_queue_does_not_stop_for_good(bench, monkeypatch, where):
+    def breaks(*_):
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.source, where, breaks)
+        bench.start()
+        if where == "deliver":
+            bench.source.answer(pulled(*several(5), then=6))
+    bench.tasks.move(3_000)
+    assert bench.source.offsets[-1:] == [6 if where == "deliver" else 5]
+
+
 def test_a_broker_that_asks_for_less_is_left_alone_for_a_moment(bench, caplog):
     bench.start()
     with caplog.at_level(logging.WARNING):

@@ -31,6 +31,7 @@ def test_the_defaults_are_fine_and_begin_half_an_hour_ago(settings):
         (PushSettings, "consume_message_batch_max_size", 1_025),
         (PushSettings, "max_reconsume_times", -2),
         (PushSettings, "consume_timeout_ms", 0),
+        (PushSettings, "await_termination_ms", 1_501),
         (PushSettings, "suspend_current_queue_time_ms", 9),
     ],
 )
