@@ -1,4 +1,4 @@
-"""Our clients and Java's side by side: what one sends the other gets whole, and in one group they share queues.
+"""Our clients and Java's side by side: what one sends the other gets whole; in one group they share queues.
 
 Each test is run against a real RocketMQ and against our broker, beside Java clients of both versions.
 """
@@ -38,7 +38,9 @@ def ours(java_broker):
 def test_what_our_producer_sends_java_gets_whole(scenario, ours):
     topic = scenario.topic()
     producer = ours.producer()
-    sent = Message(topic, b"\x00any\xff", tags="blue", keys=("k1", "k2"), properties={"place": "Üsküdar"}, flag=7)
+    sent = Message(
+        topic, b"\x00any\xff", tags="blue", keys=("k1", "k2"), properties={"place": "Üsküdar"}, flag=7
+    )
     result = producer.send(sent)
     producer.send(Message(topic, LONG.encode()))
     first, second = scenario.read(topic, 2)

@@ -154,8 +154,9 @@ def test_a_group_that_is_offline_is_reset_by_offset_and_by_time(cluster, clients
     assert stored(cluster, group, topic) == [0, 0]
 
 
-def test_a_group_that_nobody_has_heard_of_may_be_told_where_to_begin(cluster, clients, admin):
+def test_a_group_that_nobody_has_joined_yet_may_be_told_where_to_begin(cluster, clients, admin):
     topic, group = filled(cluster, clients), cluster.group()
+    admin.create_group(group)
     admin.reset_to_time(group, topic, LATEST_MS)
     clients.producer().send(Message(topic, b"new"))
     assert polled(clients.lite(group, topic), 1) == ["new"]
