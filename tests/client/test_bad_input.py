@@ -40,7 +40,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 X = Message("T", b"x")
 QUEUE = MessageQueue("T", "broker-a", 0)
-SOON_MS = 200
+SOON_MS = 100
 LATE_MS = 60_000
 PATIENCE_S = 30
 NO_PERMISSION = 16
@@ -174,7 +174,7 @@ SENDS = {
 
 def producer_of(stack, instance):
     producer = Producer(
-        "P", instance=instance, retry_times_when_send_failed=1, retry_times_when_send_async_failed=1
+        "P", instance=instance, retry_times_when_send_failed=0, retry_times_when_send_async_failed=0
     )
     producer.start()
     stack.callback(producer.shutdown)
