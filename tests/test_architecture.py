@@ -31,6 +31,8 @@ TESTED_ELSEWHERE = {
     "broker/store/message_filter.py": "store/test_reader.py",
     "broker/store/results.py": "store/test_reader.py",
     "broker/store/verify.py": "store/test_inspection.py",
+    "rmq_spark/client/members.py": "client/test_broker_requests.py",
+    "rmq_spark/client/results.py": "client/test_broker_api.py",
     "rmq_spark/wire/codes.py": "wire/test_command.py",
     "rmq_spark/wire/flags.py": "wire/test_command.py",
     "rmq_spark/wire/header.py": "wire/test_header_json.py",
@@ -112,6 +114,8 @@ def test_the_list_of_modules_tested_elsewhere_names_only_what_is_there():
     ("module", "heavy"),
     [
         ("rmq_spark", ("numpy", "pyarrow", "pyspark", "msgpack", "orjson", "broker")),
+        ("rmq_spark.client", ("numpy", "pyarrow", "pyspark", "broker")),
+        ("rmq_spark.client.broker_api", ("numpy", "pyarrow", "pyspark", "broker")),
         ("rmq_spark.wire.command", ("numpy", "pyarrow", "pyspark", "broker")),
         ("rmq_spark.wire.headers", ("numpy", "pyarrow", "pyspark", "broker")),
         ("rmq_spark.wire.record", ("numpy", "pyarrow", "pyspark", "broker")),

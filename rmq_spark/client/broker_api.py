@@ -1,0 +1,349 @@
+"""BrokerApi: what clients ask of brokers, a method for each request; typed headers in, values out.
+
+Every method takes the broker's address first, and raises `BrokerRefused` of the kind that fits where the
+broker says no, or one of `CONNECTION_FAULTS`. It tries nothing twice. What operators ask is `admin_calls`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from concurrent.futures import Future
+from typing import Final
+
+from rmq_spark.client.admin_calls import AdminCalls
+from rmq_spark.client.calls import Calls, body_of, checked, command_of, header_of
+from rmq_spark.client.connections import REQUEST_TIMEOUT_MS, Agreement, Connections
+from rmq_spark.client.errors import ProtocolError
+from rmq_spark.client.results import AppendResult, PullResult, PullStatus, SendResult, SendStatus
+from rmq_spark.errors import WireError
+from rmq_spark.wire.bodies.clients import (
+    CheckClientRequestBody,
+    HeartbeatData,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+)
+from rmq_spark.wire.bodies.routes import GetConsumerListByGroupResponseBody
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.flags import PullSysFlag
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.headers.groups import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
+from rmq_spark.wire.headers.offsets import (
+    GetEarliestMsgStoretimeRequestHeader,
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    QueryConsumerOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.headers.send import (
+    AppendChunkRequestHeader,
+    ConsumerSendMsgBackRequestHeader,
+    EndTransactionRequestHeader,
+    SendMessageRequestHeader,
+)
+from rmq_spark.wire.message_queue import MessageQueue
+
+HOLD_MARGIN_MS: Final = 10_000
+"""How much longer than the broker may hold a pull its answer is waited for."""
+
+LOCK_TIMEOUT_MS: Final = 1_000
+
+_SENT: Final = frozenset(status.value for status in SendStatus)
+_PULLED: Final = frozenset(status.value for status in PullStatus)
+_NONE_STORED: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.QUERY_NOT_FOUND.value})
+_NO_MEMBERS: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.SYSTEM_ERROR.value})
+_SUSPEND: Final = PullSysFlag.SUSPEND.value
+
+
+class BrokerApi(AdminCalls):
+    """See the module. All methods may be called from any thread."""
+
+    def __init__(self, connections: Connections, timeout_ms: int = REQUEST_TIMEOUT_MS) -> None:
+        """``timeout_ms`` is what every answer may take, unless a method says otherwise."""
+        super().__init__(Calls(connections.request, timeout_ms))
+        self.connections = connections
+        self.timeout_ms = timeout_ms
+
+    def agreement(self, address: str) -> Agreement:
+        """What this broker offers beyond RocketMQ."""
+        return self.connections.agreement(address)
+
+    # ---- sending
+
+    def send(
+        self,
+        address: str,
+        header: SendMessageRequestHeader,
+        body: Buffer,
+        message_id: str,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """One message, or a batch if the header says so; ``message_id`` is the id that its sender gave it."""
+        command = send_command(header, body)
+        answer = self.connections.request(address, command, self._timeout(timeout_ms))
+        return sent(address, command.code, answer, header, message_id)
+
+    def send_async(
+        self,
+        address: str,
+        header: SendMessageRequestHeader,
+        body: Buffer,
+        message_id: str,
+        timeout_ms: int | None = None,
+    ) -> Future[SendResult]:
+        """The same, answered by a future."""
+        command = send_command(header, body)
+
+        def interpret(answer: RemotingCommand) -> SendResult:
+            return sent(address, command.code, answer, header, message_id)
+
+        timeout_ms = self._timeout(timeout_ms)
+        return self.connections.request_async(address, command, timeout_ms, interpret, may_gather=True)
+
+    def send_one_way(self, address: str, header: SendMessageRequestHeader, body: Buffer) -> None:
+        """The same, with nobody ever knowing what became of it."""
+        self.connections.send_one_way(address, send_command(header, body), self.timeout_ms)
+
+    def append_chunk(
+        self,
+        address: str,
+        header: AppendChunkRequestHeader,
+        sized_records: Buffer,
+        timeout_ms: int | None = None,
+    ) -> Future[AppendResult]:
+        """Ready-encoded records with their sizes in front, where `agreement` has APPEND_CHUNK."""
+        command = command_of(RequestCode.APPEND_CHUNK, header, sized_records)
+
+        def interpret(answer: RemotingCommand) -> AppendResult:
+            checked(address, RequestCode.APPEND_CHUNK, answer)
+            found = header_of(address, RequestCode.APPEND_CHUNK, answer)
+            return AppendResult(found.queue_offset, found.message_count, found.store_timestamp)
+
+        return self.connections.request_async(address, command, self._timeout(timeout_ms), interpret)
+
+    def send_back(self, address: str, header: ConsumerSendMsgBackRequestHeader) -> None:
+        """A message that could not be consumed: deliver it again later, or to the dead letters."""
+        self.calls.call(address, RequestCode.CONSUMER_SEND_MSG_BACK, header)
+
+    def end_transaction(self, address: str, header: EndTransactionRequestHeader) -> None:
+        """Commit a half message, roll it back, or leave it open; never answered."""
+        command = command_of(RequestCode.END_TRANSACTION, header)
+        self.connections.send_one_way(address, command, self.timeout_ms)
+
+    # ---- pulling
+
+    def pull(
+        self, address: str, header: PullMessageRequestHeader, timeout_ms: int | None = None
+    ) -> PullResult:
+        """Messages of a queue; held by the broker, if the header lets it, until there are some."""
+        command, timeout_ms = self._pull_command(header, timeout_ms, is_chunk=False)
+        answer = self.connections.request(address, command, timeout_ms)
+        return pulled(address, command.code, answer)
+
+    def pull_async(
+        self,
+        address: str,
+        header: PullMessageRequestHeader,
+        timeout_ms: int | None = None,
+        *,
+        is_chunk: bool = False,
+    ) -> Future[PullResult]:
+        """The same, answered by a future; ``is_chunk``: in megabytes, where `agreement` has PULL_CHUNK."""
+        command, timeout_ms = self._pull_command(header, timeout_ms, is_chunk=is_chunk)
+
+        def interpret(answer: RemotingCommand) -> PullResult:
+            return pulled(address, command.code, answer)
+
+        return self.connections.request_async(address, command, timeout_ms, interpret)
+
+    def takes_chunks(self, address: str) -> bool:
+        """Whether this broker answers pulls in megabytes."""
+        return Extension.PULL_CHUNK in self.agreement(address).extensions
+
+    def _pull_command(
+        self, header: PullMessageRequestHeader, timeout_ms: int | None, *, is_chunk: bool
+    ) -> tuple[RemotingCommand, int]:
+        if timeout_ms is None:
+            is_held = header.sys_flag & _SUSPEND
+            timeout_ms = header.suspend_timeout_millis + HOLD_MARGIN_MS if is_held else HOLD_MARGIN_MS
+        return command_of(
+            RequestCode.PULL_CHUNK if is_chunk else RequestCode.PULL_MESSAGE, header
+        ), timeout_ms
+
+    # ---- offsets
+
+    def query_consumer_offset(
+        self, address: str, group: str, queue: MessageQueue, *, zero_if_young: bool = True
+    ) -> int | None:
+        """What a group has stored; None for nothing.
+
+        A broker says 0 instead where a queue still has its first message and not many others, unless
+        ``zero_if_young`` is False and it is a 5.x or ours.
+        """
+        header = QueryConsumerOffsetRequestHeader(
+            group, queue.topic, queue.queue_id, None if zero_if_young else False
+        )
+        code = RequestCode.QUERY_CONSUMER_OFFSET
+        answer = self.calls.call(address, code, header, accepted=_NONE_STORED)
+        if answer.code != ResponseCode.SUCCESS:
+            return None
+        offset: int = header_of(address, code, answer).offset
+        return None if offset < 0 else offset
+
+    def update_consumer_offset(
+        self, address: str, group: str, queue: MessageQueue, commit_offset: int, *, one_way: bool = False
+    ) -> None:
+        """Store a group's offset, forwards or back; ``one_way``: without hearing of it."""
+        header = UpdateConsumerOffsetRequestHeader(group, queue.topic, queue.queue_id, commit_offset)
+        code = RequestCode.UPDATE_CONSUMER_OFFSET
+        if one_way:
+            self.connections.send_one_way(address, command_of(code, header), self.timeout_ms)
+        else:
+            self.calls.call(address, code, header)
+
+    def max_offset(self, address: str, queue: MessageQueue) -> int:
+        """The offset that the next message of a queue will get."""
+        header = GetMaxOffsetRequestHeader(queue.topic, queue.queue_id)
+        found: int = self.calls.header(address, RequestCode.GET_MAX_OFFSET, header).offset
+        return found
+
+    def min_offset(self, address: str, queue: MessageQueue) -> int:
+        """The first offset that a queue still holds; 0 for one that never held any."""
+        header = GetMinOffsetRequestHeader(queue.topic, queue.queue_id)
+        found: int = self.calls.header(address, RequestCode.GET_MIN_OFFSET, header).offset
+        return max(found, 0)  # 4.9 says -1 of a queue that has no file yet
+
+    def search_offset(
+        self, address: str, queue: MessageQueue, timestamp_ms: int, boundary_type: str | None = None
+    ) -> int:
+        """The first offset stored at a time or after it (LOWER), or the last before (UPPER, not 4.9)."""
+        header = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms, boundary_type)
+        found: int = self.calls.header(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header).offset
+        return found
+
+    def earliest_store_time(self, address: str, queue: MessageQueue) -> int | None:
+        """When the oldest message of a queue was stored, in ms; None if it has none."""
+        header = GetEarliestMsgStoretimeRequestHeader(queue.topic, queue.queue_id)
+        found: int = self.calls.header(address, RequestCode.GET_EARLIEST_MSG_STORETIME, header).timestamp
+        return None if found < 0 else found
+
+    # ---- groups
+
+    def heartbeat(self, address: str, data: HeartbeatData) -> int:
+        """This client lives, and is in these groups; the broker's version."""
+        return self.calls.call(address, RequestCode.HEART_BEAT, None, data).version
+
+    def unregister(
+        self,
+        address: str,
+        client_id: str,
+        producer_group: str | None = None,
+        consumer_group: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """This client leaves a group."""
+        header = UnregisterClientRequestHeader(client_id, producer_group, consumer_group)
+        self.calls.call(address, RequestCode.UNREGISTER_CLIENT, header, timeout_ms=timeout_ms)
+
+    def consumer_ids(self, address: str, group: str) -> tuple[str, ...]:
+        """The client ids of a group's members that are online."""
+        code, header = RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader(group)
+        answer = self.calls.call(address, code, header, accepted=_NO_MEMBERS)
+        if answer.code != ResponseCode.SUCCESS:
+            if "no consumer for this group" in (answer.remark or ""):
+                return ()
+            checked(address, code, answer)
+        return body_of(address, GetConsumerListByGroupResponseBody, answer).consumer_id_list
+
+    def check_client_config(self, address: str, body: CheckClientRequestBody) -> None:
+        """Whether this broker filters by an expression.
+
+        Raises:
+            BrokerRefused: It does not, or cannot read it.
+        """
+        self.calls.call(address, RequestCode.CHECK_CLIENT_CONFIG, None, body)
+
+    def lock(
+        self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
+    ) -> frozenset[MessageQueue]:
+        """Hold queues for 60 s, to be consumed in order; those that are held now."""
+        body = LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=frozenset(queues))
+        code = RequestCode.LOCK_BATCH_MQ
+        answer = self.calls.call(address, code, None, body, timeout_ms=LOCK_TIMEOUT_MS)
+        return body_of(address, LockBatchResponseBody, answer).lock_ok_mq_set
+
+    def unlock(
+        self,
+        address: str,
+        group: str,
+        client_id: str,
+        queues: Iterable[MessageQueue],
+        *,
+        one_way: bool = False,
+    ) -> None:
+        """Let go of queues."""
+        body = LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=frozenset(queues))
+        code = RequestCode.UNLOCK_BATCH_MQ
+        if one_way:
+            self.connections.send_one_way(address, command_of(code, None, body), self.timeout_ms)
+        else:
+            self.calls.call(address, code, None, body)
+
+    def _timeout(self, timeout_ms: int | None) -> int:
+        return self.timeout_ms if timeout_ms is None else timeout_ms
+
+
+def send_command(header: SendMessageRequestHeader, body: Buffer) -> RemotingCommand:
+    """The request that sends a message, or a batch."""
+    code = RequestCode.SEND_BATCH_MESSAGE if header.batch else RequestCode.SEND_MESSAGE_V2
+    return command_of(code, header, body)
+
+
+def sent(
+    address: str,
+    request_code: int,
+    answer: RemotingCommand,
+    header: SendMessageRequestHeader,
+    message_id: str,
+) -> SendResult:
+    """What an answer to a send says."""
+    checked(address, request_code, answer, _SENT)
+    found = header_of(address, request_code, answer)
+    return SendResult(
+        SendStatus(answer.code),
+        message_id,
+        MessageQueue(header.topic, header.broker_name or "", found.queue_id),
+        found.queue_offset,
+        found.msg_id,
+        found.transaction_id,
+    )
+
+
+def pulled(
+    address: str, request_code: int, answer: RemotingCommand, accepted: Collection[int] = _PULLED
+) -> PullResult:
+    """What an answer to a pull says."""
+    checked(address, request_code, answer, accepted)
+    found = header_of(address, request_code, answer)
+    status = PullStatus(answer.code)
+    records: Buffer = answer.body
+    sizes = None
+    if status is PullStatus.FOUND and request_code == RequestCode.PULL_CHUNK:
+        from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # brings pyarrow: when first needed
+
+        try:
+            sizes, records = decode_sized(records)
+        except WireError as error:
+            raise ProtocolError(address, str(error)) from error
+    return PullResult(
+        status,
+        found.next_begin_offset,
+        found.min_offset,
+        found.max_offset,
+        found.suggest_which_broker_id,
+        records,
+        sizes,
+    )

@@ -1,0 +1,145 @@
+"""BrokerRequests: what brokers ask of a client, led to the consumer or producer that it is for.
+
+Only "the members of your group have changed" is dealt with on the spot, on the thread that reads. All else
+gets a thread of its own, as it may take as long as a user's listener does; so many at a time and no more.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from rmq_spark.client.connection import Connection
+from rmq_spark.client.errors import ClientError
+from rmq_spark.client.members import ConsumerMember, ProducerMember
+from rmq_spark.client.message import received
+from rmq_spark.wire.bodies import decode_body, encode_body
+from rmq_spark.wire.bodies.stats import GetConsumerStatusBody, ResetOffsetBody
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers import HEADERS, Exchange
+from rmq_spark.wire.record import decode_record
+
+_log = logging.getLogger(__name__)
+
+AT_ONCE_MAX: Final = 16
+_PRODUCER_GROUP: Final = "PGROUP"
+_NO_HEADERS: Final = Exchange()
+
+
+class NotForUs(ClientError):
+    """A broker asks for somebody who is not here."""
+
+    def __str__(self) -> str:
+        return f"there is no {self.args[0]} in this client"
+
+
+class BrokerRequests:
+    """See the module."""
+
+    def __init__(
+        self,
+        client_id: str,
+        consumers: Mapping[str, ConsumerMember],
+        producers: Mapping[str, ProducerMember | None],
+    ) -> None:
+        """Both by group; they may change."""
+        self._client_id = client_id
+        self._consumers = consumers
+        self._producers = producers
+        self._free = threading.Semaphore(AT_ONCE_MAX)
+        self._handlers: Mapping[int, Callable[[str, RemotingCommand, Any], object]] = {
+            RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction_state,
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offsets,
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._consume_status,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
+        }
+
+    def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """Take a request of a broker; what is answered later goes out by the connection."""
+        codec = HEADERS.get(request.code, _NO_HEADERS).request
+        if request.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED and codec is not None:
+            consumer = self._consumers.get(codec.decode(request.ext_fields).consumer_group)
+            if consumer is not None:
+                consumer.rebalance_soon()
+            return request.respond(ResponseCode.SUCCESS)
+        handler = self._handlers.get(request.code)
+        if handler is None or codec is None:
+            remark = f" request type {request.code} not supported"
+            return request.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        if not self._free.acquire(blocking=False):
+            remark = f"the client is busy with {AT_ONCE_MAX} other requests"
+            return request.respond(ResponseCode.SYSTEM_BUSY, remark)
+        header = codec.decode(request.ext_fields)
+        threading.Thread(
+            target=self._handle,
+            args=(connection, request, handler, header),
+            name=f"rocketpoll request {request.code}",
+            daemon=True,
+        ).start()
+        return None
+
+    def _handle(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        handler: Callable[[str, RemotingCommand, Any], object],
+        header: Any,
+    ) -> None:
+        try:
+            body = handler(connection.address, request, header)
+            data = b"" if body is None else encode_body(body)
+            answer = request.respond(ResponseCode.SUCCESS, body=data)
+        except NotForUs as error:
+            _log.info("%s: request %d: %s", connection.address, request.code, error)
+            answer = request.respond(ResponseCode.SYSTEM_ERROR, str(error))
+        except Exception as error:  # noqa: BLE001  # the broker shall hear of it
+            _log.exception("%s: request %d failed", connection.address, request.code)
+            answer = request.respond(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        finally:
+            self._free.release()
+        if not request.is_one_way:
+            try:
+                connection.send(answer)
+            except ClientError as error:
+                _log.info("%s: request %d: %s", connection.address, request.code, error)
+
+    # ---- one method for each request: the body of the answer, or None
+
+    def _check_transaction_state(self, address: str, request: RemotingCommand, header: Any) -> None:
+        message = received(decode_record(request.body), header.broker_name or "")
+        group = message.properties.get(_PRODUCER_GROUP, "")
+        producer = self._producers.get(group)
+        if producer is None:
+            raise NotForUs(f"transactional producer of group {group!r}")
+        producer.check_transaction_state(address, message, header)
+
+    def _reset_offsets(self, _: str, request: RemotingCommand, header: Any) -> None:
+        offsets = decode_body(ResetOffsetBody, request.body).offset_table
+        self._consumer(header.group).reset_offsets(header.topic, offsets)
+
+    def _consume_status(self, _: str, __: RemotingCommand, header: Any) -> GetConsumerStatusBody:
+        status = self._consumer(header.group).consume_status(header.topic)
+        return GetConsumerStatusBody(message_queue_table=status)
+
+    def _running_info(self, _: str, __: RemotingCommand, header: Any) -> object:
+        self._check_client_id(header.client_id)
+        return self._consumer(header.consumer_group).running_info()
+
+    def _consume_directly(self, _: str, request: RemotingCommand, header: Any) -> object:
+        self._check_client_id(header.client_id)
+        message = received(decode_record(request.body), header.broker_name or "")
+        return self._consumer(header.consumer_group).consume_directly(message, header.broker_name or "")
+
+    def _check_client_id(self, client_id: str | None) -> None:
+        if client_id not in (None, self._client_id):
+            raise NotForUs(f"client {client_id!r}")
+
+    def _consumer(self, group: str) -> ConsumerMember:
+        consumer = self._consumers.get(group)
+        if consumer is None:
+            raise NotForUs(f"consumer of group {group!r}")
+        return consumer

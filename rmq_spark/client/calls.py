@@ -1,0 +1,101 @@
+"""Calls: one request with typed header and body, one answer; what is not a success is an exception.
+
+Both the calls of brokers and those of name servers are made of these. It knows no request by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, Final, TypeVar
+
+from rmq_spark.client.errors import ProtocolError, refusal
+from rmq_spark.errors import WireError
+from rmq_spark.wire.bodies import decode_body, encode_body
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.headers import HEADERS, Exchange
+
+_Body = TypeVar("_Body")
+_NO_HEADERS: Final = Exchange()
+SUCCESS: Final = frozenset({int(ResponseCode.SUCCESS)})
+
+Ask = Callable[[str, RemotingCommand, int], RemotingCommand]
+
+
+def command_of(code: int, header: Any = None, body: object = b"") -> RemotingCommand:
+    """A request; ``body`` is bytes, or a body class."""
+    ext_fields: dict[str, str] = {}
+    if header is not None:
+        codec = HEADERS.get(code, _NO_HEADERS).request
+        if codec is None:
+            raise TypeError(f"request {code} has no header")
+        ext_fields = codec.encode(header)
+    data: Buffer = body if isinstance(body, (bytes, bytearray, memoryview)) else encode_body(body)
+    return RemotingCommand(code, ext_fields=ext_fields, body=data)
+
+
+def checked(
+    address: str, request_code: int, answer: RemotingCommand, accepted: Collection[int] = SUCCESS
+) -> RemotingCommand:
+    """The answer, if its code is one of those.
+
+    Raises:
+        BrokerRefused: It is not; the kind depends on the code.
+    """
+    if answer.code not in accepted:
+        raise refusal(answer.code, answer.remark, address, request_code)
+    return answer
+
+
+def header_of(address: str, request_code: int, answer: RemotingCommand) -> Any:
+    """The typed header of an answer."""
+    codec = HEADERS.get(request_code, _NO_HEADERS).response
+    if codec is None:
+        raise TypeError(f"the answer to request {request_code} has no header")
+    try:
+        return codec.decode(answer.ext_fields)
+    except WireError as error:
+        raise ProtocolError(address, str(error)) from error
+
+
+def body_of(address: str, body_type: type[_Body], answer: RemotingCommand) -> _Body:
+    """The JSON body of an answer; all of its fields at their defaults, if it has none."""
+    try:
+        return decode_body(body_type, answer.body or b"{}")
+    except WireError as error:
+        raise ProtocolError(address, str(error)) from error
+
+
+class Calls:
+    """Calls to any address, over whatever asks."""
+
+    def __init__(self, ask: Ask, timeout_ms: int) -> None:
+        """``ask`` gives the answer to a request, whatever its code."""
+        self.ask = ask
+        self.timeout_ms = timeout_ms
+
+    def call(
+        self,
+        address: str,
+        code: int,
+        header: Any = None,
+        body: object = b"",
+        *,
+        accepted: Collection[int] = SUCCESS,
+        timeout_ms: int | None = None,
+    ) -> RemotingCommand:
+        """The answer to one request."""
+        command = command_of(code, header, body)
+        answer = self.ask(address, command, self.timeout_ms if timeout_ms is None else timeout_ms)
+        return checked(address, code, answer, accepted)
+
+    def header(self, address: str, code: int, header: Any = None, body: object = b"") -> Any:
+        """The typed header of the answer."""
+        return header_of(address, code, self.call(address, code, header, body))
+
+    def body(
+        self, body_type: type[_Body], address: str, code: int, header: Any = None, body: object = b""
+    ) -> _Body:
+        """The JSON body of the answer."""
+        return body_of(address, body_type, self.call(address, code, header, body))

@@ -1,0 +1,268 @@
+"""ClientInstance: what the producers and consumers of one process share.
+
+    connections, name servers, routes, calls      one of each
+    routes       refreshed every 30 s
+    heartbeats   every 30 s and when something has changed: to all brokers of all topics that are known if
+                 there are consumers, else to the masters
+    requests of brokers, led to whom they are for
+
+It runs from the first user's `start` to the last one's `stop`. `shutdown` ends it at once for all, within
+two seconds, whatever is under way: whoever waits for an answer gets an error.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Final
+
+from rmq_spark.client.broker_api import BrokerApi
+from rmq_spark.client.broker_requests import BrokerRequests
+from rmq_spark.client.connection import CONNECT_TIMEOUT_MS, parse_address
+from rmq_spark.client.connections import REQUEST_TIMEOUT_MS, Connections, Credentials
+from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected
+from rmq_spark.client.members import ConsumerMember, ProducerMember
+from rmq_spark.client.name_servers import NameServers
+from rmq_spark.client.names import check_group
+from rmq_spark.client.periodic import Periodic
+from rmq_spark.client.routes import Routes
+from rmq_spark.wire.bodies.clients import HeartbeatData, ProducerData
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.extensions import Extension
+
+_log = logging.getLogger(__name__)
+
+ROUTE_INTERVAL_MS: Final = 30_000
+HEARTBEAT_INTERVAL_MS: Final = 30_000
+NAME_SERVER_VARIABLE: Final = "NAMESRV_ADDR"
+
+_LEAVE_SECONDS: Final = 1.0
+_LEAVE_REQUEST_MS: Final = 500
+_ANY_ADDRESS: Final = "127.0.0.1"
+
+
+class ClientInstance:
+    """See the module. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        name_servers: str | Iterable[str] | None = None,
+        *,
+        credentials: Credentials | None = None,
+        client_id: str | None = None,
+        extensions: frozenset[Extension] = frozenset(Extension),
+        reads_itself: bool = False,
+        request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        route_interval_ms: int = ROUTE_INTERVAL_MS,
+        heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS,
+    ) -> None:
+        """``name_servers`` as ``host:port;host:port``; without them, what NAMESRV_ADDR says."""
+        self._consumers: dict[str, ConsumerMember] = {}
+        self._producers: dict[str, ProducerMember | None] = {}
+        addresses = name_servers if name_servers is not None else os.environ.get(NAME_SERVER_VARIABLE)
+        self.name_servers = NameServers(addresses, self._ask_name_server, request_timeout_ms)
+        self.local_address = local_address(self.name_servers.addresses)
+        self.client_id = client_id or f"{self.local_address}@{os.getpid()}#{time.time_ns()}"
+        self.connections = Connections(
+            credentials=credentials,
+            on_request=BrokerRequests(self.client_id, self._consumers, self._producers),
+            on_closed=self._connection_closed,
+            extensions=extensions,
+            reads_itself=reads_itself,
+            connect_timeout_ms=connect_timeout_ms,
+        )
+        self.api = BrokerApi(self.connections, request_timeout_ms)
+        self.routes = Routes(self.name_servers.route)
+        self.broker_versions: dict[str, int] = {}
+        self._silent: set[str] = set()
+        self._lock = threading.Lock()
+        self._beating = threading.Lock()
+        self._users = 0
+        self._is_shut_down = False
+        self._refreshing = Periodic("routes", route_interval_ms, self.routes.refresh_all)
+        self._heartbeats = Periodic("heartbeats", heartbeat_interval_ms, self.heartbeat)
+
+    # ---- users
+
+    def start(self) -> None:
+        """One more user; the first one starts it.
+
+        Raises:
+            ClientShutDown: It has ended, and cannot be started again.
+        """
+        with self._lock:
+            if self._is_shut_down:
+                raise ClientShutDown
+            self._users += 1
+            if self._users == 1:
+                self._refreshing.start()
+                self._heartbeats.start()
+
+    def stop(self) -> None:
+        """One user fewer; the last one ends it."""
+        with self._lock:
+            self._users -= 1
+            is_last = self._users <= 0
+        if is_last:
+            self.shutdown()
+
+    def shutdown(self) -> None:
+        """Leave all groups, end all connections. It takes two seconds at most."""
+        with self._lock:
+            if self._is_shut_down:
+                return
+            self._is_shut_down = True
+        self._refreshing.stop()
+        self._heartbeats.stop()
+        producers, consumers = list(self._producers), list(self._consumers)
+        self._producers.clear()
+        self._consumers.clear()
+        self._leave(producers, consumers)
+        self.connections.shutdown()
+
+    def __enter__(self) -> ClientInstance:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # ---- groups
+
+    def register_consumer(self, group: str, consumer: ConsumerMember) -> None:
+        """From now on heartbeats say that this client consumes for a group.
+
+        Raises:
+            MessageRejected: The name cannot be a group's, or another consumer of this client has it.
+        """
+        with self._lock:
+            if check_group(group) in self._consumers:
+                raise MessageRejected("consumer group", "one consumer of a group in each client", group)
+            self._consumers[group] = consumer
+        self.heartbeat_soon()
+
+    def unregister_consumer(self, group: str) -> None:
+        """Leave a group: brokers are told, and have the others divide the queues anew."""
+        if self._consumers.pop(group, None) is not None:
+            self._leave([], [group])
+
+    def register_producer(self, group: str, producer: ProducerMember | None = None) -> None:
+        """From now on heartbeats say that this client produces under a group's name.
+
+        Raises:
+            MessageRejected: The name cannot be a group's, or another producer of this client has it.
+        """
+        with self._lock:
+            if check_group(group) in self._producers:
+                raise MessageRejected("producer group", "one producer of a group in each client", group)
+            self._producers[group] = producer
+        self.heartbeat_soon()
+
+    def unregister_producer(self, group: str) -> None:
+        """Leave a group of producers."""
+        with self._lock:
+            was_there = group in self._producers
+            self._producers.pop(group, None)
+        if was_there:
+            self._leave([group], [])
+
+    # ---- heartbeats
+
+    def heartbeat_soon(self) -> None:
+        """Tell the brokers at once what has changed, from another thread."""
+        self._heartbeats.soon()
+
+    def heartbeat(self) -> None:
+        """Tell all brokers now that this client lives, and in which groups."""
+        with self._beating:
+            data = self._heartbeat_data()
+            if not data.consumer_data_set and not data.producer_data_set:
+                return
+            for address in self.routes.addresses(masters_only=not data.consumer_data_set):
+                if self._is_shut_down:
+                    return
+                try:
+                    self.broker_versions[address] = self.api.heartbeat(address, data)
+                    self._silent.discard(address)
+                except ClientError as error:
+                    if address not in self._silent:
+                        _log.warning("heartbeat: %s", error)
+                    self._silent.add(address)
+
+    def broker_version(self, address: str) -> int:
+        """What a broker has answered to the last heartbeat; asked now if there was none."""
+        if address not in self.broker_versions:
+            self.broker_versions[address] = self.api.heartbeat(address, self._heartbeat_data())
+        return self.broker_versions[address]
+
+    def _heartbeat_data(self) -> HeartbeatData:
+        with self._lock:
+            producers, consumers = list(self._producers), list(self._consumers.values())
+        return HeartbeatData(
+            client_id=self.client_id,
+            producer_data_set=tuple(ProducerData(group_name=group) for group in producers),
+            consumer_data_set=tuple(consumer.consumer_data() for consumer in consumers),
+        )
+
+    # ---- within
+
+    def _ask_name_server(self, address: str, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        return self.connections.request(address, command, timeout_ms, is_broker=False)
+
+    def _connection_closed(self, address: str) -> None:
+        """A broker that was left without a word has forgotten this client."""
+        self.broker_versions.pop(address, None)
+        if not self._is_shut_down and (self._consumers or self._producers):
+            self._heartbeats.soon()
+
+    def _leave(self, producers: list[str], consumers: list[str]) -> None:
+        """Tell those brokers that are connected; aside, as one that stalls may cost a second and no more."""
+        groups: list[tuple[str | None, str | None]] = [(group, None) for group in producers]
+        groups += [(None, group) for group in consumers]
+        addresses = self.connections.agreed_addresses()
+        if not groups or not addresses:
+            return
+        deadline = time.monotonic() + _LEAVE_SECONDS
+
+        def leave(address: str) -> None:
+            for producer_group, consumer_group in groups:
+                if time.monotonic() > deadline:
+                    return
+                try:
+                    self.api.unregister(
+                        address, self.client_id, producer_group, consumer_group, _LEAVE_REQUEST_MS
+                    )
+                except ClientError as error:
+                    _log.info("leaving: %s", error)
+                    return
+
+        threads = [
+            threading.Thread(target=leave, args=(address,), name=f"rocketpoll leaves {address}", daemon=True)
+            for address in addresses
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(deadline - time.monotonic(), 0))
+
+
+def local_address(peers: Iterable[str]) -> str:
+    """This machine's address on the way to the first of these; nothing is sent to find out."""
+    for peer in peers:
+        try:
+            host, port = parse_address(peer)
+            kind, *_, name = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+            with socket.socket(kind, socket.SOCK_DGRAM) as probe:
+                probe.connect(name)
+                return str(probe.getsockname()[0]).partition("%")[0]
+        except (OSError, ClientError):  # noqa: PERF203  # another may have a way
+            continue
+    return _ANY_ADDRESS

@@ -1,0 +1,189 @@
+"""Message, what is sent, and MessageExt, what is received: values, with RocketMQ's words.
+
+A message checks itself when it is made ready for sending: what no broker would take, or what would mean
+something else to RocketMQ than to its sender, is refused here. It knows no producer and no connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.names import check_topic_to_send_to
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.properties import (
+    DELAY,
+    KEY_SEPARATOR,
+    KEYS,
+    PROPERTIES_BYTES_MAX,
+    RESERVED_NAMES,
+    TAGS,
+    UNIQ_KEY,
+    WAIT,
+    encode_properties,
+)
+from rmq_spark.wire.record import StoredMessage, decode_records
+
+BODY_BYTES_MAX: Final = 4 * 1024 * 1024
+"""What brokers take by default (maxMessageSize)."""
+
+_RETRY_TOPIC: Final = "RETRY_TOPIC"
+_SHARDING_KEY: Final = "__SHARDINGKEY"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message to send.
+
+    ``keys`` are for looking it up again, ``tags`` (one, in spite of its name) for filtering; ``delay_level``
+    1 to 18 delivers it later; messages with one ``sharding_key`` go to one queue, in their order, when the
+    producer is asked to send by it; ``wait_store_ok=False`` has a broker with SYNC_FLUSH answer before the
+    message is on its disk.
+    """
+
+    topic: str
+    body: Buffer
+    tags: str | None = None
+    keys: str | Sequence[str] | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    delay_level: int = 0
+    flag: int = 0
+    sharding_key: str | None = None
+    wait_store_ok: bool = True
+
+    def check(self, body_bytes_max: int = BODY_BYTES_MAX) -> None:
+        """Refuse what no broker would take.
+
+        Raises:
+            MessageRejected: Names what is wrong.
+        """
+        check_topic_to_send_to(self.topic)
+        body = self.body
+        if not isinstance(body, (bytes, bytearray, memoryview)):
+            raise MessageRejected("body", "bytes", body)
+        if not body:
+            raise MessageRejected(
+                "body", "at least one byte: RocketMQ's consumers fail on empty ones", "none"
+            )
+        if len(body) > body_bytes_max:
+            raise MessageRejected("body", f"at most {body_bytes_max} bytes", f"{len(body)} bytes")
+        if not -(1 << 31) <= self.flag < 1 << 31:
+            raise MessageRejected("flag", "a 32-bit integer", self.flag)
+        if self.delay_level < 0:
+            raise MessageRejected("delay_level", "0, or a level from 1 on", self.delay_level)
+        reserved = RESERVED_NAMES.intersection(self.properties)
+        if reserved:
+            names = ", ".join(sorted(reserved))
+            raise MessageRejected("properties", "names that RocketMQ does not use itself", names)
+
+    def properties_text(self, unique_id: str) -> str:
+        """All properties, as they travel.
+
+        Raises:
+            MessageRejected: A name or a value cannot be one, or all are too long.
+        """
+        properties = dict(self.properties)
+        if self.tags:
+            properties[TAGS] = self.tags
+        if self.keys:
+            properties[KEYS] = self.keys if isinstance(self.keys, str) else KEY_SEPARATOR.join(self.keys)
+        if self.delay_level:
+            properties[DELAY] = str(self.delay_level)
+        if self.sharding_key:
+            properties[_SHARDING_KEY] = self.sharding_key
+        properties[UNIQ_KEY] = unique_id
+        properties[WAIT] = "true" if self.wait_store_ok else "false"
+        try:
+            text = encode_properties(properties)
+            size = len(text) if text.isascii() else len(text.encode())
+        except (RecordError, TypeError, UnicodeEncodeError) as error:
+            raise MessageRejected("properties", "texts without the characters 1 and 2", str(error)) from error
+        if size > PROPERTIES_BYTES_MAX:
+            raise MessageRejected("properties", f"at most {PROPERTIES_BYTES_MAX} bytes", f"{size} bytes")
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class MessageExt:
+    """A message as it was received; ``body`` is as its sender wrote it, inflated if it came compressed."""
+
+    topic: str
+    body: bytes
+    properties: Mapping[str, str]
+    queue: MessageQueue
+    queue_offset: int
+    message_id: str
+    offset_message_id: str
+    commit_log_offset: int
+    born_timestamp: int
+    born_host: str
+    store_timestamp: int
+    store_host: str
+    reconsume_times: int
+    flag: int
+    sys_flag: int
+    prepared_transaction_offset: int
+
+    @property
+    def tags(self) -> str | None:
+        """What consumers filter by."""
+        return self.properties.get(TAGS)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What it can be looked up by."""
+        return tuple(self.properties.get(KEYS, "").split())
+
+    @property
+    def delay_level(self) -> int:
+        """How long it was delayed; 0: not at all."""
+        text = self.properties.get(DELAY, "")
+        return int(text) if text.isascii() and text.isdigit() else 0
+
+    @property
+    def real_topic(self) -> str:
+        """Where it was first sent, for one that came back by its group's retry topic."""
+        return self.properties.get(_RETRY_TOPIC) or self.topic
+
+
+def received(stored: StoredMessage, broker_name: str) -> MessageExt:
+    """The message that a record holds.
+
+    Raises:
+        BodyError: Its body was compressed, and cannot be inflated.
+    """
+    properties = stored.properties
+    offset_message_id = stored.offset_message_id
+    return MessageExt(
+        topic=stored.topic,
+        body=stored.plain_body(),
+        properties=properties,
+        queue=MessageQueue(stored.topic, broker_name, stored.queue_id),
+        queue_offset=stored.queue_offset,
+        message_id=properties.get(UNIQ_KEY) or offset_message_id,
+        offset_message_id=offset_message_id,
+        commit_log_offset=stored.physical_offset,
+        born_timestamp=stored.born_timestamp,
+        born_host=str(stored.born_host),
+        store_timestamp=stored.store_timestamp,
+        store_host=str(stored.store_host),
+        reconsume_times=stored.reconsume_times,
+        flag=stored.flag,
+        sys_flag=stored.sys_flag,
+        prepared_transaction_offset=stored.prepared_transaction_offset,
+    )
+
+
+def decode_messages(records: Buffer, broker_name: str) -> Iterator[MessageExt]:
+    """The messages of records that lie back to back, as a pull brings them.
+
+    Raises:
+        RecordError: They are no records, or one was damaged on its way.
+        BodyError: A compressed body cannot be inflated.
+    """
+    for stored in decode_records(records):
+        yield received(stored, broker_name)

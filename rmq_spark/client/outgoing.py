@@ -1,0 +1,167 @@
+"""Outgoing: a message, or a batch of them, made ready to be sent to whichever queue is chosen.
+
+    Message ──> checked ──> id, properties ──> compressed, if it is large ──> header for a queue
+
+A batch is one request for several messages of one topic. It knows no connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.message import BODY_BYTES_MAX, Message
+from rmq_spark.client.names import RETRY_PREFIX
+from rmq_spark.client.routes import DEFAULT_TOPIC
+from rmq_spark.client.unique_ids import UniqueIds
+from rmq_spark.wire.compression import DEFAULT_LEVEL, compress_body
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.headers.send import SendMessageRequestHeader
+from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.properties import WAIT, encode_properties
+
+COMPRESS_BODY_BYTES: Final = 4_096
+RECORD_OVERHEAD_BYTES: Final = 192
+"""What a stored message has besides body, topic and properties, with what a broker adds to these."""
+
+BATCH_MESSAGES_MAX: Final = 4_000
+"""The answer lists an id for each of them in its header, which may have 262,144 bytes."""
+
+_OF_A_BATCH: Final = "of a batch"
+
+
+@dataclass(frozen=True, slots=True)
+class SendRules:
+    """What a producer was told about all its messages."""
+
+    producer_group: str
+    create_topic_key: str = DEFAULT_TOPIC
+    default_topic_queue_nums: int = 4
+    max_message_bytes: int = BODY_BYTES_MAX
+    compress_body_bytes: int = COMPRESS_BODY_BYTES
+    compress_type: MessageSysFlag = MessageSysFlag.COMPRESSION_ZLIB
+    compress_level: int = DEFAULT_LEVEL
+
+
+class Outgoing(NamedTuple):
+    """One request to send, but for the queue."""
+
+    rules: SendRules
+    topic: str
+    body: Buffer
+    message_id: str
+    properties_text: str
+    sys_flag: int
+    flag: int
+    born_timestamp: int
+    is_batch: bool = False
+
+    def header(self, queue: MessageQueue) -> SendMessageRequestHeader:
+        """The header that sends it to a queue."""
+        rules = self.rules
+        return SendMessageRequestHeader(
+            rules.producer_group,
+            self.topic,
+            rules.create_topic_key,
+            rules.default_topic_queue_nums,
+            queue.queue_id,
+            self.sys_flag,
+            self.born_timestamp,
+            self.flag,
+            self.properties_text,
+            0,
+            False,  # noqa: FBT003  # unit mode, which nobody has
+            None,
+            self.is_batch,
+            queue.broker_name,
+        )
+
+
+def outgoing(message: Message, rules: SendRules, ids: UniqueIds, now_ms: int) -> Outgoing:
+    """A message, ready.
+
+    Raises:
+        MessageRejected: No broker would take it.
+    """
+    message.check(rules.max_message_bytes)
+    message_id = ids.next()
+    body, sys_flag = message.body, 0
+    if len(body) >= rules.compress_body_bytes:
+        body = compress_body(body, rules.compress_type, rules.compress_level)
+        sys_flag = MessageSysFlag.COMPRESSED.value | rules.compress_type.value
+    return Outgoing(
+        rules,
+        message.topic,
+        body,
+        message_id,
+        message.properties_text(message_id),
+        sys_flag,
+        message.flag,
+        now_ms,
+    )
+
+
+class BatchPart(NamedTuple):
+    """One message of a batch, checked, with its id and its properties."""
+
+    message: Message
+    message_id: str
+    properties_text: str
+
+    @property
+    def record_bytes(self) -> int:
+        """What it takes in a broker's log, at most."""
+        text = self.properties_text
+        text_bytes = len(text) if text.isascii() else len(text.encode())
+        return RECORD_OVERHEAD_BYTES + len(self.message.topic) + len(self.message.body) + text_bytes
+
+
+def batch_parts(messages: Iterable[Message], rules: SendRules, ids: UniqueIds) -> list[BatchPart]:
+    """Messages that can be sent together.
+
+    Raises:
+        MessageRejected: One of them no broker would take, or RocketMQ cannot take them together.
+    """
+    parts: list[BatchPart] = []
+    for message in messages:
+        message.check(rules.max_message_bytes)
+        first = parts[0].message if parts else message
+        if message.topic != first.topic:
+            raise MessageRejected("topic " + _OF_A_BATCH, f"all of {first.topic}", message.topic)
+        if message.wait_store_ok != first.wait_store_ok:
+            raise MessageRejected("wait_store_ok " + _OF_A_BATCH, "the same for all", "both")
+        if message.delay_level:
+            raise MessageRejected("delay_level " + _OF_A_BATCH, "0", message.delay_level)
+        if message.topic.startswith(RETRY_PREFIX):
+            raise MessageRejected("topic " + _OF_A_BATCH, "no retry topic", message.topic)
+        message_id = ids.next()
+        parts.append(BatchPart(message, message_id, message.properties_text(message_id)))
+    return parts
+
+
+def split(parts: Sequence[BatchPart], bytes_max: int) -> Iterator[Sequence[BatchPart]]:
+    """The same, in as few batches as brokers take, in their order."""
+    start = size = 0
+    for at, part in enumerate(parts):
+        more = part.record_bytes
+        if at > start and (size + more > bytes_max or at - start == BATCH_MESSAGES_MAX):
+            yield parts[start:at]
+            start, size = at, 0
+        size += more
+    if start < len(parts):
+        yield parts[start:]
+
+
+def batch_of(parts: Sequence[BatchPart], rules: SendRules, now_ms: int) -> Outgoing:
+    """The one request that sends these."""
+    first = parts[0].message
+    wait = encode_properties({WAIT: "true" if first.wait_store_ok else "false"})
+    body = encode_batch(
+        BatchedMessage(bytes(part.message.body), part.properties_text, part.message.flag) for part in parts
+    )
+    message_ids = ",".join(part.message_id for part in parts)
+    return Outgoing(rules, first.topic, body, message_ids, wait, 0, 0, now_ms, is_batch=True)

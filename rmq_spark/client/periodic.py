@@ -1,0 +1,62 @@
+"""Periodic: a job that a thread of its own does again and again, or at once when it is told to.
+
+A job that fails is logged and done again the next time. It knows no job.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from rmq_spark.client.errors import ClientError
+
+_log = logging.getLogger(__name__)
+
+GAP_MS: Final = 1_000
+"""How long it rests at least, however often it is told to hurry."""
+
+
+class Periodic:
+    """See the module."""
+
+    def __init__(self, name: str, period_ms: int, job: Callable[[], object], *, gap_ms: int = GAP_MS) -> None:
+        self._period = period_ms / 1000
+        self._gap = min(gap_ms, period_ms) / 1000
+        self._job = job
+        self._clock = time.monotonic
+        self._wanted = threading.Event()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"rocketpoll {name}", daemon=True)
+
+    def start(self) -> None:
+        """From now on; for the first time after a period."""
+        self._thread.start()
+
+    def soon(self) -> None:
+        """Do it now, or after the gap if it was done only just now."""
+        self._wanted.set()
+
+    def stop(self) -> None:
+        """Not again; a job that is under way is not waited for."""
+        self._stopped.set()
+        self._wanted.set()
+
+    def _run(self) -> None:
+        rested_at = 0.0
+        while True:
+            self._wanted.wait(self._period)
+            if self._stopped.wait(max(rested_at - self._clock(), 0)):
+                return
+            self._wanted.clear()
+            if self._stopped.is_set():
+                return
+            try:
+                self._job()
+            except ClientError as error:
+                _log.warning("%s: %s", self._thread.name, error)
+            except Exception:  # noqa: BLE001  # the next time may be better
+                _log.exception("%s failed", self._thread.name)
+            rested_at = self._clock() + self._gap

@@ -1,0 +1,321 @@
+"""Producer: sends messages, in each of RocketMQ's ways.
+
+    send            waits for the answer; up to three tries, each at another broker if there is one
+    send_async      a future; up to three tries as well, but only where a connection fails
+    send_one_way    nobody ever knows
+    send_batch      several messages of one topic in as few requests as brokers take
+    send_table      an Arrow table, at bulk speed (`arrow_sends`)
+
+Tried again is what another broker, or another moment, may do better: `RETRIED_CODES` and failures of the
+connection. What would fail anywhere, or makes a busy broker busier, is not. A message with a sharding key or
+a given queue is tried once: elsewhere it would be out of order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+from rmq_spark.client.async_sends import AsyncSends
+from rmq_spark.client.errors import (
+    CONNECTION_FAULTS,
+    BrokerNotFound,
+    BrokerRefused,
+    ClientError,
+    ClientShutDown,
+    MessageIllegal,
+    MessageRejected,
+    PartlySent,
+    RequestTimeout,
+    RouteNotFound,
+    SendFailed,
+    TopicNotFound,
+)
+from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.members import ProducerMember
+from rmq_spark.client.message import Message
+from rmq_spark.client.outgoing import Outgoing, SendRules, batch_of, batch_parts, outgoing, split
+from rmq_spark.client.queue_choice import QueueChoice, queue_of_key
+from rmq_spark.client.results import SendResult, SendStatus
+from rmq_spark.client.unique_ids import UniqueIds
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    from rmq_spark.client.arrow_sends import BulkResult
+
+SEND_TIMEOUT_MS: Final = 3_000
+RETRY_TIMES: Final = 2
+PENDING_MAX: Final = 10_000
+RETRIED_CODES: Final = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR.value,
+        ResponseCode.SERVICE_NOT_AVAILABLE.value,
+        ResponseCode.NO_PERMISSION.value,
+        ResponseCode.TOPIC_NOT_EXIST.value,
+        ResponseCode.NO_BUYER_ID.value,
+        ResponseCode.NOT_IN_CURRENT_UNIT.value,
+    }
+)
+"""As RocketMQ's producer has it."""
+
+Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
+
+
+class Producer:
+    """See the module. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        group: str,
+        name_servers: str | Iterable[str] | None = None,
+        *,
+        instance: ClientInstance | None = None,
+        rules: SendRules | None = None,
+        send_timeout_ms: int = SEND_TIMEOUT_MS,
+        retry_times_when_send_failed: int = RETRY_TIMES,
+        retry_times_when_send_async_failed: int = RETRY_TIMES,
+        retry_another_broker_when_not_store_ok: bool = False,
+        send_latency_fault_enable: bool = False,
+        pending_max: int = PENDING_MAX,
+        member: ProducerMember | None = None,
+    ) -> None:
+        """``instance`` is shared with other producers and consumers; without it this one has its own."""
+        self.group = group
+        self.instance = instance or ClientInstance(name_servers)
+        self.rules = rules or SendRules(group)
+        self.send_timeout_ms = send_timeout_ms
+        self.retries = retry_times_when_send_failed
+        self._retries_not_ok = retry_another_broker_when_not_store_ok
+        self._member = member
+        self.ids = UniqueIds(self.instance.local_address)
+        self.choice = QueueChoice(time.monotonic, send_latency_fault_enable=send_latency_fault_enable)
+        self._async_sends = AsyncSends(
+            self.instance,
+            self.choice,
+            self.publish_queues,
+            retries=retry_times_when_send_async_failed,
+            pending_max=pending_max,
+        )
+        self._is_running = False
+
+    # ---- its life
+
+    def start(self) -> None:
+        """From now on it sends.
+
+        Raises:
+            MessageRejected: The group cannot be one, or another producer of the instance has it.
+        """
+        self.instance.start()
+        try:
+            self.instance.register_producer(self.group, self._member)
+        except ClientError:
+            self.instance.stop()
+            raise
+        self._async_sends.start()
+        self._is_running = True
+
+    def shutdown(self) -> None:
+        """Nothing more is sent; who still waits for an answer is told, if the instance ends as well."""
+        if self._is_running:
+            self._is_running = False
+            self._async_sends.stop()
+            self.instance.unregister_producer(self.group)
+            self.instance.stop()
+
+    def __enter__(self) -> Producer:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    # ---- sending
+
+    def send(
+        self,
+        message: Message,
+        queue: MessageQueue | Selector | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send a message, and wait until it is stored.
+
+        ``queue`` is where to, or a function that chooses among the topic's queues. ``timeout_ms``
+        holds for all tries together.
+
+        Raises:
+            MessageRejected: No broker would take it.
+            RouteNotFound: There is no such topic, and nobody makes it.
+            BrokerRefused: For a reason for which trying again is no use.
+            SendFailed: All tries failed.
+        """
+        prepared = self._prepared(message)
+        timeout_ms = self.send_timeout_ms if timeout_ms is None else timeout_ms
+        fixed = self._fixed_queue(message, queue)
+        if fixed is not None:
+            return self._send_once(prepared, fixed, timeout_ms)
+        return self._send(prepared, timeout_ms)
+
+    def send_async(
+        self,
+        message: Message,
+        queue: MessageQueue | Selector | None = None,
+        timeout_ms: int | None = None,
+    ) -> Future[SendResult]:
+        """Send a message; the future has the result. Its callbacks must not wait for this client.
+
+        Raises:
+            TooManyPending: So many wait for answers that no more are taken within the time.
+        """
+        prepared = self._prepared(message)
+        timeout_ms = self.send_timeout_ms if timeout_ms is None else timeout_ms
+        fixed = self._fixed_queue(message, queue)
+        return self._async_sends.send(prepared, fixed, timeout_ms)
+
+    def send_one_way(self, message: Message, queue: MessageQueue | Selector | None = None) -> None:
+        """Send a message without hearing what becomes of it."""
+        prepared = self._prepared(message)
+        target = self._fixed_queue(message, queue) or self.choice.choose(self.publish_queues(message.topic))
+        address = self.instance.routes.master_address(target.broker_name)
+        self.instance.api.send_one_way(address, prepared.header(target), prepared.body)
+
+    def send_batch(self, messages: Iterable[Message], timeout_ms: int | None = None) -> list[SendResult]:
+        """Send messages of one topic together; one result for each request that it took.
+
+        Raises:
+            MessageRejected: No broker would take one of them, or they cannot be sent together. None was sent.
+            PartlySent: Some requests went well before one failed.
+            SendFailed: The first request failed.
+        """
+        self._check_runs()
+        rules = self.rules
+        timeout_ms = self.send_timeout_ms if timeout_ms is None else timeout_ms
+        todo = list(split(batch_parts(messages, rules, self.ids), rules.max_message_bytes))
+        todo.reverse()
+        results: list[SendResult] = []
+        sent = 0
+        while todo:
+            parts = todo.pop()
+            try:
+                results.append(self._send(batch_of(parts, rules, _now_ms()), timeout_ms))
+            except ClientError as error:
+                half = len(parts) // 2
+                if not half or not isinstance(error, MessageIllegal):
+                    raise self._not_all(error, results, sent) from error
+                # Its own limit is below ours: the two halves may pass.
+                todo += [parts[half:], parts[:half]]
+            else:
+                sent += len(parts)
+        return results
+
+    def send_table(self, table: Any, topic: str | None = None, **settings: Any) -> BulkResult:
+        """Send the rows of an Arrow table or record batch; see `arrow_sends.send_batches`."""
+        return self.send_batches([table], topic, **settings)
+
+    def send_batches(self, batches: Iterable[Any], topic: str | None = None, **settings: Any) -> BulkResult:
+        """Send the rows of Arrow record batches or tables; see `arrow_sends.send_batches`."""
+        from rmq_spark.client import arrow_sends  # noqa: PLC0415  # brings pyarrow: when first needed
+
+        self._check_runs()
+        return arrow_sends.send_batches(self, batches, topic, **settings)
+
+    # ---- one try, and the next
+
+    def _send(self, prepared: Outgoing, timeout_ms: int) -> SendResult:
+        deadline = time.monotonic() + timeout_ms / 1000
+        tries: list[ClientError] = []
+        failed: str | None = None
+        stored: SendResult | None = None
+        for left in range(self.retries, -1, -1):
+            remaining_ms = int((deadline - time.monotonic()) * 1000)
+            if failed is not None and remaining_ms <= 0:
+                break
+            target = self.choice.choose(self.publish_queues(prepared.topic), failed)
+            try:
+                stored = self._send_once(prepared, target, max(remaining_ms, 1))
+            except (*CONNECTION_FAULTS, BrokerNotFound) as error:
+                tries.append(error)
+                self._refresh_after(error, prepared.topic)
+            except BrokerRefused as error:
+                if error.code not in RETRIED_CODES:
+                    raise
+                tries.append(error)
+                self._refresh_after(error, prepared.topic)
+            else:
+                is_ok = stored.send_status is SendStatus.SEND_OK
+                if is_ok or not self._retries_not_ok or not left:
+                    return stored
+            failed = target.broker_name
+        if stored is not None:  # if not as safely as was wanted
+            return stored
+        raise SendFailed(prepared.topic, tries) from tries[-1]
+
+    def _send_once(self, prepared: Outgoing, target: MessageQueue, timeout_ms: int) -> SendResult:
+        instance = self.instance
+        started = time.monotonic()
+        try:
+            address = instance.routes.master_address(target.broker_name)
+            header = prepared.header(target)
+            result = instance.api.send(address, header, prepared.body, prepared.message_id, timeout_ms)
+        except CONNECTION_FAULTS:
+            self.choice.failed(target.broker_name)
+            raise
+        self.choice.sent(target.broker_name, (time.monotonic() - started) * 1000)
+        return result
+
+    # ---- within
+
+    def _prepared(self, message: Message) -> Outgoing:
+        self._check_runs()
+        return outgoing(message, self.rules, self.ids, _now_ms())
+
+    def _check_runs(self) -> None:
+        if not self._is_running:
+            raise ClientShutDown("the producer does not run: start it, or use it in a with statement")
+
+    def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues that a topic's messages may go to; those that it will have, if it is yet to be made."""
+        routes = self.instance.routes
+        try:
+            return routes.publish_queues(topic)
+        except RouteNotFound:
+            rules = self.rules
+            return routes.queues_to_be_made(topic, rules.create_topic_key, rules.default_topic_queue_nums)
+
+    def _fixed_queue(self, message: Message, queue: MessageQueue | Selector | None) -> MessageQueue | None:
+        if isinstance(queue, MessageQueue):
+            if queue.topic != message.topic:
+                raise MessageRejected("queue", f"one of topic {message.topic}", str(queue))
+            self.publish_queues(message.topic)  # so that the way there is known
+            return queue
+        if queue is not None:
+            return queue(self.publish_queues(message.topic))
+        if message.sharding_key is not None:
+            return queue_of_key(self.publish_queues(message.topic), message.sharding_key)
+        return None
+
+    def _refresh_after(self, error: ClientError, topic: str) -> None:
+        """Look where the topic lives now, if the error says that it is not where it was."""
+        if isinstance(error, RequestTimeout) or not isinstance(error, (*CONNECTION_FAULTS, TopicNotFound)):
+            return
+        try:
+            self.instance.routes.refresh(topic)
+        except ClientError:
+            return  # then it is still where it was, for all that is known
+
+    def _not_all(self, error: ClientError, results: Sequence[SendResult], sent: int) -> ClientError:
+        if not results:
+            return error
+        tries = error.tries if isinstance(error, SendFailed) else (error,)
+        topic = results[0].queue.topic
+        return PartlySent(topic, tries, results, sent)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,54 @@
+"""UniqueIds: the ids that a producer gives its messages (UNIQ_KEY), in RocketMQ's form.
+
+Address, process and a random number are this generator's own; behind them stand the milliseconds since the
+month began, from which RocketMQ's tools read when a message was born, and a counter.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import os
+import secrets
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from rmq_spark.wire.message_id import UniqueId
+
+_HOUR_MS: Final = 3_600_000
+_TAIL_DIGITS: Final = 12  # of the time and the counter
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class UniqueIds:
+    """See the module. May be called from any thread."""
+
+    def __init__(self, address: str, now_ms: Callable[[], int] = _now_ms) -> None:
+        packed = ipaddress.ip_address(address).packed
+        own = UniqueId(packed, os.getpid(), secrets.randbits(32), 0, 0)
+        self._start = own.encode()[:-_TAIL_DIGITS]
+        self._now_ms = now_ms
+        self._counter = itertools.count()
+        self._month_began_ms = 0
+        self._checked_until_ms = 0
+
+    def next(self) -> str:
+        """An id that nobody else has."""
+        now_ms = self._now_ms()
+        if not self._month_began_ms <= now_ms < self._checked_until_ms:
+            self._month_began_ms = month_began_ms(now_ms)
+            self._checked_until_ms = now_ms - now_ms % _HOUR_MS + _HOUR_MS
+        since = (now_ms - self._month_began_ms) & 0xFFFFFFFF
+        return f"{self._start}{since:08X}{next(self._counter) & 0xFFFF:04X}"
+
+
+def month_began_ms(now_ms: int) -> int:
+    """When the month of a time began where this machine is, as Java has it."""
+    local = datetime.fromtimestamp(now_ms / 1000).astimezone()
+    began = local.replace(day=1, hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+    return int(began.astimezone().timestamp() * 1000)

@@ -1,0 +1,79 @@
+import threading
+
+import pytest
+from client_clusters import FakeCluster
+
+from rmq_spark.client.errors import BrokerRefused, ClientError, SendFailed, TooManyPending
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer import Producer
+from rmq_spark.wire.message_queue import MessageQueue
+
+X = Message("T", b"x")
+
+
+def ok(_):
+    return 0
+
+
+def test_thousands_are_answered_each_with_its_own(running_broker):
+    with Producer("P", running_broker.address) as producer:
+        queue = MessageQueue("T", "broker-a", 0)
+        producer.send(X)
+        futures = [producer.send_async(Message("T", b"%d" % n), queue) for n in range(2_000)]
+        offsets = [future.result(30).queue_offset for future in futures]
+        assert offsets == list(range(offsets[0], offsets[0] + 2_000))
+
+
+def test_a_connection_that_fails_is_tried_again_elsewhere():
+    with FakeCluster(a=ok, b=ok) as cluster, Producer("P", cluster.address) as producer:
+        producer.send(X)
+        cluster.servers["a"].__exit__()
+        assert {producer.send_async(X).result(10).queue.broker_name for _ in range(6)} == {"b"}
+
+
+def test_a_refusal_is_not():
+    with FakeCluster(a=lambda _: 14) as cluster, Producer("P", cluster.address) as producer:
+        with pytest.raises(BrokerRefused):
+            producer.send_async(X).result(10)
+        assert cluster.sends() == {"a": 1}
+
+
+def test_three_tries_and_no_more():
+    with FakeCluster(a=ok) as cluster, Producer("P", cluster.address) as producer:
+        producer.publish_queues("T")
+        cluster.servers["a"].__exit__()
+        with pytest.raises(SendFailed) as raised:
+            producer.send_async(X).result(10)
+        assert len(raised.value.tries) == 3
+
+
+def test_what_has_to_go_to_one_queue_is_tried_once():
+    with FakeCluster(a=ok) as cluster, Producer("P", cluster.address) as producer:
+        producer.publish_queues("T")
+        cluster.servers["a"].__exit__()
+        with pytest.raises(ClientError) as raised:
+            producer.send_async(X, MessageQueue("T", "a", 0)).result(10)
+        assert not isinstance(raised.value, SendFailed)
+
+
+def test_no_more_than_so_many_wait_and_room_comes_with_answers():
+    go_on = threading.Event()
+
+    def story(_):
+        go_on.wait(10)
+        return 0
+
+    with FakeCluster(a=story) as cluster, Producer("P", cluster.address, pending_max=2) as producer:
+        futures = [producer.send_async(X, timeout_ms=20_000) for _ in range(2)]
+        with pytest.raises(TooManyPending, match="2 sends wait"):
+            producer.send_async(X, timeout_ms=10)
+        go_on.set()
+        futures.append(producer.send_async(X, timeout_ms=20_000))
+        assert [future.result(10).send_status.name for future in futures] == ["SEND_OK"] * 3
+
+
+def test_the_end_of_the_producer_is_the_end_of_what_waits():
+    with FakeCluster(a=lambda _: None) as cluster:
+        with Producer("P", cluster.address) as producer:
+            future = producer.send_async(X, timeout_ms=60_000)
+        assert isinstance(future.exception(10), ClientError)

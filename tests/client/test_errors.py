@@ -1,0 +1,112 @@
+import pickle
+import re
+
+import pytest
+
+from rmq_spark.client import errors
+from rmq_spark.client.errors import (
+    BrokerNotFound,
+    BrokerRefused,
+    ClientError,
+    ClientShutDown,
+    ConnectionClosed,
+    ConnectionFailed,
+    MessageRejected,
+    NoNameServer,
+    OffsetMoved,
+    PartlySent,
+    ProtocolError,
+    RequestTimeout,
+    RouteNotFound,
+    SendFailed,
+    TooManyPending,
+    refusal,
+)
+from rmq_spark.errors import RocketPollError
+
+EXAMPLES = [
+    ConnectionFailed("h:1", "refused"),
+    NoNameServer(),
+    NoNameServer([ConnectionFailed("h:1", "refused"), RequestTimeout("g:2", 105, 30)]),
+    ConnectionClosed("h:1", "gone"),
+    RequestTimeout("h:1", 310, 3_000),
+    ProtocolError("h:1", "garbage"),
+    RouteNotFound("T"),
+    BrokerNotFound("b"),
+    refusal(2, "busy", "h:1", 310),
+    MessageRejected("body", "bytes", 5.0),
+    SendFailed("T", [ConnectionFailed("h:1", "refused")]),
+    OffsetMoved("T/b/0", 5, 7, 9, 7),
+    PartlySent("T", [ConnectionFailed("h:1", "refused")], [1, 2], 2),
+    TooManyPending(5),
+    ClientShutDown(),
+]
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_each_travels_from_one_process_to_another_whole(error):
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301  # our own
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert set(vars(again)) == set(vars(error))
+
+
+def test_the_tree_in_the_docstring_is_the_tree():
+    drawn = {}
+    path = []
+    for line in errors.__doc__.splitlines():
+        match = re.match(r"^([ │├└─]*)([A-Z]\w+)  ", line)
+        if match:
+            depth = (len(match[1]) - 4) // 4
+            path[depth:] = [match[2]]
+            drawn[match[2]] = path[depth - 1] if depth else "RocketPollError"
+    real = {
+        name: kind.__base__.__name__
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, ClientError)
+    }
+    assert drawn == real
+    assert issubclass(ClientError, RocketPollError)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (1, "BrokerRefused"),
+        (2, "SystemBusy"),
+        (215, "SystemBusy"),
+        (3, "NotSupported"),
+        (13, "MessageIllegal"),
+        (16, "NoPermission"),
+        (17, "TopicNotFound"),
+        (22, "NotFound"),
+        (23, "SubscriptionRejected"),
+        (28, "SubscriptionRejected"),
+        (206, "ConsumerNotOnline"),
+        (9_999, "BrokerRefused"),
+    ],
+)
+def test_the_code_decides_what_kind_of_refusal_it_is(code, kind):
+    error = refusal(code, "why", "h:1", 310)
+    assert type(error).__name__ == kind
+    assert isinstance(error, BrokerRefused)
+    assert (error.code, error.remark, error.address, error.request_code) == (code, "why", "h:1", 310)
+
+
+def test_they_name_the_request_the_place_and_what_to_do():
+    assert str(RequestTimeout("h:1", 310, 3_000)) == "h:1 has not answered SEND_MESSAGE_V2 within 3000 ms"
+    assert str(refusal(17, None, "h:1", 99_999)) == "h:1 refused request 99999: TOPIC_NOT_EXIST: no reason"
+    assert str(refusal(9_999, "x", "h:1", 11)) == "h:1 refused PULL_MESSAGE: code 9999: x"
+    assert "NAMESRV_ADDR" in str(NoNameServer())
+    assert "check that a broker listens" in str(ConnectionFailed("h:1", "refused"))
+
+
+def test_a_send_that_failed_tells_what_became_of_each_try():
+    tries = [ConnectionFailed("h:1", "refused"), refusal(14, "full", "g:2", 310)]
+    error = SendFailed("T", tries)
+    assert error.tries == tuple(tries)
+    assert str(error).startswith("sending to T failed 2 times: cannot connect to h:1: refused")
+
+
+def test_no_error_repeats_megabytes_of_what_was_wrong():
+    assert len(str(MessageRejected("body", "bytes", "x" * 10_000))) < 200

@@ -1,0 +1,125 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.message import BODY_BYTES_MAX, Message, decode_messages, received
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.compression import compress_body
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.properties import RESERVED_NAMES, decode_properties
+from rmq_spark.wire.record import StoredMessage, encode_record
+
+REFUSED = {
+    "a topic that cannot be": (Message("a/b", b"x"), "topic"),
+    "the broker's own topic": (Message("SCHEDULE_TOPIC_XXXX", b"x"), "broker's own"),
+    "no body": (Message("T", b""), "at least one byte"),
+    "text for a body": (Message("T", "x"), "body: needed bytes"),
+    "a body too long": (Message("T", bytes(BODY_BYTES_MAX + 1)), "4194304 bytes"),
+    "a flag of 33 bits": (Message("T", b"x", flag=1 << 31), "32-bit"),
+    "a delay of less than nothing": (Message("T", b"x", delay_level=-1), "delay_level"),
+    "a reserved property": (Message("T", b"x", properties={"TAGS": "a", "mine": "b"}), "TAGS"),
+}
+
+
+@pytest.mark.parametrize(("message", "why"), REFUSED.values(), ids=REFUSED)
+def test_what_no_broker_would_take_is_refused(message, why):
+    with pytest.raises(MessageRejected, match=why):
+        message.check()
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED_NAMES))
+def test_no_property_of_a_user_has_a_name_that_means_something_to_rocketmq(name):
+    with pytest.raises(MessageRejected, match="RocketMQ does not use"):
+        Message("T", b"x", properties={name: "1"}).check()
+
+
+@pytest.mark.parametrize(
+    "properties", [{"a": "b\x02c"}, {"a\x01b": "c"}, {"": "c"}, {"a": ""}, {"a": "\ud800"}, {"a": 5}]
+)
+def test_properties_that_would_be_read_back_differently_are_refused(properties):
+    with pytest.raises(MessageRejected, match="properties"):
+        Message("T", b"x", properties=properties).properties_text("ID")
+
+
+def test_too_many_bytes_of_properties_are_refused():
+    with pytest.raises(MessageRejected, match="at most 32767 bytes"):
+        Message("T", b"x", properties={"a": "é" * 16_400}).properties_text("ID")
+
+
+def test_properties_carry_all_that_a_message_says():
+    message = Message(
+        "T", b"x", "tag", ["k1", "k2"], {"mine": "1"}, delay_level=3, sharding_key="s", wait_store_ok=False
+    )
+    message.check()
+    assert decode_properties(message.properties_text("ID")) == {
+        "mine": "1",
+        "TAGS": "tag",
+        "KEYS": "k1 k2",
+        "DELAY": "3",
+        "__SHARDINGKEY": "s",
+        "UNIQ_KEY": "ID",
+        "WAIT": "false",
+    }
+
+
+names = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=20).filter(
+    lambda name: name not in RESERVED_NAMES
+)
+
+
+@given(st.dictionaries(names, names, max_size=5))
+def test_what_a_sender_says_is_what_a_receiver_reads(properties):
+    text = Message("T", b"x", properties=properties).properties_text("ID")
+    stored = StoredMessage(topic="T", body=b"x", properties_text=text)
+    assert {**properties, "UNIQ_KEY": "ID", "WAIT": "true"} == received(stored, "b").properties
+
+
+STORED = StoredMessage(
+    topic="%RETRY%g",
+    body=compress_body(b"body" * 2_000, MessageSysFlag.COMPRESSION_ZLIB),
+    properties_text="RETRY_TOPIC\x01T\x02TAGS\x01t\x02KEYS\x01a b\x02UNIQ_KEY\x01ID\x02DELAY\x014\x02",
+    queue_id=3,
+    queue_offset=17,
+    physical_offset=4_711,
+    flag=9,
+    sys_flag=MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_ZLIB,
+    born_timestamp=1,
+    born_host=parse_host("10.0.0.1:1000"),
+    store_timestamp=2,
+    store_host=parse_host("10.0.0.2:9876"),
+    reconsume_times=2,
+    prepared_transaction_offset=5,
+)
+
+
+def test_a_record_becomes_a_message():
+    (message,) = decode_messages(encode_record(STORED), "broker-a")
+    assert message.body == b"body" * 2_000
+    assert (message.topic, message.real_topic) == ("%RETRY%g", "T")
+    assert (message.tags, message.keys, message.delay_level) == ("t", ("a", "b"), 4)
+    assert message.queue == MessageQueue("%RETRY%g", "broker-a", 3)
+    assert (message.queue_offset, message.commit_log_offset) == (17, 4_711)
+    assert message.message_id == "ID"
+    assert message.offset_message_id == STORED.offset_message_id
+    assert (message.born_timestamp, message.born_host) == (1, "10.0.0.1:1000")
+    assert (message.store_timestamp, message.store_host) == (2, "10.0.0.2:9876")
+    assert (message.reconsume_times, message.flag, message.sys_flag) == (2, 9, STORED.sys_flag)
+    assert message.prepared_transaction_offset == 5
+
+
+def test_a_message_without_properties_has_neither_tags_nor_keys_and_the_brokers_id():
+    stored = StoredMessage(topic="T", body=b"x", properties_text="DELAY\x01soon\x02")
+    message = received(stored, "b")
+    assert (message.tags, message.keys, message.delay_level) == (None, (), 0)
+    assert message.message_id == message.offset_message_id
+    assert message.real_topic == "T"
+
+
+def test_a_record_that_was_damaged_on_its_way_is_an_error():
+    damaged = bytearray(encode_record(STORED))
+    damaged[100] ^= 1
+    with pytest.raises(RecordError):
+        list(decode_messages(damaged, "b"))
