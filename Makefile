@@ -70,6 +70,7 @@ bench: $(READY)  ## all benchmarks; results in build/bench
 	$(BIN)/python -m benchmarks.wire
 	$(BIN)/python -m benchmarks.store
 	$(BIN)/python -m benchmarks.filter
+	$(BIN)/python -m benchmarks.client
 
 clean:  ## forget everything that was built
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

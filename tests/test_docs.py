@@ -9,6 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from rmq_spark.client import (
+    admin,
+    arrow_sends,
+    broker_api,
+    broker_requests,
+    connection,
+    connections,
+    message,
+    outgoing,
+    producer,
+)
+from rmq_spark.client import errors as client_errors
 from rmq_spark.wire import compression, framing, header
 from rmq_spark.wire.bodies import fastjson, registration
 from rmq_spark.wire.chunk import columns
@@ -56,6 +68,34 @@ def test_examples_run(example):
     done = subprocess.run([sys.executable, example], check=False, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert "read back each time" in done.stdout
+
+
+def test_the_tree_of_errors_in_the_tour_of_the_client_is_that_of_the_code():
+    drawn = re.compile(r"^[ │]*[├└]── (\w+)", re.MULTILINE)
+    tour = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
+    assert drawn.findall(tour) == ["ClientError", *drawn.findall(client_errors.__doc__)]
+
+
+def test_the_limits_in_the_tour_of_the_client_are_those_of_the_code():
+    table = (ROOT / "docs" / "client.md").read_text(encoding="utf-8").partition("## Limits")[2]
+    stated = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE))
+    for what, limit in {
+        "a held pull": f"and {broker_api.HOLD_MARGIN_MS // 1000} s",
+        "a future's timeout is noticed": f"up to {connection.TICK_SECONDS:.0f} s",
+        "answers that nobody asked for": f"{connection.STRAYS_MAX} on a connection",
+        "sends that wait for answers": f"{producer.PENDING_MAX:,} for each",
+        "a message's body": f"{message.BODY_BYTES_MAX >> 20} MiB",
+        "a batch": f"and {outgoing.BATCH_MESSAGES_MAX:,} messages",
+        "a chunk of a table": (
+            f"{arrow_sends.CHUNK_BYTES >> 20} MiB, {arrow_sends.CHUNK_ROWS:,} rows; {arrow_sends.IN_FLIGHT}"
+        ),
+        "requests of brokers under way": f"{broker_requests.AT_ONCE_MAX},",
+        "connecting; an answer": (
+            f"{connection.CONNECT_TIMEOUT_MS // 1000} s; {connections.REQUEST_TIMEOUT_MS // 1000} s "
+            f"(operators {admin.ADMIN_TIMEOUT_MS // 1000} s)"
+        ),
+    }.items():
+        assert limit in stated[what], what
 
 
 def test_the_limits_in_the_tour_of_the_wire_are_those_of_the_code():

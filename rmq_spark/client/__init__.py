@@ -1,5 +1,80 @@
 """The client: connections, producer, consumers and administration, on blocking sockets.
 
-It knows the wire, and neither pyspark nor the broker: it talks to RocketMQ's brokers and ours alike. Names
-are imported when they are first used, so that a program pays only for what it needs.
+It knows the wire, and neither pyspark nor the broker: it talks to RocketMQ's brokers and ours alike. The
+names below are imported when they are first used, so that a program pays only for what it needs.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rmq_spark.client.admin import LATEST_MS, Admin, Lag
+    from rmq_spark.client.broker_api import BrokerApi
+    from rmq_spark.client.bulk_pull import BulkPull, PullRules, RawChunk
+    from rmq_spark.client.connections import Connections, Credentials
+    from rmq_spark.client.errors import ClientError
+    from rmq_spark.client.instance import ClientInstance
+    from rmq_spark.client.message import Message, MessageExt
+    from rmq_spark.client.outgoing import SendRules
+    from rmq_spark.client.producer import Producer
+    from rmq_spark.client.results import PullResult, PullStatus, SendResult, SendStatus
+    from rmq_spark.wire.message_queue import MessageQueue
+
+_MODULES: Final = {
+    "LATEST_MS": "rmq_spark.client.admin",
+    "Admin": "rmq_spark.client.admin",
+    "BrokerApi": "rmq_spark.client.broker_api",
+    "BulkPull": "rmq_spark.client.bulk_pull",
+    "ClientError": "rmq_spark.client.errors",
+    "ClientInstance": "rmq_spark.client.instance",
+    "Connections": "rmq_spark.client.connections",
+    "Credentials": "rmq_spark.client.connections",
+    "Lag": "rmq_spark.client.admin",
+    "Message": "rmq_spark.client.message",
+    "MessageExt": "rmq_spark.client.message",
+    "MessageQueue": "rmq_spark.wire.message_queue",
+    "Producer": "rmq_spark.client.producer",
+    "PullResult": "rmq_spark.client.results",
+    "PullRules": "rmq_spark.client.bulk_pull",
+    "PullStatus": "rmq_spark.client.results",
+    "RawChunk": "rmq_spark.client.bulk_pull",
+    "SendResult": "rmq_spark.client.results",
+    "SendRules": "rmq_spark.client.outgoing",
+    "SendStatus": "rmq_spark.client.results",
+}
+
+__all__ = [
+    "LATEST_MS",
+    "Admin",
+    "BrokerApi",
+    "BulkPull",
+    "ClientError",
+    "ClientInstance",
+    "Connections",
+    "Credentials",
+    "Lag",
+    "Message",
+    "MessageExt",
+    "MessageQueue",
+    "Producer",
+    "PullResult",
+    "PullRules",
+    "PullStatus",
+    "RawChunk",
+    "SendResult",
+    "SendRules",
+    "SendStatus",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -21,6 +21,7 @@
     ├── SendFailed                   all tries of a send; ``tries`` carries what became of each
     │   └── PartlySent               of several requests the first went well: ``results`` has them
     ├── TooManyPending               so many sends wait for their answers already: wait for some of them
+    ├── OffsetMoved                  the queue does not hold what was asked for; it says where to go on
     └── ClientShutDown               it was shut down, or was never started
 
 The first four are faults of the way to a broker (`CONNECTION_FAULTS`): another broker may do better.
@@ -256,6 +257,26 @@ class TooManyPending(ClientError):
 
     def __str__(self) -> str:
         return f"{self.limit} sends wait for their answers already; wait for some of them, or raise the limit"
+
+
+class OffsetMoved(ClientError):
+    """A queue holds the offsets from ``min_offset`` to before ``max_offset``, and not the one asked for."""
+
+    def __init__(
+        self, queue: str, queue_offset: int, min_offset: int, max_offset: int, next_begin_offset: int
+    ) -> None:
+        super().__init__(queue, queue_offset, min_offset, max_offset, next_begin_offset)
+        self.queue = queue
+        self.queue_offset = queue_offset
+        self.min_offset = min_offset
+        self.max_offset = max_offset
+        self.next_begin_offset = next_begin_offset
+
+    def __str__(self) -> str:
+        return (
+            f"{self.queue} does not hold offset {self.queue_offset}: it has those from {self.min_offset} "
+            f"to before {self.max_offset}; go on at {self.next_begin_offset}"
+        )
 
 
 class ClientShutDown(ClientError):

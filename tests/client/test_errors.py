@@ -13,10 +13,13 @@ from rmq_spark.client.errors import (
     ConnectionFailed,
     MessageRejected,
     NoNameServer,
+    OffsetMoved,
+    PartlySent,
     ProtocolError,
     RequestTimeout,
     RouteNotFound,
     SendFailed,
+    TooManyPending,
     refusal,
 )
 from rmq_spark.errors import RocketPollError
@@ -33,6 +36,9 @@ EXAMPLES = [
     refusal(2, "busy", "h:1", 310),
     MessageRejected("body", "bytes", 5.0),
     SendFailed("T", [ConnectionFailed("h:1", "refused")]),
+    OffsetMoved("T/b/0", 5, 7, 9, 7),
+    PartlySent("T", [ConnectionFailed("h:1", "refused")], [1, 2], 2),
+    TooManyPending(5),
     ClientShutDown(),
 ]
 

@@ -1,0 +1,256 @@
+"""BulkPull: the records of one queue from one offset to another, as they lie in the log, at bulk speed.
+
+    asked for      [o, o+n) [o+n, o+2n) [o+2n, ...      several at once, as offsets have no gaps
+    answered       the whole span, or its first part: then the rest is asked for before what follows
+    handed out     in order, each offset once
+
+How many messages a broker gives at once (RocketMQ: 32, or 256 KiB) is learnt from its answers; one of ours is
+asked for chunks of megabytes, with the records' sizes in front. A filter is applied by the broker, and makes
+the spans unknown: then one pull is under way while the last answer is worked on.
+
+It knows one broker's address and no routes: who is to be asked is the caller's business. A connection that
+fails is made again, and the pulls that were under way are asked again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from rmq_spark.client.broker_api import HOLD_MARGIN_MS, BrokerApi
+from rmq_spark.client.errors import CONNECTION_FAULTS, ClientError, OffsetMoved, ProtocolError, RequestTimeout
+from rmq_spark.client.results import PullResult, PullStatus
+from rmq_spark.errors import RecordError
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.bodies.clients import TAG_EXPRESSION
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.flags import PullSysFlag
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.record import record_size
+
+IN_FLIGHT: Final = 4
+CHUNK_BYTES: Final = 8 * 1024 * 1024
+CHUNK_MESSAGES: Final = 100_000
+FIRST_MESSAGES: Final = 32
+"""What a RocketMQ broker gives, if nobody has changed its settings."""
+
+TRIES: Final = 3
+WAIT_MS: Final = 5_000
+_ALL: Final = "*"
+_SUBSCRIPTION: Final = PullSysFlag.SUBSCRIPTION.value
+_SUSPEND: Final = PullSysFlag.SUSPEND.value
+_PATIENCE_SECONDS: Final = 2.0
+
+
+class RawChunk(NamedTuple):
+    """Records back to back; ``sizes``, a numpy array, says how long each is, where the broker has told.
+
+    What follows begins at ``next_offset``.
+    """
+
+    records: Buffer
+    sizes: Any
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullRules:
+    """How it is pulled."""
+
+    subscription: str = _ALL
+    expression_type: str = TAG_EXPRESSION
+    in_flight: int = IN_FLIGHT
+    chunk_bytes: int = CHUNK_BYTES
+    chunk_messages: int = CHUNK_MESSAGES
+    wait_ms: int = WAIT_MS
+    timeout_ms: int = HOLD_MARGIN_MS
+    tries: int = TRIES
+
+
+class _Span(NamedTuple):
+    """Offsets that were asked for, and the answer to come."""
+
+    start: int
+    end: int
+    answer: Future[PullResult]
+
+
+class BulkPull:
+    """See the module. Iterate over it, in one thread, once."""
+
+    def __init__(
+        self,
+        api: BrokerApi,
+        address: str,
+        group: str,
+        queue: MessageQueue,
+        start: int,
+        end: int,
+        rules: PullRules | None = None,
+    ) -> None:
+        """From ``start`` to before ``end``, which the queue must reach within ``wait_ms``."""
+        self._api = api
+        self._address = address
+        self._queue = queue
+        self._end = end
+        self._rules = rules or PullRules()
+        self._is_filtered = self._rules.subscription.strip() not in ("", _ALL)
+        self._next_offset = start  # what is handed out next
+        self._asked_to = start
+        self._spans: deque[_Span] = deque()
+        self._per_pull = 0
+        self._faults = 0
+        self._header = PullMessageRequestHeader(
+            group,
+            queue.topic,
+            queue.queue_id,
+            start,
+            0,
+            _SUBSCRIPTION,
+            0,
+            0,
+            0,
+            self._rules.subscription or _ALL,
+            self._rules.expression_type,
+            self._rules.chunk_bytes,
+        )
+
+    def __iter__(self) -> Iterator[RawChunk]:
+        """All chunks, in order; none of them is empty.
+
+        Raises:
+            OffsetMoved: The queue does not hold these offsets any more, or not yet and none came in time.
+            BrokerRefused: The broker does not let it be read.
+        """
+        while self._next_offset < self._end:
+            try:
+                self._ask()
+                result = self._answer_to(self._spans[0])
+            except CONNECTION_FAULTS as error:
+                self._ask_all_again(error)
+                continue
+            self._faults = 0
+            chunk = self._taken(result)
+            if chunk is not None:
+                yield chunk
+
+    # ---- asking
+
+    def _ask(self) -> None:
+        """Have as many pulls under way as may be."""
+        is_chunk = self._api.takes_chunks(self._address)
+        if not self._per_pull:
+            self._per_pull = self._rules.chunk_messages if is_chunk else FIRST_MESSAGES
+        at_once = 1 if self._is_filtered else self._rules.in_flight
+        while len(self._spans) < at_once and self._asked_to < self._end:
+            end = min(self._asked_to + self._per_pull, self._end)
+            self._spans.append(self._pull(self._asked_to, end, is_chunk=is_chunk))
+            self._asked_to = end
+
+    def _pull(self, start: int, end: int, *, is_chunk: bool, suspend_ms: int = 0) -> _Span:
+        header = self._header._replace(
+            queue_offset=start,
+            max_msg_nums=self._per_pull if self._is_filtered else end - start,
+            sys_flag=_SUBSCRIPTION | (_SUSPEND if suspend_ms else 0),
+            suspend_timeout_millis=suspend_ms,
+        )
+        timeout_ms = self._rules.timeout_ms + suspend_ms
+        return _Span(start, end, self._api.pull_async(self._address, header, timeout_ms, is_chunk=is_chunk))
+
+    def _answer_to(self, span: _Span) -> PullResult:
+        patience = (self._rules.timeout_ms + self._rules.wait_ms) / 1000 + _PATIENCE_SECONDS
+        try:
+            return span.answer.result(patience)
+        except FutureTimeout as error:
+            raise RequestTimeout(self._address, RequestCode.PULL_MESSAGE, self._rules.timeout_ms) from error
+
+    def _ask_all_again(self, error: ClientError) -> None:
+        self._faults += 1
+        if self._faults >= self._rules.tries:
+            raise error
+        self._spans.clear()
+        self._asked_to = self._next_offset
+
+    # ---- answers
+
+    def _taken(self, result: PullResult) -> RawChunk | None:
+        """What to hand out of the answer to the first of the spans, and what is still to be asked."""
+        span = self._spans.popleft()
+        if result.pull_status is PullStatus.OFFSET_ILLEGAL:
+            raise self._moved(span.start, result)
+        if result.pull_status is PullStatus.NO_NEW_MSG:
+            self._wait_for(span)
+            return None
+        next_offset = result.next_begin_offset
+        if next_offset <= span.start:
+            why = f"a pull at offset {span.start} of {self._queue} goes on at {next_offset}"
+            raise ProtocolError(self._address, why)
+        if not self._is_filtered:
+            self._learn(next_offset - span.start, span)
+        self._next_offset = min(next_offset, self._end)
+        if self._is_filtered:
+            self._asked_to = self._next_offset
+            self._ask()  # while what has come is worked on
+        elif next_offset < span.end:
+            is_chunk = self._api.takes_chunks(self._address)
+            self._spans.appendleft(self._pull(next_offset, span.end, is_chunk=is_chunk))
+        if result.pull_status is not PullStatus.FOUND:
+            return None
+        records, sizes = self._before_the_end(result) if next_offset > self._end else result[5:7]
+        return RawChunk(records, sizes, self._next_offset) if len(records) else None
+
+    def _learn(self, given: int, span: _Span) -> None:
+        """Ask for no more at once than the broker gives."""
+        wanted = span.end - span.start
+        if given < wanted:
+            self._per_pull = max(given, 1)
+        elif given == self._per_pull:
+            self._per_pull = min(given + given // 4 + 1, self._rules.chunk_messages)
+
+    def _wait_for(self, span: _Span) -> None:
+        """The queue ends here, before what was asked for: more may be about to come."""
+        self._spans.clear()
+        held = self._pull(
+            span.start,
+            span.end,
+            is_chunk=self._api.takes_chunks(self._address),
+            suspend_ms=max(self._rules.wait_ms, 1),
+        )
+        again = self._answer_to(held)
+        if again.pull_status is PullStatus.NO_NEW_MSG:
+            raise self._moved(span.start, again)
+        self._asked_to = span.end
+        answered: Future[PullResult] = Future()
+        answered.set_result(again)
+        self._spans.append(held._replace(answer=answered))
+
+    def _before_the_end(self, result: PullResult) -> tuple[Buffer, Any]:
+        """The records before the end, where a filter has led beyond it."""
+        records = memoryview(result.records)
+        at = count = 0
+        try:
+            while at < len(records):
+                size = record_size(records, at)
+                offset_at = at + layout.QUEUE_OFFSET_AT
+                if int.from_bytes(records[offset_at : offset_at + 8], "big") >= self._end:
+                    break
+                at += size
+                count += 1
+        except RecordError as error:
+            raise ProtocolError(self._address, str(error)) from error
+        return records[:at], None if result.sizes is None else result.sizes[:count]
+
+    def _moved(self, queue_offset: int, result: PullResult) -> OffsetMoved:
+        return OffsetMoved(
+            f"queue {self._queue.queue_id} of {self._queue.topic} on {self._queue.broker_name}",
+            queue_offset,
+            result.min_offset,
+            result.max_offset,
+            result.next_begin_offset,
+        )
