@@ -9,7 +9,7 @@ import pytest
 from broker_kinds import wait_until
 from java_clients import bodies_of, numbered
 
-from rmq_spark.client.consumer import LitePullConsumer, LitePullSettings, PushConsumer, PushSettings
+from rmq_spark.client import LitePullConsumer, LitePullSettings, PushConsumer, PushSettings
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 
 pytestmark = pytest.mark.interop
