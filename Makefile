@@ -53,8 +53,8 @@ crash: $(READY)  ## thousands of crashes, failing disks, flipped bits and kill -
 	ROCKETPOLL_FAILURES=$(CRASHES) ROCKETPOLL_STORIES=$(CRASHES) ROCKETPOLL_KILL_CYCLES=$(KILLS) \
 	  $(BIN)/python -m pytest tests/store
 
-peers: $(READY)  ## what Java clients see, of a real RocketMQ as well as of our broker (Java 17, Maven)
-	ROCKETPOLL_PEERS=1 ROCKETPOLL_REQUIRE_INTEROP=1 $(BIN)/python -m pytest tests/interop
+peers: $(READY)  ## what Java clients and ours see, of a real RocketMQ as well as of our broker (Java 17, Maven)
+	ROCKETPOLL_PEERS=1 ROCKETPOLL_REQUIRE_INTEROP=1 $(BIN)/python -m pytest tests/interop tests/client
 
 vectors: $(READY)  ## remake tests/vectors with RocketMQ's own classes (Java 17, Maven)
 	for version in $(JAVA_VERSIONS); do \
