@@ -33,6 +33,7 @@ TESTED_ELSEWHERE = {
     "broker/store/verify.py": "store/test_inspection.py",
     "rmq_spark/client/members.py": "client/test_broker_requests.py",
     "rmq_spark/client/results.py": "client/test_broker_api.py",
+    "rmq_spark/client/consumer/listeners.py": "client/consumer/test_push_consumer.py",
     "rmq_spark/wire/codes.py": "wire/test_command.py",
     "rmq_spark/wire/flags.py": "wire/test_command.py",
     "rmq_spark/wire/header.py": "wire/test_header_json.py",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from rmq_spark.client.errors import MessageRejected
@@ -150,6 +151,9 @@ class MessageExt:
         return self.properties.get(_RETRY_TOPIC) or self.topic
 
 
+_host_text = lru_cache(maxsize=1024)(str)  # there are few hosts and many messages
+
+
 def received(stored: StoredMessage, broker_name: str) -> MessageExt:
     """The message that a record holds.
 
@@ -168,9 +172,9 @@ def received(stored: StoredMessage, broker_name: str) -> MessageExt:
         offset_message_id=offset_message_id,
         commit_log_offset=stored.physical_offset,
         born_timestamp=stored.born_timestamp,
-        born_host=str(stored.born_host),
+        born_host=_host_text(stored.born_host),
         store_timestamp=stored.store_timestamp,
-        store_host=str(stored.store_host),
+        store_host=_host_text(stored.store_host),
         reconsume_times=stored.reconsume_times,
         flag=stored.flag,
         sys_flag=stored.sys_flag,

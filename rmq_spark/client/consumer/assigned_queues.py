@@ -1,0 +1,169 @@
+"""The queues that are assigned to a lite pull consumer, and how far each has come.
+
+    pull offset        where the next pull begins
+    delivered offset   behind what `poll` has returned
+    consume offset     behind what was returned before the last `poll`: all of that has been dealt with
+
+A pull, and what it found, belong to one assignment and one epoch of it. A queue that is taken away, given
+back or sought in has another: whatever arrives for an earlier one is passed over, and moves no offset.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from rmq_spark.client.consumer.process_queue import Clock, ProcessQueue
+from rmq_spark.client.message import MessageExt
+from rmq_spark.wire.message_queue import MessageQueue
+
+
+class Taking(Enum):
+    """What became of a request that `poll` would return."""
+
+    TAKEN = 0
+    STALE = 1
+    PAUSED = 2
+
+
+class AssignedQueue:
+    """One queue, for as long as it is assigned. Safe in any thread."""
+
+    def __init__(self, queue: MessageQueue, clock: Clock) -> None:
+        self.queue = queue
+        self.process_queue: ProcessQueue[MessageExt] = ProcessQueue(clock)
+        self.is_paused = False
+        self._mutex = threading.Lock()
+        self._epoch = 0
+        self._pull_offset: int | None = None
+        self._delivered_offset: int | None = None
+        self._consume_offset: int | None = None
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether it is not assigned any more."""
+        return self.process_queue.is_dropped
+
+    @property
+    def consume_offset(self) -> int | None:
+        """Up to where all has been dealt with; None before anything is known."""
+        return self._consume_offset
+
+    @property
+    def delivered_offset(self) -> int | None:
+        """Up to where `poll` has returned messages."""
+        return self._delivered_offset
+
+    def begin(self) -> tuple[int, int | None]:
+        """For a pull: the epoch, and where to begin if that is known."""
+        with self._mutex:
+            return self._epoch, self._pull_offset
+
+    def set_first_offset(self, epoch: int, offset: int) -> None:
+        """Begin here, unless somebody has said otherwise meanwhile."""
+        with self._mutex:
+            if epoch == self._epoch and self._pull_offset is None:
+                self._pull_offset = self._delivered_offset = self._consume_offset = offset
+
+    def seek(self, offset: int) -> None:
+        """Go on there; what was pulled from elsewhere is forgotten."""
+        with self._mutex:
+            self._epoch += 1
+            self.process_queue.clear()
+            self._pull_offset = self._delivered_offset = self._consume_offset = offset
+
+    def found(self, epoch: int, messages: Collection[MessageExt], next_offset: int) -> bool:
+        """A pull of that epoch has brought these; whether it still matters."""
+        with self._mutex:
+            if epoch != self._epoch or not self.process_queue.put_messages(tuple(messages)):
+                return False
+            self._pull_offset = next_offset
+            if not self.process_queue.message_count:
+                # Nothing of what lies before is wanted.
+                if self._consume_offset == self._delivered_offset:
+                    self._consume_offset = next_offset
+                self._delivered_offset = next_offset
+            return True
+
+    def take(self, request: ConsumeRequest) -> Taking:
+        """`poll` is about to return these messages."""
+        with self._mutex:
+            if request.epoch != self._epoch or self.is_dropped:
+                return Taking.STALE
+            if self.is_paused:
+                return Taking.PAUSED
+            self.process_queue.acknowledge(request.messages, self._deliver)
+            if not self.process_queue.message_count:
+                self._delivered_offset = self._pull_offset  # nothing more of what lies before is wanted
+            return Taking.TAKEN
+
+    def _deliver(self, offset: int) -> None:
+        self._delivered_offset = offset
+
+    def confirm_delivered(self) -> None:
+        """All that `poll` has returned is dealt with: it was called again, or its caller said so."""
+        with self._mutex:
+            if not self.is_dropped:
+                self._consume_offset = self._delivered_offset
+
+    def drop(self) -> int | None:
+        """It is not ours any more; the consume offset, which nothing moves from now on."""
+        with self._mutex:
+            self.process_queue.drop()
+            return self._consume_offset
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConsumeRequest:
+    """What one pull has found, waiting for `poll`."""
+
+    assigned: AssignedQueue
+    epoch: int
+    messages: tuple[MessageExt, ...]
+
+
+class AssignedQueues:
+    """All of them. Safe in any thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._mutex = threading.Lock()
+        self._queues: dict[MessageQueue, AssignedQueue] = {}
+
+    def get(self, queue: MessageQueue) -> AssignedQueue | None:
+        """Its state, if it is assigned."""
+        return self._queues.get(queue)
+
+    def all(self) -> list[AssignedQueue]:
+        """Each that is assigned."""
+        with self._mutex:
+            return list(self._queues.values())
+
+    @property
+    def queues(self) -> frozenset[MessageQueue]:
+        """What is assigned."""
+        with self._mutex:
+            return frozenset(self._queues)
+
+    def replace(
+        self, queues: Iterable[MessageQueue], topic: str | None = None
+    ) -> tuple[list[AssignedQueue], list[AssignedQueue]]:
+        """These are assigned now, of one topic or of all; those that are new, and those that have gone.
+
+        What has gone is taken out of the table; to `drop` it is the business of the caller, who may want to
+        keep its offset.
+        """
+        wanted = frozenset(queues)
+        with self._mutex:
+            gone = [
+                assigned
+                for queue, assigned in self._queues.items()
+                if queue not in wanted and topic in {None, queue.topic}
+            ]
+            for assigned in gone:
+                del self._queues[assigned.queue]
+            new = [AssignedQueue(queue, self._clock) for queue in sorted(wanted - self._queues.keys())]
+            self._queues.update((assigned.queue, assigned) for assigned in new)
+            return new, gone

@@ -1,0 +1,106 @@
+"""ConsumeMessageConcurrentlyService: many threads call the listener, in no order.
+
+Messages that it could not consume, or has had for too long, are given back to the broker; where no broker
+takes them they stay here and are tried again. The offset that is committed is that of the first message not
+yet dealt with.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from rmq_spark.client.consumer.listeners import (
+    ConsumeConcurrentlyContext,
+    ConsumeConcurrentlyStatus,
+    MessageListenerConcurrently,
+)
+from rmq_spark.client.consumer.pull_message_service import PullRequest
+from rmq_spark.client.consumer.retries import FIRST_DELAY_LEVEL, Retries
+from rmq_spark.client.consumer.scheduled_tasks import ScheduledTasks
+from rmq_spark.client.message import MessageExt
+
+_log = logging.getLogger(__name__)
+
+TRY_AGAIN_HERE_MS = 5_000
+
+
+class Acknowledge(Protocol):
+    """Done with some messages of a queue; False if it was dropped."""
+
+    def __call__(self, request: PullRequest, messages: Sequence[MessageExt], /) -> bool:
+        """Moves the offset to be committed, and lets pulling go on where it was throttled."""
+
+
+class ConsumeMessageConcurrentlyService:
+    """See the module."""
+
+    is_orderly = False
+
+    def __init__(
+        self,
+        listener: MessageListenerConcurrently,
+        threads: ScheduledTasks,
+        retries: Retries | None,
+        acknowledge: Acknowledge,
+        batch_size: int,
+    ) -> None:
+        """Without ``retries`` (BROADCASTING) what fails is logged, and not tried again."""
+        self._listener = listener
+        self._threads = threads
+        self._retries = retries
+        self._acknowledge = acknowledge
+        self._batch_size = batch_size
+
+    def submit(self, request: PullRequest, messages: Sequence[MessageExt]) -> None:
+        """Have these consumed."""
+        for start in range(0, len(messages), self._batch_size):
+            self._submit_batch(request, messages[start : start + self._batch_size], 0)
+
+    def _submit_batch(self, request: PullRequest, batch: Sequence[MessageExt], delay_ms: int) -> None:
+        self._threads.schedule(lambda: self._consume(request, batch), delay_ms)
+
+    def _consume(self, request: PullRequest, batch: Sequence[MessageExt]) -> None:
+        if request.process_queue.is_dropped:
+            return
+        request.process_queue.start_consuming(batch)
+        failed_from, delay_level = self.call(request, batch)
+        if request.process_queue.is_dropped:
+            return
+        kept = self._give_back(request, batch[failed_from:], delay_level)
+        done = [message for message in batch if message not in kept]
+        if self._acknowledge(request, done) and kept:
+            self._submit_batch(request, kept, TRY_AGAIN_HERE_MS)
+
+    def call(self, request: PullRequest, batch: Sequence[MessageExt]) -> tuple[int, int]:
+        """What the listener makes of them: from which on they failed, and when to try those again."""
+        context = ConsumeConcurrentlyContext(request.queue)
+        try:
+            status = self._listener(batch, context)
+        except Exception:  # noqa: BLE001  # whatever it is: the messages are tried again
+            _log.exception("the listener failed, and gets %d messages again later", len(batch))
+            return 0, context.delay_level_when_next_consume
+        if status is ConsumeConcurrentlyStatus.RECONSUME_LATER:
+            return 0, context.delay_level_when_next_consume
+        ack_index = len(batch) - 1 if context.ack_index is None else context.ack_index
+        return ack_index + 1, context.delay_level_when_next_consume
+
+    def _give_back(
+        self, request: PullRequest, failed: Sequence[MessageExt], delay_level: int
+    ) -> list[MessageExt]:
+        """Those that nobody has taken."""
+        if self._retries is None:
+            for message in failed:
+                _log.warning("BROADCASTING: %s failed, and is not tried again", message.message_id)
+            return []
+        waiting = [message for message in failed if request.process_queue.waits(message)]
+        return [message for message in waiting if not self._retries.give_back(message, delay_level)]
+
+    def clean_expired(self, requests: Sequence[PullRequest], timeout_ms: int) -> None:
+        """Give back what listeners have had for too long: it keeps the offset from moving."""
+        for request in requests:
+            for message in request.process_queue.consumed_for_longer_than(timeout_ms):
+                if self._retries is None or self._retries.give_back(message, FIRST_DELAY_LEVEL):
+                    _log.warning("%s took longer than %d ms", message.message_id, timeout_ms)
+                    self._acknowledge(request, (message,))

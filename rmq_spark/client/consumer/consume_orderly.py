@@ -1,0 +1,140 @@
+"""ConsumeMessageOrderlyService: the messages of one queue one after the other, of several queues at once.
+
+In CLUSTERING a queue is consumed only while its broker has locked it for this consumer. What fails is tried
+again in place, and nothing behind it comes before it; after enough times it goes to the dead letters.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from rmq_spark.client.consumer.consume_concurrently import Acknowledge
+from rmq_spark.client.consumer.listeners import (
+    ConsumeOrderlyContext,
+    ConsumeOrderlyStatus,
+    MessageListenerOrderly,
+)
+from rmq_spark.client.consumer.pull_message_service import PullRequest
+from rmq_spark.client.consumer.retries import Retries
+from rmq_spark.client.consumer.scheduled_tasks import ScheduledTasks
+from rmq_spark.client.message import MessageExt
+
+_log = logging.getLogger(__name__)
+
+CONTINUOUSLY_MS_MAX = 60_000
+YIELD_MS = 10
+NOT_LOCKED_MS = 3_000
+
+
+class Lock(Protocol):
+    """Has a queue locked for this consumer."""
+
+    def __call__(self, request: PullRequest, /) -> bool:
+        """Whether it is."""
+
+
+class ConsumeMessageOrderlyService:
+    """See the module."""
+
+    is_orderly = True
+
+    def __init__(
+        self,
+        listener: MessageListenerOrderly,
+        threads: ScheduledTasks,
+        retries: Retries | None,
+        acknowledge: Acknowledge,
+        lock: Lock | None,
+        batch_size: int,
+        suspend_ms: int,
+    ) -> None:
+        """Without ``retries`` and ``lock`` (BROADCASTING) a message is tried for ever, and nothing locked."""
+        self._listener = listener
+        self._threads = threads
+        self._retries = retries
+        self._acknowledge = acknowledge
+        self._lock = lock
+        self._batch_size = batch_size
+        self._suspend_ms = suspend_ms
+
+    def submit(self, request: PullRequest, messages: Sequence[MessageExt] = ()) -> None:  # noqa: ARG002  # they wait in the process queue
+        """Have what waits consumed; not before its time, where the queue is suspended."""
+        if not request.is_suspended:
+            self._threads.schedule(lambda: self._consume_queue(request))
+
+    def _later(self, request: PullRequest, delay_ms: int) -> None:
+        def resume() -> None:
+            request.is_suspended = False
+            self._consume_queue(request)
+
+        request.is_suspended = True
+        self._threads.schedule(resume, delay_ms)
+
+    def _consume_queue(self, request: PullRequest) -> None:
+        queue = request.process_queue
+        while queue.has_waiting and not queue.is_dropped and not request.is_suspended:
+            if not queue.consuming.acquire(blocking=False):
+                return  # whoever has it looks once more behind it
+            try:
+                delay_ms = self._consume_what_waits(request)
+                if delay_ms:
+                    self._later(request, delay_ms)
+            finally:
+                queue.consuming.release()
+
+    def _consume_what_waits(self, request: PullRequest) -> int:
+        """Until nothing waits; or after how many milliseconds to go on."""
+        since = time.monotonic()
+        while not request.process_queue.is_dropped:
+            if self._lock is not None and not request.process_queue.is_locked and not self._lock(request):
+                return NOT_LOCKED_MS
+            if (time.monotonic() - since) * 1000 > CONTINUOUSLY_MS_MAX:
+                return YIELD_MS
+            batch = request.process_queue.take_messages(self._batch_size)
+            if not batch:
+                break
+            delay_ms = self._consume(request, batch)
+            if delay_ms:
+                return delay_ms
+        return 0
+
+    def _consume(self, request: PullRequest, batch: Sequence[MessageExt]) -> int:
+        status, suspend_ms = self.call(request, batch)
+        if status is not ConsumeOrderlyStatus.SUCCESS:
+            again = [message for message in batch if not self._is_given_up(message)]
+            if again:
+                request.process_queue.put_back(
+                    [replace(each, reconsume_times=each.reconsume_times + 1) for each in again]
+                )
+                gone = [message for message in batch if message not in again]
+                self._acknowledge(request, gone)
+                return suspend_ms
+        self._acknowledge(request, batch)
+        return 0
+
+    def call(self, request: PullRequest, batch: Sequence[MessageExt]) -> tuple[ConsumeOrderlyStatus, int]:
+        """What the listener makes of them, and how long to wait if it was nothing."""
+        context = ConsumeOrderlyContext(request.queue)
+        try:
+            status = self._listener(batch, context)
+        except Exception:  # noqa: BLE001  # whatever it is: the messages are tried again
+            _log.exception("the listener failed, and gets %d messages again", len(batch))
+            status = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+        suspend_ms = context.suspend_current_queue_time_ms
+        return (
+            ConsumeOrderlyStatus.SUCCESS if status is None else status,
+            self._suspend_ms if suspend_ms is None else max(1, suspend_ms),
+        )
+
+    def _is_given_up(self, message: MessageExt) -> bool:
+        """Whether it was tried often enough, and is with the dead letters now."""
+        retries = self._retries
+        return (
+            retries is not None
+            and message.reconsume_times >= retries.max_reconsume_times
+            and retries.send_again(message)
+        )

@@ -1,0 +1,218 @@
+"""GroupBrokers: what a member of a group asks of brokers, by queue; which address that is, is found out here.
+
+A broker that no route names (any more) is looked for once more at the name servers. Whatever goes wrong is
+raised, or handed to the one who waits for a pull: nothing here is tried twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import NamedTuple
+
+from rmq_spark.client.broker_api import BrokerApi
+from rmq_spark.client.consumer.subscriptions import wanted
+from rmq_spark.client.errors import BrokerNotFound, ClientError
+from rmq_spark.client.message import MessageExt, decode_messages
+from rmq_spark.client.names import RETRY_PREFIX
+from rmq_spark.client.results import PullResult, PullStatus
+from rmq_spark.client.routes import MASTER_ID, Routes
+from rmq_spark.wire.bodies.clients import TAG_EXPRESSION, CheckClientRequestBody, SubscriptionData
+from rmq_spark.wire.flags import PullSysFlag
+from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
+from rmq_spark.wire.message_queue import MessageQueue
+
+_HELD = (PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION).value
+_COMMIT = PullSysFlag.COMMIT_OFFSET.value
+_LITE = PullSysFlag.LITE_PULL.value
+
+
+class Pull(NamedTuple):
+    """What to pull, and how long the broker may hold it."""
+
+    queue: MessageQueue
+    queue_offset: int
+    subscription: SubscriptionData
+    max_messages: int
+    suspend_ms: int
+    timeout_ms: int
+    commit_offset: int | None = None
+    is_lite: bool = False
+
+
+class Pulled(NamedTuple):
+    """What a pull brought: the messages that were wanted, and where to go on."""
+
+    status: PullStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    messages: tuple[MessageExt, ...]
+
+    def legal_offset(self, asked: int) -> int:
+        """Where to go on after OFFSET_ILLEGAL: what the broker says, if that exists, or else the nearest.
+
+        A slave may answer with the very offset that it has just refused.
+        """
+        if self.next_begin_offset != asked and self.min_offset <= self.next_begin_offset <= self.max_offset:
+            return self.next_begin_offset
+        return max(0, self.min_offset, min(asked, self.max_offset))
+
+
+class GroupBrokers:
+    """Brokers, as one member of one group sees them. Safe in any thread."""
+
+    def __init__(self, api: BrokerApi, routes: Routes, group: str, client_id: str) -> None:
+        self._api = api
+        self._routes = routes
+        self._group = group
+        self._client_id = client_id
+        self._suggested: dict[MessageQueue, int] = {}
+
+    # ---- pulling
+
+    def pull(self, pull: Pull, then: Callable[[Pulled | BaseException], object]) -> None:
+        """Ask for messages; ``then`` learns the outcome on the thread that reads, or on this one."""
+        queue = pull.queue
+        broker_id = self._suggested.get(queue, MASTER_ID)
+        address = self._found(
+            queue.topic, lambda: self._routes.address_for_read(queue.broker_name, broker_id)
+        )
+        future = self._api.pull_async(address, self._pull_header(pull, broker_id), pull.timeout_ms)
+        future.add_done_callback(lambda answer: then(self._outcome(pull, answer)))
+
+    def _pull_header(self, pull: Pull, broker_id: int) -> PullMessageRequestHeader:
+        # A slave keeps no offsets of groups.
+        commits = pull.commit_offset is not None and broker_id == MASTER_ID
+        is_tags = pull.subscription.expression_type == TAG_EXPRESSION
+        return PullMessageRequestHeader(
+            consumer_group=self._group,
+            topic=pull.queue.topic,
+            queue_id=pull.queue.queue_id,
+            queue_offset=pull.queue_offset,
+            max_msg_nums=pull.max_messages,
+            sys_flag=_HELD | (_COMMIT if commits else 0) | (_LITE if pull.is_lite else 0),
+            commit_offset=pull.commit_offset or 0,
+            suspend_timeout_millis=pull.suspend_ms,
+            sub_version=0 if is_tags else pull.subscription.sub_version,
+            subscription=pull.subscription.sub_string,
+            expression_type=pull.subscription.expression_type,
+        )
+
+    def _outcome(self, pull: Pull, answer: Future[PullResult]) -> Pulled | BaseException:
+        try:
+            result = answer.result()
+            messages = decode_messages(result.records, pull.queue.broker_name)
+            found = tuple(_under_their_topics(wanted(messages, pull.subscription), pull.queue.topic))
+        except BaseException as error:  # noqa: BLE001  # it is the outcome
+            return error
+        self._suggested[pull.queue] = result.suggest_which_broker_id
+        return Pulled(
+            result.pull_status, result.next_begin_offset, result.min_offset, result.max_offset, found
+        )
+
+    # ---- offsets
+
+    def consumer_offset(self, queue: MessageQueue) -> int | None:
+        """What the group has stored; None for nothing."""
+        return self._api.query_consumer_offset(self._master(queue), self._group, queue)
+
+    def update_consumer_offset(self, queue: MessageQueue, offset: int, *, one_way: bool) -> None:
+        """Store it."""
+        self._api.update_consumer_offset(self._master(queue), self._group, queue, offset, one_way=one_way)
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the next message will get."""
+        return self._api.max_offset(self._master(queue), queue)
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        """The first that is still kept."""
+        return self._api.min_offset(self._master(queue), queue)
+
+    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first that was stored then, or later."""
+        return self._api.search_offset(self._master(queue), queue, timestamp_ms)
+
+    # ---- the group
+
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """All queues of a topic that can be read."""
+        return self._routes.subscribe_queues(topic)
+
+    def consumer_ids(self, topic: str) -> tuple[str, ...]:
+        """The members of the group, by any broker of a topic."""
+        failure: ClientError | None = None
+        for name in self._routes.route(topic).brokers:
+            try:
+                return self._api.consumer_ids(self._routes.address_for_read(name), self._group)
+            except ClientError as error:  # noqa: PERF203  # each is asked until one answers
+                failure = error
+        raise failure or BrokerNotFound(topic, "its route names no broker")
+
+    def lock(self, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
+        """Hold queues, to consume them in order; those that are held now: none of a broker that is down."""
+        held: set[MessageQueue] = set()
+        for broker_name, own in _by_broker(queues).items():
+            try:
+                address = self._routes.master_address(broker_name)
+                held |= self._api.lock(address, self._group, self._client_id, own)
+            except ClientError:  # noqa: PERF203  # the others are asked all the same
+                continue
+        return frozenset(held)
+
+    def unlock(self, queues: Iterable[MessageQueue], *, one_way: bool) -> None:
+        """Let go of queues."""
+        for broker_name, own in _by_broker(queues).items():
+            address = self._routes.master_address(broker_name)
+            self._api.unlock(address, self._group, self._client_id, own, one_way=one_way)
+
+    def send_back(self, message: MessageExt, delay_level: int, max_reconsume_times: int) -> None:
+        """Have a message delivered again later, or to the dead letters."""
+        header = ConsumerSendMsgBackRequestHeader(
+            offset=message.commit_log_offset,
+            group=self._group,
+            delay_level=delay_level,
+            origin_msg_id=message.message_id,
+            origin_topic=message.topic,
+            unit_mode=False,
+            max_reconsume_times=max_reconsume_times,
+        )
+        self._api.send_back(self._master(message.queue), header)
+
+    def check_subscription(self, subscription: SubscriptionData) -> None:
+        """Whether the brokers of a topic can filter like that; tags they always can."""
+        if subscription.expression_type == TAG_EXPRESSION:
+            return
+        body = CheckClientRequestBody(
+            client_id=self._client_id, group=self._group, subscription_data=subscription
+        )
+        for broker_name in self._routes.route(subscription.topic).brokers:
+            self._api.check_client_config(self._routes.address_for_read(broker_name), body)
+
+    # ---- addresses
+
+    def _master(self, queue: MessageQueue) -> str:
+        return self._found(queue.topic, lambda: self._routes.master_address(queue.broker_name))
+
+    def _found(self, topic: str, find: Callable[[], str]) -> str:
+        try:
+            return find()
+        except BrokerNotFound:
+            self._routes.refresh(topic)
+            return find()
+
+
+def _under_their_topics(messages: list[MessageExt], topic: str) -> list[MessageExt]:
+    """What came back by the group's retry topic belongs to the topic that it was first sent to."""
+    if not topic.startswith(RETRY_PREFIX):
+        return messages
+    return [replace(message, topic=message.real_topic) for message in messages]
+
+
+def _by_broker(queues: Iterable[MessageQueue]) -> Mapping[str, set[MessageQueue]]:
+    found: dict[str, set[MessageQueue]] = {}
+    for queue in queues:
+        found.setdefault(queue.broker_name, set()).add(queue)
+    return found

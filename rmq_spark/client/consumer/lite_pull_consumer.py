@@ -1,0 +1,407 @@
+"""LitePullConsumer: messages are asked for with `poll`; they were pulled ahead, in the background.
+
+    rebalance or assign ──▶ assigned queues ──▶ a pull task each ──▶ request cache ──▶ poll
+
+It subscribes to topics, sharing them with its group, or is assigned queues, and then shares nothing. Offsets
+are committed by itself (what earlier polls returned), or by `commit`. See `assigned_queues` for what counts
+as consumed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from rmq_spark.client.consumer.assigned_queues import AssignedQueue, AssignedQueues, ConsumeRequest
+from rmq_spark.client.consumer.consume_request_cache import ConsumeRequestCache
+from rmq_spark.client.consumer.group_brokers import Pull
+from rmq_spark.client.consumer.group_consumer import ConsumerInstance, GroupConsumer
+from rmq_spark.client.consumer.offset_table import ReadOffsetType
+from rmq_spark.client.consumer.pull_task import PullTask, Then
+from rmq_spark.client.consumer.scheduled_tasks import Repeated, ScheduledTasks
+from rmq_spark.client.consumer.settings import LitePullSettings
+from rmq_spark.client.consumer.subscriptions import ALL, MessageSelector, by_tag, subscription_data
+from rmq_spark.client.errors import ClientError
+from rmq_spark.client.message import MessageExt
+from rmq_spark.client.rebalance.rebalance import Share
+from rmq_spark.wire.bodies.clients import (
+    ConsumeMessageDirectlyResult,
+    ConsumeResult,
+    ConsumeType,
+    ProcessQueueInfo,
+)
+from rmq_spark.wire.message_queue import MessageQueue
+
+_log = logging.getLogger(__name__)
+
+MessageQueueListener = Callable[[str, frozenset[MessageQueue], frozenset[MessageQueue]], object]
+"""Told the topic, all of its queues, and this consumer's, after these have changed."""
+
+TopicMessageQueueChangeListener = Callable[[str, frozenset[MessageQueue]], object]
+"""Told the topic and its queues, after an operator has changed them."""
+
+
+def monotonic_ms() -> int:
+    """Milliseconds that never go back."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class NotAssigned(ClientError):
+    """The queue is not this consumer's, at least not now."""
+
+    def __init__(self, queue: MessageQueue) -> None:
+        super().__init__(queue)
+
+    def __str__(self) -> str:
+        return f"{self.args[0]} is not assigned to this consumer: see assignment()"
+
+
+class OffsetOutOfRange(ClientError):
+    """There is no such offset in the queue."""
+
+    def __init__(self, queue: MessageQueue, offset: int, least: int, most: int) -> None:
+        super().__init__(queue, offset, least, most)
+
+    def __str__(self) -> str:
+        queue, offset, least, most = self.args
+        return f"{queue} has offsets {least} to {most}, not {offset}"
+
+
+class SubscriptionConflict(ClientError):
+    """Both subscribed and assigned, which would contradict each other."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a consumer either subscribes to topics or is assigned queues: make another consumer"
+        )
+
+
+class LitePullConsumer(GroupConsumer):
+    """See the module."""
+
+    consume_type = ConsumeType.CONSUME_ACTIVELY
+
+    def __init__(
+        self,
+        group: str,
+        instance: ConsumerInstance | str | None = None,
+        settings: LitePullSettings | None = None,
+        message_queue_listener: MessageQueueListener | None = None,
+    ) -> None:
+        self._lite = settings or LitePullSettings()
+        super().__init__(group, instance, self._lite)
+        self._listener = message_queue_listener
+        self._assigned = AssignedQueues(monotonic_ms)
+        self._is_assigned_by_hand = False
+        self._selector_for_assign = by_tag()
+        self._cache = ConsumeRequestCache()
+        self._tasks: dict[MessageQueue, PullTask] = {}
+        self._changing_tasks = threading.Lock()
+        self._pullers = ScheduledTasks(f"{group}-pulls", self._lite.pull_threads)
+        self._polling = threading.Lock()
+        self._last: AssignedQueue | None = None
+        self._next_commit_ms = monotonic_ms() + self._lite.auto_commit_interval_ms
+        self._topic_checks: list[Repeated] = []
+
+    # ---- which queues
+
+    def subscribe(self, topic: str, selector: MessageSelector | str = ALL) -> None:
+        """Consume a topic together with the group."""
+        if self._is_assigned_by_hand:
+            raise SubscriptionConflict
+        super().subscribe(topic, selector)
+
+    def assign(self, queues: Iterable[MessageQueue], selector: MessageSelector | str = ALL) -> None:
+        """Consume these queues, and no others; nobody is asked whether somebody else does."""
+        if self._subscriptions:
+            raise SubscriptionConflict
+        self._is_assigned_by_hand = True
+        self._selector_for_assign = by_tag(selector) if isinstance(selector, str) else selector
+        self._change_queues(frozenset(queues), None)
+
+    def assignment(self) -> frozenset[MessageQueue]:
+        """The queues that this consumer has now."""
+        return self._assigned.queues
+
+    def fetch_message_queues(self, topic: str) -> frozenset[MessageQueue]:
+        """All queues of a topic that can be read."""
+        return frozenset(self._brokers.queues(topic))
+
+    def register_topic_message_queue_change_listener(
+        self, topic: str, listener: TopicMessageQueueChangeListener
+    ) -> None:
+        """Have somebody told when a topic has other queues than before."""
+        known = self.fetch_message_queues(topic)
+
+        def check() -> None:
+            nonlocal known
+            self._instance.routes.refresh(topic)
+            found = self.fetch_message_queues(topic)
+            if found != known:
+                known = found
+                listener(topic, found)
+
+        repeated = Repeated(self._services, check, self._lite.topic_metadata_check_interval_ms)
+        self._topic_checks.append(repeated)
+        repeated.start(self._lite.topic_metadata_check_interval_ms)
+
+    def _queues(self) -> frozenset[MessageQueue]:
+        return self._assigned.queues
+
+    def _take_share(self, topic: str, share: Share) -> bool:
+        mine = frozenset(share.mine)
+        if self._change_queues(mine, topic) and self._listener is not None:
+            try:
+                self._listener(topic, frozenset(share.all), mine)
+            except Exception:  # noqa: BLE001  # what a listener raises keeps no queue from being consumed
+                _log.exception("the message queue listener of %s failed", self.group)
+        return True
+
+    def _change_queues(self, queues: frozenset[MessageQueue], topic: str | None) -> bool:
+        with self._changing_tasks:
+            new, gone = self._assigned.replace(queues, topic)
+            for assigned in gone:
+                self._let_go(assigned)
+            if self.is_running:
+                self._start_tasks(new)
+        return bool(new or gone)
+
+    def _let_go(self, assigned: AssignedQueue) -> None:
+        task = self._tasks.pop(assigned.queue, None)
+        if task is not None:
+            task.cancel()
+        consumed = assigned.drop()
+        self._cache.forget(assigned)
+        if self._lite.auto_commit and consumed is not None:
+            self._offset_store.update_offset(assigned.queue, consumed, increase_only=False)
+        self._offset_store.persist_all((assigned.queue,))
+        self._offset_store.remove_offset(assigned.queue)
+
+    def _start_tasks(self, new: Iterable[AssignedQueue]) -> None:
+        for assigned in new:
+            task = PullTask(
+                assigned,
+                self,
+                self._pullers,
+                self._lite.limits,
+                self._lite.pull_time_delay_ms_when_exception,
+            )
+            self._tasks[assigned.queue] = task
+            task.start()
+
+    def _join(self) -> None:
+        for queue in self._assigned.queues:
+            self._instance.routes.route(queue.topic)
+        super()._join()
+
+    def start(self) -> None:
+        """Join the group, or begin with the assigned queues."""
+        super().start()
+        with self._changing_tasks:
+            self._start_tasks(
+                assigned for assigned in self._assigned.all() if assigned.queue not in self._tasks
+            )
+
+    def _stop_consuming(self) -> None:
+        for check in self._topic_checks:
+            check.stop()
+        with self._changing_tasks:
+            for task in self._tasks.values():
+                task.cancel()
+            self._tasks.clear()
+        self._pullers.stop(0)
+        self._cache.close()
+        for assigned in self._assigned.all():
+            consumed = assigned.drop()
+            if self._lite.auto_commit and consumed is not None:
+                self._offset_store.update_offset(assigned.queue, consumed, increase_only=False)
+
+    # ---- what pull tasks need
+
+    def first_offset(self, queue: MessageQueue) -> int:
+        """Where to begin with a queue."""
+        return self._first_offset.of(queue, self._offset_store, self._brokers)
+
+    def pull(self, queue: MessageQueue, queue_offset: int, then: Then) -> None:
+        """Ask the broker for messages."""
+        subscription = self._subscriptions.get(queue.topic)
+        if subscription is None:
+            subscription = subscription_data(queue.topic, self._selector_for_assign, 0)
+        self._brokers.pull(
+            Pull(
+                queue,
+                queue_offset,
+                subscription,
+                self._lite.pull_batch_size,
+                self._lite.broker_suspend_max_time_ms,
+                self._lite.consumer_timeout_ms_when_suspend,
+                is_lite=True,
+            ),
+            then,
+        )
+
+    def deliver(self, request: ConsumeRequest) -> None:
+        """Messages for `poll`."""
+        self._cache.put(request)
+
+    @property
+    def cached_messages(self) -> int:
+        """How many messages wait for `poll`."""
+        return self._cache.message_count
+
+    # ---- messages
+
+    def poll(self, timeout_ms: int | None = None) -> list[MessageExt]:
+        """The messages that one pull has found; none, if there are none within this time.
+
+        Raises:
+            ClientShutDown: The consumer does not run.
+        """
+        self._check_running()
+        with self._polling:
+            if self._lite.auto_commit:
+                self._confirm_last()
+                self._commit_if_due()
+            request = self._cache.poll(self._lite.poll_timeout_ms if timeout_ms is None else timeout_ms)
+            if request is None:
+                return []
+            self._last = request.assigned
+            self._wake_throttled()
+            return list(request.messages)
+
+    def _confirm_last(self) -> None:
+        if self._last is not None:
+            self._last.confirm_delivered()
+            self._last = None
+
+    def _commit_if_due(self) -> None:
+        now_ms = monotonic_ms()
+        if now_ms >= self._next_commit_ms:
+            self._next_commit_ms = now_ms + self._lite.auto_commit_interval_ms
+            self._store_consume_offsets(self._assigned.all())
+
+    def _wake_throttled(self) -> None:
+        """Pulling goes on before the cache has run dry."""
+        for task in list(self._tasks.values()):
+            limit = self._lite.limits.pull_threshold_for_queue // 2
+            if task.is_throttled and task.assigned.process_queue.message_count <= limit:
+                task.is_throttled = False
+                task.wake()
+
+    # ---- offsets
+
+    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Store how far this consumer has come: all that `poll` has returned, or these offsets.
+
+        Raises:
+            ClientError: A broker does not answer; the offset is stored later, if the consumer lives on.
+        """
+        self._check_running()
+        if offsets is None:
+            all_assigned = self._assigned.all()
+            for assigned in all_assigned:
+                assigned.confirm_delivered()
+            self._store_consume_offsets(all_assigned)
+            queues: Collection[MessageQueue] = [assigned.queue for assigned in all_assigned]
+        else:
+            for queue, offset in offsets.items():
+                self._checked(queue)
+                self._offset_store.update_offset(queue, offset, increase_only=False)
+            queues = offsets
+        for queue in queues:
+            self._offset_store.persist(queue)
+
+    def _store_consume_offsets(self, all_assigned: Iterable[AssignedQueue]) -> None:
+        for assigned in all_assigned:
+            consumed = assigned.consume_offset
+            if consumed is not None and not assigned.is_dropped:
+                self._offset_store.update_offset(assigned.queue, consumed, increase_only=False)
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """The offset that this group has stored; None if there is none."""
+        self._check_running()
+        return self._offset_store.read_offset(queue, ReadOffsetType.MEMORY_FIRST_THEN_STORE)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at an offset.
+
+        Raises:
+            NotAssigned: The queue is not this consumer's.
+            OffsetOutOfRange: It has no such offset.
+        """
+        self._checked(queue)
+        least, most = self._brokers.min_offset(queue), self._brokers.max_offset(queue)
+        if not least <= offset <= most:
+            raise OffsetOutOfRange(queue, offset, least, most)
+        self._seek(queue, offset)
+
+    def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on at the first offset that is still kept."""
+        self._checked(queue)
+        self._seek(queue, self._brokers.min_offset(queue))
+
+    def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on with what comes next."""
+        self._checked(queue)
+        self._seek(queue, self._brokers.max_offset(queue))
+
+    def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
+        """Go on with the first message that was stored then, or later."""
+        self._checked(queue)
+        self._seek(queue, self._brokers.search_offset(queue, timestamp_ms))
+
+    def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message that was stored then, or later."""
+        self._check_running()
+        return self._brokers.search_offset(queue, timestamp_ms)
+
+    def _seek(self, queue: MessageQueue, offset: int) -> None:
+        if not self._go_on_at(queue, offset):
+            raise NotAssigned(queue)
+
+    def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:
+        with self._changing_tasks:
+            assigned, task = self._assigned.get(queue), self._tasks.get(queue)
+            if assigned is None:
+                return False
+            assigned.seek(offset)
+            self._cache.forget(assigned)
+            if task is not None:
+                task.wake()
+            return True
+
+    def _checked(self, queue: MessageQueue) -> AssignedQueue:
+        self._check_running()
+        assigned = self._assigned.get(queue)
+        if assigned is None:
+            raise NotAssigned(queue)
+        return assigned
+
+    # ---- pausing
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Return nothing of these queues, and pull nothing, until they are resumed."""
+        for queue in queues:
+            self._checked(queue).is_paused = True
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Go on with these queues."""
+        for queue in queues:
+            self._checked(queue).is_paused = False
+            if (task := self._tasks.get(queue)) is not None:
+                task.wake()
+        self._cache.wake()
+
+    def consume_directly(self, message: MessageExt, broker_name: str) -> ConsumeMessageDirectlyResult:  # noqa: ARG002  # there is no listener to call
+        """Nothing: whoever polls decides what is consumed."""
+        return ConsumeMessageDirectlyResult(
+            consume_result=ConsumeResult.CR_LATER, remark="a pull consumer has no listener to call"
+        )
+
+    def _queue_infos(self, now_ms: int) -> Mapping[MessageQueue, ProcessQueueInfo]:
+        return {
+            assigned.queue: assigned.process_queue.info(assigned.consume_offset, now_ms)
+            for assigned in self._assigned.all()
+        }

@@ -1,0 +1,239 @@
+"""ProcessQueue: the messages of one queue that a consumer has pulled and not yet acknowledged, by offset.
+
+    pulled ──put──▶ waiting ──take──▶ taken ──acknowledge──▶ gone      orderly consumers take, concurrent
+                       ▲                │                              ones acknowledge what waits
+                       └───put back─────┘
+
+What may be committed is the smallest offset that is still here: everything before it is done with. Once the
+queue is dropped (it belongs to somebody else now, or starts again elsewhere) nothing that is still under way
+for it moves an offset. Each method is safe in any thread. It knows neither brokers nor listeners.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, insort
+from collections.abc import Callable, Collection, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from rmq_spark.wire.bodies.clients import ProcessQueueInfo
+
+LOCK_EXPIRES_MS = 30_000
+"""So long a broker's lock counts as ours; the broker itself keeps it for twice that long."""
+
+PULL_EXPIRES_MS = 120_000
+"""A queue that was not pulled for so long has lost its pull request somewhere."""
+
+_MIB = 1 << 20
+
+Clock = Callable[[], int]
+"""Milliseconds that never go back."""
+
+
+class CachedMessage(Protocol):
+    """What a process queue must know of a message."""
+
+    @property
+    def queue_offset(self) -> int:
+        """Its place in the queue."""
+
+    @property
+    def body(self) -> bytes:
+        """What takes up memory."""
+
+
+Message = TypeVar("Message", bound=CachedMessage)
+
+
+class ProcessQueue(Generic[Message]):
+    """The cache of one queue, for as long as it is assigned."""
+
+    def __init__(self, clock: Clock, first_offset: int | None = None) -> None:
+        """With a first offset, that is what may be committed before anything has come."""
+        self._clock = clock
+        self._mutex = threading.RLock()
+        self._waiting: dict[int, Message] = {}
+        self._waiting_offsets: list[int] = []  # in order
+        self._taken: dict[int, Message] = {}
+        self._started_ms: dict[int, int] = {}
+        self._bytes = 0
+        self._end_offset = first_offset  # behind the last message that ever came
+        self._is_dropped = False
+        self._locked_at_ms: int | None = None
+        self._pulled_at_ms = clock()
+        self._consumed_at_ms = clock()
+        self.consuming = threading.Lock()
+        """Held by an orderly listener while it has messages of this queue."""
+
+    # ---- what is here
+
+    @property
+    def message_count(self) -> int:
+        """How many messages are pulled and not yet acknowledged."""
+        return len(self._waiting) + len(self._taken)
+
+    @property
+    def body_bytes(self) -> int:
+        """How much their bodies take up."""
+        return self._bytes
+
+    @property
+    def span(self) -> int:
+        """How far apart the first and the last waiting message are: filtered queues have gaps."""
+        with self._mutex:
+            return self._waiting_offsets[-1] - self._waiting_offsets[0] if self._waiting_offsets else 0
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether there is anything to take."""
+        return bool(self._waiting)
+
+    def waits(self, message: Message) -> bool:
+        """Whether this message is not acknowledged yet."""
+        return self._waiting.get(message.queue_offset) is message
+
+    @property
+    def commit_offset(self) -> int | None:
+        """Up to where all is acknowledged; None if nothing ever came."""
+        with self._mutex:
+            firsts = [*self._waiting_offsets[:1], *self._taken]
+            return min(firsts) if firsts else self._end_offset
+
+    # ---- coming and going
+
+    def put_messages(self, messages: Sequence[Message]) -> bool:
+        """Add what a pull has found; False, and nothing is added, once the queue is dropped."""
+        with self._mutex:
+            if self._is_dropped:
+                return False
+            for message in messages:
+                self._add(message)
+                end = message.queue_offset + 1
+                self._end_offset = end if self._end_offset is None else max(self._end_offset, end)
+            return True
+
+    def _add(self, message: Message) -> None:
+        at = message.queue_offset
+        if at in self._taken:
+            return
+        known = self._waiting.get(at)
+        if known is None:
+            insort(self._waiting_offsets, at)
+        else:
+            self._bytes -= len(known.body)
+        self._waiting[at] = message
+        self._bytes += len(message.body)
+
+    def acknowledge(self, messages: Sequence[Message], publish: Callable[[int], object]) -> bool:
+        """These are done with; ``publish`` gets the offset to commit, unless the queue was dropped."""
+        with self._mutex:
+            if self._is_dropped:
+                return False
+            self._remove(messages)
+            if (committed := self.commit_offset) is not None:
+                publish(committed)
+            return True
+
+    def _remove(self, messages: Sequence[Message]) -> None:
+        self._consumed_at_ms = self._clock()
+        for message in messages:
+            at = message.queue_offset
+            self._started_ms.pop(at, None)
+            if self._waiting.pop(at, None) is not None:
+                del self._waiting_offsets[bisect_left(self._waiting_offsets, at)]
+            elif self._taken.pop(at, None) is None:
+                continue
+            self._bytes -= len(message.body)
+
+    def take_messages(self, count: int) -> list[Message]:
+        """The first messages that wait, in order; they count until they are acknowledged."""
+        with self._mutex:
+            offsets, self._waiting_offsets = self._waiting_offsets[:count], self._waiting_offsets[count:]
+            taken = [self._waiting.pop(at) for at in offsets]
+            self._taken.update(zip(offsets, taken, strict=True))
+            self._consumed_at_ms = self._clock()
+            return taken
+
+    def put_back(self, messages: Collection[Message]) -> None:
+        """What was taken waits again, in its old place."""
+        with self._mutex:
+            for message in messages:
+                if self._taken.pop(message.queue_offset, None) is not None:
+                    insort(self._waiting_offsets, message.queue_offset)
+                    self._waiting[message.queue_offset] = message
+
+    def clear(self) -> None:
+        """Forget all messages, as if none had ever come."""
+        with self._mutex:
+            for each in (self._waiting, self._taken, self._started_ms, self._waiting_offsets):
+                each.clear()
+            self._bytes = 0
+            self._end_offset = None
+
+    # ---- listeners that take too long
+
+    def start_consuming(self, messages: Collection[Message]) -> None:
+        """A listener has these now."""
+        with self._mutex:
+            self._started_ms.update((message.queue_offset, self._clock()) for message in messages)
+
+    def consumed_for_longer_than(self, timeout_ms: int) -> list[Message]:
+        """Messages that a listener has had for too long: they keep the commit offset from moving."""
+        with self._mutex:
+            late = [at for at, since in self._started_ms.items() if self._clock() - since > timeout_ms]
+            return [self._waiting[at] for at in sorted(late) if at in self._waiting]
+
+    # ---- whose it is
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether the queue is somebody else's by now."""
+        return self._is_dropped
+
+    def drop(self) -> None:
+        """From now on nothing is added, and nothing moves an offset."""
+        with self._mutex:
+            self._is_dropped = True
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether a broker has said, not too long ago, that the queue is ours alone."""
+        locked_at = self._locked_at_ms
+        return locked_at is not None and self._clock() - locked_at <= LOCK_EXPIRES_MS
+
+    def set_locked(self, *, locked: bool) -> None:
+        """What the broker said."""
+        self._locked_at_ms = self._clock() if locked else None
+
+    def touch_pull(self) -> None:
+        """It is being pulled, or there is a reason not to."""
+        self._pulled_at_ms = self._clock()
+
+    @property
+    def is_pull_expired(self) -> bool:
+        """Whether nobody pulls it any more."""
+        return self._clock() - self._pulled_at_ms > PULL_EXPIRES_MS
+
+    def info(self, commit_offset: int | None, wall_ms: int) -> ProcessQueueInfo:
+        """What operators are shown; ``wall_ms`` is the time of day."""
+
+        def time_of_day(at_ms: int | None) -> int:
+            return 0 if at_ms is None else wall_ms - (self._clock() - at_ms)
+
+        with self._mutex:
+            waiting, taken = self._waiting_offsets, sorted(self._taken)
+            return ProcessQueueInfo(
+                commit_offset=-1 if commit_offset is None else commit_offset,
+                cached_msg_min_offset=waiting[0] if waiting else 0,
+                cached_msg_max_offset=waiting[-1] if waiting else 0,
+                cached_msg_count=len(waiting),
+                cached_msg_size_in_mi_b=self._bytes // _MIB,
+                transaction_msg_min_offset=taken[0] if taken else 0,
+                transaction_msg_max_offset=taken[-1] if taken else 0,
+                transaction_msg_count=len(taken),
+                locked=self.is_locked,
+                last_lock_timestamp=time_of_day(self._locked_at_ms),
+                droped=self._is_dropped,
+                last_pull_timestamp=time_of_day(self._pulled_at_ms),
+                last_consume_timestamp=time_of_day(self._consumed_at_ms),
+            )

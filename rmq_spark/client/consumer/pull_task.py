@@ -1,0 +1,205 @@
+"""PullTask: pulls one assigned queue, again and again, for a lite pull consumer.
+
+    after an answer                       at once
+    a limit of the cache is reached       50 ms, or as soon as `poll` has made room
+    the queue is paused                   1 s, or as soon as it is resumed
+    the broker asks for less              20 ms
+    anything else went wrong              1 s; 3 s if the first offset could not be found out
+
+At most one pull of an assignment's epoch is under way. A task that is cancelled asks for nothing more, and
+keeps nothing alive: its last answer, whenever it comes, is passed over.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from rmq_spark.client.consumer.assigned_queues import AssignedQueue, ConsumeRequest
+from rmq_spark.client.consumer.group_brokers import Pulled
+from rmq_spark.client.consumer.scheduled_tasks import Scheduler, Task
+from rmq_spark.client.errors import BrokerRefused
+from rmq_spark.client.results import PullStatus
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.message_queue import MessageQueue
+
+_log = logging.getLogger(__name__)
+
+FLOW_CONTROL_MS = 50
+PAUSED_MS = 1_000
+BROKER_BUSY_MS = 20
+FIRST_OFFSET_MS = 3_000
+FAILED_MS = 1_000
+
+Then = Callable[[Pulled | BaseException], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullLimits:
+    """How much may be cached before pulling waits."""
+
+    pull_threshold_for_all: int = 10_000
+    pull_threshold_for_queue: int = 1_000
+    pull_threshold_size_for_queue_mib: int = 100
+    consume_max_span: int = 2_000
+
+
+class PullSource(Protocol):
+    """What a pull task needs of its consumer."""
+
+    def first_offset(self, queue: MessageQueue) -> int:
+        """Where to begin; raises where that cannot be found out."""
+
+    def pull(self, queue: MessageQueue, queue_offset: int, then: Then) -> None:
+        """Ask the broker; the outcome comes by ``then``."""
+
+    def deliver(self, request: ConsumeRequest) -> None:
+        """Messages for `poll`."""
+
+    @property
+    def cached_messages(self) -> int:
+        """How many of all queues wait for `poll`."""
+
+
+class PullTask:
+    """One queue's. `start` once; `wake` when something has changed for the better; `cancel` at the end."""
+
+    def __init__(
+        self,
+        assigned: AssignedQueue,
+        source: PullSource,
+        scheduler: Scheduler,
+        limits: PullLimits,
+        failed_ms: int = FAILED_MS,
+    ) -> None:
+        self.assigned = assigned
+        self._source = source
+        self._scheduler = scheduler
+        self._limits = limits
+        self._failed_ms = failed_ms
+        self._mutex = threading.Lock()
+        self._next: Task | None = None
+        self._pulling_epoch: int | None = None
+        self._is_cancelled = False
+        self.is_throttled = False
+        """Whether it waits for `poll` to make room."""
+
+    def start(self) -> None:
+        """Pull as soon as a thread is free."""
+        self._later(0)
+
+    def cancel(self) -> None:
+        """Ask for nothing more."""
+        with self._mutex:
+            self._is_cancelled = True
+            if self._next is not None:
+                self._next.cancel()
+
+    def wake(self) -> None:
+        """Do not wait any longer: there is room, the queue is paused no more, or it is to go on elsewhere."""
+        self._later(0)
+
+    def _later(self, delay_ms: int) -> None:
+        with self._mutex:
+            if self._is_cancelled:
+                return
+            if self._next is not None:
+                self._next.cancel()
+            self._next = self._scheduler.schedule(self.run, delay_ms)
+
+    # ---- one pull
+
+    def run(self) -> None:
+        """Ask for messages, or come back later."""
+        delay_ms = self._reason_to_wait_ms()
+        if delay_ms:
+            self._later(delay_ms)
+            return
+        epoch, offset = self.assigned.begin()
+        with self._mutex:
+            if self._is_cancelled or self.assigned.is_dropped or self._pulling_epoch == epoch:
+                return
+            self._pulling_epoch = epoch
+        if offset is None:
+            offset = self._first_offset(epoch)
+        if offset is not None:
+            self._pull(epoch, offset)
+
+    def _reason_to_wait_ms(self) -> int:
+        queue, limits = self.assigned.process_queue, self._limits
+        queue.touch_pull()
+        if self.assigned.is_paused:
+            return PAUSED_MS
+        self.is_throttled = (
+            self._source.cached_messages >= limits.pull_threshold_for_all
+            or queue.message_count >= limits.pull_threshold_for_queue
+            or queue.body_bytes >= limits.pull_threshold_size_for_queue_mib << 20
+            or queue.span > limits.consume_max_span
+        )
+        return FLOW_CONTROL_MS if self.is_throttled else 0
+
+    def _first_offset(self, epoch: int) -> int | None:
+        try:
+            self.assigned.set_first_offset(epoch, self._source.first_offset(self.assigned.queue))
+        except Exception as error:  # noqa: BLE001  # whatever it is, the queue must not stop for good
+            _log.warning("where to begin with %s cannot be found out yet: %s", self.assigned.queue, error)
+            self._ended(epoch, FIRST_OFFSET_MS)
+            return None
+        now_epoch, offset = self.assigned.begin()
+        if now_epoch != epoch:
+            self._ended(epoch, 0)
+            return None
+        return offset
+
+    def _pull(self, epoch: int, offset: int) -> None:
+        asking = [threading.get_ident()]  # an answer on this very thread must not lead to the next pull in it
+
+        def then(outcome: Pulled | BaseException) -> None:
+            try:
+                delay_ms = self._answered(epoch, offset, outcome)
+            except Exception as error:  # noqa: BLE001  # the same
+                delay_ms = self._failed(error)
+            self._ended(epoch, delay_ms, goes_on=asking != [threading.get_ident()])
+
+        try:
+            self._source.pull(self.assigned.queue, offset, then)
+        except Exception as error:  # noqa: BLE001  # the same
+            self._ended(epoch, self._failed(error))
+        finally:
+            asking.clear()
+
+    def _answered(self, epoch: int, offset: int, outcome: Pulled | BaseException) -> int:
+        """Take over what came; after how many milliseconds to go on."""
+        if self._is_cancelled or self.assigned.is_dropped:
+            return 0
+        if isinstance(outcome, BaseException):
+            return self._failed(outcome)
+        next_offset = outcome.next_begin_offset
+        if outcome.status is PullStatus.OFFSET_ILLEGAL:
+            next_offset = outcome.legal_offset(offset)
+            _log.warning(
+                "%s has offsets %d to %d, not %d: going on at %d",
+                *(self.assigned.queue, outcome.min_offset, outcome.max_offset, offset, next_offset),
+            )
+        if self.assigned.found(epoch, outcome.messages, next_offset) and outcome.messages:
+            self._source.deliver(ConsumeRequest(self.assigned, epoch, outcome.messages))
+        return 0
+
+    def _failed(self, error: BaseException) -> int:
+        if isinstance(error, BrokerRefused) and error.code == ResponseCode.FLOW_CONTROL:
+            return BROKER_BUSY_MS
+        _log.warning("%s cannot be pulled: %s", self.assigned.queue, error)
+        return self._failed_ms
+
+    def _ended(self, epoch: int, delay_ms: int, *, goes_on: bool = False) -> None:
+        with self._mutex:
+            if self._pulling_epoch != epoch or self._is_cancelled:
+                return  # or the queue was sought in: another pull is under way
+            self._pulling_epoch = None
+        if goes_on and not delay_ms:
+            self.run()
+        else:
+            self._later(delay_ms)

@@ -1,0 +1,365 @@
+"""PushConsumer: a listener is called with the messages of the topics that are subscribed to.
+
+    rebalance ──▶ pull requests ──▶ pull message service ──▶ process queues ──▶ consume service ──▶ listener
+
+One that takes messages concurrently has them from many threads in no order, and may have each again later;
+one that takes them orderly has each queue's one after the other, from queues that the broker has locked.
+Offsets follow what was consumed, and are persisted every 5 s.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from rmq_spark.client.consumer.consume_concurrently import ConsumeMessageConcurrentlyService
+from rmq_spark.client.consumer.consume_orderly import ConsumeMessageOrderlyService
+from rmq_spark.client.consumer.group_brokers import Pull
+from rmq_spark.client.consumer.group_consumer import ConsumerInstance, GroupConsumer
+from rmq_spark.client.consumer.listeners import (
+    ConsumeOrderlyStatus,
+    MessageListenerConcurrently,
+    MessageListenerOrderly,
+)
+from rmq_spark.client.consumer.lite_pull_consumer import monotonic_ms
+from rmq_spark.client.consumer.offset_table import ReadOffsetType
+from rmq_spark.client.consumer.process_queue import ProcessQueue
+from rmq_spark.client.consumer.pull_message_service import PullMessageService, PullRequest
+from rmq_spark.client.consumer.pull_task import Then
+from rmq_spark.client.consumer.retries import CONCURRENT_TIMES_MAX, ORDERLY_TIMES_MAX, Retries
+from rmq_spark.client.consumer.scheduled_tasks import Repeated, ScheduledTasks
+from rmq_spark.client.consumer.settings import PushSettings
+from rmq_spark.client.consumer.subscriptions import by_tag, subscription_data
+from rmq_spark.client.errors import ClientError
+from rmq_spark.client.message import MessageExt
+from rmq_spark.client.names import retry_topic
+from rmq_spark.client.rebalance.rebalance import Share
+from rmq_spark.errors import RocketPollError
+from rmq_spark.wire.bodies.clients import (
+    ConsumeMessageDirectlyResult,
+    ConsumeResult,
+    ConsumeType,
+    MessageModel,
+    ProcessQueueInfo,
+)
+from rmq_spark.wire.message_queue import MessageQueue
+
+_log = logging.getLogger(__name__)
+
+LOCK_INTERVAL_MS = 20_000
+UNLOCK_WAIT_S = 1.0
+
+
+class PushConsumer(GroupConsumer):
+    """See the module."""
+
+    consume_type = ConsumeType.CONSUME_PASSIVELY
+
+    def __init__(
+        self,
+        group: str,
+        instance: ConsumerInstance | str | None = None,
+        *,
+        listener: MessageListenerConcurrently | None = None,
+        orderly_listener: MessageListenerOrderly | None = None,
+        settings: PushSettings | None = None,
+    ) -> None:
+        """One of the two listeners decides what kind of consumer this is."""
+        self._push = settings or PushSettings()
+        super().__init__(group, instance, self._push)
+        self._is_clustering = self._push.message_model is MessageModel.CLUSTERING
+        self._requests: dict[MessageQueue, PullRequest] = {}
+        self._changing_requests = threading.RLock()
+        self._is_paused = False
+        self._threads = ScheduledTasks(f"{group}-listener", self._push.consume_thread_max)
+        self._pullers = ScheduledTasks(f"{group}-pulls")
+        self._pull_service = PullMessageService(
+            self,
+            self._pullers,
+            self._push.limits,
+            self._push.pull_interval_ms,
+            self._push.pull_time_delay_ms_when_exception,
+        )
+        self._service = self._new_service(listener, orderly_listener)
+        self._locking = Repeated(self._services, self._lock_all, LOCK_INTERVAL_MS)
+        self._cleaning = Repeated(self._services, self._clean_expired, self._push.consume_timeout_ms)
+
+    def _new_service(
+        self, listener: MessageListenerConcurrently | None, orderly_listener: MessageListenerOrderly | None
+    ) -> ConsumeMessageConcurrentlyService | ConsumeMessageOrderlyService:
+        size = self._push.consume_message_batch_max_size
+        if listener is not None and orderly_listener is None:
+            retries = self._retries(CONCURRENT_TIMES_MAX)
+            return ConsumeMessageConcurrentlyService(
+                listener, self._threads, retries, self._acknowledge, size
+            )
+        if orderly_listener is not None and listener is None:
+            return ConsumeMessageOrderlyService(
+                orderly_listener,
+                self._threads,
+                self._retries(ORDERLY_TIMES_MAX),
+                self._acknowledge,
+                self._lock_one if self._is_clustering else None,
+                size,
+                self._push.suspend_current_queue_time_ms,
+            )
+        raise TypeError("a push consumer has one listener: listener= or orderly_listener=")
+
+    def _retries(self, times_max: int) -> Retries | None:
+        if not self._is_clustering:
+            return None
+        times = self._push.max_reconsume_times
+        return Retries(
+            self.group,
+            self._brokers,
+            self._instance.api,
+            self._instance.routes,
+            times_max if times < 0 else times,
+        )
+
+    # ---- life
+
+    def _join(self) -> None:
+        if self._is_clustering:
+            topic = retry_topic(self.group)
+            data = subscription_data(topic, by_tag(), time.time_ns() // 1_000_000)
+            self._subscriptions = {**self._subscriptions, topic: data}
+        super()._join()
+        if self._service.is_orderly and self._is_clustering:
+            self._locking.start(LOCK_INTERVAL_MS)
+        if not self._service.is_orderly:
+            self._cleaning.start(self._push.consume_timeout_ms)
+
+    def _stop_consuming(self) -> None:
+        self._locking.stop()
+        self._cleaning.stop()
+        self._pullers.stop(0)
+        self._is_paused = True
+        # Listeners that end in time have their offsets taken over; what has not begun does not begin.
+        self._threads.stop(self._push.await_termination_ms)
+        with self._changing_requests:
+            for request in self._requests.values():
+                request.process_queue.drop()
+        if self._service.is_orderly and self._is_clustering:
+            self._unlock(self._queues())
+
+    def suspend(self) -> None:
+        """Pull nothing more, until `resume`; what was pulled is still consumed."""
+        self._is_paused = True
+
+    def resume(self) -> None:
+        """Go on after `suspend`."""
+        self._is_paused = False
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is to be pulled at the moment."""
+        return self._is_paused
+
+    # ---- which queues
+
+    def _queues(self) -> frozenset[MessageQueue]:
+        with self._changing_requests:
+            return frozenset(self._requests)
+
+    def assignment(self) -> frozenset[MessageQueue]:
+        """The queues that this consumer has now."""
+        return self._queues()
+
+    def _take_share(self, topic: str, share: Share) -> bool:
+        mine = frozenset(share.mine)
+        with self._changing_requests:
+            known = {queue: each for queue, each in self._requests.items() if queue.topic == topic}
+        settled = True
+        for queue, request in known.items():
+            if queue not in mine or request.process_queue.is_pull_expired:
+                settled &= self._let_go(request)
+        new = mine - self._queues()
+        if new and self._needs_locks:
+            locked = self._brokers.lock(new)
+            settled &= locked == new
+            new = locked
+        for queue in sorted(new):
+            settled &= self._begin(queue)
+        return settled
+
+    @property
+    def _needs_locks(self) -> bool:
+        return self._service.is_orderly and self._is_clustering
+
+    def _begin(self, queue: MessageQueue) -> bool:
+        self._offset_store.remove_offset(queue)  # what another has committed meanwhile counts
+        try:
+            offset = self._first_offset.of(queue, self._offset_store, self._brokers)
+        except RocketPollError as error:
+            _log.warning("where to begin with %s cannot be found out yet: %s", queue, error)
+            return False
+        self._put_request(queue, offset)
+        return True
+
+    def _put_request(self, queue: MessageQueue, offset: int) -> None:
+        request = PullRequest(queue, ProcessQueue(monotonic_ms, offset), offset)
+        request.process_queue.set_locked(locked=self._needs_locks)
+        with self._changing_requests:
+            if not self.is_running:
+                return
+            self._requests[queue] = request
+        self._pull_service.execute_pull_request_immediately(request)
+
+    def _let_go(self, request: PullRequest) -> bool:
+        """Give a queue up; False while an orderly listener is at it: nobody else may have it meanwhile."""
+        queue, cache = request.queue, request.process_queue
+        if not self._needs_locks:
+            self._drop(request)
+            return True
+        if not cache.consuming.acquire(timeout=UNLOCK_WAIT_S):
+            return False
+        try:
+            self._drop(request)
+        finally:
+            cache.consuming.release()
+        self._unlock((queue,))
+        return True
+
+    def _drop(self, request: PullRequest) -> None:
+        request.process_queue.drop()
+        with self._changing_requests:
+            if self._requests.get(request.queue) is request:
+                del self._requests[request.queue]
+        self._offset_store.persist_all((request.queue,))
+        self._offset_store.remove_offset(request.queue)
+
+    # ---- locks of orderly consumers
+
+    def _lock_all(self) -> None:
+        with self._changing_requests:
+            requests = list(self._requests.values())
+        locked = self._brokers.lock(request.queue for request in requests)
+        for request in requests:
+            request.process_queue.set_locked(locked=request.queue in locked)
+
+    def _lock_one(self, request: PullRequest) -> bool:
+        is_locked = request.queue in self._brokers.lock((request.queue,))
+        request.process_queue.set_locked(locked=is_locked)
+        return is_locked
+
+    def _unlock(self, queues: Iterable[MessageQueue]) -> None:
+        try:
+            self._brokers.unlock(queues, one_way=True)
+        except ClientError as error:
+            _log.warning("%s: queues stay locked for a minute: %s", self.group, error)
+
+    # ---- what the pull message service needs
+
+    def may_pull(self, request: PullRequest) -> bool:
+        """An orderly consumer pulls what is locked for it."""
+        return not self._needs_locks or request.process_queue.is_locked
+
+    def pull(self, request: PullRequest, then: Then) -> None:
+        """Ask the broker for messages."""
+        subscription = self._subscriptions.get(request.queue.topic)
+        if subscription is None:
+            request.process_queue.drop()  # unsubscribed this moment
+            return
+        committed = None
+        if self._is_clustering:
+            committed = self._offset_store.read_offset(request.queue, ReadOffsetType.READ_FROM_MEMORY)
+        self._brokers.pull(
+            Pull(
+                request.queue,
+                request.next_offset,
+                subscription,
+                self._push.pull_batch_size,
+                self._push.broker_suspend_max_time_ms,
+                self._push.consumer_timeout_ms_when_suspend,
+                committed or None,
+            ),
+            then,
+        )
+
+    def consume(self, request: PullRequest, messages: tuple[MessageExt, ...]) -> None:
+        """Messages for the listener."""
+        self._service.submit(request, messages)
+
+    def correct_tags_offset(self, request: PullRequest) -> None:
+        """Nothing of what lies between is wanted: it counts as consumed, with what lies before."""
+        self._acknowledge(request, ())
+
+    def correct_illegal_offset(self, request: PullRequest, offset: int) -> None:
+        """Start the queue anew: what listeners still have of it moves no offset."""
+        self._restart(request, offset)
+
+    def _restart(self, request: PullRequest, offset: int) -> bool:
+        with self._changing_requests:
+            if self._requests.get(request.queue) is not request or not self.is_running:
+                return False
+            request.process_queue.drop()
+            self._offset_store.update_offset(request.queue, offset, increase_only=False)
+            self._put_request(request.queue, offset)
+        self._offset_store.persist_all((request.queue,))
+        return True
+
+    def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:
+        with self._changing_requests:
+            request = self._requests.get(queue)
+        return request is not None and self._restart(request, offset)
+
+    # ---- what was consumed
+
+    def _acknowledge(self, request: PullRequest, messages: Sequence[MessageExt]) -> bool:
+        cache = request.process_queue
+
+        def publish(offset: int) -> None:
+            # Behind the last message there may be some that the filter passes over.
+            reached = offset if cache.message_count else max(offset, request.next_offset)
+            self._offset_store.update_offset(request.queue, reached, increase_only=True)
+
+        if not cache.acknowledge(messages, publish):
+            return False
+        limit = self._push.limits.pull_threshold_for_queue // 2
+        if request.is_throttled and cache.message_count <= limit:
+            self._pull_service.room_was_made(request)
+        return True
+
+    def _clean_expired(self) -> None:
+        if isinstance(self._service, ConsumeMessageConcurrentlyService):
+            with self._changing_requests:
+                requests = list(self._requests.values())
+            self._service.clean_expired(requests, self._push.consume_timeout_ms)
+
+    # ---- what brokers ask
+
+    def consume_directly(self, message: MessageExt, broker_name: str) -> ConsumeMessageDirectlyResult:
+        """Call the listener with one message that an operator has sent, whatever its offset."""
+        began = time.monotonic()
+        queue = replace(message.queue, broker_name=broker_name or message.queue.broker_name)
+        request = PullRequest(queue, ProcessQueue(monotonic_ms), 0)
+        if isinstance(self._service, ConsumeMessageOrderlyService):
+            status, _ = self._service.call(request, (message,))
+            succeeded = status is ConsumeOrderlyStatus.SUCCESS
+        else:
+            succeeded = self._service.call(request, (message,))[0] > 0
+        return ConsumeMessageDirectlyResult(
+            order=self._service.is_orderly,
+            consume_result=ConsumeResult.CR_SUCCESS if succeeded else ConsumeResult.CR_LATER,
+            spent_time_mills=int((time.monotonic() - began) * 1000),
+        )
+
+    def _more_properties(self) -> Mapping[str, str]:
+        return {
+            "PROP_CONSUMEORDERLY": "true" if self._service.is_orderly else "false",
+            "PROP_THREADPOOL_CORE_SIZE": str(self._push.consume_thread_max),
+        }
+
+    def _queue_infos(self, now_ms: int) -> Mapping[MessageQueue, ProcessQueueInfo]:
+        with self._changing_requests:
+            requests = list(self._requests.values())
+        return {
+            request.queue: request.process_queue.info(
+                self._offset_store.read_offset(request.queue, ReadOffsetType.READ_FROM_MEMORY), now_ms
+            )
+            for request in requests
+        }

@@ -1,0 +1,77 @@
+"""RemoteBrokerOffsetStore: a group's offsets, kept by the brokers. What groups in CLUSTERING use.
+
+It is given the two questions that it asks of brokers as callables; which broker that is, it does not know.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
+
+from rmq_spark.client.consumer.offset_table import OffsetTable, ReadOffsetType
+from rmq_spark.errors import RocketPollError
+from rmq_spark.wire.message_queue import MessageQueue
+
+_log = logging.getLogger(__name__)
+
+
+class UpdateOffset(Protocol):
+    """Tells the queue's broker."""
+
+    def __call__(self, queue: MessageQueue, offset: int, *, one_way: bool) -> None:
+        """One-way, nobody learns whether it has arrived."""
+
+
+class RemoteBrokerOffsetStore:
+    """An `OffsetStore` on the brokers' side."""
+
+    def __init__(self, query: Callable[[MessageQueue], int | None], update: UpdateOffset) -> None:
+        """``query`` gives None where the broker has no offset, and raises where it does not answer."""
+        self._query = query
+        self._update = update
+        self._table = OffsetTable()
+
+    def load(self) -> None:
+        """Nothing is kept here."""
+
+    def update_offset(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
+        """Remember it, until it is persisted."""
+        self._table.update(queue, offset, increase_only=increase_only)
+
+    def read_offset(self, queue: MessageQueue, kind: ReadOffsetType) -> int | None:
+        """From memory, or the broker."""
+        if kind is not ReadOffsetType.READ_FROM_STORE:
+            known = self._table.get(queue)
+            if known is not None or kind is ReadOffsetType.READ_FROM_MEMORY:
+                return known
+        stored = self._query(queue)
+        if stored is None or stored < 0:
+            return None
+        self._table.add_missing({queue: stored})
+        return stored
+
+    def persist_all(self, queues: Collection[MessageQueue]) -> None:
+        """Tell the brokers, one-way: the next time comes soon, and says the same or more."""
+        for queue, offset in self._table.of(queues).items():
+            self._tell(queue, offset)
+
+    def _tell(self, queue: MessageQueue, offset: int) -> None:
+        try:
+            self._update(queue, offset, one_way=True)
+        except RocketPollError as error:
+            _log.warning("offset %d of %s is not stored, and will be tried again: %s", offset, queue, error)
+
+    def persist(self, queue: MessageQueue) -> None:
+        """Tell the broker, and wait until it has taken it."""
+        offset = self._table.get(queue)
+        if offset is not None:
+            self._update(queue, offset, one_way=False)
+
+    def remove_offset(self, queue: MessageQueue) -> None:
+        """Forget it here; the broker keeps it."""
+        self._table.remove(queue)
+
+    def offsets(self, topic: str) -> Mapping[MessageQueue, int]:
+        """What is known in memory of a topic."""
+        return self._table.of_topic(topic)

@@ -1,0 +1,87 @@
+"""Retries: what becomes of messages that a listener could not consume.
+
+    concurrent   given back to their broker (CONSUMER_SEND_MSG_BACK), which delivers them again by the group's
+                 retry topic, later each time, and after enough times puts them among the dead letters;
+                 where the broker does not take them back, sent to the retry topic of any broker
+    orderly      tried again in place; after enough times sent to the retry topic as used up, which makes dead
+                 letters of them
+
+Nothing is given up here: what no broker takes, stays with its consumer.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from dataclasses import dataclass
+
+from rmq_spark.client.broker_api import BrokerApi
+from rmq_spark.client.consumer.group_brokers import GroupBrokers
+from rmq_spark.client.errors import ClientError
+from rmq_spark.client.message import MessageExt
+from rmq_spark.client.names import retry_topic
+from rmq_spark.client.routes import Routes
+from rmq_spark.wire.headers.send import SendMessageRequestHeader
+from rmq_spark.wire.properties import DELAY, UNIQ_KEY, encode_properties
+
+_log = logging.getLogger(__name__)
+
+FIRST_DELAY_LEVEL = 3
+CONCURRENT_TIMES_MAX = 16
+ORDERLY_TIMES_MAX = (1 << 31) - 1
+_DROPPED = ("TRAN_MSG", "CONSUME_START_TIME", "MIN_OFFSET", "MAX_OFFSET")
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """The retries of one group."""
+
+    group: str
+    brokers: GroupBrokers
+    api: BrokerApi
+    routes: Routes
+    max_reconsume_times: int
+
+    def give_back(self, message: MessageExt, delay_level: int) -> bool:
+        """Have a message delivered again; whether any broker has taken it."""
+        try:
+            self.brokers.send_back(message, delay_level, self.max_reconsume_times)
+        except ClientError as error:
+            _log.warning("%s was not taken back (%s); sending it again", message.message_id, error)
+            return self.send_again(message)
+        return True
+
+    def send_again(self, message: MessageExt) -> bool:
+        """Send it to the group's retry topic; whether any broker has taken it."""
+        try:
+            queue = random.choice(self.routes.publish_queues(retry_topic(self.group)))  # noqa: S311  # any will do
+            header = self._header(message, queue.queue_id)
+            self.api.send(
+                self.routes.master_address(queue.broker_name), header, message.body, message.message_id
+            )
+        except ClientError as error:
+            _log.warning("%s cannot be sent again now: %s", message.message_id, error)
+            return False
+        return True
+
+    def _header(self, message: MessageExt, queue_id: int) -> SendMessageRequestHeader:
+        properties = {name: text for name, text in message.properties.items() if name not in _DROPPED}
+        properties["RETRY_TOPIC"] = message.real_topic
+        properties.setdefault("ORIGIN_MESSAGE_ID", message.message_id)
+        properties.setdefault(UNIQ_KEY, message.message_id)
+        properties[DELAY] = str(FIRST_DELAY_LEVEL + message.reconsume_times)
+        return SendMessageRequestHeader(
+            producer_group=self.group,
+            topic=retry_topic(self.group),
+            default_topic="TBW102",
+            default_topic_queue_nums=1,
+            queue_id=queue_id,
+            sys_flag=0,  # the body is plain
+            born_timestamp=message.born_timestamp,
+            flag=message.flag,
+            properties=encode_properties(properties),
+            reconsume_times=message.reconsume_times + 1,
+            unit_mode=False,
+            max_reconsume_times=self.max_reconsume_times,
+            batch=False,
+        )

@@ -1,0 +1,194 @@
+"""Threads that do what is due: at once, or after a delay.
+
+They are daemons and made as they are needed, up to a number. Stopping forgets what is not due yet and waits
+for what is under way only as long as it is told to: a listener that never comes back must not keep a process
+from ending. What a task raises is logged and harms no other task. Nothing here knows what the tasks do.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+_log = logging.getLogger(__name__)
+
+Action = Callable[[], object]
+
+
+class Task:
+    """Something to do, once; until it begins it can be called off."""
+
+    __slots__ = ("_action", "due_s")
+
+    def __init__(self, action: Action, due_s: float) -> None:
+        self._action: Action | None = action
+        self.due_s = due_s
+
+    def cancel(self) -> None:
+        """It is not to be done, unless it has begun."""
+        self._action = None
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it has nothing to do (any more)."""
+        return self._action is None
+
+    def run(self) -> None:
+        """Do it."""
+        action, self._action = self._action, None
+        if action is not None:
+            try:
+                action()
+            except Exception:  # noqa: BLE001  # what a task raises harms no other
+                _log.exception("a task of a consumer failed")
+
+
+class Scheduler(Protocol):
+    """Where tasks are put."""
+
+    def schedule(self, action: Action, delay_ms: int = 0) -> Task:
+        """Have it done after a delay, if the scheduler still runs then."""
+
+
+class ScheduledTasks:
+    """A `Scheduler` with threads."""
+
+    def __init__(self, name: str, threads_max: int = 1) -> None:
+        self._name = name
+        self._threads_max = threads_max
+        self._state = threading.Condition()
+        self._tasks: list[tuple[float, int, Task]] = []
+        self._numbers = itertools.count()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._has_leader = False
+        self._is_stopped = False
+
+    def schedule(self, action: Action, delay_ms: int = 0) -> Task:
+        """Have it done after a delay; a stopped scheduler forgets it."""
+        task = Task(action, time.monotonic() + delay_ms / 1000)
+        with self._state:
+            if self._is_stopped:
+                task.cancel()
+                return task
+            heapq.heappush(self._tasks, (task.due_s, next(self._numbers), task))
+            if self._idle and delay_ms > 0 and self._tasks[0][2] is task:
+                self._state.notify_all()  # whoever looks at the clock must look again
+            elif self._idle:
+                self._state.notify()
+            elif len(self._threads) < self._threads_max:
+                self._start_thread()
+        return task
+
+    def _start_thread(self) -> None:
+        name = f"{self._name}-{len(self._threads) + 1}"
+        thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    @property
+    def pending(self) -> int:
+        """How many tasks wait."""
+        with self._state:
+            return sum(not task.is_cancelled for _, _, task in self._tasks)
+
+    def stop(self, wait_ms: int) -> bool:
+        """Forget what waits, and wait so long for what is under way; whether all of it has ended."""
+        with self._state:
+            self._is_stopped = True
+            self._tasks.clear()
+            self._state.notify_all()
+            threads = [each for each in self._threads if each is not threading.current_thread()]
+        deadline = time.monotonic() + wait_ms / 1000
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in threads)
+
+    def _work(self) -> None:
+        while (task := self._next_due()) is not None:
+            task.run()
+
+    def _next_due(self) -> Task | None:
+        """The next task when it is due. One idle thread looks at the clock; the others wait to be called."""
+        with self._state:
+            while not self._is_stopped:
+                wait_s = self._tasks[0][0] - time.monotonic() if self._tasks else None
+                if wait_s is not None and wait_s <= 0:
+                    task = heapq.heappop(self._tasks)[2]
+                    if self._tasks and self._idle:
+                        self._state.notify()
+                    return task
+                self._wait(None if self._has_leader else wait_s)
+            return None
+
+    def _wait(self, seconds: float | None) -> None:
+        leads = seconds is not None
+        self._has_leader |= leads
+        self._idle += 1
+        self._state.wait(seconds)
+        self._idle -= 1
+        if leads:
+            self._has_leader = False
+
+
+class Repeated:
+    """An action done again and again: after each period, or as soon as somebody asks for it.
+
+    It is never done twice at the same time; asking while it is under way means once more after that.
+    """
+
+    def __init__(self, scheduler: Scheduler, action: Callable[[], int | None], period_ms: int) -> None:
+        """The action returns after how many milliseconds to come back, or None for the usual period."""
+        self._scheduler = scheduler
+        self._action = action
+        self._period_ms = period_ms
+        self._mutex = threading.Lock()
+        self._next: Task | None = None
+        self._is_running = False
+        self._is_wanted = False
+        self._is_stopped = False
+
+    def start(self, delay_ms: int) -> None:
+        """The first time comes after a delay."""
+        with self._mutex:
+            self._next = self._scheduler.schedule(self._run, delay_ms)
+
+    def wake(self) -> None:
+        """Do it now, or once more if it is under way."""
+        with self._mutex:
+            if self._is_stopped:
+                return
+            if self._is_running:
+                self._is_wanted = True
+                return
+            if self._next is not None:
+                self._next.cancel()
+            self._next = self._scheduler.schedule(self._run)
+
+    def stop(self) -> None:
+        """Not again."""
+        with self._mutex:
+            self._is_stopped = True
+            if self._next is not None:
+                self._next.cancel()
+
+    def _run(self) -> None:
+        with self._mutex:
+            if self._is_stopped or self._is_running:
+                return
+            self._is_running = True
+            self._is_wanted = False
+        delay_ms: int | None = None
+        try:
+            delay_ms = self._action()
+        finally:
+            with self._mutex:
+                self._is_running = False
+                if not self._is_stopped:
+                    delay_ms = self._period_ms if delay_ms is None else delay_ms
+                    self._next = self._scheduler.schedule(self._run, 0 if self._is_wanted else delay_ms)

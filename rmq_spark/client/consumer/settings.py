@@ -1,0 +1,130 @@
+"""What can be set about consumers, with RocketMQ's names, defaults and units.
+
+Nothing here is optional in effect: each setting is read where it says.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmq_spark.client.consumer.pull_task import PullLimits
+from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.rebalance.strategies import (
+    AllocateMessageQueueAveragely,
+    AllocateMessageQueueStrategy,
+)
+from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
+
+_HALF_AN_HOUR_MS = 30 * 60 * 1000
+PULL_BATCH_SIZE_MAX = 1024
+AUTO_COMMIT_INTERVAL_MS_MIN = 1_000
+AWAIT_TERMINATION_MS_MAX = 1_500  # so that there is time left to persist offsets
+
+
+def half_an_hour_ago() -> int:
+    """Where CONSUME_FROM_TIMESTAMP begins, unless told otherwise."""
+    return time.time_ns() // 1_000_000 - _HALF_AN_HOUR_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings:
+    """Of both kinds of consumers."""
+
+    message_model: MessageModel = MessageModel.CLUSTERING
+    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    consume_timestamp_ms: int = field(default_factory=half_an_hour_ago)
+    allocate_message_queue_strategy: AllocateMessageQueueStrategy = field(
+        default_factory=AllocateMessageQueueAveragely
+    )
+    persist_consumer_offset_interval_ms: int = 5_000
+    rebalance_interval_ms: int = 20_000
+    pull_time_delay_ms_when_exception: int = 1_000
+    local_offset_directory: Path | None = None
+    """For BROADCASTING; None: ~/.rocketmq_offsets."""
+
+    limits: PullLimits = field(default_factory=PullLimits)
+
+    def check(self) -> None:
+        """Refuse what cannot work.
+
+        Raises:
+            MessageRejected: Names the setting.
+        """
+        _check_range("persist_consumer_offset_interval_ms", self.persist_consumer_offset_interval_ms)
+        _check_range("rebalance_interval_ms", self.rebalance_interval_ms)
+        _check_range("pull_threshold_for_all", self.limits.pull_threshold_for_all)
+        _check_range("pull_threshold_for_queue", self.limits.pull_threshold_for_queue)
+        _check_range("pull_threshold_size_for_queue_mib", self.limits.pull_threshold_size_for_queue_mib)
+        _check_range("consume_max_span", self.limits.consume_max_span)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LitePullSettings(ConsumerSettings):
+    """Of a `LitePullConsumer`."""
+
+    pull_batch_size: int = 10
+    broker_suspend_max_time_ms: int = 20_000
+    consumer_timeout_ms_when_suspend: int = 30_000
+    pull_threads: int = 4
+    """Threads that begin pulls and find out first offsets; answers are taken where they are read."""
+
+    auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    poll_timeout_ms: int = 5_000
+    topic_metadata_check_interval_ms: int = 30_000
+
+    def check(self) -> None:
+        """Refuse what cannot work."""
+        ConsumerSettings.check(self)
+        _check_range("pull_batch_size", self.pull_batch_size, 1, PULL_BATCH_SIZE_MAX)
+        _check_range("auto_commit_interval_ms", self.auto_commit_interval_ms, AUTO_COMMIT_INTERVAL_MS_MIN)
+        _check_range("pull_threads", self.pull_threads)
+        _check_range("topic_metadata_check_interval_ms", self.topic_metadata_check_interval_ms)
+        _check_suspension(self.broker_suspend_max_time_ms, self.consumer_timeout_ms_when_suspend)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushSettings(ConsumerSettings):
+    """Of a `PushConsumer`."""
+
+    pull_batch_size: int = 32
+    pull_interval_ms: int = 0
+    consume_thread_max: int = 20
+    consume_message_batch_max_size: int = 1
+    max_reconsume_times: int = -1
+    """-1: 16 times for concurrent listeners, for ever for orderly ones."""
+
+    consume_timeout_ms: int = 15 * 60 * 1000
+    suspend_current_queue_time_ms: int = 1_000
+    await_termination_ms: int = 1_000
+    """How long `shutdown` waits for listeners, at most; it comes back after two seconds anyhow."""
+
+    broker_suspend_max_time_ms: int = 15_000
+    consumer_timeout_ms_when_suspend: int = 30_000
+
+    def check(self) -> None:
+        """Refuse what cannot work."""
+        ConsumerSettings.check(self)
+        _check_range("pull_batch_size", self.pull_batch_size, 1, PULL_BATCH_SIZE_MAX)
+        _check_range("pull_interval_ms", self.pull_interval_ms, 0)
+        _check_range("consume_thread_max", self.consume_thread_max, 1, 1_000)
+        _check_range("consume_message_batch_max_size", self.consume_message_batch_max_size, 1, 1_024)
+        _check_range("max_reconsume_times", self.max_reconsume_times, -1)
+        _check_range("consume_timeout_ms", self.consume_timeout_ms)
+        _check_range("await_termination_ms", self.await_termination_ms, 0, AWAIT_TERMINATION_MS_MAX)
+        _check_range("suspend_current_queue_time_ms", self.suspend_current_queue_time_ms, 10, 30_000)
+        _check_suspension(self.broker_suspend_max_time_ms, self.consumer_timeout_ms_when_suspend)
+
+
+def _check_suspension(suspend_ms: int, timeout_ms: int) -> None:
+    _check_range("broker_suspend_max_time_ms", suspend_ms)
+    # Otherwise each pull that finds nothing would be taken for a broker that is gone.
+    _check_range("consumer_timeout_ms_when_suspend", timeout_ms, suspend_ms + 1)
+
+
+def _check_range(name: str, found: int, least: int = 1, most: int | None = None) -> None:
+    if found < least or (most is not None and found > most):
+        needed = f"{least} or more" if most is None else f"{least} to {most}"
+        raise MessageRejected(name, needed, found)

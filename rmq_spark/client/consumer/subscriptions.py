@@ -1,0 +1,76 @@
+"""What a consumer wants of its topics: tags, or a condition in SQL92, as brokers are told it.
+
+Brokers compare tags by their hashes, which different tags can share: so the consumer compares texts again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.message import MessageExt
+from rmq_spark.client.names import check_topic
+from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION, SubscriptionData
+from rmq_spark.wire.tags import tags_code
+
+ALL = "*"
+_OR = re.compile(r"\|\|")
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSelector:
+    """Which messages of a topic."""
+
+    expression: str = ALL
+    expression_type: str = TAG_EXPRESSION
+
+
+def by_tag(expression: str = ALL) -> MessageSelector:
+    """Messages with one of these tags: ``red || blue``; ``*`` for all."""
+    return MessageSelector(expression, TAG_EXPRESSION)
+
+
+def by_sql(condition: str) -> MessageSelector:
+    """Messages whose properties fulfil a condition: ``size > 3 AND colour = 'red'``."""
+    return MessageSelector(condition, SQL92_EXPRESSION)
+
+
+def subscription_data(topic: str, selector: MessageSelector, sub_version: int) -> SubscriptionData:
+    """A subscription as brokers are told it; ``sub_version`` is the time at which it was made.
+
+    Raises:
+        MessageRejected: The topic has no name that brokers take, or the condition is missing.
+    """
+    check_topic(topic)
+    expression = selector.expression.strip()
+    if selector.expression_type != TAG_EXPRESSION:
+        if not expression:
+            raise MessageRejected("subscription", f"a condition in {selector.expression_type}", "none")
+        return SubscriptionData(
+            topic=topic,
+            sub_string=expression,
+            sub_version=sub_version,
+            expression_type=selector.expression_type,
+        )
+    if expression in {"", ALL}:
+        return SubscriptionData(topic=topic, sub_string=ALL, sub_version=sub_version)
+    tags = frozenset(tag for part in _OR.split(expression) if (tag := part.strip()))
+    if not tags:
+        raise MessageRejected("subscription", "tags, like: red || blue", selector.expression)
+    return SubscriptionData(
+        topic=topic,
+        sub_string=expression,
+        tags_set=tags,
+        code_set=frozenset(map(tags_code, tags)),
+        sub_version=sub_version,
+    )
+
+
+def wanted(messages: Iterable[MessageExt], subscription: SubscriptionData) -> list[MessageExt]:
+    """Those that were meant: not the ones whose tags only have the same hash."""
+    tags = subscription.tags_set
+    if not tags:
+        return list(messages)
+    return [message for message in messages if message.tags in tags]

@@ -1,0 +1,37 @@
+"""A member of a group as a process of its own, which can be killed: it writes a line for each message.
+
+python consuming_member.py NAME_SERVER GROUP TOPIC
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
+from rmq_spark.client.consumer.settings import LitePullSettings
+from rmq_spark.client.instance import ClientInstance
+from rmq_spark.wire.bodies.clients import ConsumeFromWhere
+
+
+def main() -> None:
+    """Consume until somebody ends it."""
+    name_server, group, topic = sys.argv[1:]
+    settings = LitePullSettings(
+        consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        auto_commit_interval_ms=1_000,
+        persist_consumer_offset_interval_ms=500,
+    )
+    consumer = LitePullConsumer(group, ClientInstance(name_server), settings)
+    consumer.subscribe(topic)
+    consumer.start()
+    while True:
+        for message in consumer.poll(1_000):
+            sys.stdout.write(message.body.decode() + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from received_messages import QUEUE, several
+
+from rmq_spark.client.consumer.assigned_queues import AssignedQueue, AssignedQueues, ConsumeRequest, Taking
+from rmq_spark.wire.message_queue import MessageQueue
+
+OTHER, OF_U = MessageQueue("T", "broker-a", 1), MessageQueue("U", "broker-a", 0)
+
+
+@pytest.fixture
+def assigned():
+    assigned = AssignedQueue(QUEUE, lambda: 0)
+    assigned.set_first_offset(0, 10)
+    return assigned
+
+
+def pulled(assigned, epoch, *offsets, then):
+    messages = several(*offsets)
+    assert assigned.found(epoch, messages, then)
+    return ConsumeRequest(assigned, epoch, messages)
+
+
+def test_nothing_is_known_before_the_first_offset():
+    assigned = AssignedQueue(QUEUE, lambda: 0)
+    assert assigned.begin() == (0, None)
+    assert assigned.consume_offset is None
+
+
+def test_what_poll_returned_counts_as_consumed_when_that_is_said(assigned):
+    request = pulled(assigned, 0, 10, 11, then=12)
+    assert assigned.begin() == (0, 12)
+    assert assigned.take(request) is Taking.TAKEN
+    assert (assigned.delivered_offset, assigned.consume_offset) == (12, 10)
+    assigned.confirm_delivered()
+    assert assigned.consume_offset == 12
+
+
+def test_of_two_pulls_only_what_was_returned_counts(assigned):
+    first = pulled(assigned, 0, 10, 11, then=15)
+    pulled(assigned, 0, 17, then=18)
+    assigned.take(first)
+    assigned.confirm_delivered()
+    assert assigned.consume_offset == 17
+
+
+def test_what_the_filter_passes_over_counts_as_consumed(assigned):
+    assert assigned.found(0, (), 500)
+    assert assigned.consume_offset == 500
+
+
+def test_what_the_filter_passes_over_behind_an_unconfirmed_message_waits_for_it(assigned):
+    assigned.take(pulled(assigned, 0, 10, then=11))
+    assert assigned.found(0, (), 500)
+    assert assigned.consume_offset == 10
+    assigned.confirm_delivered()
+    assert assigned.consume_offset == 500
+
+
+def test_a_late_answer_moves_nothing_after_a_seek(assigned):
+    epoch, _ = assigned.begin()
+    waiting = pulled(assigned, epoch, 10, then=11)
+    assigned.seek(3)
+    assert not assigned.found(epoch, several(11), 12)
+    assert assigned.take(waiting) is Taking.STALE
+    assert assigned.begin() == (1, 3)
+    assert (assigned.consume_offset, assigned.delivered_offset) == (3, 3)
+    assert assigned.process_queue.message_count == 0
+
+
+def test_a_first_offset_that_comes_late_does_not_undo_a_seek():
+    assigned = AssignedQueue(QUEUE, lambda: 0)
+    assigned.seek(7)
+    assigned.set_first_offset(0, 99)
+    assigned.set_first_offset(1, 99)
+    assert assigned.begin() == (1, 7)
+
+
+def test_a_late_answer_moves_nothing_after_the_queue_is_gone(assigned):
+    waiting = pulled(assigned, 0, 10, then=11)
+    assert assigned.drop() == 10
+    assert not assigned.found(0, several(11), 12)
+    assert assigned.take(waiting) is Taking.STALE
+    assigned.confirm_delivered()
+    assert assigned.consume_offset == 10
+
+
+def test_what_is_paused_is_kept(assigned):
+    request = pulled(assigned, 0, 10, then=11)
+    assigned.is_paused = True
+    assert assigned.take(request) is Taking.PAUSED
+    assigned.is_paused = False
+    assert assigned.take(request) is Taking.TAKEN
+
+
+def test_the_share_of_one_topic_leaves_the_others_alone():
+    queues = AssignedQueues(lambda: 0)
+    new, gone = queues.replace([QUEUE, OTHER], "T")
+    assert ([each.queue for each in new], gone) == ([QUEUE, OTHER], [])
+    queues.replace([OF_U], "U")
+    kept = queues.get(OTHER)
+    new, gone = queues.replace([OTHER], "T")
+    assert (new, [each.queue for each in gone]) == ([], [QUEUE])
+    assert queues.queues == {OTHER, OF_U}
+    assert queues.get(OTHER) is kept
+
+
+def test_an_assignment_replaces_all_topics():
+    queues = AssignedQueues(lambda: 0)
+    queues.replace([QUEUE, OF_U])
+    _, gone = queues.replace([OTHER])
+    assert {each.queue for each in gone} == {QUEUE, OF_U}
+    assert [each.queue for each in queues.all()] == [OTHER]
+
+
+def test_a_queue_that_comes_back_begins_anew():
+    queues = AssignedQueues(lambda: 0)
+    (first,), _ = queues.replace([QUEUE])
+    queues.replace([])
+    (second,), _ = queues.replace([QUEUE])
+    assert first is not second
+
+
+def test_ten_thousand_revocations_in_flight_lose_nothing():
+    """Two members have a queue in turn; every pull is answered after it was taken away, or before."""
+    dice, committed, returned, end = random.Random(28), 0, set(), 0
+    for _ in range(10_000):
+        end += dice.randrange(3)
+        assigned = AssignedQueue(QUEUE, lambda: 0)
+        assigned.set_first_offset(0, committed)
+        for _ in range(dice.randrange(3)):
+            epoch, offset = assigned.begin()
+            messages = several(*range(offset, end))
+            if assigned.found(epoch, messages, end) and messages:
+                request = ConsumeRequest(assigned, epoch, messages)
+                if dice.random() < 0.8 and assigned.take(request) is Taking.TAKEN:
+                    returned.update(range(offset, end))
+                    if dice.random() < 0.8:
+                        assigned.confirm_delivered()
+        in_flight = assigned.begin()
+        committed = assigned.drop()
+        assert not assigned.found(in_flight[0], several(*range(in_flight[1], end)), end)
+        assigned.confirm_delivered()
+        assert assigned.consume_offset == committed
+        assert set(range(committed)) <= returned
+
+
+class NothingIsSkipped(RuleBasedStateMachine):
+    """Pulls answered early, late or never; seeks and revocations: what counts as consumed was returned."""
+
+    @initialize()
+    def start(self):
+        self.assigned, self.under_way, self.waiting = AssignedQueue(QUEUE, lambda: 0), [], []
+        self.assigned.set_first_offset(0, 0)
+        self.returned, self.from_offset = [], 0
+
+    @rule()
+    def pull(self):
+        self.under_way.append(self.assigned.begin())
+
+    @precondition(lambda self: self.under_way)
+    @rule(data=st.data(), gaps=st.lists(st.integers(0, 2), max_size=4))
+    def answer(self, data, gaps):
+        epoch, offset = self.under_way.pop(data.draw(st.integers(0, len(self.under_way) - 1)))
+        now_epoch, now_offset = self.assigned.begin()
+        if epoch == now_epoch and offset != now_offset:
+            return  # a task has one pull of an epoch under way
+        end, offsets = offset, []
+        for gap in gaps:
+            offsets.append(end + gap)
+            end += gap + 1
+        messages = several(*offsets)
+        if self.assigned.found(epoch, messages, end) and messages:
+            self.waiting.append(ConsumeRequest(self.assigned, epoch, messages))
+
+    @precondition(lambda self: self.waiting)
+    @rule()
+    def poll(self):
+        self.assigned.confirm_delivered()
+        request = self.waiting.pop(0)
+        if self.assigned.take(request) is Taking.TAKEN:
+            self.returned += [each.queue_offset for each in request.messages]
+
+    @rule(offset=st.integers(0, 40))
+    def seek(self, offset):
+        self.assigned.seek(offset)
+        self.returned, self.from_offset = [], offset
+
+    @precondition(lambda self: len(self.returned) > 4)
+    @rule()
+    def revoke(self):
+        self.assigned.drop()
+
+    @invariant()
+    def no_message_that_waits_or_is_yet_to_come_counts_as_consumed(self):
+        if not hasattr(self, "assigned"):
+            return
+        assert self.returned == sorted(set(self.returned))
+        consumed = self.assigned.consume_offset
+        live = [each for each in self.waiting if each.epoch == self.assigned.begin()[0]]
+        for request in live:
+            assert all(each.queue_offset >= consumed for each in request.messages)
+        assert consumed >= self.from_offset or self.assigned.is_dropped
+
+
+TestNothingIsSkipped = NothingIsSkipped.TestCase

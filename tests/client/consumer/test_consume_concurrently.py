@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import pytest
+from moved_tasks import MovedTasks
+from received_messages import QUEUE, several
+
+from rmq_spark.client.consumer.consume_concurrently import ConsumeMessageConcurrentlyService
+from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus
+from rmq_spark.client.consumer.process_queue import ProcessQueue
+from rmq_spark.client.consumer.pull_message_service import PullRequest
+
+
+class Retries:
+    """Brokers that take messages back, or do not."""
+
+    def __init__(self):
+        self.given, self.takes = [], True
+
+    def give_back(self, message, delay_level):
+        self.given.append((message.queue_offset, delay_level))
+        return self.takes
+
+
+class Bench:
+    def __init__(self, listener, batch_size=1, retries=True):
+        self.tasks, self.retries, self.committed = MovedTasks(), Retries(), []
+        self.request = PullRequest(QUEUE, ProcessQueue(self.tasks), 0)
+        self.service = ConsumeMessageConcurrentlyService(
+            listener, self.tasks, self.retries if retries else None, self.acknowledge, batch_size
+        )
+
+    def acknowledge(self, request, messages):
+        return request.process_queue.acknowledge(messages, self.committed.append)
+
+    def submit(self, *offsets):
+        messages = several(*offsets)
+        self.request.process_queue.put_messages(messages)
+        self.service.submit(self.request, messages)
+        self.tasks.move(0)
+
+
+def fails(*offsets, seen=None):
+    """A listener that fails on these."""
+
+    def listen(messages, _):
+        if seen is not None:
+            seen.append([each.queue_offset for each in messages])
+        if any(each.queue_offset in offsets for each in messages):
+            raise RuntimeError("no")
+
+    return listen
+
+
+def test_messages_come_in_batches():
+    seen = []
+    Bench(fails(seen=seen), batch_size=3).submit(*range(7))
+    assert seen == [[0, 1, 2], [3, 4, 5], [6]]
+
+
+def test_what_succeeds_is_done_with():
+    bench = Bench(lambda *_: ConsumeConcurrentlyStatus.CONSUME_SUCCESS)
+    bench.submit(0, 1)
+    assert bench.committed == [1, 2]
+    assert bench.retries.given == []
+
+
+@pytest.mark.parametrize("listener", [fails(0), lambda *_: ConsumeConcurrentlyStatus.RECONSUME_LATER])
+def test_what_fails_is_given_back_and_then_done_with(listener):
+    bench = Bench(listener)
+    bench.submit(0)
+    assert bench.retries.given == [(0, 0)]
+    assert bench.committed == [1]
+
+
+def test_what_no_broker_takes_stays_and_is_tried_again_here():
+    seen = []
+    bench = Bench(fails(0, seen=seen))
+    bench.retries.takes = False
+    bench.submit(0, 1)
+    assert bench.committed[-1] == 0
+    bench.tasks.move(4_999)
+    assert seen == [[0], [1]]
+    bench.retries.takes = True
+    bench.tasks.move(1)
+    assert seen == [[0], [1], [0]]
+    assert bench.committed[-1] == 2
+
+
+def test_a_part_of_a_batch_may_succeed_and_the_rest_come_when_it_is_wanted():
+    def listen(_, context):
+        context.ack_index = 1
+        context.delay_level_when_next_consume = 5
+
+    bench = Bench(listen, batch_size=4)
+    bench.submit(0, 1, 2, 3)
+    assert bench.retries.given == [(2, 5), (3, 5)]
+    assert bench.committed == [4]
+
+
+def test_in_broadcasting_what_fails_is_logged_and_passed_over(caplog):
+    bench = Bench(fails(0), retries=False)
+    bench.submit(0)
+    assert bench.committed == [1]
+    assert "is not tried again" in caplog.text
+
+
+def test_what_was_dropped_before_is_not_consumed():
+    seen = []
+    bench = Bench(fails(seen=seen))
+    bench.request.process_queue.put_messages(several(0))
+    bench.service.submit(bench.request, several(0))
+    bench.request.process_queue.drop()
+    bench.tasks.move(0)
+    assert seen == []
+
+
+def test_what_was_dropped_while_it_was_consumed_moves_no_offset_and_is_not_given_back():
+    bench = Bench(lambda *_: bench.request.process_queue.drop())
+    bench.submit(0)
+    assert (bench.committed, bench.retries.given) == ([], [])
+
+
+def test_what_takes_too_long_is_given_back_once():
+    def listen(*_):
+        bench.tasks.now_ms += 101
+        bench.service.clean_expired([bench.request], 100)
+        return ConsumeConcurrentlyStatus.RECONSUME_LATER
+
+    bench = Bench(listen)
+    bench.submit(0)
+    assert bench.retries.given == [(0, 3)]
+    assert bench.committed == [1, 1]
+
+
+def test_what_takes_too_long_and_is_not_taken_back_stays():
+    def listen(*_):
+        bench.tasks.now_ms += 101
+        bench.retries.takes = False
+        bench.service.clean_expired([bench.request], 100)
+        assert bench.committed == []
+
+    bench = Bench(listen)
+    bench.submit(0)
+    assert bench.committed == [1]

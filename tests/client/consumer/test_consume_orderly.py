@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import pytest
+from moved_tasks import MovedTasks
+from received_messages import QUEUE, several
+
+from rmq_spark.client.consumer.consume_orderly import ConsumeMessageOrderlyService
+from rmq_spark.client.consumer.listeners import ConsumeOrderlyStatus
+from rmq_spark.client.consumer.process_queue import LOCK_EXPIRES_MS, ProcessQueue
+from rmq_spark.client.consumer.pull_message_service import PullRequest
+
+SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+
+
+class Retries:
+    """Dead letters are taken, or not."""
+
+    def __init__(self, max_reconsume_times=2):
+        self.max_reconsume_times, self.dead, self.takes = max_reconsume_times, [], True
+
+    def send_again(self, message):
+        if self.takes:
+            self.dead.append(message.queue_offset)
+        return self.takes
+
+
+class Bench:
+    def __init__(self, listener, batch_size=1, locks=True, retries=None):
+        self.tasks, self.committed, self.asked_for_locks, self.grants = MovedTasks(), [], 0, True
+        self.request = PullRequest(QUEUE, ProcessQueue(self.tasks), 0)
+        self.request.process_queue.set_locked(locked=True)
+        self.service = ConsumeMessageOrderlyService(
+            listener, self.tasks, retries, self.acknowledge, self.lock if locks else None, batch_size, 1_000
+        )
+
+    def acknowledge(self, request, messages):
+        return request.process_queue.acknowledge(messages, self.committed.append)
+
+    def lock(self, request):
+        self.asked_for_locks += 1
+        request.process_queue.set_locked(locked=self.grants)
+        return self.grants
+
+    def submit(self, *offsets):
+        self.request.process_queue.put_messages(several(*offsets))
+        self.service.submit(self.request)
+        self.tasks.move(0)
+
+
+class Listener:
+    def __init__(self, *fails):
+        self.seen, self.fails = [], list(fails)
+
+    def __call__(self, messages, _):
+        self.seen.append([(each.queue_offset, each.reconsume_times) for each in messages])
+        if self.fails and messages[0].queue_offset == self.fails[0]:
+            del self.fails[0]
+            return SUSPEND
+        return ConsumeOrderlyStatus.SUCCESS
+
+    @property
+    def offsets(self):
+        return [[offset for offset, _ in batch] for batch in self.seen]
+
+
+def test_one_after_the_other_in_their_order():
+    listener = Listener()
+    bench = Bench(listener, batch_size=2)
+    bench.submit(0, 1, 2)
+    bench.submit(3)
+    assert listener.offsets == [[0, 1], [2], [3]]
+    assert bench.committed == [2, 3, 4]
+
+
+def test_what_fails_waits_and_so_does_all_behind_it():
+    listener = Listener(1, 1)
+    bench = Bench(listener)
+    bench.submit(0, 1, 2)
+    assert listener.seen == [[(0, 0)], [(1, 0)]]
+    bench.submit(3)
+    bench.tasks.move(999)
+    assert len(listener.seen) == 2
+    bench.tasks.move(1)
+    assert listener.seen[2:] == [[(1, 1)]]
+    bench.tasks.move(1_000)
+    assert listener.seen[3:] == [[(1, 2)], [(2, 0)], [(3, 0)]]
+    assert bench.committed[-1] == 4
+
+
+def test_a_listener_may_say_how_long_to_wait():
+    times = []
+
+    def listen(_, context):
+        times.append(bench.tasks.now_ms)
+        context.suspend_current_queue_time_ms = 70
+        return SUSPEND if len(times) == 1 else None
+
+    bench = Bench(listen)
+    bench.submit(0)
+    bench.tasks.move(1_000)
+    assert times == [0, 70]
+
+
+def test_a_listener_that_raises_gets_the_same_again():
+    calls = []
+
+    def listen(messages, _):
+        calls.append(messages[0].queue_offset)
+        if len(calls) == 1:
+            raise RuntimeError("no")
+
+    bench = Bench(listen)
+    bench.submit(0, 1)
+    bench.tasks.move(1_000)
+    assert calls == [0, 0, 1]
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_what_fails_too_often_becomes_a_dead_letter_if_a_broker_takes_it(takes):
+    listener, retries = Listener(*[0] * 5), Retries(max_reconsume_times=2)
+    retries.takes = takes
+    bench = Bench(listener, retries=retries)
+    bench.submit(0, 1)
+    bench.tasks.move(3_500)
+    if takes:
+        assert retries.dead == [0]
+        assert listener.seen == [[(0, 0)], [(0, 1)], [(0, 2)], [(1, 0)]]
+    else:
+        assert listener.seen == [[(0, number)] for number in range(4)]
+        assert bench.request.process_queue.commit_offset == 0
+
+
+def test_without_a_lock_nothing_is_consumed():
+    listener = Listener()
+    bench = Bench(listener)
+    bench.grants = False
+    bench.request.process_queue.set_locked(locked=False)
+    bench.submit(0)
+    assert (listener.seen, bench.asked_for_locks) == ([], 1)
+    bench.grants = True
+    bench.tasks.move(3_000)
+    assert listener.offsets == [[0]]
+
+
+def test_a_lock_that_is_too_old_is_asked_for_again():
+    bench = Bench(Listener())
+    bench.tasks.move(LOCK_EXPIRES_MS + 1)
+    bench.submit(0)
+    assert bench.asked_for_locks == 1
+
+
+def test_in_broadcasting_nothing_is_locked():
+    listener = Listener()
+    bench = Bench(listener, locks=False)
+    bench.request.process_queue.set_locked(locked=False)
+    bench.submit(0)
+    assert listener.offsets == [[0]]
+
+
+def test_a_queue_that_is_dropped_is_left():
+    listener = Listener()
+    bench = Bench(listener)
+    bench.request.process_queue.put_messages(several(0, 1))
+    bench.request.process_queue.drop()
+    bench.service.submit(bench.request)
+    bench.tasks.move(0)
+    assert listener.seen == []
+
+
+def test_who_comes_while_another_is_at_it_leaves_the_rest_to_that_one():
+    seen = []
+
+    def listen(messages, _):
+        seen.extend(each.queue_offset for each in messages)
+        if seen == [0]:
+            bench.submit(1)
+
+    bench = Bench(listen)
+    bench.submit(0)
+    assert seen == [0, 1]
+    assert not bench.request.process_queue.consuming.locked()

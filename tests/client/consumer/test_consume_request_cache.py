@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+from received_messages import several
+
+from rmq_spark.client.consumer.assigned_queues import AssignedQueue, ConsumeRequest
+from rmq_spark.client.consumer.consume_request_cache import ConsumeRequestCache
+from rmq_spark.wire.message_queue import MessageQueue
+
+PATIENCE_MS = 20_000
+
+
+@pytest.fixture
+def cache():
+    return ConsumeRequestCache()
+
+
+def assigned_queue(number=0):
+    assigned = AssignedQueue(MessageQueue("T", "broker-a", number), lambda: 0)
+    assigned.set_first_offset(0, 0)
+    return assigned
+
+
+def put(cache, assigned, *offsets):
+    epoch, _ = assigned.begin()
+    messages = several(*offsets)
+    assert assigned.found(epoch, messages, offsets[-1] + 1)
+    cache.put(ConsumeRequest(assigned, epoch, messages))
+
+
+def polled(cache, timeout_ms=0):
+    request = cache.poll(timeout_ms)
+    return request and [each.queue_offset for each in request.messages]
+
+
+def test_an_empty_cache_has_nothing(cache):
+    assert polled(cache) is None
+    assert polled(cache, 1) is None
+
+
+def test_what_came_first_is_returned_first(cache):
+    assigned = assigned_queue()
+    put(cache, assigned, 0, 1)
+    put(cache, assigned, 2)
+    assert cache.message_count == 3
+    assert polled(cache) == [0, 1]
+    assert cache.message_count == 1
+    assert polled(cache) == [2]
+
+
+def test_who_waits_is_woken(cache):
+    assigned, found = assigned_queue(), []
+    waiter = threading.Thread(target=lambda: found.append(polled(cache, PATIENCE_MS)))
+    waiter.start()
+    put(cache, assigned, 0)
+    waiter.join()
+    assert found == [[0]]
+
+
+def test_what_is_gone_is_passed_over_while_somebody_waits(cache):
+    gone, there = assigned_queue(0), assigned_queue(1)
+    put(cache, gone, 0)
+    put(cache, there, 5)
+    gone.drop()
+    assert polled(cache) == [5]
+    assert cache.message_count == 0
+
+
+def test_paused_queues_keep_what_they_have_in_its_order(cache):
+    paused, there = assigned_queue(0), assigned_queue(1)
+    put(cache, paused, 0)
+    put(cache, paused, 1)
+    put(cache, there, 5)
+    paused.is_paused = True
+    assert polled(cache) == [5]
+    assert polled(cache) is None
+    assert cache.message_count == 2
+    paused.is_paused = False
+    assert [polled(cache), polled(cache)] == [[0], [1]]
+
+
+def test_who_waits_for_a_paused_queue_is_woken_when_it_goes_on(cache):
+    paused, found = assigned_queue(), []
+    put(cache, paused, 0)
+    paused.is_paused = True
+    waiter = threading.Thread(target=lambda: found.append(polled(cache, PATIENCE_MS)))
+    waiter.start()
+    paused.is_paused = False
+    cache.wake()
+    waiter.join()
+    assert found == [[0]]
+
+
+def test_one_queue_can_be_forgotten(cache):
+    gone, there = assigned_queue(0), assigned_queue(1)
+    put(cache, gone, 0, 1)
+    put(cache, there, 5)
+    cache.forget(gone)
+    assert cache.message_count == 1
+    assert polled(cache) == [5]
+
+
+def test_closing_lets_everybody_go(cache):
+    found = []
+    waiter = threading.Thread(target=lambda: found.append(polled(cache, PATIENCE_MS)))
+    waiter.start()
+    cache.close()
+    waiter.join()
+    put(cache, assigned_queue(), 0)
+    assert found == [None]
+    assert polled(cache) is None

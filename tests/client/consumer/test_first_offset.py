@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+
+from rmq_spark.client.consumer.first_offset import FirstOffset
+from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
+from rmq_spark.client.errors import RequestTimeout
+from rmq_spark.wire.bodies.clients import ConsumeFromWhere
+from rmq_spark.wire.message_queue import MessageQueue
+
+QUEUE, RETRY = MessageQueue("T", "b", 0), MessageQueue("%RETRY%G", "b", 0)
+
+
+class Ends:
+    def max_offset(self, _):
+        return 90
+
+    def min_offset(self, _):
+        return 10
+
+    def search_offset(self, _, timestamp_ms):
+        return timestamp_ms - 1_000
+
+
+def store_of(stored):
+    def query(_):
+        if isinstance(stored, Exception):
+            raise stored
+        return stored
+
+    return RemoteBrokerOffsetStore(query, lambda *_, **__: None)
+
+
+def begins(where, stored=None, queue=QUEUE):
+    return FirstOffset(where, 1_050).of(queue, store_of(stored), Ends())
+
+
+@pytest.mark.parametrize("where", ConsumeFromWhere)
+@pytest.mark.parametrize("stored", [0, 50])
+def test_what_is_stored_counts_above_all(where, stored):
+    assert begins(where, stored) == stored
+
+
+@pytest.mark.parametrize(
+    ("where", "offset"),
+    [
+        (ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, 90),
+        (ConsumeFromWhere.CONSUME_FROM_MAX_OFFSET, 90),
+        (ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, 10),
+        (ConsumeFromWhere.CONSUME_FROM_MIN_OFFSET, 10),
+        (ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, 50),
+    ],
+)
+def test_a_group_without_offsets_begins_where_it_was_told_to(where, offset):
+    assert begins(where) == offset
+
+
+@pytest.mark.parametrize("where", ConsumeFromWhere)
+def test_a_groups_own_retries_are_never_passed_over(where):
+    assert begins(where, queue=RETRY) == 10
+
+
+@pytest.mark.parametrize("where", ConsumeFromWhere)
+def test_an_error_is_never_an_offset(where):
+    with pytest.raises(RequestTimeout):
+        begins(where, RequestTimeout("b:1", 14, 3_000))

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from rmq_spark.client.consumer.group_brokers import GroupBrokers, Pull, Pulled
+from rmq_spark.client.consumer.subscriptions import by_sql, by_tag, subscription_data
+from rmq_spark.client.errors import BrokerNotFound, ConnectionClosed, ProtocolError, RequestTimeout
+from rmq_spark.client.results import PullResult, PullStatus
+from rmq_spark.client.routes import Routes
+from rmq_spark.errors import WireError
+from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.properties import encode_properties
+from rmq_spark.wire.record import StoredMessage, encode_record
+
+A, B = MessageQueue("T", "a", 0), MessageQueue("T", "b", 1)
+RETRY = MessageQueue("%RETRY%G", "a", 0)
+
+
+class Api:
+    """Remembers what brokers are asked; answers what the test wants."""
+
+    def __init__(self):
+        self.asked, self.down, self.answers = [], set(), {}
+
+    def __getattr__(self, name):
+        def ask(address, *arguments, **more):
+            self.asked.append((name, address, *arguments, *more.values()))
+            if address in self.down:
+                raise ConnectionClosed(address, "gone")
+            answer = self.answers.get(name)
+            return answer(*arguments) if callable(answer) else answer
+
+        return ask
+
+
+class NameServer:
+    def __init__(self):
+        self.brokers = {"a": {0: "a:1", 1: "a:2"}, "b": {0: "b:1"}}
+        self.asked = 0
+
+    def __call__(self, _):
+        self.asked += 1
+        return TopicRouteData(
+            queue_datas=tuple(
+                QueueData(broker_name=name, read_queue_nums=2, write_queue_nums=2, perm=6)
+                for name in self.brokers
+            ),
+            broker_datas=tuple(
+                BrokerData(broker_name=name, broker_addrs=addresses)
+                for name, addresses in self.brokers.items()
+            ),
+        )
+
+
+@pytest.fixture
+def api():
+    return Api()
+
+
+@pytest.fixture
+def name_server():
+    return NameServer()
+
+
+@pytest.fixture
+def brokers(api, name_server):
+    return GroupBrokers(api, Routes(name_server), "G", "me")
+
+
+def pull_of(queue=A, selector=None, **more):
+    data = subscription_data(queue.topic, selector or by_tag(), 77)
+    return Pull(queue, 5, data, 10, 20_000, 30_000, **more)
+
+
+def answered(brokers, api, pull, result):
+    """What a pull comes to, if the broker answers so."""
+    future, outcomes = Future(), []
+    api.answers["pull_async"] = future
+    brokers._routes.route(pull.queue.topic)
+    brokers.pull(pull, outcomes.append)
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+    return outcomes[0]
+
+
+def found(*messages, next_offset=9, suggests=0):
+    records = b"".join(map(encode_record, messages))
+    return PullResult(PullStatus.FOUND, next_offset, 1, 20, suggests, records)
+
+
+def stored(queue_offset, tags=None, topic="T", **properties):
+    named = {**({"TAGS": tags} if tags else {}), **properties}
+    return StoredMessage(topic, b"body", encode_properties(named), queue_offset=queue_offset)
+
+
+def test_a_pull_says_what_it_wants_and_may_be_held(brokers, api):
+    answered(brokers, api, pull_of(selector=by_tag("red")), found())
+    _, address, header, timeout_ms = api.asked[-1]
+    assert (address, timeout_ms) == ("a:1", 30_000)
+    assert (header.consumer_group, header.topic, header.queue_id, header.queue_offset) == ("G", "T", 0, 5)
+    assert (header.sys_flag, header.suspend_timeout_millis, header.max_msg_nums) == (6, 20_000, 10)
+    assert (header.subscription, header.expression_type, header.sub_version) == ("red", "TAG", 0)
+
+
+def test_a_pull_may_commit_be_a_lite_one_and_carry_a_condition(brokers, api):
+    answered(brokers, api, pull_of(selector=by_sql("a > 1"), commit_offset=4, is_lite=True), found())
+    header = api.asked[-1][2]
+    assert (header.sys_flag, header.commit_offset) == (1 | 2 | 4 | 16, 4)
+    assert (header.subscription, header.expression_type, header.sub_version) == ("a > 1", "SQL92", 77)
+
+
+def test_what_comes_is_decoded_and_tags_are_compared_by_text(brokers, api):
+    outcome = answered(
+        brokers, api, pull_of(selector=by_tag("Aa")), found(stored(5, "Aa"), stored(6, "BB"), stored(7))
+    )
+    assert [message.queue_offset for message in outcome.messages] == [5]
+    assert outcome.messages[0].queue.broker_name == "a"
+    assert outcome[:4] == (PullStatus.FOUND, 9, 1, 20)
+
+
+def test_what_was_tried_before_comes_under_its_own_topic(brokers, api):
+    outcome = answered(
+        brokers,
+        api,
+        pull_of(RETRY),
+        found(stored(5, topic="%RETRY%G", RETRY_TOPIC="T", ORIGIN_MESSAGE_ID="x")),
+    )
+    assert outcome.messages[0].topic == "T"
+    assert outcome.messages[0].queue == RETRY
+
+
+@pytest.mark.parametrize("error", [RequestTimeout("a:1", 11, 3), ConnectionClosed("a:1", "gone")])
+def test_a_failure_is_an_outcome(brokers, api, error):
+    assert answered(brokers, api, pull_of(), error) is error
+
+
+def test_damaged_records_are_a_failure(brokers, api):
+    damaged = found(stored(5))._replace(records=b"\0" * 100)
+    assert isinstance(answered(brokers, api, pull_of(), damaged), (WireError, ProtocolError))
+
+
+def test_the_next_pull_goes_where_the_broker_suggests_and_commits_nothing_there(brokers, api):
+    answered(brokers, api, pull_of(), found(suggests=1))
+    answered(brokers, api, pull_of(commit_offset=4), found())
+    assert (api.asked[-1][1], api.asked[-1][2].sys_flag) == ("a:2", 6)
+    answered(brokers, api, pull_of(), found())
+    assert api.asked[-1][1] == "a:1"
+
+
+@pytest.mark.parametrize(
+    ("asked", "next_begin", "least", "most", "legal"),
+    [(9, 3, 0, 5, 3), (9, 9, 0, 5, 5), (0, 0, 4, 5, 4), (9, 0, 4, 5, 5), (7, 0, 0, 0, 0), (7, 7, -1, 0, 0)],
+)
+def test_an_illegal_offset_becomes_legal_whatever_the_broker_says(asked, next_begin, least, most, legal):
+    pulled = Pulled(PullStatus.OFFSET_ILLEGAL, next_begin, least, most, ())
+    assert pulled.legal_offset(asked) == legal
+
+
+def test_a_broker_that_is_not_known_yet_is_looked_for_once_more(brokers, api, name_server):
+    api.answers["max_offset"] = 7
+    assert brokers.max_offset(A) == 7
+    assert name_server.asked == 1
+    with pytest.raises(BrokerNotFound):
+        brokers.max_offset(MessageQueue("T", "c", 0))
+    assert name_server.asked == 2
+
+
+def test_members_are_asked_of_one_broker_after_the_other(brokers, api):
+    api.answers["consumer_ids"] = ("me", "you")
+    api.down = {"a:1"}
+    assert brokers.consumer_ids("T") == ("me", "you")
+    api.down = {"a:1", "b:1"}
+    with pytest.raises(ConnectionClosed):
+        brokers.consumer_ids("T")
+
+
+def test_queues_are_locked_broker_by_broker_and_one_that_is_down_locks_none(brokers, api):
+    api.answers["lock"] = lambda _, __, queues: frozenset(queues)
+    brokers.queues("T")
+    assert brokers.lock([A, B]) == {A, B}
+    api.down = {"a:1"}
+    assert brokers.lock([A, B]) == {B}
+    brokers.unlock([B], one_way=True)
+    assert api.asked[-1] == ("unlock", "b:1", "G", "me", {B}, True)
+
+
+def test_conditions_are_checked_by_every_broker_and_tags_by_none(brokers, api):
+    brokers.check_subscription(subscription_data("T", by_tag("red"), 0))
+    assert api.asked == []
+    brokers.check_subscription(subscription_data("T", by_sql("a > 1"), 0))
+    assert [address for _, address, _ in api.asked] == ["a:1", "b:1"]
+
+
+def test_offsets_are_asked_of_the_master(brokers, api):
+    api.answers["query_consumer_offset"] = 4
+    assert brokers.consumer_offset(A) == 4
+    brokers.update_consumer_offset(A, 6, one_way=True)
+    assert api.asked[-1] == ("update_consumer_offset", "a:1", "G", A, 6, True)
+    brokers.search_offset(B, 1_000)
+    assert api.asked[-1] == ("search_offset", "b:1", B, 1_000)

@@ -1,0 +1,229 @@
+"""Groups whose members come, go and die: each message is seen, and none waits longer than a rebalance."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from broker_kinds import NAME, RocketPollBroker, wait_until
+from broker_stories import BrokerThread, small_broker
+from consumer_clusters import FIRST, Cluster
+from rocketmq_peer import free_port
+
+from broker.store.config import FlushDiskType
+from rmq_spark.client.consumer.group_consumer import SHUTDOWN_MS
+from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
+from rmq_spark.client.consumer.push_consumer import PushConsumer
+from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
+from rmq_spark.client.errors import ClientShutDown, MessageRejected, RequestTimeout
+from rmq_spark.client.rebalance.strategies import (
+    AllocateMessageQueueAveragelyByCircle,
+    AllocateMessageQueueConsistentHash,
+)
+
+REBALANCE_S = 20
+QUEUES = 8
+STOPS = 20
+MEMBER = Path(__file__).parent / "consuming_member.py"
+
+
+class Member:
+    """A consumer that polls in a thread of its own, and remembers what it got."""
+
+    def __init__(self, cluster, group, topic, seen, **settings):
+        self.consumer = LitePullConsumer(
+            group, cluster.instance(), LitePullSettings(consume_from_where=FIRST, **settings)
+        )
+        self.consumer.subscribe(topic)
+        self.consumer.start()
+        self._seen = seen
+        self._thread = threading.Thread(target=self._consume)
+        self._thread.start()
+
+    def _consume(self):
+        try:
+            while True:
+                for message in self.consumer.poll(1_000):
+                    self._seen.add(message.body.decode())
+        except ClientShutDown:
+            pass
+
+    def leave(self):
+        self.consumer.shutdown()
+        self._thread.join()
+
+
+class PushMember:
+    """A consumer with a listener that remembers what it got."""
+
+    def __init__(self, cluster, group, topic, seen, **settings):
+        self.consumer = PushConsumer(
+            group,
+            cluster.instance(),
+            listener=lambda messages, _: seen.update(each.body.decode() for each in messages),
+            settings=PushSettings(consume_from_where=FIRST, **settings),
+        )
+        self.consumer.subscribe(topic)
+        self.consumer.start()
+
+    def leave(self):
+        self.consumer.shutdown()
+
+
+class Dying:
+    """A member that is a process."""
+
+    def __init__(self, cluster, group, topic, seen):
+        self._process = subprocess.Popen(
+            [sys.executable, str(MEMBER), cluster.name_server, group, topic],
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+        )
+        self._reader = threading.Thread(target=lambda: seen.update(map(str.strip, self._process.stdout)))
+        self._reader.start()
+
+    def kill(self):
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        self._process.stdout.close()
+
+
+def shares_fit(members, topic):
+    """Whether every queue has one member, and no more."""
+    owned = [queue for each in members for queue in each.consumer.assignment() if queue.topic == topic]
+    return len(owned) == len(set(owned)) == QUEUES
+
+
+@pytest.mark.parametrize("kind", [Member, PushMember], ids=["lite", "push"])
+def test_members_come_and_go_and_no_message_is_lost(cluster, kind):
+    topic, group, seen, sent = cluster.topic(queues=QUEUES), cluster.group(), set(), 0
+    dice, members = random.Random(kind.__name__), []
+    for number_of_members in (2, 5, 3, 1, 4, 2):
+        while len(members) < number_of_members:
+            members.append(kind(cluster, group, topic, seen))
+        while len(members) > number_of_members:
+            members.pop(dice.randrange(len(members))).leave()
+        bodies = [f"{sent + number}" for number in range(200)]
+        cluster.send(topic, *bodies, queues=QUEUES)
+        sent += 200
+        wait_until("shares that fit", lambda: shares_fit(members, topic), REBALANCE_S)
+    wait_until("all messages", lambda: len(seen) == sent, REBALANCE_S)
+    for member in members:
+        member.leave()
+    assert cluster.members(group) == ()
+
+
+def test_what_a_member_had_that_was_killed_the_others_get(cluster):
+    topic, group, seen, of_the_dead = cluster.topic(queues=QUEUES), cluster.group(), set(), set()
+    members = [Member(cluster, group, topic, seen) for _ in range(2)]
+    dying = Dying(cluster, group, topic, of_the_dead)
+    wait_until("three members", lambda: len(cluster.members(group)) == 3)
+    wait_until("a share for it", lambda: sum(len(m.consumer.assignment()) for m in members) < QUEUES)
+    cluster.send(topic, *range(400), queues=QUEUES)
+    dying.kill()
+    cluster.send(topic, *range(400, 800), queues=QUEUES)
+    wait_until("shares that fit", lambda: shares_fit(members, topic), REBALANCE_S)
+    wait_until("all messages", lambda: len(seen | of_the_dead) == 800, REBALANCE_S)
+    for member in members:
+        member.leave()
+
+
+def test_members_go_on_when_their_broker_is_back(tmp_path):
+    port, seen = free_port(), set()
+    config = small_broker(tmp_path, listenPort=port, brokerName=NAME)
+    with BrokerThread(config):
+        cluster = Cluster(f"127.0.0.1:{port}", f"127.0.0.1:{port}", NAME)
+        topic, group = cluster.topic(queues=QUEUES), cluster.group()
+        members = [kind(cluster, group, topic, seen) for kind in (Member, PushMember)]
+        cluster.send(topic, *range(100), queues=QUEUES)
+        wait_until("all messages", lambda: len(seen) == 100)
+    with BrokerThread(config):
+        cluster.send(topic, *range(100, 200), queues=QUEUES)
+        wait_until("all messages", lambda: len(seen) == 200, REBALANCE_S)
+        wait_until("shares that fit", lambda: shares_fit(members, topic), REBALANCE_S)
+        for member in members:
+            member.leave()
+        cluster.close()
+
+
+@pytest.mark.parametrize("kind", [Member, PushMember], ids=["lite", "push"])
+def test_leaving_does_not_wait_for_a_broker_that_does_not_answer(kind, tmp_path):
+    broker = RocketPollBroker("", tmp_path, FlushDiskType.ASYNC_FLUSH)
+    try:
+        cluster = Cluster(broker.address, broker.address, NAME)
+        topic, seen = cluster.topic(queues=QUEUES), set()
+        member = kind(cluster, cluster.group(), topic, seen)
+        cluster.send(topic, *range(100), queues=QUEUES)
+        wait_until("all messages", lambda: len(seen) == 100)
+        broker._process.send_signal(signal.SIGSTOP)
+        leaving = threading.Thread(target=member.leave)
+        leaving.start()
+        leaving.join(SHUTDOWN_MS / 1000 + 10)  # the broker stays silent for longer than that
+        assert not leaving.is_alive()
+    finally:
+        broker.close()
+        cluster.close()
+
+
+@pytest.mark.parametrize(
+    "strategy", [AllocateMessageQueueAveragelyByCircle(), AllocateMessageQueueConsistentHash()]
+)
+def test_a_group_may_share_its_queues_in_another_way(cluster, strategy):
+    topic, group = cluster.topic(queues=QUEUES), cluster.group()
+    members = [
+        Member(cluster, group, topic, set(), allocate_message_queue_strategy=strategy) for _ in range(3)
+    ]
+    wait_until("shares that fit", lambda: shares_fit(members, topic), REBALANCE_S)
+    for member in members:
+        member.leave()
+
+
+def test_one_client_has_one_consumer_of_a_group(cluster):
+    topic, group, instance = cluster.topic(), cluster.group(), cluster.instance()
+    first, second = LitePullConsumer(group, instance), LitePullConsumer(group, instance)
+    for consumer in (first, second):
+        consumer.subscribe(topic)
+    first.start()
+    with pytest.raises(MessageRejected, match="one consumer of a group in each client"):
+        second.start()
+    wait_until("queues", first.assignment)
+    assert cluster.members(group) == (instance.client_id,)
+    first.shutdown()
+
+
+def test_brokers_that_cannot_say_who_is_there_leave_the_queues_where_they_are(cluster, monkeypatch):
+    topic, asked = cluster.topic(queues=QUEUES), threading.Event()
+    member = Member(cluster, cluster.group(), topic, set())
+    wait_until("queues", lambda: shares_fit([member], topic))
+
+    def times_out(_):
+        asked.set()
+        raise RequestTimeout("b:1", 38, 3_000)
+
+    monkeypatch.setattr(member.consumer._brokers, "consumer_ids", times_out)
+    member.consumer.rebalance_soon()
+    assert asked.wait(REBALANCE_S)
+    monkeypatch.setattr(member.consumer._brokers, "consumer_ids", lambda _: ())
+    assert member.consumer._rebalance() == 1_000
+    assert shares_fit([member], topic)
+    member.leave()
+
+
+@pytest.mark.parametrize("kind", [Member, PushMember], ids=["lite", "push"])
+def test_leaving_in_the_middle_of_everything_leaves_no_thread_behind(cluster, kind):
+    topic, group = cluster.topic(queues=QUEUES), cluster.group()
+    cluster.send(topic, *range(200), queues=QUEUES)
+    before = threading.active_count()
+    for number in range(STOPS):
+        member = kind(cluster, group, topic, set())
+        if number % 2:
+            wait_until("queues", member.consumer.assignment)
+        member.leave()
+    wait_until("as few threads as before", lambda: threading.active_count() <= before)
+    assert cluster.members(group) == ()

@@ -1,0 +1,360 @@
+"""Consumers that poll, against whole brokers: see consumer_clusters."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from broker_kinds import wait_until
+from consumer_clusters import FIRST
+
+from rmq_spark.client.consumer.group_consumer import ServiceState
+from rmq_spark.client.consumer.lite_pull_consumer import (
+    LitePullConsumer,
+    NotAssigned,
+    OffsetOutOfRange,
+    SubscriptionConflict,
+)
+from rmq_spark.client.consumer.settings import LitePullSettings
+from rmq_spark.client.consumer.subscriptions import by_sql
+from rmq_spark.client.errors import ClientShutDown, RouteNotFound
+from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
+
+PATIENCE_MS = 20_000
+
+
+@pytest.fixture
+def lite(cluster):
+    """Makes consumers that begin with the first message."""
+
+    def make(group=None, topic=None, *, selector="*", start=True, listener=None, **settings):
+        consumer = LitePullConsumer(
+            group or cluster.group(),
+            cluster.instance(),
+            LitePullSettings(**{"consume_from_where": FIRST, **settings}),
+            listener,
+        )
+        if topic is not None:
+            consumer.subscribe(topic, selector)
+        if start:
+            consumer.start()
+        return cluster.until_end(consumer)
+
+    return make
+
+
+def polled(consumer, count):
+    """Poll until so many bodies have come."""
+    bodies = []
+    while len(bodies) < count:
+        messages = consumer.poll(PATIENCE_MS)
+        assert messages, f"only {bodies} of {count}"
+        bodies += [message.body.decode() for message in messages]
+    return bodies
+
+
+def numbers(count):
+    return [f"{number:03}" for number in range(count)]
+
+
+def test_a_subscriber_gets_all_messages_once_and_in_the_order_of_each_queue(cluster, lite):
+    topic = cluster.topic()
+    cluster.send(topic, *numbers(100))
+    consumer = lite(topic=topic)
+    found = polled(consumer, 100)
+    assert sorted(found) == numbers(100)
+    for queue in range(4):
+        assert [body for body in found if int(body) % 4 == queue] == numbers(100)[queue::4]
+    assert consumer.assignment() == {cluster.queue(topic, number) for number in range(4)}
+
+
+def test_a_subscriber_that_waits_gets_what_comes(cluster, lite):
+    topic = cluster.topic(queues=2)
+    consumer = lite(topic=topic)
+    wait_until("queues", consumer.assignment)
+    assert consumer.poll(0) == []
+    for body in numbers(5):
+        cluster.send(topic, body, queue_id=1)
+        assert polled(consumer, 1) == [body]
+
+
+def test_tags_choose_messages_and_their_text_counts(cluster, lite):
+    topic = cluster.topic(queues=1)
+    for tag in ("red", "BB", "green", "Aa", "blue"):
+        cluster.send(topic, tag, queue_id=0, TAGS=tag)
+    cluster.send(topic, "none", queue_id=0)
+    consumer = lite(topic=topic, selector="red || blue||Aa", auto_commit=False)
+    assert polled(consumer, 3) == ["red", "Aa", "blue"]
+    consumer.commit()
+    wait_until("the filtered end", lambda: _committed_end(consumer, cluster, topic) == 6)
+
+
+def _committed_end(consumer, cluster, topic):
+    consumer.commit()
+    return consumer.committed(cluster.queue(topic))
+
+
+def test_conditions_choose_messages(cluster, lite):
+    topic = cluster.topic(queues=1)
+    for number in range(10):
+        cluster.send(topic, number, queue_id=0, size=str(number))
+    assert polled(lite(topic=topic, selector=by_sql("size >= 3 AND size < 6")), 3) == ["3", "4", "5"]
+
+
+def test_one_that_is_assigned_queues_gets_those_alone(cluster, lite):
+    topic = cluster.topic(queues=3)
+    cluster.send(topic, "0", "1", "2", queues=3)
+    consumer = lite(start=False)
+    consumer.assign([cluster.queue(topic, 0), cluster.queue(topic, 2)])
+    consumer.start()
+    assert sorted(polled(consumer, 2)) == ["0", "2"]
+    consumer.assign([cluster.queue(topic, 1)])
+    assert polled(consumer, 1) == ["1"]
+    assert consumer.assignment() == {cluster.queue(topic, 1)}
+
+
+def test_assigning_and_subscribing_contradict_each_other(cluster, lite):
+    topic = cluster.topic()
+    with pytest.raises(SubscriptionConflict, match="make another consumer"):
+        lite(topic=topic, start=False).assign([cluster.queue(topic)])
+    consumer = lite(start=False)
+    consumer.assign([cluster.queue(topic)])
+    with pytest.raises(SubscriptionConflict):
+        consumer.subscribe(topic)
+
+
+def test_commits_say_where_the_next_member_goes_on(cluster, lite):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    cluster.send(topic, *numbers(30), queues=1)
+    first = lite(group, topic, auto_commit=False)
+    assert polled(first, 20) == numbers(20)
+    first.commit()
+    assert cluster.stored_offset(group, topic) == 20
+    assert polled(first, 10) == numbers(30)[20:]
+    first.shutdown()
+    assert cluster.stored_offset(group, topic) == 20
+    second = lite(group, topic)
+    assert second.committed(cluster.queue(topic)) == 20
+    assert polled(second, 10) == numbers(30)[20:]
+
+
+def test_offsets_can_be_committed_by_queue(cluster, lite):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    cluster.send(topic, *numbers(10), queues=1)
+    consumer = lite(group, topic, auto_commit=False)
+    polled(consumer, 10)
+    consumer.commit({cluster.queue(topic): 7})
+    assert cluster.stored_offset(group, topic) == 7
+    with pytest.raises(NotAssigned):
+        consumer.commit({cluster.queue("Another"): 7})
+
+
+def test_what_earlier_polls_returned_is_committed_by_itself(cluster, lite):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    cluster.send(topic, *numbers(30), queues=1)
+    consumer = lite(group, topic, auto_commit_interval_ms=1_000, persist_consumer_offset_interval_ms=50)
+    assert polled(consumer, 20) == numbers(20)
+    consumer._next_commit_ms = 0  # time passes
+    assert polled(consumer, 10) == numbers(30)[20:]
+    wait_until("a commit", lambda: cluster.stored_offset(group, topic) == 20)
+
+
+def test_leaving_commits_what_was_dealt_with_and_nothing_else(cluster, lite):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    cluster.send(topic, *numbers(30), queues=1)
+    consumer = lite(group, topic)
+    polled(consumer, 20)
+    consumer.shutdown()
+    wait_until("the offset of the last poll but one", lambda: cluster.stored_offset(group, topic) == 10)
+
+
+def test_seeking(cluster, lite):
+    topic = cluster.topic(queues=1)
+    queue = cluster.queue(topic)
+    cluster.send(topic, *numbers(20), queues=1)
+    consumer = lite(topic=topic)
+    assert polled(consumer, 20) == numbers(20)
+    for offset in (5, 0, 19):
+        consumer.seek(queue, offset)
+        assert polled(consumer, 20 - offset) == numbers(20)[offset:]
+    consumer.seek_to_begin(queue)
+    assert polled(consumer, 20) == numbers(20)
+    consumer.seek_to_begin(queue)
+    consumer.seek_to_end(queue)
+    cluster.send(topic, "new", queue_id=0)
+    assert polled(consumer, 1) == ["new"]
+    with pytest.raises(OffsetOutOfRange, match="has offsets 0 to 21, not 22"):
+        consumer.seek(queue, 22)
+    with pytest.raises(NotAssigned):
+        consumer.seek(cluster.queue("Another"), 0)
+
+
+def test_seeking_by_time(cluster, lite):
+    topic = cluster.topic(queues=1)
+    queue = cluster.queue(topic)
+    cluster.send(topic, "old", queue_id=0)
+    consumer = lite(topic=topic)
+    first = consumer.poll(PATIENCE_MS)[0].store_timestamp
+    wait_until("another millisecond", lambda: time.time() * 1000 > first + 5)
+    cluster.send(topic, "new", queue_id=0)
+    second = consumer.poll(PATIENCE_MS)[0].store_timestamp
+    assert consumer.offset_for_timestamp(queue, first) == 0
+    consumer.seek_to_time(queue, second)
+    assert polled(consumer, 1) == ["new"]
+
+
+def test_a_paused_queue_gives_nothing_until_it_is_resumed(cluster, lite):
+    topic = cluster.topic(queues=2)
+    paused = [cluster.queue(topic, 0)]
+    consumer = lite(topic=topic)
+    wait_until("both queues", lambda: len(consumer.assignment()) == 2)
+    consumer.pause(paused)
+    cluster.send(topic, "0", "1", queues=2)
+    assert polled(consumer, 1) == ["1"]
+    assert consumer.poll(50) == []
+    consumer.resume(paused)
+    assert polled(consumer, 1) == ["0"]
+
+
+def test_a_group_that_begins_at_the_end_gets_what_comes_then(cluster, lite):
+    # A RocketMQ broker lets a new group begin a young queue with its first message, whatever it wants.
+    topic, group = cluster.topic(queues=1), cluster.group()
+    cluster.send(topic, "old", queue_id=0)
+    cluster.store_offset(group, topic, 1)
+    consumer = lite(group, topic, consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
+    wait_until("a queue", consumer.assignment)
+    cluster.send(topic, "new", queue_id=0)
+    assert polled(consumer, 1) == ["new"]
+
+
+@pytest.mark.parametrize("stored", [500, 11])
+def test_an_offset_that_does_not_exist_is_corrected(cluster, lite, stored):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    cluster.send(topic, *numbers(10), queues=1)
+    cluster.store_offset(group, topic, stored)
+    consumer = lite(group, topic)
+    wait_until("a queue", consumer.assignment)
+    assigned = consumer._assigned.get(cluster.queue(topic))
+    wait_until("the end", lambda: assigned.begin()[1] == 10)
+    cluster.send(topic, "new", queue_id=0)
+    assert polled(consumer, 1) == ["new"]
+
+
+def test_more_than_the_cache_holds_comes_through_it(cluster, lite):
+    topic = cluster.topic(queues=2)
+    cluster.send(topic, *numbers(300), queues=2)
+    from rmq_spark.client.consumer.pull_task import PullLimits  # noqa: PLC0415  # this test alone needs it
+
+    consumer = lite(topic=topic, limits=PullLimits(pull_threshold_for_queue=20, pull_threshold_for_all=30))
+    assert sorted(polled(consumer, 300)) == numbers(300)
+
+
+def test_each_of_the_broadcasting_consumers_gets_everything_and_goes_on_where_it_was(cluster, lite, tmp_path):
+    topic, group = cluster.topic(queues=2), cluster.group()
+    cluster.send(topic, *numbers(20), queues=2)
+    names = ("10.0.0.1@one", "10.0.0.1@two")
+
+    def started(name):
+        settings = LitePullSettings(
+            message_model=MessageModel.BROADCASTING,
+            consume_from_where=FIRST,
+            local_offset_directory=tmp_path,
+            auto_commit=False,
+        )
+        consumer = LitePullConsumer(group, cluster.instance(client_id=name), settings)
+        consumer.subscribe(topic)
+        consumer.start()
+        return cluster.until_end(consumer)
+
+    both = [started(name) for name in names]
+    for consumer in both:
+        assert sorted(polled(consumer, 20)) == numbers(20)
+    both[0].commit()
+    for consumer in both:
+        consumer.shutdown()
+    assert cluster.members(group) == ()
+    cluster.send(topic, "new", queue_id=0)
+    assert polled(started(names[0]), 1) == ["new"]
+    assert len(polled(started(names[1]), 21)) == 21
+
+
+def test_listeners_learn_of_queues(cluster, lite):
+    topic, told, changed = cluster.topic(queues=2), [], threading.Event()
+    consumer = lite(
+        topic=topic, listener=lambda *news: told.append(news), topic_metadata_check_interval_ms=20
+    )
+    wait_until("queues", lambda: told)
+    both = frozenset(cluster.queue(topic, number) for number in range(2))
+    assert told == [(topic, both, both)]
+    consumer.register_topic_message_queue_change_listener(topic, lambda *_: changed.set())
+    from rmq_spark.wire.bodies.configs import TopicConfig  # noqa: PLC0415  # this test alone needs it
+
+    cluster.api.create_topic(
+        cluster.address, TopicConfig(topic_name=topic, read_queue_nums=3, write_queue_nums=3)
+    )
+    assert changed.wait(40)
+    assert len(consumer.fetch_message_queues(topic)) == 3
+
+
+def test_unsubscribing_gives_the_queues_back(cluster, lite):
+    topic = cluster.topic(queues=2)
+    consumer = lite(topic=topic)
+    wait_until("queues", consumer.assignment)
+    consumer.unsubscribe(topic)
+    assert consumer.assignment() == frozenset()
+    assert consumer.topics == frozenset()
+
+
+def test_a_consumer_lives_once(cluster, lite):
+    topic = cluster.topic()
+    consumer = lite(topic=topic, start=False)
+    assert consumer.service_state is ServiceState.CREATE_JUST
+    with pytest.raises(ClientShutDown, match="was not started yet"):
+        consumer.poll(0)
+    with consumer:
+        assert consumer.is_running
+        with pytest.raises(ClientShutDown, match="is running"):
+            consumer.start()
+    assert consumer.service_state is ServiceState.SHUTDOWN_ALREADY
+    consumer.shutdown()
+    with pytest.raises(ClientShutDown, match="make a new one"):
+        consumer.poll(0)
+
+
+def test_a_topic_that_is_not_there_is_said_at_the_start(lite):
+    consumer = lite(topic="NoSuchTopic", start=False)
+    with pytest.raises(RouteNotFound, match="NoSuchTopic"):
+        consumer.start()
+    assert consumer.service_state is ServiceState.START_FAILED
+    with pytest.raises(ClientShutDown):
+        consumer.start()
+
+
+def test_shutting_down_does_not_wait_for_a_poll_or_a_pull_that_is_held(cluster, lite):
+    topic = cluster.topic()
+    consumer, ended = lite(topic=topic), []
+    wait_until("queues", consumer.assignment)
+    poller = threading.Thread(target=lambda: ended.append(consumer.poll(3_600_000)))
+    poller.start()
+    consumer.shutdown()
+    poller.join(PATIENCE_MS / 1000)
+    assert ended == [[]]
+
+
+def test_operators_see_and_move_a_consumer(cluster, lite):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    queue = cluster.queue(topic)
+    cluster.send(topic, *numbers(10), queues=1)
+    consumer = lite(group, topic, auto_commit=False)
+    polled(consumer, 10)
+    consumer.commit()
+    (client_id,) = cluster.members(group)
+    info = cluster.api.consumer_running_info(cluster.address, group, client_id)
+    assert info.mq_table[queue].commit_offset == 10
+    assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_ACTIVELY"
+    assert [each.topic for each in info.subscription_set] == [topic]
+    assert consumer.consume_status(topic) == {queue: 10}
+    consumer.reset_offsets(topic, {queue: 4, cluster.queue("Another"): 1})
+    assert cluster.stored_offset(group, topic) == 4
+    assert polled(consumer, 6) == numbers(10)[4:]

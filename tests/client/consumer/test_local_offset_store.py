@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rmq_spark.client.consumer.local_offset_store import (
+    LocalFileOffsetStore,
+    OffsetFileDamaged,
+    offset_file,
+)
+from rmq_spark.client.consumer.offset_table import ReadOffsetType
+from rmq_spark.wire.message_queue import MessageQueue
+
+QUEUE, OTHER = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)
+STORE = ReadOffsetType.READ_FROM_STORE
+
+# As Java writes it: pretty, with objects as keys.
+OF_JAVA = b"""{
+	"offsetTable":{{
+			"brokerName":"broker-a",
+			"queueId":0,
+			"topic":"T"
+		}:12,{
+			"brokerName":"broker-a",
+			"queueId":1,
+			"topic":"T"
+		}:0
+	}
+}"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    return offset_file("10.0.0.1@DEFAULT", "G", tmp_path)
+
+
+def opened(path):
+    store = LocalFileOffsetStore(path)
+    store.load()
+    return store
+
+
+def written(path, **offsets):
+    store = opened(path)
+    for number, offset in offsets.items():
+        store.update_offset(QUEUE if number == "first" else OTHER, offset, increase_only=False)
+    store.persist_all([])
+    return store
+
+
+def test_the_file_lies_where_java_keeps_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert offset_file("10.0.0.1@DEFAULT", "G") == (
+        tmp_path / ".rocketmq_offsets" / "10.0.0.1@DEFAULT" / "G" / "offsets.json"
+    )
+
+
+def test_no_file_means_no_offsets(path):
+    assert opened(path).offsets("T") == {}
+    assert opened(path).read_offset(QUEUE, STORE) is None
+
+
+def test_what_java_wrote_is_read(path):
+    path.parent.mkdir(parents=True)
+    path.write_bytes(OF_JAVA)
+    assert opened(path).offsets("T") == {QUEUE: 12, OTHER: 0}
+
+
+def test_what_is_written_is_read_again_and_java_can(path):
+    written(path, first=12, second=0)
+    assert opened(path).offsets("T") == {QUEUE: 12, OTHER: 0}
+    assert path.read_bytes() == b"".join(OF_JAVA.split())
+
+
+def test_a_queue_that_goes_away_is_not_forgotten(path):
+    store = written(path, first=12)
+    store.remove_offset(QUEUE)
+    store.persist(OTHER)
+    assert opened(path).offsets("T") == {QUEUE: 12}
+
+
+def test_the_store_is_asked_where_memory_does_not_know(path):
+    store = opened(path)
+    written(path, first=12)
+    assert store.read_offset(QUEUE, ReadOffsetType.READ_FROM_MEMORY) is None
+    assert store.read_offset(QUEUE, ReadOffsetType.MEMORY_FIRST_THEN_STORE) == 12
+    assert store.read_offset(QUEUE, ReadOffsetType.READ_FROM_MEMORY) == 12
+
+
+def test_nothing_new_is_not_written(path):
+    store = written(path, first=12)
+    before = path.stat().st_ino
+    store.persist_all([])
+    assert path.stat().st_ino == before
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b'{"offsetTable":{{"brok', b"\0" * 80], ids=["empty", "torn", "zeros"]
+)
+def test_a_damaged_file_is_replaced_by_its_backup(path, damage, caplog):
+    written(path, first=12)
+    written(path, first=13)
+    path.write_bytes(damage)
+    assert opened(path).offsets("T") == {QUEUE: 12}
+    assert "its backup is taken" in caplog.text
+
+
+def test_two_damaged_files_are_an_error_that_says_what_to_do(path):
+    written(path, first=12)
+    written(path, first=13)
+    for each in path.parent.iterdir():
+        each.write_bytes(b"")
+    with pytest.raises(OffsetFileDamaged, match="mend one of them, or delete both"):
+        opened(path)
+
+
+class PowerCut(Exception):
+    pass
+
+
+@pytest.mark.parametrize("calls", range(5))
+def test_whenever_the_power_fails_the_old_offsets_or_the_new_are_there(path, monkeypatch, calls):
+    store = written(path, first=12)
+    left = calls
+
+    def cut(real):
+        def call(*arguments, **more):
+            nonlocal left
+            if left == 0:
+                raise PowerCut
+            left -= 1
+            return real(*arguments, **more)
+
+        return call
+
+    store.update_offset(QUEUE, 13, increase_only=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", cut(os.fsync))
+        patched.setattr(Path, "replace", cut(Path.replace))
+        try:
+            store.persist_all([])
+        except PowerCut:
+            assert calls < 4
+        else:
+            assert calls == 4
+    assert opened(path).offsets("T")[QUEUE] == (12 if calls < 3 else 13)
+    store.persist_all([])
+    assert opened(path).offsets("T") == {QUEUE: 13}

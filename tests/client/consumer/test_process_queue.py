@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from rmq_spark.client.consumer.process_queue import LOCK_EXPIRES_MS, PULL_EXPIRES_MS, ProcessQueue
+
+
+class Cached(NamedTuple):
+    queue_offset: int
+    body: bytes = b"body"
+
+
+class MovedClock:
+    def __init__(self, now_ms=1_000_000):
+        self.now_ms = now_ms
+
+    def __call__(self):
+        return self.now_ms
+
+    def move(self, ms):
+        self.now_ms += ms
+
+
+def numbered(*offsets):
+    return [Cached(each) for each in offsets]
+
+
+@pytest.fixture
+def clock():
+    return MovedClock()
+
+
+@pytest.fixture
+def queue(clock):
+    return ProcessQueue(clock)
+
+
+def acknowledged(queue, *offsets):
+    """What is published when these are done with."""
+    said = []
+    queue.acknowledge(numbered(*offsets), said.append)
+    return said
+
+
+def test_what_never_came_commits_nothing(queue):
+    assert queue.commit_offset is None
+    assert acknowledged(queue, 5) == []
+
+
+def test_before_anything_has_come_the_first_offset_may_be_committed(clock):
+    assert acknowledged(ProcessQueue(clock, 7)) == [7]
+
+
+def test_the_first_that_is_not_acknowledged_is_what_may_be_committed(queue):
+    queue.put_messages(numbered(10, 11, 12, 13))
+    assert acknowledged(queue, 11) == [10]
+    assert acknowledged(queue, 10) == [12]
+    assert acknowledged(queue, 13) == [12]
+    assert acknowledged(queue, 12) == [14]
+
+
+def test_when_all_is_done_the_end_is_what_may_be_committed(queue):
+    queue.put_messages(numbered(3, 9))
+    assert acknowledged(queue, 3, 9) == [10]
+    assert queue.commit_offset == 10
+
+
+def test_a_dropped_queue_takes_nothing_and_moves_nothing(queue):
+    queue.put_messages(numbered(1))
+    queue.drop()
+    assert not queue.put_messages(numbered(2))
+    assert acknowledged(queue, 1) == []
+    assert queue.message_count == 1
+
+
+def test_limits_are_counted_in_messages_bytes_and_span(queue):
+    queue.put_messages([Cached(5, b"12"), Cached(905, b"345")])
+    assert (queue.message_count, queue.body_bytes, queue.span) == (2, 5, 900)
+    acknowledged(queue, 5)
+    assert (queue.message_count, queue.span) == (1, 0)
+
+
+def test_a_message_that_comes_twice_counts_once(queue):
+    queue.put_messages([Cached(5, b"12")])
+    queue.put_messages([Cached(5, b"345")])
+    assert (queue.message_count, queue.body_bytes) == (1, 3)
+
+
+def test_what_is_taken_counts_until_it_is_acknowledged(queue):
+    queue.put_messages(numbered(1, 2, 3))
+    assert queue.take_messages(2) == numbered(1, 2)
+    assert queue.message_count == 3
+    assert queue.commit_offset == 1
+    assert acknowledged(queue, 1, 2) == [3]
+    assert queue.message_count == 1
+
+
+def test_what_is_put_back_is_taken_again_in_its_old_place(queue):
+    queue.put_messages(numbered(1, 2, 3))
+    queue.put_back(queue.take_messages(2))
+    assert queue.take_messages(3) == numbered(1, 2, 3)
+
+
+def test_what_is_taken_and_pulled_again_is_not_given_out_twice(queue):
+    queue.put_messages(numbered(1))
+    queue.take_messages(1)
+    queue.put_messages(numbered(1, 2))
+    assert queue.take_messages(9) == numbered(2)
+
+
+def test_a_listener_that_takes_too_long_is_found(queue, clock):
+    queue.put_messages(numbered(1, 2))
+    queue.start_consuming(numbered(1))
+    clock.move(900_000)
+    assert queue.consumed_for_longer_than(900_000) == []
+    clock.move(1)
+    assert queue.consumed_for_longer_than(900_000) == numbered(1)
+    acknowledged(queue, 1)
+    assert queue.consumed_for_longer_than(900_000) == []
+
+
+def test_a_lock_is_worth_half_a_minute(queue, clock):
+    assert not queue.is_locked
+    queue.set_locked(locked=True)
+    clock.move(LOCK_EXPIRES_MS)
+    assert queue.is_locked
+    clock.move(1)
+    assert not queue.is_locked
+    queue.set_locked(locked=True)
+    queue.set_locked(locked=False)
+    assert not queue.is_locked
+
+
+def test_a_queue_that_nobody_pulls_is_noticed(queue, clock):
+    clock.move(PULL_EXPIRES_MS)
+    assert not queue.is_pull_expired
+    clock.move(1)
+    assert queue.is_pull_expired
+    queue.touch_pull()
+    assert not queue.is_pull_expired
+
+
+def test_a_cleared_queue_is_as_new(queue):
+    queue.put_messages(numbered(1, 2))
+    queue.take_messages(1)
+    queue.clear()
+    assert (queue.message_count, queue.body_bytes, queue.span) == (0, 0, 0)
+    assert queue.commit_offset is None
+
+
+def test_operators_see_the_time_of_day(queue, clock):
+    queue.put_messages([Cached(4, bytes(3 << 20)), Cached(6)])
+    queue.take_messages(1)
+    queue.set_locked(locked=True)
+    clock.move(500)
+    info = queue.info(4, wall_ms=1_700_000_000_000)
+    assert (info.commit_offset, info.cached_msg_count, info.transaction_msg_count) == (4, 1, 1)
+    assert (info.cached_msg_min_offset, info.cached_msg_max_offset) == (6, 6)
+    assert (info.transaction_msg_min_offset, info.cached_msg_size_in_mi_b) == (4, 3)
+    assert info.last_lock_timestamp == 1_700_000_000_000 - 500
+    assert info.locked
+    assert queue.info(None, 0).commit_offset == -1
+
+
+class AgainstAModel(RuleBasedStateMachine):
+    """Pulls, takes and acknowledgements in any order against two sets of offsets."""
+
+    @initialize()
+    def start(self):
+        self.queue = ProcessQueue(MovedClock())
+        self.next, self.waiting, self.taken, self.dropped = 0, {}, {}, False
+
+    @rule(gaps=st.lists(st.integers(0, 3), max_size=6), size=st.integers(0, 9))
+    def pull(self, gaps, size):
+        messages = []
+        for gap in gaps:
+            messages.append(Cached(self.next + gap, bytes(size)))
+            self.next += gap + 1
+        assert self.queue.put_messages(messages) is not self.dropped
+        if not self.dropped:
+            self.waiting.update((each.queue_offset, each) for each in messages)
+            self.end = messages[-1].queue_offset + 1 if messages else getattr(self, "end", None)
+
+    @rule(count=st.integers(0, 4))
+    def take(self, count):
+        expected = [self.waiting.pop(each) for each in sorted(self.waiting)[:count]]
+        assert self.queue.take_messages(count) == expected
+        self.taken.update((each.queue_offset, each) for each in expected)
+
+    @precondition(lambda self: self.taken)
+    @rule(data=st.data())
+    def put_back(self, data):
+        chosen = data.draw(st.lists(st.sampled_from(sorted(self.taken)), unique=True))
+        self.queue.put_back([self.taken[each] for each in chosen])
+        self.waiting.update((each, self.taken.pop(each)) for each in chosen)
+
+    @precondition(lambda self: self.taken or self.waiting)
+    @rule(data=st.data())
+    def acknowledge(self, data):
+        here = {**self.taken, **self.waiting}
+        chosen = data.draw(st.lists(st.sampled_from(sorted(here)), unique=True, min_size=1))
+        said = []
+        assert self.queue.acknowledge([here[each] for each in chosen], said.append) is not self.dropped
+        if not self.dropped:
+            for each in chosen:
+                self.waiting.pop(each, None)
+                self.taken.pop(each, None)
+            assert said == [min({**self.taken, **self.waiting}, default=self.end)]
+
+    @rule()
+    def clear(self):
+        self.queue.clear()
+        self.waiting.clear()
+        self.taken.clear()
+        self.end = None
+
+    @precondition(lambda self: len(self.waiting) > 8)
+    @rule()
+    def drop(self):
+        self.queue.drop()
+        self.dropped = True
+
+    @invariant()
+    def the_counts_are_right(self):
+        if hasattr(self, "queue"):
+            here = [*self.waiting.values(), *self.taken.values()]
+            assert self.queue.message_count == len(here)
+            assert self.queue.body_bytes == sum(len(each.body) for each in here)
+            assert self.queue.span == (max(self.waiting) - min(self.waiting) if self.waiting else 0)
+            assert self.queue.has_waiting is bool(self.waiting)
+
+
+TestAgainstAModel = AgainstAModel.TestCase

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import pytest
+from moved_tasks import MovedTasks
+from received_messages import QUEUE, received, several
+
+from rmq_spark.client.consumer.group_brokers import Pulled
+from rmq_spark.client.consumer.process_queue import ProcessQueue
+from rmq_spark.client.consumer.pull_message_service import PullMessageService, PullRequest
+from rmq_spark.client.consumer.pull_task import PullLimits
+from rmq_spark.client.errors import ConnectionClosed, SystemBusy
+from rmq_spark.client.results import PullStatus
+from rmq_spark.wire.codes import ResponseCode
+
+DOWN = ConnectionClosed("b:1", "gone")
+LIMITS = PullLimits(pull_threshold_for_queue=3, pull_threshold_size_for_queue_mib=1, consume_max_span=100)
+
+
+def pulled(*messages, then, status=PullStatus.FOUND):
+    return Pulled(status, then, 0, 1_000, messages)
+
+
+class Consumer:
+    """A consumer whose pulls the test answers."""
+
+    def __init__(self):
+        self.asked, self.consumed, self.corrected, self.illegal = [], [], [], []
+        self.is_paused, self.is_locked, self.refuses = False, True, None
+
+    def may_pull(self, _):
+        return self.is_locked
+
+    def pull(self, request, then):
+        if self.refuses:
+            raise self.refuses
+        self.asked.append((request.next_offset, then))
+
+    def consume(self, _, messages):
+        self.consumed += [each.queue_offset for each in messages]
+
+    def correct_tags_offset(self, request):
+        self.corrected.append(request.next_offset)
+
+    def correct_illegal_offset(self, _, offset):
+        self.illegal.append(offset)
+
+
+class Bench:
+    def __init__(self, pull_interval_ms=0):
+        self.tasks, self.consumer = MovedTasks(), Consumer()
+        self.service = PullMessageService(self.consumer, self.tasks, LIMITS, pull_interval_ms, 1_000)
+        self.request = PullRequest(QUEUE, ProcessQueue(self.tasks), 5)
+
+    def start(self):
+        self.service.execute_pull_request_immediately(self.request)
+        self.tasks.move(0)
+
+    def answer(self, outcome):
+        self.consumer.asked[-1][1](outcome)
+
+    @property
+    def offsets(self):
+        return [offset for offset, _ in self.consumer.asked]
+
+    def comes_back_after(self, ms):
+        asked = len(self.offsets)
+        self.tasks.move(ms - 1 if ms else 0)
+        assert ms == 0 or len(self.offsets) == asked
+        self.tasks.move(1)
+        return len(self.offsets) == asked + 1
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+@pytest.mark.parametrize("status", [PullStatus.NO_MATCHED_MSG, PullStatus.NO_NEW_MSG])
+def test_without_messages_the_request_goes_back_at_once_with_a_corrected_offset(bench, status):
+    bench.start()
+    bench.answer(pulled(then=800, status=status))
+    assert bench.comes_back_after(0)
+    assert bench.offsets == [5, 800]
+    assert bench.consumer.corrected == [800]
+
+
+def test_messages_go_to_the_listener_and_the_request_goes_on_behind_them(bench):
+    bench.start()
+    bench.answer(pulled(*several(5, 6), then=9))
+    assert bench.comes_back_after(0)
+    assert (bench.offsets, bench.consumer.consumed) == ([5, 9], [5, 6])
+    assert bench.request.process_queue.message_count == 2
+
+
+def test_between_pulls_there_may_be_a_pause():
+    bench = Bench(pull_interval_ms=70)
+    bench.start()
+    bench.answer(pulled(*several(5), then=6))
+    assert bench.comes_back_after(70)
+
+
+@pytest.mark.parametrize(
+    ("error", "ms"), [(DOWN, 1_000), (SystemBusy(ResponseCode.FLOW_CONTROL, "slower", "b:1", 11), 20)]
+)
+def test_after_a_failure_the_request_comes_back_later(bench, error, ms):
+    bench.start()
+    bench.answer(error)
+    assert bench.comes_back_after(ms)
+    bench.consumer.refuses = error
+    bench.answer(DOWN)
+    bench.tasks.move(1_000)
+    bench.consumer.refuses = None
+    assert bench.comes_back_after(ms)
+    assert set(bench.offsets) == {5}
+
+
+@pytest.mark.parametrize("where", ["pull", "consume"])
+def test_whatever_goes_wrong_the_queue_does_not_stop_for_good(bench, monkeypatch, where):
+    def breaks(*_):
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.consumer, where, breaks)
+        bench.start()
+        if where == "consume":
+            bench.answer(pulled(*several(5), then=6))
+    assert bench.comes_back_after(1_000)
+
+
+def test_a_queue_that_is_not_locked_is_looked_at_later(bench):
+    bench.consumer.is_locked = False
+    bench.start()
+    bench.consumer.is_locked = True
+    assert bench.comes_back_after(3_000)
+
+
+def test_a_paused_consumer_is_looked_at_later(bench):
+    bench.consumer.is_paused = True
+    bench.start()
+    bench.consumer.is_paused = False
+    assert bench.comes_back_after(1_000)
+
+
+@pytest.mark.parametrize(
+    "messages", [several(5, 6, 7), several(5, 106), (received(5, bytes(1 << 20)),)], ids=["3", "span", "size"]
+)
+def test_a_full_cache_makes_the_request_wait(bench, messages):
+    bench.start()
+    bench.answer(pulled(*messages, then=200))
+    bench.tasks.move(500)
+    assert bench.offsets == [5]
+    bench.request.process_queue.acknowledge(messages, lambda _: None)
+    bench.tasks.move(50)
+    assert bench.offsets == [5, 200]
+
+
+def test_when_room_is_made_it_goes_on_at_once_and_only_once(bench):
+    bench.start()
+    bench.answer(pulled(*several(5, 6, 7), then=8))
+    bench.tasks.move(10)
+    bench.request.process_queue.acknowledge(several(5, 6, 7), lambda _: None)
+    bench.service.room_was_made(bench.request)
+    bench.service.room_was_made(bench.request)
+    bench.tasks.move(1_000)
+    assert bench.offsets == [5, 8]
+
+
+def test_an_illegal_offset_is_corrected_by_its_consumer_not_by_who_reads(bench):
+    bench.start()
+    bench.answer(pulled(then=40, status=PullStatus.OFFSET_ILLEGAL))
+    assert bench.consumer.illegal == []
+    bench.tasks.move(0)
+    assert bench.consumer.illegal == [40]
+    bench.tasks.move(10_000)
+    assert bench.offsets == [5]
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        pulled(*several(5), then=6),
+        pulled(then=6, status=PullStatus.NO_MATCHED_MSG),
+        pulled(then=6, status=PullStatus.OFFSET_ILLEGAL),
+        DOWN,
+    ],
+)
+def test_a_request_of_a_dropped_queue_ends_and_moves_nothing(bench, outcome):
+    bench.start()
+    bench.request.process_queue.drop()
+    bench.answer(outcome)
+    bench.tasks.move(100_000)
+    assert bench.offsets == [5]
+    assert (bench.consumer.consumed, bench.consumer.corrected, bench.consumer.illegal) == ([], [], [])
+    assert bench.tasks.pending == 0
+    assert bench.request.next_offset == 5

@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+from moved_tasks import MovedTasks
+from received_messages import QUEUE, received, several
+
+from rmq_spark.client.consumer.assigned_queues import AssignedQueue
+from rmq_spark.client.consumer.consume_request_cache import ConsumeRequestCache
+from rmq_spark.client.consumer.group_brokers import Pulled
+from rmq_spark.client.consumer.pull_task import PullLimits, PullTask
+from rmq_spark.client.errors import ConnectionClosed, RequestTimeout, SystemBusy
+from rmq_spark.client.results import PullStatus
+from rmq_spark.wire.codes import ResponseCode
+
+LIMITS = PullLimits(
+    pull_threshold_for_all=50,
+    pull_threshold_for_queue=20,
+    pull_threshold_size_for_queue_mib=1,
+    consume_max_span=100,
+)
+DOWN = ConnectionClosed("b:1", "gone")
+
+
+def pulled(*messages, then, status=PullStatus.FOUND, least=0, most=1_000):
+    return Pulled(status, then, least, most, messages)
+
+
+class Source:
+    """A consumer whose pulls the test answers."""
+
+    def __init__(self):
+        self.asked, self.first_offsets, self.delivered = [], [5], []
+        self.cache = ConsumeRequestCache()
+        self.refuses = None
+        self.others = 0
+
+    def first_offset(self, _):
+        found = self.first_offsets.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def pull(self, _, queue_offset, then):
+        if self.refuses:
+            raise self.refuses
+        self.asked.append((queue_offset, then))
+
+    def deliver(self, request):
+        self.delivered += [each.queue_offset for each in request.messages]
+        self.cache.put(request)
+
+    @property
+    def cached_messages(self):
+        return self.cache.message_count + self.others
+
+    @property
+    def offsets(self):
+        return [offset for offset, _ in self.asked]
+
+    def answer(self, outcome, number=-1):
+        # Answers come from the thread that reads.
+        thread = threading.Thread(target=self.asked[number][1], args=(outcome,))
+        thread.start()
+        thread.join()
+
+
+class Bench:
+    def __init__(self):
+        self.tasks, self.source = MovedTasks(), Source()
+        self.assigned = AssignedQueue(QUEUE, self.tasks)
+        self.task = PullTask(self.assigned, self.source, self.tasks, LIMITS)
+
+    def start(self):
+        self.task.start()
+        self.tasks.move(0)
+        return self
+
+    def waits(self, ms):
+        """It asks after so long, and not earlier."""
+        asked = len(self.source.asked)
+        self.tasks.move(ms - 1)
+        assert len(self.source.asked) == asked
+        self.tasks.move(1)
+        return len(self.source.asked) == asked + 1
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+def test_it_begins_at_the_first_offset_and_goes_on_at_once_behind_each_answer(bench):
+    bench.start()
+    bench.source.answer(pulled(*several(5, 6), then=7))
+    bench.source.answer(pulled(then=9, status=PullStatus.NO_MATCHED_MSG))
+    bench.source.answer(pulled(then=9, status=PullStatus.NO_NEW_MSG))
+    assert bench.source.offsets == [5, 7, 9, 9]
+    assert bench.source.delivered == [5, 6]
+
+
+def test_an_error_is_never_a_first_offset(bench):
+    bench.source.first_offsets = [RequestTimeout("b:1", 14, 3_000), DOWN, 5]
+    bench.start()
+    assert bench.source.offsets == []
+    bench.tasks.move(2_999)
+    assert bench.source.offsets == []
+    bench.tasks.move(1)
+    assert bench.waits(3_000)
+    assert bench.source.offsets == [5]
+
+
+def test_after_a_failure_it_waits_a_second_and_asks_for_the_same(bench):
+    bench.start()
+    bench.source.answer(DOWN)
+    assert bench.waits(1_000)
+    assert bench.source.offsets == [5, 5]
+
+
+def test_a_request_that_cannot_even_be_sent_is_a_failure(bench):
+    bench.source.refuses = DOWN
+    bench.start()
+    bench.source.refuses = None
+    assert bench.waits(1_000)
+
+
+@pytest.mark.parametrize("where", ["first_offset", "pull", "deliver"])
+def test_whatever_goes_wrong_the_queue_does_not_stop_for_good(bench, monkeypatch, where):
+    def breaks(*_):
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.source, where, breaks)
+        bench.start()
+        if where == "deliver":
+            bench.source.answer(pulled(*several(5), then=6))
+    bench.tasks.move(3_000)
+    assert bench.source.offsets[-1:] == [6 if where == "deliver" else 5]
+
+
+def test_a_broker_that_asks_for_less_is_left_alone_for_a_moment(bench, caplog):
+    bench.start()
+    with caplog.at_level(logging.WARNING):
+        bench.source.answer(SystemBusy(ResponseCode.FLOW_CONTROL, "slower", "b:1", 11))
+    assert bench.waits(20)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        several(*range(5, 25)),
+        several(5, 106),
+        (received(5, bytes(1 << 20)),),
+    ],
+    ids=["count", "span", "size"],
+)
+def test_a_full_cache_makes_it_wait(bench, messages):
+    bench.start()
+    bench.source.answer(pulled(*messages, then=200))
+    assert bench.task.is_throttled
+    assert len(bench.source.asked) == 1
+    bench.tasks.move(500)
+    assert len(bench.source.asked) == 1
+    assert bench.source.cache.poll(0)
+    bench.tasks.move(50)
+    assert bench.source.offsets == [5, 200]
+
+
+def test_caches_that_are_full_together_make_it_wait(bench):
+    bench.source.others = 49
+    bench.start()
+    bench.source.answer(pulled(*several(5), then=6))
+    assert bench.task.is_throttled
+    bench.source.others = 0
+    assert bench.waits(50)
+
+
+def test_when_room_is_made_it_need_not_wait(bench):
+    bench.start()
+    bench.source.answer(pulled(*several(*range(5, 25)), then=25))
+    bench.source.cache.poll(0)
+    bench.task.wake()
+    bench.tasks.move(0)
+    assert bench.source.offsets == [5, 25]
+
+
+def test_a_paused_queue_is_looked_at_every_second_or_when_it_is_resumed(bench):
+    bench.assigned.is_paused = True
+    bench.start()
+    bench.tasks.move(5_000)
+    assert bench.source.offsets == []
+    bench.assigned.is_paused = False
+    assert bench.waits(1_000)
+
+
+@pytest.mark.parametrize(
+    ("answer", "legal"),
+    [
+        (pulled(then=0, status=PullStatus.OFFSET_ILLEGAL, least=0, most=0), 0),
+        (pulled(then=40, status=PullStatus.OFFSET_ILLEGAL, least=40, most=90), 40),
+        (pulled(then=3, status=PullStatus.OFFSET_ILLEGAL, least=0, most=3), 3),
+        (pulled(then=5, status=PullStatus.OFFSET_ILLEGAL, least=40, most=90), 40),
+        (pulled(then=5, status=PullStatus.OFFSET_ILLEGAL, least=0, most=3), 3),
+        (pulled(then=0, status=PullStatus.OFFSET_ILLEGAL, least=1, most=3), 3),
+        (pulled(then=7, status=PullStatus.OFFSET_ILLEGAL, least=-1, most=0), 0),
+    ],
+)
+def test_an_illegal_offset_is_legal_after_one_answer(bench, answer, legal):
+    bench.start()
+    bench.source.answer(answer)
+    assert bench.source.offsets == [5, legal]
+
+
+def test_a_late_answer_of_a_revoked_queue_moves_nothing(bench):
+    bench.start()
+    bench.task.cancel()
+    bench.assigned.drop()
+    bench.source.answer(pulled(*several(5), then=6))
+    bench.tasks.move(100_000)
+    assert bench.source.offsets == [5]
+    assert bench.source.delivered == []
+    assert bench.assigned.consume_offset == 5
+
+
+def test_after_a_seek_the_next_pull_does_not_wait_for_the_one_that_is_held(bench):
+    bench.start()
+    bench.assigned.seek(50)
+    bench.task.wake()
+    bench.tasks.move(0)
+    assert bench.source.offsets == [5, 50]
+    bench.source.answer(pulled(*several(5), then=6), 0)
+    assert bench.source.offsets == [5, 50]
+    bench.source.answer(pulled(*several(50), then=51), 1)
+    assert bench.source.offsets == [5, 50, 51]
+    assert bench.source.delivered == [50]
+
+
+def test_waking_it_does_not_ask_twice(bench):
+    bench.start()
+    bench.task.wake()
+    bench.tasks.move(5_000)
+    assert bench.source.offsets == [5]
+
+
+def test_an_answer_that_is_there_at_once_leads_to_no_deeper_calls():
+    bench, depth, deepest = Bench(), 0, 0
+
+    def pull(queue, queue_offset, then):
+        nonlocal depth, deepest
+        depth += 1
+        deepest = max(deepest, depth)
+        if queue_offset < 3_000:
+            then(pulled(then=queue_offset + 1, status=PullStatus.NO_MATCHED_MSG))
+        depth -= 1
+
+    bench.source.pull = pull
+    bench.start()
+    assert bench.assigned.begin() == (0, 3_000)
+    assert deepest == 1
+
+
+def test_ten_thousand_assignments_leave_no_task_behind():
+    tasks, source = MovedTasks(), Source()
+    for number in range(10_000):
+        assigned = AssignedQueue(QUEUE, tasks)
+        source.first_offsets = [5 if number % 3 else DOWN]
+        assigned.is_paused = number % 5 == 0
+        task = PullTask(assigned, source, tasks, LIMITS)
+        task.start()
+        tasks.move(0)
+        if number % 2 and source.asked:
+            source.asked[-1][1](DOWN)
+        task.cancel()
+        assigned.drop()
+    assert tasks.pending == 0

@@ -1,0 +1,398 @@
+"""Consumers that call a listener, against whole brokers: see consumer_clusters."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from broker_kinds import wait_until
+from consumer_clusters import FIRST
+
+from rmq_spark.client.consumer.group_consumer import SHUTDOWN_MS
+from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
+from rmq_spark.client.consumer.pull_task import PullLimits
+from rmq_spark.client.consumer.push_consumer import PushConsumer
+from rmq_spark.client.consumer.settings import PushSettings
+from rmq_spark.client.errors import BrokerRefused
+from rmq_spark.client.names import retry_topic
+from rmq_spark.wire.bodies.clients import ConsumeResult, MessageModel
+from rmq_spark.wire.headers.groups import ConsumeMessageDirectlyResultRequestHeader
+from rmq_spark.wire.headers.offsets import ResetOffsetRequestHeader
+
+LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
+SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+PATIENCE_S = 30
+
+
+class Listener:
+    """Remembers what it was called with; says what it was told to for each body."""
+
+    def __init__(self, says=lambda *_: None):
+        self.messages, self.says, self._mutex = [], says, threading.Lock()
+
+    def __call__(self, messages, _):
+        with self._mutex:
+            self.messages += messages
+        said = [self.says(message.body.decode(), message) for message in messages]
+        return next((each for each in said if each is not None), None)
+
+    @property
+    def bodies(self):
+        with self._mutex:
+            return [message.body.decode() for message in self.messages]
+
+    def wait_for(self, count):
+        wait_until(f"{count} calls", lambda: len(self.messages) >= count)
+        return self.bodies
+
+
+@pytest.fixture
+def push(cluster):
+    """Makes consumers that begin with the first message."""
+
+    def make(listener, group=None, topic=None, *, selector="*", orderly=False, start=True, **settings):
+        consumer = PushConsumer(
+            group or cluster.group(),
+            cluster.instance(),
+            **{"orderly_listener" if orderly else "listener": listener},
+            settings=PushSettings(**{"consume_from_where": FIRST, **settings}),
+        )
+        consumer.subscribe(topic, selector)
+        if start:
+            consumer.start()
+        return cluster.until_end(consumer)
+
+    return make
+
+
+def numbers(count):
+    return [f"{number:03}" for number in range(count)]
+
+
+def test_a_listener_gets_what_is_there_and_what_comes(cluster, push):
+    topic, listener = cluster.topic(), Listener()
+    cluster.send(topic, *numbers(50))
+    consumer = push(listener, topic=topic)
+    assert sorted(listener.wait_for(50)) == numbers(50)
+    cluster.send(topic, "new")
+    assert listener.wait_for(51)[-1] == "new"
+    assert {cluster.queue(topic, number) for number in range(4)} < consumer.assignment()
+
+
+def test_offsets_follow_what_was_consumed(cluster, push):
+    topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
+    cluster.send(topic, *numbers(20), queue_id=0)
+    consumer = push(listener, group, topic, persist_consumer_offset_interval_ms=50)
+    listener.wait_for(20)
+    wait_until("an offset", lambda: cluster.stored_offset(group, topic) == 20)
+    consumer.shutdown()
+    cluster.send(topic, "new", queue_id=0)
+    again = Listener()
+    push(again, group, topic)
+    assert again.wait_for(1) == ["new"]
+
+
+def test_leaving_persists_what_was_consumed(cluster, push):
+    topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
+    cluster.send(topic, *numbers(20), queue_id=0)
+    consumer = push(listener, group, topic)
+    listener.wait_for(20)
+    consumer.shutdown()
+    wait_until("an offset", lambda: cluster.stored_offset(group, topic) == 20)
+    assert cluster.members(group) == ()
+
+
+def test_what_the_filter_passes_over_counts_as_consumed(cluster, push):
+    topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
+    for tag in ("red", "green", "red", "green", "green"):
+        cluster.send(topic, tag, queue_id=0, TAGS=tag)
+    push(listener, group, topic, selector="red", persist_consumer_offset_interval_ms=50)
+    assert listener.wait_for(2) == ["red", "red"]
+    wait_until("the end", lambda: cluster.stored_offset(group, topic) == 5)
+
+
+def test_what_fails_comes_again_from_its_own_topic(cluster, push):
+    topic, failed = cluster.topic(queues=1), set()
+
+    def once(body, message):
+        if body == "bad" and body not in failed:
+            failed.add(body)
+            raise RuntimeError("not now")
+
+    listener = Listener(once)
+    push(listener, topic=topic, consume_message_batch_max_size=1)
+    cluster.send(topic, "good", "bad", "better", queue_id=0)
+    assert sorted(listener.wait_for(4)) == ["bad", "bad", "better", "good"]
+    again = [message for message in listener.messages if message.body == b"bad"][1]
+    assert (again.topic, again.reconsume_times) == (topic, 1)
+    assert again.message_id == "id-bad"
+
+
+def test_what_fails_too_often_ends_among_the_dead_letters(cluster, push):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    listener = Listener(lambda *_: LATER)
+    push(listener, group, topic, max_reconsume_times=1)
+    cluster.send(topic, "bad", queue_id=0)
+    listener.wait_for(2)
+    wait_until("a dead letter", lambda: cluster.dead_letters(group) == 1)
+    assert listener.bodies == ["bad", "bad"]
+
+
+def test_a_listener_may_give_messages_up(cluster, push):
+    topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
+
+    def give_up(messages, context):
+        context.delay_level_when_next_consume = -1
+        listener(messages, context)
+        return LATER
+
+    push(give_up, group, topic)
+    cluster.send(topic, "bad", queue_id=0)
+    wait_until("a dead letter", lambda: cluster.dead_letters(group) == 1)
+    assert listener.bodies == ["bad"]
+
+
+def test_what_the_broker_does_not_take_back_is_sent_again(cluster, push, monkeypatch):
+    topic, group, refused = cluster.topic(queues=1), cluster.group(), []
+    listener = Listener(lambda _, message: None if message.reconsume_times else LATER)
+    consumer = push(listener, group, topic)
+
+    def send_back(*_):
+        refused.append(1)
+        raise BrokerRefused(1, "no", "b:1", 36)
+
+    monkeypatch.setattr(consumer._brokers, "send_back", send_back)
+    cluster.send(topic, "bad", queue_id=0, colour="red")
+    assert listener.wait_for(2) == ["bad", "bad"]
+    assert refused == [1]
+    again = listener.messages[1]
+    assert (again.topic, again.reconsume_times, again.properties["colour"]) == (topic, 1, "red")
+
+
+def test_one_that_takes_too_long_does_not_keep_the_offset_back(cluster, push):
+    topic, group, free = cluster.topic(queues=1), cluster.group(), threading.Event()
+
+    def slow_at_first(_, message):
+        if not message.reconsume_times:
+            free.wait(PATIENCE_S)
+
+    listener = Listener(slow_at_first)
+    push(
+        listener,
+        group,
+        topic,
+        consume_timeout_ms=100,
+        persist_consumer_offset_interval_ms=50,
+    )
+    try:
+        cluster.send(topic, "slow", queue_id=0)
+        wait_until("an offset", lambda: cluster.stored_offset(group, topic) == 1)
+        assert listener.wait_for(2) == ["slow", "slow"]
+    finally:
+        free.set()
+
+
+def test_an_orderly_listener_has_each_queue_one_after_the_other(cluster, push):
+    topic, active, overlaps = cluster.topic(queues=3), set(), []
+
+    def one_at_a_time(body, message):
+        queue = int(body) % 3
+        if queue in active:
+            overlaps.append(body)
+        active.add(queue)
+        time.sleep(0)
+        active.discard(queue)
+
+    listener = Listener(one_at_a_time)
+    cluster.send(topic, *numbers(150), queues=3)
+    push(listener, topic=topic, orderly=True)
+    found = listener.wait_for(150)
+    assert sorted(found) == numbers(150)
+    assert overlaps == []
+    for queue in range(3):
+        assert [body for body in found if int(body) % 3 == queue] == numbers(150)[queue::3]
+
+
+def test_an_orderly_listener_gets_what_fails_again_before_anything_behind_it(cluster, push):
+    topic, tries = cluster.topic(queues=1), []
+
+    def third_time(body, message):
+        if body == "001" and len(tries) < 2:
+            tries.append(message.reconsume_times)
+            return SUSPEND
+        return None
+
+    listener = Listener(third_time)
+    cluster.send(topic, *numbers(4), queue_id=0)
+    push(listener, topic=topic, orderly=True, suspend_current_queue_time_ms=10)
+    assert listener.wait_for(6) == ["000", "001", "001", "001", "002", "003"]
+    assert tries == [0, 1]
+
+
+def test_an_orderly_listener_that_never_takes_a_message_makes_a_dead_letter_of_it(cluster, push):
+    topic, group = cluster.topic(queues=1), cluster.group()
+
+    def never(body, message):
+        if body == "001":
+            raise RuntimeError("never")
+
+    listener = Listener(never)
+    cluster.send(topic, *numbers(3), queue_id=0)
+    push(listener, group, topic, orderly=True, suspend_current_queue_time_ms=10, max_reconsume_times=2)
+    assert listener.wait_for(5) == ["000", "001", "001", "001", "002"]
+    wait_until("a dead letter", lambda: cluster.dead_letters(group) == 1)
+
+
+def test_two_orderly_members_never_have_a_queue_at_the_same_time(cluster, push):
+    topic, group = cluster.topic(queues=2), cluster.group()
+    cluster.send(topic, *numbers(40), queues=2)
+    first, second = Listener(), Listener()
+    one = push(first, group, topic, orderly=True)
+    first.wait_for(40)
+    two = push(second, group, topic, orderly=True)
+    wait_until("a queue each", lambda: _shared(one, two, topic=topic) == [1, 1])
+    cluster.send(topic, *numbers(60)[40:], queues=2)
+    wait_until("all messages", lambda: len(first.messages) + len(second.messages) >= 60)
+    for queue in range(2):
+        owners = [
+            each for each in (first, second) if any(int(b) % 2 == queue for b in each.bodies if b >= "040")
+        ]
+        assert len(owners) == 1
+    one.shutdown()
+    wait_until("both queues", lambda: _shared(two, topic=topic) == [2])
+
+
+def _shared(*consumers, topic):
+    return [sum(queue.topic == topic for queue in each.assignment()) for each in consumers]
+
+
+def test_each_broadcasting_listener_gets_everything_and_nothing_is_tried_again(cluster, push, tmp_path):
+    topic, group = cluster.topic(queues=2), cluster.group()
+    listeners = [Listener(lambda *_: LATER) for _ in range(2)]
+    broadcasting = {"message_model": MessageModel.BROADCASTING, "local_offset_directory": tmp_path}
+    for listener in listeners:
+        push(listener, group, topic, **broadcasting)
+    cluster.send(topic, *numbers(10), queues=2)
+    for listener in listeners:
+        assert sorted(listener.wait_for(10)) == numbers(10)
+
+
+def test_more_than_the_cache_holds_comes_through_it(cluster, push):
+    topic, listener = cluster.topic(queues=1), Listener()
+    cluster.send(topic, *numbers(200), queue_id=0)
+    push(listener, topic=topic, limits=PullLimits(pull_threshold_for_queue=10), pull_batch_size=5)
+    assert sorted(listener.wait_for(200)) == numbers(200)
+
+
+def test_a_batch_is_no_longer_than_it_may_be(cluster, push):
+    topic, sizes = cluster.topic(queues=1), []
+    cluster.send(topic, *numbers(40), queue_id=0)
+    push(lambda messages, _: sizes.append(len(messages)), topic=topic, consume_message_batch_max_size=16)
+    wait_until("all", lambda: sum(sizes) == 40)
+    assert max(sizes) <= 16
+    assert len(sizes) < 40
+
+
+def test_what_of_a_batch_succeeded_does_not_come_again(cluster, push):
+    topic, listener = cluster.topic(queues=1), Listener()
+
+    def half(messages, context):
+        listener(messages, context)
+        if len(messages) == 4:
+            context.ack_index = 1
+
+    cluster.send(topic, *numbers(4), queue_id=0)
+    push(half, topic=topic, consume_message_batch_max_size=4)
+    assert listener.wait_for(6)[:4] == numbers(4)
+    assert sorted(listener.bodies[4:]) == ["002", "003"]
+
+
+def test_an_offset_that_does_not_exist_is_corrected(cluster, push):
+    topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
+    cluster.send(topic, *numbers(10), queue_id=0)
+    cluster.store_offset(group, topic, 500)
+    push(listener, group, topic, persist_consumer_offset_interval_ms=50)
+    wait_until("the end", lambda: cluster.stored_offset(group, topic) == 10)
+    cluster.send(topic, "new", queue_id=0)
+    assert listener.wait_for(1) == ["new"]
+
+
+def test_an_operator_sets_a_group_back(cluster, push):
+    topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
+    queue = cluster.queue(topic)
+    cluster.send(topic, *numbers(10), queue_id=0)
+    consumer = push(listener, group, topic)
+    listener.wait_for(10)
+    consumer.reset_offsets(topic, {queue: 6})
+    assert sorted(listener.wait_for(14)[10:]) == numbers(10)[6:]
+    wait_until("an offset", lambda: consumer.consume_status(topic) == {queue: 10})
+
+
+def test_an_operator_sets_a_group_back_by_way_of_the_broker(cluster, push):
+    topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
+    cluster.send(topic, *numbers(10), queue_id=0)
+    push(listener, group, topic)
+    listener.wait_for(10)
+    header = ResetOffsetRequestHeader(topic=topic, group=group, timestamp=0, is_force=True)
+    offsets = cluster.api.reset_offset(cluster.address, header)
+    assert offsets == {cluster.queue(topic): 0}
+    assert sorted(listener.wait_for(20)[10:]) == numbers(10)
+
+
+def test_operators_see_a_consumer_and_have_it_consume_a_message(cluster, push):
+    topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
+    cluster.send(topic, "one", queue_id=0)
+    consumer = push(listener, group, topic)
+    listener.wait_for(1)
+    (client_id,) = cluster.members(group)
+    wait_until("an offset", lambda: consumer.consume_status(topic))
+    info = cluster.api.consumer_running_info(cluster.address, group, client_id)
+    assert info.mq_table[cluster.queue(topic)].commit_offset == 1
+    assert {each.topic for each in info.subscription_set} == {topic, retry_topic(group)}
+    header = ConsumeMessageDirectlyResultRequestHeader(
+        consumer_group=group,
+        client_id=client_id,
+        msg_id=listener.messages[0].offset_message_id,
+        broker_name=cluster.broker_name,
+    )
+    result = cluster.api.consume_message_directly(cluster.address, header)
+    assert (result.consume_result, result.order) == (ConsumeResult.CR_SUCCESS, False)
+    assert listener.bodies == ["one", "one"]
+
+
+def test_a_suspended_consumer_gets_nothing_until_it_is_resumed(cluster, push):
+    topic, listener = cluster.topic(queues=1), Listener()
+    consumer = push(listener, topic=topic, start=False)
+    consumer.suspend()
+    consumer.start()
+    cluster.send(topic, "new", queue_id=0)
+    wait_until("queues", lambda: cluster.queue(topic) in consumer.assignment())
+    assert listener.bodies == []
+    consumer.resume()
+    assert listener.wait_for(1) == ["new"]
+
+
+def test_shutting_down_does_not_wait_for_a_listener_that_never_ends(cluster, push):
+    topic, group, free, began = cluster.topic(queues=1), cluster.group(), threading.Event(), threading.Event()
+
+    def stuck(*_):
+        began.set()
+        free.wait(PATIENCE_S)
+
+    consumer = push(stuck, group, topic)
+    cluster.send(topic, "one", queue_id=0)
+    assert began.wait(PATIENCE_S)
+    closing = threading.Thread(target=consumer.shutdown)
+    closing.start()
+    closing.join(SHUTDOWN_MS / 1000 + 10)
+    assert not closing.is_alive()
+    free.set()
+    assert cluster.stored_offset(group, topic) == 0
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_a_push_consumer_has_one_listener(cluster, both):
+    listener = Listener() if both else None
+    with pytest.raises(TypeError, match="has one listener"):
+        PushConsumer("G", cluster.instance(), listener=listener, orderly_listener=listener)

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import pytest
+
+from rmq_spark.client.consumer.offset_table import ReadOffsetType
+from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
+from rmq_spark.errors import RocketPollError
+from rmq_spark.wire.message_queue import MessageQueue
+
+QUEUE, OTHER = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-b", 0)
+MEMORY = ReadOffsetType.READ_FROM_MEMORY
+STORE = ReadOffsetType.READ_FROM_STORE
+EITHER = ReadOffsetType.MEMORY_FIRST_THEN_STORE
+
+
+class Brokers:
+    """Keep offsets, and may be down."""
+
+    def __init__(self):
+        self.offsets, self.down, self.told = {}, set(), []
+
+    def query(self, queue):
+        self._check(queue)
+        return self.offsets.get(queue)
+
+    def update(self, queue, offset, *, one_way):
+        self._check(queue)
+        self.offsets[queue] = offset
+        self.told.append((queue, offset, one_way))
+
+    def _check(self, queue):
+        if queue.broker_name in self.down:
+            raise RocketPollError("down")
+
+
+@pytest.fixture
+def brokers():
+    return Brokers()
+
+
+@pytest.fixture
+def store(brokers):
+    store = RemoteBrokerOffsetStore(brokers.query, brokers.update)
+    store.load()
+    return store
+
+
+def test_what_no_broker_has_is_no_offset(store):
+    assert store.read_offset(QUEUE, EITHER) is None
+    assert store.read_offset(QUEUE, STORE) is None
+
+
+@pytest.mark.parametrize("kind", [STORE, EITHER])
+def test_an_error_is_never_an_offset(store, brokers, kind):
+    brokers.down.add("broker-a")
+    with pytest.raises(RocketPollError):
+        store.read_offset(QUEUE, kind)
+    assert store.read_offset(QUEUE, MEMORY) is None
+
+
+def test_a_negative_answer_is_no_offset(store, brokers):
+    brokers.offsets[QUEUE] = -1
+    assert store.read_offset(QUEUE, STORE) is None
+
+
+def test_memory_comes_first_unless_the_store_is_asked(store, brokers):
+    brokers.offsets[QUEUE] = 3
+    store.update_offset(QUEUE, 8, increase_only=True)
+    assert store.read_offset(QUEUE, EITHER) == 8
+    assert store.read_offset(QUEUE, STORE) == 3
+    assert store.read_offset(QUEUE, MEMORY) == 8
+
+
+def test_what_the_store_says_is_remembered(store, brokers):
+    brokers.offsets[QUEUE] = 3
+    assert store.read_offset(QUEUE, EITHER) == 3
+    brokers.down.add("broker-a")
+    assert store.read_offset(QUEUE, EITHER) == 3
+    assert store.offsets("T") == {QUEUE: 3}
+
+
+def test_all_are_told_one_way_and_a_broker_that_is_down_keeps_none_from_it(store, brokers, caplog):
+    store.update_offset(QUEUE, 1, increase_only=True)
+    store.update_offset(OTHER, 2, increase_only=True)
+    brokers.down.add("broker-a")
+    store.persist_all([QUEUE, OTHER])
+    assert brokers.told == [(OTHER, 2, True)]
+    assert "will be tried again" in caplog.text
+    brokers.down.clear()
+    store.persist_all([QUEUE])
+    assert brokers.offsets == {QUEUE: 1, OTHER: 2}
+
+
+def test_one_is_persisted_with_an_answer(store, brokers):
+    store.persist(QUEUE)
+    store.update_offset(QUEUE, 1, increase_only=True)
+    store.persist(QUEUE)
+    assert brokers.told == [(QUEUE, 1, False)]
+    brokers.down.add("broker-a")
+    with pytest.raises(RocketPollError):
+        store.persist(QUEUE)
+
+
+def test_what_is_removed_stays_with_the_broker(store, brokers):
+    store.update_offset(QUEUE, 1, increase_only=True)
+    store.persist(QUEUE)
+    store.remove_offset(QUEUE)
+    assert store.read_offset(QUEUE, MEMORY) is None
+    assert store.read_offset(QUEUE, EITHER) == 1

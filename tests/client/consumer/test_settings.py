@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from rmq_spark.client.consumer.pull_task import PullLimits
+from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
+from rmq_spark.client.errors import MessageRejected
+
+
+@pytest.mark.parametrize("settings", [LitePullSettings(), PushSettings()])
+def test_the_defaults_are_fine_and_begin_half_an_hour_ago(settings):
+    settings.check()
+    assert 1_799_000 < time.time() * 1000 - settings.consume_timestamp_ms < 1_900_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        (LitePullSettings, "pull_batch_size", 0),
+        (LitePullSettings, "pull_batch_size", 1_025),
+        (LitePullSettings, "auto_commit_interval_ms", 999),
+        (LitePullSettings, "pull_threads", 0),
+        (LitePullSettings, "topic_metadata_check_interval_ms", 0),
+        (LitePullSettings, "rebalance_interval_ms", 0),
+        (LitePullSettings, "persist_consumer_offset_interval_ms", 0),
+        (PushSettings, "pull_batch_size", 0),
+        (PushSettings, "pull_interval_ms", -1),
+        (PushSettings, "consume_thread_max", 0),
+        (PushSettings, "consume_message_batch_max_size", 1_025),
+        (PushSettings, "max_reconsume_times", -2),
+        (PushSettings, "consume_timeout_ms", 0),
+        (PushSettings, "await_termination_ms", 1_501),
+        (PushSettings, "suspend_current_queue_time_ms", 9),
+    ],
+)
+def test_what_cannot_work_is_refused_by_name(kind, name, value):
+    with pytest.raises(MessageRejected, match=f"{name}: needed .*, found {value}"):
+        kind(**{name: value}).check()
+
+
+@pytest.mark.parametrize("name", PullLimits.__dataclass_fields__)
+def test_a_limit_lets_something_through(name):
+    with pytest.raises(MessageRejected, match=name):
+        LitePullSettings(limits=PullLimits(**{name: 0})).check()
+
+
+@pytest.mark.parametrize("kind", [LitePullSettings, PushSettings])
+def test_an_answer_is_waited_for_longer_than_the_broker_may_take(kind):
+    with pytest.raises(MessageRejected, match="consumer_timeout_ms_when_suspend: needed 30001 or more"):
+        kind(broker_suspend_max_time_ms=30_000).check()
