@@ -7,7 +7,7 @@ before, after and together with the pull. Each pull must be answered once, with 
 
 from __future__ import annotations
 
-import select
+import selectors
 import socket
 import time
 
@@ -84,25 +84,29 @@ def race(port, rounds, pairs, dice, patience_seconds=PATIENCE_SECONDS):
     """So many rounds in waves of all pairs; what went wrong."""
     all_pairs = [Pair(port, queue_id) for queue_id in range(pairs)]
     owners = {client: pair for pair in all_pairs for client in (pair.consumer, pair.producer)}
+    answers = selectors.DefaultSelector()
+    for client in owners:
+        answers.register(client, selectors.EVENT_READ)
     try:
         for _ in range(rounds // pairs):
             frames = [pair.pull() for pair in all_pairs] + [pair.message() for pair in all_pairs]
             dice.shuffle(frames)
             for client, frame in frames:
                 client.send(frame)
-            _finish_wave(owners, all_pairs, patience_seconds)
+            _finish_wave(answers, owners, all_pairs, patience_seconds)
             for pair in all_pairs:
                 pair.queue_offset += 1
         return [fault for pair in all_pairs for fault in pair.faults]
     finally:
+        answers.close()
         for client in owners:
             client.close()
 
 
-def _finish_wave(owners, pairs, patience_seconds):
+def _finish_wave(answers, owners, pairs, patience_seconds):
     deadline = time.monotonic() + patience_seconds
     while not all(pair.is_done for pair in pairs):
-        ready, _, _ = select.select(list(owners), [], [], max(deadline - time.monotonic(), 0))
+        ready = [key.fileobj for key, _ in answers.select(max(deadline - time.monotonic(), 0))]
         assert ready, f"{sum(not pair.is_answered for pair in pairs)} pulls were not answered"
         for client in ready:
             for answer in client.take():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import select
+import selectors
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -57,8 +57,11 @@ class JavaClients:
         java = self._process.process
         java.stdin.write(json.dumps({"ask": what, **fields}) + "\n")
         java.stdin.flush()
-        readable, _, _ = select.select([java.stdout], [], [], ANSWER_SECONDS_MAX)
-        assert readable, f"no answer within {ANSWER_SECONDS_MAX} s: {what} {fields}"
+        with selectors.DefaultSelector() as answers:
+            answers.register(java.stdout, selectors.EVENT_READ)
+            assert answers.select(ANSWER_SECONDS_MAX), (
+                f"no answer within {ANSWER_SECONDS_MAX} s: {what} {fields}"
+            )
         line = java.stdout.readline()
         if not line:
             java.wait(ANSWER_SECONDS_MAX)

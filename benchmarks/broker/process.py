@@ -6,7 +6,7 @@ What it takes of the machine is read where Linux keeps it, in /proc. It knows no
 from __future__ import annotations
 
 import os
-import select
+import selectors
 import subprocess
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -63,7 +63,9 @@ class Process:
         """What it says next on its standard output, likewise; it says one line at a time and then waits."""
         if self.popen.stdout is None:
             raise RuntimeError(f"{self._log.stem} has no pipe to write to")
-        readable, _, _ = select.select([self.popen.stdout], [], [], ANSWER_SECONDS_MAX)
+        with selectors.DefaultSelector() as answers:
+            answers.register(self.popen.stdout, selectors.EVENT_READ)
+            readable = answers.select(ANSWER_SECONDS_MAX)
         if not readable:
             raise self.failure(f"says nothing for {ANSWER_SECONDS_MAX} s")
         line: str = self.popen.stdout.readline()

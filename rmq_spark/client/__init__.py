@@ -14,6 +14,17 @@ if TYPE_CHECKING:
     from rmq_spark.client.broker_api import BrokerApi
     from rmq_spark.client.bulk_pull import BulkPull, PullRules, RawChunk
     from rmq_spark.client.connections import Connections, Credentials
+    from rmq_spark.client.consumer.listeners import (
+        ConsumeConcurrentlyContext,
+        ConsumeConcurrentlyStatus,
+        ConsumeOrderlyContext,
+        ConsumeOrderlyStatus,
+    )
+    from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
+    from rmq_spark.client.consumer.pull_task import PullLimits
+    from rmq_spark.client.consumer.push_consumer import PushConsumer
+    from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
+    from rmq_spark.client.consumer.subscriptions import by_sql, by_tag
     from rmq_spark.client.errors import ClientError
     from rmq_spark.client.instance import ClientInstance
     from rmq_spark.client.message import Message, MessageExt
@@ -30,19 +41,30 @@ _MODULES: Final = {
     "ClientError": "rmq_spark.client.errors",
     "ClientInstance": "rmq_spark.client.instance",
     "Connections": "rmq_spark.client.connections",
+    "ConsumeConcurrentlyContext": "rmq_spark.client.consumer.listeners",
+    "ConsumeConcurrentlyStatus": "rmq_spark.client.consumer.listeners",
+    "ConsumeOrderlyContext": "rmq_spark.client.consumer.listeners",
+    "ConsumeOrderlyStatus": "rmq_spark.client.consumer.listeners",
     "Credentials": "rmq_spark.client.connections",
     "Lag": "rmq_spark.client.admin",
+    "LitePullConsumer": "rmq_spark.client.consumer.lite_pull_consumer",
+    "LitePullSettings": "rmq_spark.client.consumer.settings",
     "Message": "rmq_spark.client.message",
     "MessageExt": "rmq_spark.client.message",
     "MessageQueue": "rmq_spark.wire.message_queue",
     "Producer": "rmq_spark.client.producer",
+    "PullLimits": "rmq_spark.client.consumer.pull_task",
     "PullResult": "rmq_spark.client.results",
     "PullRules": "rmq_spark.client.bulk_pull",
     "PullStatus": "rmq_spark.client.results",
+    "PushConsumer": "rmq_spark.client.consumer.push_consumer",
+    "PushSettings": "rmq_spark.client.consumer.settings",
     "RawChunk": "rmq_spark.client.bulk_pull",
     "SendResult": "rmq_spark.client.results",
     "SendRules": "rmq_spark.client.outgoing",
     "SendStatus": "rmq_spark.client.results",
+    "by_sql": "rmq_spark.client.consumer.subscriptions",
+    "by_tag": "rmq_spark.client.consumer.subscriptions",
 }
 
 __all__ = [
@@ -53,19 +75,30 @@ __all__ = [
     "ClientError",
     "ClientInstance",
     "Connections",
+    "ConsumeConcurrentlyContext",
+    "ConsumeConcurrentlyStatus",
+    "ConsumeOrderlyContext",
+    "ConsumeOrderlyStatus",
     "Credentials",
     "Lag",
+    "LitePullConsumer",
+    "LitePullSettings",
     "Message",
     "MessageExt",
     "MessageQueue",
     "Producer",
+    "PullLimits",
     "PullResult",
     "PullRules",
     "PullStatus",
+    "PushConsumer",
+    "PushSettings",
     "RawChunk",
     "SendResult",
     "SendRules",
     "SendStatus",
+    "by_sql",
+    "by_tag",
 ]
 
 

@@ -117,7 +117,9 @@ def send_batches(
     try:
         for rows in _record_batches(batches):
             for piece in _pieces(rows, topic, bytes_max, bulk.rows_max):
-                if len(pending) >= bulk.at_once(in_flight):
+                if len(pending) >= (
+                    in_flight if queue is None or bulk.takes_chunks(queue.broker_name) else 1
+                ):
                     bulk.settle(pending.popleft())
                 bulk.start(piece)
                 pending.append(piece)
@@ -142,29 +144,19 @@ class _Bulk:
 
     def rows_max(self, topic: str) -> int:
         """How many rows fit into one request: a batch holds fewer, and whoever may get one counts."""
-        instance = self._producer.instance
         for name in {queue.broker_name for queue in self._producer.publish_queues(topic)}:
-            try:
-                agreement = instance.api.agreement(instance.routes.master_address(name))
-            except (*CONNECTION_FAULTS, BrokerNotFound):
-                return BATCH_MESSAGES_MAX
-            if Extension.APPEND_CHUNK not in agreement.extensions:
+            if not self.takes_chunks(name):
                 return BATCH_MESSAGES_MAX
         return CHUNK_ROWS
 
-    def at_once(self, in_flight: int) -> int:
-        """How many requests may be under way, so that rows which are given a queue keep their order.
-
-        A RocketMQ broker has several threads for the sends of a connection.
-        """
-        if self._queue is None:
-            return in_flight
+    def takes_chunks(self, broker_name: str) -> bool:
+        """Whether a broker takes chunks, and what is under way in its order; RocketMQ's threads race."""
         instance = self._producer.instance
         try:
-            agreement = instance.api.agreement(instance.routes.master_address(self._queue.broker_name))
+            agreement = instance.api.agreement(instance.routes.master_address(broker_name))
         except (*CONNECTION_FAULTS, BrokerNotFound):
-            return 1
-        return in_flight if Extension.APPEND_CHUNK in agreement.extensions else 1
+            return False
+        return Extension.APPEND_CHUNK in agreement.extensions
 
     def start(self, piece: _Piece) -> None:
         """Send it to the next queue, without waiting for the answer."""

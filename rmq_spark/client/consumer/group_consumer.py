@@ -31,6 +31,7 @@ from rmq_spark.client.errors import ClientError, ClientShutDown
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.members import ConsumerMember
 from rmq_spark.client.message import MessageExt
+from rmq_spark.client.name_servers import NameServers
 from rmq_spark.client.names import RETRY_PREFIX, check_group
 from rmq_spark.client.rebalance.rebalance import Rebalance, Share
 from rmq_spark.client.routes import Routes
@@ -73,6 +74,10 @@ class ConsumerInstance(Protocol):
     @property
     def client_id(self) -> str:
         """Who this is, among the members of a group."""
+
+    @property
+    def name_servers(self) -> NameServers:
+        """Who knows where topics are."""
 
     @property
     def api(self) -> BrokerApi:
@@ -313,6 +318,7 @@ class GroupConsumer(ABC):
         """What operators are shown of this consumer."""
         return ConsumerRunningInfo(
             properties={
+                "PROP_NAMESERVER_ADDR": ";".join(self._instance.name_servers.addresses),
                 "PROP_CONSUME_TYPE": self.consume_type.name,
                 "PROP_CLIENT_VERSION": f"V{CURRENT_VERSION}",
                 "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
