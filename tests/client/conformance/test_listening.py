@@ -185,7 +185,7 @@ def test_each_of_those_that_broadcast_gets_all_and_nothing_is_tried_again(cluste
     assert cluster.retried(group) == cluster.dead_letters(group) == 0
 
 
-def test_operators_see_a_consumer_and_set_its_group_back(cluster, clients):
+def test_operators_see_what_a_consumer_is_doing(cluster, clients):
     topic, group = cluster.topic(queues=1), cluster.group()
     listener = Listener()
     send(clients, topic, *numbers(10))
@@ -195,3 +195,4 @@ def test_operators_see_a_consumer_and_set_its_group_back(cluster, clients):
     info = cluster.api.consumer_running_info(cluster.address, group, client_id)
     assert {each.topic for each in info.subscription_set} == {topic, retry_topic(group)}
     assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+    assert info.mq_table[cluster.queue(topic)].commit_offset == 10
