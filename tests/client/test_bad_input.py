@@ -14,6 +14,7 @@ from contextlib import ExitStack, closing
 import pytest
 from fake_servers import FakeServer, answering, silent
 
+from rmq_spark.client import connections
 from rmq_spark.client.admin import Admin
 from rmq_spark.client.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
@@ -385,3 +386,24 @@ def test_a_consumer_does_not_wait_for_a_broker_that_stalls(stack, how, make):
     consumer.start()
     assert asked.wait(PATIENCE_S)
     assert in_time(consumer.shutdown) is None
+
+
+def test_a_shutdown_does_not_wait_for_a_connection_that_is_being_made(stack, monkeypatch):
+    dialling, free, raised = threading.Event(), threading.Event(), []
+
+    def dial(address, *_, **__):
+        dialling.set()
+        free.wait(PATIENCE_S)
+        raise ConnectionFailed(address, "no answer")
+
+    monkeypatch.setattr(connections.Connection, "connect", dial)
+    instance = instance_of(stack, "127.0.0.1:9876", LATE_MS)
+    producer = producer_of(stack, instance)
+    sender = threading.Thread(target=lambda: raised.append(in_time(lambda: producer.send(X))))
+    sender.start()
+    assert dialling.wait(PATIENCE_S)
+    assert in_time(instance.shutdown) is None
+    assert not free.is_set()
+    free.set()
+    sender.join(PATIENCE_S)
+    assert [type(error) for error in raised] == [NoNameServer]
