@@ -1,7 +1,7 @@
 """A broker, a producer, a table of Arrow and two consumers, in half a minute on one machine.
 
-Starts a broker with its files in a temporary directory, sends to it one by one and by the table, reads all of it
-back, and shows how soon a waiting consumer hears of a message.
+Starts a broker with its files in a temporary directory, sends to it one by one and by the table, reads all
+of it back, and shows how soon a waiting consumer hears of a message. Run it with `make demo`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ TOPIC = "orders"
 
 
 def main() -> None:
+    """The whole tour."""
     with tempfile.TemporaryDirectory() as directory, running_broker(directory) as address:
         print(f"a broker listens on {address}, with its files below {directory}")
         with Admin(address) as admin:
@@ -46,6 +47,7 @@ def main() -> None:
 
 @contextmanager
 def running_broker(directory: str) -> Iterator[str]:
+    """The address of a broker that runs as long as this lasts."""
     command = broker_command(
         [f"storePathRootDir={directory}/store", "listenPort=0", "flushDiskType=ASYNC_FLUSH"]
     )
@@ -60,6 +62,7 @@ def running_broker(directory: str) -> Iterator[str]:
 
 
 def send(address: str) -> None:
+    """As an application does, and as a data frame does."""
     with Producer("demo-producer", address) as producer:
         began = time.perf_counter()
         for number in range(SINGLE):
@@ -72,6 +75,7 @@ def send(address: str) -> None:
 
 
 def read_back(address: str) -> None:
+    """Each message, from the beginning of each queue."""
     consumer = LitePullConsumer("demo-reader", address, settings=LitePullSettings(pull_batch_size=32))
     consumer.start()
     queues = consumer.fetch_message_queues(TOPIC)
