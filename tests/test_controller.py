@@ -133,6 +133,22 @@ def test_a_delayed_message_is_delivered_when_its_time_has_come_and_wakes_who_wai
     tell(story, tmp_path)
 
 
+def test_delayed_messages_are_delivered_with_short_polling_too(tmp_path, monkeypatch):
+    times = [1_700_000_000_000]
+    monkeypatch.setattr("broker.controller.now_ms", lambda: times[0])
+
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await client.put("later", properties={"DELAY": "2"})
+        times[0] += 5_000
+        broker.move(1)
+        await broker.until(lambda: broker.store.queue_offsets("T", 0) == (0, 1))
+        assert (await client.pull(0)).bodies == ["later"]
+
+    tell(story, tmp_path, longPollingEnable=False)
+
+
 def test_a_topic_that_a_crash_took_before_it_was_saved_comes_back_with_its_messages(tmp_path, caplog):
     async def first(broker):
         client = await broker.connect()

@@ -93,9 +93,12 @@ class PullRequestHoldService:
     def notify_message_arriving(
         self, topic: str, queue_id: int, max_offset: int, tags_codes: Iterable[int] | None = None
     ) -> int:
-        """The queue now ends there, and these are the codes of what is new; how many pulls have left."""
+        """The queue now ends there, and these are the codes of what is new; how many pulls have left.
+
+        With short polling none does: each waits for its deadline.
+        """
         many = self._pull_request_table.get((topic, queue_id))
-        if many is None:
+        if many is None or not self._limits.long_polling_enable:
             return 0
         codes = None if tags_codes is None else frozenset(tags_codes)
         ready = [request for request in many.requests() if self._is_ready(many, request, max_offset, codes)]

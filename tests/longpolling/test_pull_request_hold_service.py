@@ -38,6 +38,18 @@ def test_an_arrival_before_the_offset_that_is_waited_for_changes_nothing():
     assert hold.service.notify_message_arriving("T", 0, 8, [0]) == 1
 
 
+def test_with_short_polling_neither_an_arrival_nor_the_sweep_wakes_anybody_before_the_deadline():
+    hold = Hold(HoldLimits(long_polling_enable=False))
+    pull = a_pull(timeout_ms=9_000)
+    hold.service.suspend_pull_request(pull)
+    hold.ends["T", 0] = 1
+    assert hold.service.notify_message_arriving("T", 0, 1, [0]) == 0
+    assert hold.service.check_hold_request(5_000) == 0
+    assert hold.service.expire(9_000) == 1
+    assert hold.woken == [pull]
+    assert hold.service.rescued == 0
+
+
 def test_a_filter_by_tags_sees_every_code_of_a_batch():
     hold = Hold()
     pull = a_pull(wants=Codes(65))
