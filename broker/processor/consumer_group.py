@@ -10,6 +10,7 @@ from broker.processor.request import Handlers, RequestRejected, answer, body_of,
 from broker.state.clients import ClientChannel
 from broker.state.consumer_offset import ConsumerOffsetManager
 from broker.state.consumers import ConsumerManager
+from broker.state.names import client_fault
 from broker.state.producers import ProducerManager
 from broker.state.queue_locks import QueueLocks
 from broker.state.subscription_group import group_fault
@@ -138,9 +139,7 @@ class ConsumerGroupProcessor:
 
 def _lock_body_of(request: RemotingCommand) -> bodies.LockBatchRequestBody:
     body: bodies.LockBatchRequestBody = body_of(request, bodies.LockBatchRequestBody)
-    fault = group_fault(body.consumer_group)
-    if fault is None and not body.client_id:
-        fault = "the clientId is blank"
+    fault = group_fault(body.consumer_group) or client_fault(body.client_id)
     if fault is not None:
         raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
     return body

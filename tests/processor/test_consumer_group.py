@@ -82,7 +82,11 @@ def test_queues_that_this_broker_does_not_have_cannot_be_locked(processor):
 
 @pytest.mark.parametrize("code", [Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ])
 def test_a_lock_without_group_or_client_is_refused(processor, code):
-    for group, client_id, why in (("a/b", "c", "other characters"), ("g", "", "clientId is blank")):
+    for group, client_id, why in (
+        ("a/b", "c", "other characters"),
+        ("g", " ", "no clientID"),
+        ("g", "c" * 1_025, "over 1024"),
+    ):
         body = bodies.LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=queues(0))
         answer, remark = refused(processor.handlers()[code], CLIENT, CLIENT.ask(code, body=body))
         assert answer == Answer.SYSTEM_ERROR
