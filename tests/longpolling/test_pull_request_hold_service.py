@@ -68,6 +68,20 @@ def test_messages_that_do_not_match_are_not_looked_at_a_second_time_by_the_sweep
     assert hold.service.rescued == 0
 
 
+def test_pulls_of_one_group_that_want_the_same_are_answered_by_one_look_at_the_messages():
+    hold = Hold()
+    wants = Codes(0, needs_messages=True)
+    pulls = [a_pull(wants=wants) for _ in range(5)] + [a_pull(wants=wants, queue_offset=1)]
+    for pull in pulls:
+        hold.service.suspend_pull_request(pull)
+    hold.service.notify_message_arriving("T", 0, 3, [0, 0, 0])
+    assert hold.matches_from == [0, 1]
+    hold.is_matched = True
+    assert hold.service.notify_message_arriving("T", 0, 4, [0]) == 6
+    assert hold.matches_from == [0, 1, 3]
+    assert hold.woken == pulls
+
+
 def test_a_filter_by_properties_is_asked_about_the_messages_that_are_new_to_it():
     hold = Hold()
     hold.service.suspend_pull_request(a_pull(queue_offset=3, wants=Codes(0, needs_messages=True)))
