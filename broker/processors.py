@@ -131,7 +131,7 @@ class Processors:
 
     def expire_clients(self) -> None:
         """Take those out of their groups whose heartbeats have stopped."""
-        self.clients.expire(self._around.now_ms())
+        self.clients.expire(self._around.monotonic_ms())
 
     def sample_stats(self) -> None:
         """Carry the counters into their windows."""
@@ -160,7 +160,7 @@ class Processors:
             self.consumers,
             self.producers,
             self.filters.check,
-            around.now_ms,
+            around.monotonic_ms,
             expired_timeout_ms=around.config.client_expired_timeout_ms,
         )
 
@@ -201,6 +201,7 @@ class Processors:
                 self.producers,
                 tables.offsets,
                 QueueLocks(around.monotonic_ms),
+                lambda moment_ms: around.now_ms() - around.monotonic_ms() + moment_ms,
             ),
             ConsumerOffsetProcessor(
                 around.store,

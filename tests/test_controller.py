@@ -149,6 +149,25 @@ def test_delayed_messages_are_delivered_with_short_polling_too(tmp_path, monkeyp
     tell(story, tmp_path, longPollingEnable=False)
 
 
+def test_a_clock_that_jumps_closes_nobody_and_who_falls_silent_is_closed_all_the_same(tmp_path, monkeypatch):
+    times = [1_700_000_000_000]
+    monkeypatch.setattr("broker.controller.now_ms", lambda: times[0])
+
+    async def story(broker):
+        consumers = broker.controller.processors.consumers
+        client = await broker.connect()
+        await client.heartbeat("G", "T")
+        for jump_ms in (10 * 365 * 86_400_000, -86_400_000):
+            times[0] += jump_ms
+            broker.move(15)
+            await client.ask(0)
+            assert consumers.group("G") is not None
+        broker.move(40)
+        await broker.until(lambda: consumers.group("G") is None)
+
+    tell(story, tmp_path, clientExpiredTimeoutMills=60_000)
+
+
 def test_a_topic_that_a_crash_took_before_it_was_saved_comes_back_with_its_messages(tmp_path, caplog):
     async def first(broker):
         client = await broker.connect()

@@ -67,7 +67,7 @@ class ClientManageProcessor:
     ) -> None:
         """``check_expression`` raises RequestRejected for what this broker does not filter by.
 
-        Whoever is silent for ``expired_timeout_ms`` has left.
+        ``now_ms`` is a clock that never jumps. Whoever is silent for ``expired_timeout_ms`` has left.
         """
         self._topics = topics
         self._groups = groups

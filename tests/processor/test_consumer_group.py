@@ -31,7 +31,15 @@ def producers():
 @pytest.fixture
 def processor(parts, consumers, producers):
     locks = QueueLocks(parts.clock)
-    return ConsumerGroupProcessor("broker-a", parts.topics, consumers, producers, parts.offsets, locks)
+    return ConsumerGroupProcessor(
+        "broker-a",
+        parts.topics,
+        consumers,
+        producers,
+        parts.offsets,
+        locks,
+        lambda moment_ms: 1_000 + moment_ms,
+    )
 
 
 def ask(processor, code, header=None, body=None):
@@ -125,7 +133,7 @@ def test_the_connections_of_producers_are_told_by_group(processor, producers, pa
             remote_ip=str(one.remote_host),
             language="JAVA",
             version=409,
-            last_update_timestamp=5,
+            last_update_timestamp=1_005,
         ),
     )
 
