@@ -96,6 +96,7 @@ class BrokerController:
             now_ms,
             self._queue_nums,
         )
+        self.tables.warn_of_damage()  # the schedule's is loaded now, too
         self._housekeeping = Housekeeping(self._loop, config, self.store, self.tables, self.schedule)
         self.processors = Processors(
             Surroundings(

@@ -219,16 +219,6 @@ class Processors:
     def _of_operators(self) -> tuple[Processor, ...]:
         around, tables, config = self._around, self._around.tables, self._around.config
         after_saving = AfterSaving(around.run_aside)
-        started_ms = around.now_ms()
-        runtime_info = RuntimeInfo(
-            config,
-            around.store,
-            self.stats,
-            around.schedule.offsets,
-            self.acknowledger.queue,
-            around.disk_usage,
-            started_ms,
-        )
         return (
             RouteProcessor(config, tables.topics, tables.kv_configs, around.advertised_host, after_saving),
             KVConfigProcessor(tables.kv_configs, after_saving),
@@ -253,13 +243,27 @@ class Processors:
                 around.advertised_host,
                 around.now_ms,
             ),
-            BrokerAdminProcessor(
-                config,
-                runtime_info,
-                self.stats,
-                around.schedule.offsets,
-                around.clean,
-                started_ms,
-                around.now_ms,
-            ),
+            self._broker_admin(),
+        )
+
+    def _broker_admin(self) -> BrokerAdminProcessor:
+        around = self._around
+        started_ms = around.now_ms()
+        runtime_info = RuntimeInfo(
+            around.config,
+            around.store,
+            self.stats,
+            around.schedule.offsets,
+            self.acknowledger.queue,
+            around.disk_usage,
+            started_ms,
+        )
+        return BrokerAdminProcessor(
+            around.config,
+            runtime_info,
+            self.stats,
+            around.schedule.offsets,
+            around.clean,
+            started_ms,
+            around.now_ms,
         )

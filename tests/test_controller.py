@@ -149,6 +149,23 @@ def test_delayed_messages_are_delivered_with_short_polling_too(tmp_path, monkeyp
     tell(story, tmp_path, longPollingEnable=False)
 
 
+@pytest.mark.parametrize("name", ["topics.json", "delayOffset.json"])
+def test_a_table_that_was_read_from_its_backup_is_told_of(tmp_path, name, caplog):
+    async def story(broker):
+        broker.make_topic("T")
+        broker.controller.schedule.arrived(30)
+        broker.controller.schedule._advance(31, 1)
+
+    tell(story, tmp_path)
+    table = tmp_path / "config" / name
+    table.with_name(f"{name}.bak").write_bytes(table.read_bytes())
+    table.write_bytes(b"{{{")
+    assert not caplog.records
+    tell(story, tmp_path)
+    assert [record.levelname for record in caplog.records if name in record.getMessage()] == ["WARNING"]
+    assert f"is now {name}.corrupt" in caplog.text
+
+
 def test_a_clock_that_jumps_closes_nobody_and_who_falls_silent_is_closed_all_the_same(tmp_path, monkeypatch):
     times = [1_700_000_000_000]
     monkeypatch.setattr("broker.controller.now_ms", lambda: times[0])
