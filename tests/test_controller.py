@@ -149,6 +149,34 @@ def test_delayed_messages_are_delivered_with_short_polling_too(tmp_path, monkeyp
     tell(story, tmp_path, longPollingEnable=False)
 
 
+def test_delayed_messages_are_tried_again_when_the_store_could_not_be_read(tmp_path, monkeypatch, caplog):
+    times = [1_700_000_000_000]
+    monkeypatch.setattr("broker.controller.now_ms", lambda: times[0])
+
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await client.put("later", properties={"DELAY": "2"})
+        await client.ask(0)
+        deliver_due = broker.controller.schedule.deliver_due
+        faults = [OSError(5, "Input/output error")]
+
+        def fails_once():
+            if faults:
+                raise faults.pop()
+            return deliver_due()
+
+        monkeypatch.setattr(broker.controller.schedule, "deliver_due", fails_once)
+        times[0] += 5_000
+        broker.move(1)
+        await broker.until(lambda: not faults)
+        broker.move(1)
+        await broker.until(lambda: broker.store.queue_offsets("T", 0) == (0, 1))
+
+    tell(story, tmp_path)
+    assert "Input/output error" in caplog.text
+
+
 @pytest.mark.parametrize("name", ["topics.json", "delayOffset.json"])
 def test_a_table_that_was_read_from_its_backup_is_told_of(tmp_path, name, caplog):
     async def story(broker):
