@@ -96,6 +96,7 @@ class BrokerController:
             now_ms,
             self._queue_nums,
         )
+        self.tables.warn_of_damage()  # the schedule's is loaded now, too
         self._housekeeping = Housekeeping(self._loop, config, self.store, self.tables, self.schedule)
         self.processors = Processors(
             Surroundings(
@@ -223,7 +224,11 @@ class BrokerController:
 
     def _deliver(self) -> None:
         self._delivery = None
-        wait_ms = self.schedule.deliver_due()
+        try:
+            wait_ms = self.schedule.deliver_due()
+        except Exception:  # noqa: BLE001  # whatever it is, the others must not wait for ever
+            _log.exception("delivering delayed messages failed, and is tried again")
+            wait_ms = _DELIVERY_CHECK_MAX_MS
         if wait_ms is not None:
             self._plan_delivery(wait_ms)
 
