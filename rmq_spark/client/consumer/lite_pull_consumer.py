@@ -181,6 +181,8 @@ class LitePullConsumer(GroupConsumer):
 
     def _start_tasks(self, new: Iterable[AssignedQueue]) -> None:
         for assigned in new:
+            # What another has committed meanwhile counts, not what an earlier task still found out here.
+            self._offset_store.remove_offset(assigned.queue)
             task = PullTask(
                 assigned,
                 self,

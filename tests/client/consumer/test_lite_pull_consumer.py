@@ -139,6 +139,19 @@ def test_commits_say_where_the_next_member_goes_on(cluster, lite):
     assert polled(second, 10) == numbers(30)[20:]
 
 
+def test_a_queue_that_comes_back_begins_where_another_has_come_to_meanwhile(cluster, lite):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    queue = cluster.queue(topic)
+    cluster.send(topic, *numbers(10), queues=1)
+    consumer = lite(group, start=False)
+    consumer.assign([])
+    consumer.start()
+    consumer.committed(queue)  # as a pull task does that ends when its queue has gone already
+    cluster.store_offset(group, topic, 7)
+    consumer.assign([queue])
+    assert polled(consumer, 3) == numbers(10)[7:]
+
+
 def test_offsets_can_be_committed_by_queue(cluster, lite):
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, *numbers(10), queues=1)

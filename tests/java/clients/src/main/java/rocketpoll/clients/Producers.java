@@ -6,8 +6,10 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.MessageQueueSelector;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageQueue;
 
@@ -66,10 +68,8 @@ final class Producers {
 
     /** Messages with the same key go to the same queue. */
     private List<Fields> sendInOrder(Fields request) throws Exception {
-        return sendEach(request, (producer, message) -> producer.send(
-            message,
-            (queues, each, key) -> queues.get(Math.floorMod(key.hashCode(), queues.size())),
-            message.getKeys()));
+        MessageQueueSelector byHash = new SelectMessageQueueByHash();
+        return sendEach(request, (producer, message) -> producer.send(message, byHash, message.getKeys()));
     }
 
     private List<Fields> sendAsynchronously(Fields request) throws Exception {

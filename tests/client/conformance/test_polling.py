@@ -1,0 +1,248 @@
+"""What our polling consumer gets, and where it goes on: each of its features, the same on every broker.
+
+What only the consumer itself decides stands in tests/client/consumer.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from broker_kinds import wait_until
+from conforming_clients import bodies_of, messages, numbers, polled
+
+from rmq_spark.client.consumer.lite_pull_consumer import NotAssigned, OffsetOutOfRange
+from rmq_spark.client.consumer.subscriptions import by_sql
+from rmq_spark.client.errors import SubscriptionRejected
+from rmq_spark.client.message import Message, decode_messages
+from rmq_spark.client.results import PullStatus
+from rmq_spark.wire.bodies.clients import MessageModel
+from rmq_spark.wire.flags import PullSysFlag
+from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+
+
+@pytest.fixture
+def send(clients):
+    """Sends bodies to a topic, in order, to one queue or to all in turn."""
+    producer = clients.producer()
+
+    def send(topic, *bodies, queue=None, **more):
+        return [producer.send(each, queue) for each in messages(topic, bodies, **more)]
+
+    return send
+
+
+def test_a_subscriber_gets_all_messages_once_and_in_the_order_of_each_queue(cluster, clients, send):
+    topic = cluster.topic()
+    results = send(topic, *numbers(200))
+    consumer = clients.lite(topic=topic)
+    found = polled(consumer, 200)
+    assert sorted(found) == numbers(200)
+    queue_of = {f"{number:03}": result.queue for number, result in enumerate(results)}
+    for queue in set(queue_of.values()):
+        assert [body for body in found if queue_of[body] == queue] == [
+            body for body in numbers(200) if queue_of[body] == queue
+        ]
+    assert consumer.assignment() == {cluster.queue(topic, number) for number in range(4)}
+
+
+def test_a_subscriber_that_waits_gets_what_comes(cluster, clients, send):
+    topic = cluster.topic(queues=2)
+    consumer = clients.lite(topic=topic)
+    wait_until("queues", lambda: len(consumer.assignment()) == 2)
+    for body in numbers(5):
+        send(topic, body)
+        assert polled(consumer, 1) == [body]
+    assert consumer.poll(0) == []
+
+
+@pytest.mark.parametrize("more", [{}, {"extensions": frozenset()}], ids=["extended", "plain"])
+def test_a_pull_that_is_held_is_answered_when_a_message_comes(cluster, send, more):
+    topic = cluster.topic(queues=1)
+    sys_flag = PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND
+    header = PullMessageRequestHeader("G", topic, 0, 0, 32, sys_flag, 0, 20_000, 0, "*", "TAG")
+    held = cluster.instance(**more).api.pull_async(cluster.address, header)
+    send(topic, "new")
+    found = held.result(30)
+    assert found.pull_status is PullStatus.FOUND
+    assert bodies_of(decode_messages(found.records, cluster.broker_name)) == ["new"]
+
+
+def test_a_message_is_polled_as_it_was_sent(cluster, clients):
+    topic = cluster.topic(queues=1)
+    sent = Message(topic, b"x" * 9_000, tags="t", keys=("a", "b"), properties={"p": "é"}, flag=3)
+    result = clients.producer().send(sent)
+    (found,) = clients.lite(topic=topic).poll(20_000)
+    assert (found.topic, found.body, found.flag) == (topic, sent.body, 3)
+    assert (found.tags, found.keys, found.properties["p"]) == ("t", ("a", "b"), "é")
+    assert (found.message_id, found.queue) == (result.message_id, result.queue)
+
+
+@pytest.mark.parametrize("assigned", [False, True])
+def test_tags_choose_messages_and_their_text_counts(cluster, clients, send, assigned):
+    topic = cluster.topic(queues=1)
+    for tag in ("red", "BB", "green", "Aa", "blue", None):
+        send(topic, tag or "none", tags=tag)
+    where = {"queues": [cluster.queue(topic)]} if assigned else {"topic": topic}
+    consumer = clients.lite(selector="red || blue||Aa", **where)
+    assert polled(consumer, 3) == ["red", "Aa", "blue"]
+
+
+SQL = {
+    "n > 6": "789",
+    "n BETWEEN 2 AND 4 OR n = 0": "0234",
+    "place IN ('here', 'nowhere')": "02468",
+    "place = 'there' AND NOT (n <= 5)": "79",
+    "rare IS NOT NULL": "5",
+    "TAGS IN ('t1', 't2') AND n > 3": "4589",
+}
+
+
+def test_conditions_choose_messages(cluster, clients):
+    topic = cluster.topic(queues=1)
+    producer = clients.producer()
+    for n in range(10):
+        properties = {"n": str(n), "place": "there" if n % 2 else "here", **({"rare": "x"} if n == 5 else {})}
+        producer.send(Message(topic, b"%d" % n, tags=f"t{n % 4 + 1}", properties=properties))
+    for condition, expected in SQL.items():
+        consumer = clients.lite(topic=topic, selector=by_sql(condition))
+        assert "".join(polled(consumer, len(expected))) == expected
+        consumer.shutdown()
+
+
+def test_a_condition_that_makes_no_sense_is_refused_at_the_start(cluster, clients):
+    with pytest.raises(SubscriptionRejected):
+        clients.lite(topic=cluster.topic(), selector=by_sql("n >"))
+
+
+def test_one_that_is_assigned_queues_gets_those_alone_until_it_is_assigned_others(cluster, clients, send):
+    topic = cluster.topic(queues=3)
+    for number in range(3):
+        send(topic, f"of {number}", queue=cluster.queue(topic, number))
+    consumer = clients.lite(queues=[cluster.queue(topic, 0), cluster.queue(topic, 2)])
+    assert sorted(polled(consumer, 2)) == ["of 0", "of 2"]
+    consumer.assign([cluster.queue(topic, 1)])
+    assert polled(consumer, 1) == ["of 1"]
+
+
+def test_seek_goes_to_any_message_to_both_ends_and_to_a_time(cluster, clients, send):
+    topic = cluster.topic(queues=1)
+    queue = cluster.queue(topic)
+    send(topic, *numbers(30))
+    consumer = clients.lite(topic=topic)
+    assert polled(consumer, 30) == numbers(30)
+    for offset in (10, 0, 29):
+        consumer.seek(queue, offset)
+        assert polled(consumer, 30 - offset) == numbers(30)[offset:]
+    consumer.seek_to_begin(queue)
+    assert polled(consumer, 30) == numbers(30)
+    last_ms = clients.read(topic, 30, queues=1)[-1].store_timestamp
+    wait_until("another millisecond", lambda: time.time() * 1000 > last_ms + 2)
+    send(topic, "new")
+    (found,) = consumer.poll(20_000)
+    assert found.body == b"new"
+    consumer.seek_to_begin(queue)
+    consumer.seek_to_end(queue)
+    assert consumer.poll(100) == []
+    consumer.seek_to_time(queue, found.store_timestamp)
+    assert polled(consumer, 1) == ["new"]
+    assert consumer.offset_for_timestamp(queue, found.store_timestamp) == 30
+    assert consumer.offset_for_timestamp(queue, 1_000) == 0
+    with pytest.raises(OffsetOutOfRange):
+        consumer.seek(queue, 99)
+    with pytest.raises(NotAssigned):
+        consumer.seek(cluster.queue(topic, 5), 0)
+
+
+def test_a_paused_queue_gives_nothing_until_it_is_resumed(cluster, clients, send):
+    topic = cluster.topic(queues=2)
+    paused = [cluster.queue(topic, 0)]
+    consumer = clients.lite(topic=topic)
+    wait_until("both queues", lambda: len(consumer.assignment()) == 2)
+    consumer.pause(paused)
+    send(topic, "paused", queue=cluster.queue(topic, 0))
+    send(topic, "not paused", queue=cluster.queue(topic, 1))
+    assert polled(consumer, 1) == ["not paused"]
+    assert consumer.poll(100) == []
+    consumer.resume(paused)
+    assert polled(consumer, 1) == ["paused"]
+
+
+def test_the_next_of_a_group_goes_on_where_the_last_has_committed(cluster, clients, send):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    queue = cluster.queue(topic)
+    send(topic, *numbers(30))
+    first = clients.lite(group, topic, auto_commit=False)
+    assert polled(first, 20) == numbers(20)
+    first.commit()
+    assert first.committed(queue) == cluster.stored_offset(group, topic) == 20
+    assert polled(first, 10) == numbers(30)[20:]
+    first.shutdown()
+    assert cluster.stored_offset(group, topic) == 20
+    second = clients.lite(group, topic, auto_commit=False)
+    assert second.committed(queue) == 20
+    assert polled(second, 10) == numbers(30)[20:]
+    second.commit({queue: 7})
+    assert cluster.stored_offset(group, topic) == 7
+    assert polled(clients.lite(topic=topic), 30) == numbers(30)
+
+
+def test_one_that_commits_by_itself_has_done_so_when_it_has_left(cluster, clients, send):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    send(topic, *numbers(10))
+    first = clients.lite(group, topic)
+    polled(first, 10)
+    assert first.poll(0) == []  # who polls again has dealt with what came before
+    first.shutdown()
+    send(topic, "new")
+    assert polled(clients.lite(group, topic), 1) == ["new"]
+
+
+def test_each_of_those_that_broadcast_gets_all_and_goes_on_where_it_was(cluster, clients, send, tmp_path):
+    topic, group = cluster.topic(queues=2), cluster.group()
+    send(topic, *numbers(20))
+
+    def started(name):
+        return clients.lite(
+            group,
+            topic,
+            instance={"client_id": f"10.0.0.1@{name}"},
+            message_model=MessageModel.BROADCASTING,
+            local_offset_directory=tmp_path,
+        )
+
+    for name in ("one", "two"):
+        consumer = started(name)
+        assert sorted(polled(consumer, 20)) == numbers(20)
+        assert consumer.poll(0) == []
+        consumer.shutdown()
+    send(topic, "new")
+    assert polled(started("one"), 1) == ["new"]
+    assert polled(started("two"), 1) == ["new"]
+    assert topic not in cluster.api.groups_of_topic(cluster.address, topic)
+
+
+def test_two_of_a_group_share_the_queues_and_one_takes_over_from_the_other(cluster, clients, send):
+    topic, group = cluster.topic(queues=4), cluster.group()
+    first, second = clients.lite(group, topic), clients.lite(group, topic)
+    wait_until("two queues each", lambda: [len(each.assignment()) for each in (first, second)] == [2, 2])
+    assert first.assignment().isdisjoint(second.assignment())
+    send(topic, *numbers(40))
+    halves = [polled(each, 20) for each in (first, second)]
+    assert sorted(halves[0] + halves[1]) == numbers(40)
+    for each in (first, second):
+        assert each.poll(0) == []
+    second.shutdown()
+    wait_until("all queues", lambda: len(first.assignment()) == 4)
+    send(topic, *numbers(8, start=40))
+    assert sorted(polled(first, 8)) == numbers(8, start=40)
+
+
+def test_a_queue_is_read_in_order_across_many_pulls(cluster, clients):
+    topic = cluster.topic(queues=1)
+    producer = clients.producer()
+    for start in range(0, 1_000, 250):
+        producer.send_batch(messages(topic, numbers(250, start=start)))
+    consumer = clients.lite(topic=topic, pull_batch_size=32)
+    assert polled(consumer, 1_000) == numbers(1_000)
+    assert bodies_of(clients.read(topic, 1_000, queues=1)) == numbers(1_000)

@@ -1,0 +1,231 @@
+"""What our producer sends arrives whole, in each way that it has of sending; the same on every broker."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from broker_kinds import DELAYS_S, wait_until
+from conforming_clients import bodies_of, messages, numbers
+
+from rmq_spark.client.errors import ClientError, MessageIllegal, MessageRejected, RouteNotFound
+from rmq_spark.client.message import Message
+from rmq_spark.client.results import SendStatus
+from rmq_spark.wire.flags import MessageSysFlag
+
+LONG = "".join(f"line {number}\n" for number in range(10_000)).encode()
+COMPRESSED = MessageSysFlag.COMPRESSED.value
+
+
+def test_all_that_a_message_carries_arrives(cluster, clients):
+    topic = cluster.topic()
+    producer = clients.producer()
+    sent = Message(
+        topic,
+        b"\x00any\xff bytes",
+        tags="blue",
+        keys=("k1", "k2"),
+        properties={"place": "Üsküdar", "n": "1"},
+        flag=-7,
+    )
+    result = producer.send(sent)
+    (found,) = clients.read(topic, 1)
+    assert (found.body, found.tags, found.keys, found.flag) == (sent.body, "blue", ("k1", "k2"), -7)
+    assert {"place": "Üsküdar", "n": "1"}.items() <= found.properties.items()
+    assert result.send_status is SendStatus.SEND_OK
+    assert (result.queue, result.queue_offset) == (found.queue, found.queue_offset)
+    assert (result.message_id, result.offset_message_id) == (found.message_id, found.offset_message_id)
+    assert found.store_host == cluster.address
+    assert found.born_host.startswith("127.0.0.1:")
+    assert 0 < found.born_timestamp <= found.store_timestamp
+    assert found.reconsume_times == 0
+
+
+def test_messages_take_turns_over_all_queues(cluster, clients):
+    topic = cluster.topic()
+    producer = clients.producer()
+    results = [producer.send(each) for each in messages(topic, numbers(20))]
+    assert sorted(result.queue.queue_id for result in results) == sorted([0, 1, 2, 3] * 5)
+    assert sorted(bodies_of(clients.read(topic, 20))) == numbers(20)
+
+
+def test_a_message_goes_to_the_queue_that_was_chosen_for_it(cluster, clients):
+    topic = cluster.topic()
+    producer = clients.producer()
+    assert producer.send(Message(topic, b"a"), cluster.queue(topic, 2)).queue.queue_id == 2
+    assert producer.send(Message(topic, b"b"), lambda queues: queues[-1]).queue.queue_id == 3
+    assert producer.send_async(Message(topic, b"c"), cluster.queue(topic, 1)).result(10).queue.queue_id == 1
+    producer.send_one_way(Message(topic, b"d"), cluster.queue(topic, 0))
+    assert [(each.body, each.queue.queue_id) for each in clients.read(topic, 4)] == [
+        *((b"d", 0), (b"c", 1), (b"a", 2), (b"b", 3))
+    ]
+
+
+def test_futures_are_answered_each_with_its_own(cluster, clients):
+    topic = cluster.topic()
+    producer = clients.producer()
+    futures = {body: producer.send_async(Message(topic, body.encode())) for body in numbers(200)}
+    results = {body: future.result(30) for body, future in futures.items()}
+    assert {result.send_status for result in results.values()} == {SendStatus.SEND_OK}
+    for found in clients.read(topic, 200):
+        result = results[found.body.decode()]
+        assert (result.queue, result.queue_offset) == (found.queue, found.queue_offset)
+        assert result.message_id == found.message_id
+
+
+def test_what_is_sent_one_way_arrives(cluster, clients):
+    topic = cluster.topic()
+    producer = clients.producer()
+    for each in messages(topic, numbers(20)):
+        producer.send_one_way(each)
+    assert sorted(bodies_of(clients.read(topic, 20))) == numbers(20)
+
+
+def test_a_batch_stands_in_one_queue_in_a_row(cluster, clients):
+    topic = cluster.topic()
+    sent = [
+        Message(topic, body.encode(), tags=f"t{body}", keys=body, properties={"n": body})
+        for body in numbers(50)
+    ]
+    (result,) = clients.producer().send_batch(sent)
+    found = clients.read(topic, 50)
+    assert bodies_of(found) == numbers(50)
+    assert {each.queue for each in found} == {result.queue}
+    assert [each.queue_offset for each in found] == list(range(50))
+    assert result.message_id.split(",") == [each.message_id for each in found]
+    assert result.offset_message_id.split(",") == [each.offset_message_id for each in found]
+    assert [(each.tags, each.keys, each.properties["n"]) for each in found] == [
+        (f"t{body}", (body,), body) for body in numbers(50)
+    ]
+
+
+def test_a_batch_that_is_too_long_is_split_and_stays_in_order(cluster, clients):
+    topic = cluster.topic()
+    producer = clients.producer(rules={"max_message_bytes": 10_000})
+    bodies = [body * 300 for body in numbers(40)]
+    results = producer.send_batch(messages(topic, bodies))
+    assert len(results) > 3
+    found = {(each.queue, each.queue_offset): each.body.decode() for each in clients.read(topic, 40)}
+    in_order = [
+        found[result.queue, result.queue_offset + number]
+        for result in results
+        for number in range(len(result.message_id.split(",")))
+    ]
+    assert in_order == bodies
+
+
+def test_a_batch_of_more_messages_than_an_answer_has_room_for_arrives_whole(cluster, clients):
+    topic = cluster.topic()
+    results = clients.producer().send_batch(messages(topic, map(str, range(5_000))))
+    assert len(results) == 2
+    assert sorted(int(each.body) for each in clients.read(topic, 5_000)) == list(range(5_000))
+
+
+def test_messages_with_the_same_key_keep_their_order(cluster, clients):
+    topic = cluster.topic()
+    producer = clients.producer()
+    for number in range(70):
+        producer.send(Message(topic, b"%d" % number, keys=f"o{number % 7}", sharding_key=f"o{number % 7}"))
+    found = clients.read(topic, 70)
+    assert len({each.queue for each in found}) > 1
+    for key in range(7):
+        same = [each for each in found if each.keys == (f"o{key}",)]
+        assert len({each.queue for each in same}) == 1
+        assert [int(each.body) for each in same] == list(range(key, 70, 7))
+
+
+def test_a_delayed_message_comes_after_its_delay_with_all_that_it_carries(cluster, clients):
+    topic = cluster.topic(queues=1)
+    producer = clients.producer()
+    late = Message(topic, b"late", delay_level=1, keys="k", tags="t", properties={"a": "b"})
+    result = producer.send(late)
+    producer.send(Message(topic, b"prompt"))
+    prompt, found = clients.read(topic, 2, queues=1)
+    assert (prompt.body, found.body) == (b"prompt", b"late")
+    assert found.store_timestamp - found.born_timestamp >= 1000 * DELAYS_S[0]
+    assert (found.keys, found.tags, found.properties["a"]) == (("k",), "t", "b")
+    assert (found.message_id, found.topic) == (result.message_id, topic)
+
+
+def test_long_bodies_are_stored_compressed_and_read_whole(cluster, clients):
+    topic = cluster.topic(queues=1)
+    producer = clients.producer()
+    producer.send(Message(topic, LONG))
+    producer.send(Message(topic, LONG[:4_000]))
+    long, short = clients.read(topic, 2, queues=1)
+    assert long.body == LONG
+    assert short.body == LONG[:4_000]
+    assert long.sys_flag & COMPRESSED
+    assert not short.sys_flag & COMPRESSED
+    record = cluster.api.view_message(cluster.address, long.commit_log_offset)
+    assert len(record) < len(LONG) / 2
+
+
+def test_an_arrow_table_is_a_message_a_row(cluster, clients, is_ours):
+    pa = pytest.importorskip("pyarrow")
+    topic = cluster.topic()
+    rows = range(500)
+    table = pa.table(
+        {
+            "body": [b"%03d" % n for n in rows],
+            "keys": [f"k{n}" for n in rows],
+            "tags": ["even" if n % 2 == 0 else "odd" for n in rows],
+            "properties": pa.array([[("n", str(n))] for n in rows], pa.map_(pa.string(), pa.string())),
+            "flag": pa.array(rows, pa.int32()),
+        }
+    )
+    result = clients.producer().send_table(table, topic, chunk_bytes=10_000)
+    assert result.message_count == sum(span.message_count for span in result.spans) == 500
+    found = sorted(clients.read(topic, 500), key=lambda each: each.flag)
+    assert bodies_of(found) == numbers(500)
+    assert [(each.keys, each.tags) for each in found[:2]] == [(("k0",), "even"), (("k1",), "odd")]
+    assert [each.properties["n"] for each in found] == [str(n) for n in rows]
+    assert {(each.queue, each.queue_offset) for each in found} == {
+        (span.queue, span.queue_offset + number)
+        for span in result.spans
+        for number in range(span.message_count)
+    }
+    assert all(("UNIQ_KEY" in each.properties) is not is_ours for each in found)
+
+
+def test_the_rows_of_batches_that_are_given_a_queue_stay_in_order(cluster, clients):
+    pa = pytest.importorskip("pyarrow")
+    topic = cluster.topic()
+    table = pa.table({"body": numbers(300)})
+    queue = cluster.queue(topic, 3)
+    clients.producer().send_batches(table.to_batches(max_chunksize=70), topic, queue=queue)
+    found = clients.read(topic, 300)
+    assert bodies_of(found) == numbers(300)
+    assert {each.queue for each in found} == {queue}
+
+
+def test_a_topic_that_nobody_has_made_is_made_by_the_first_message(cluster, clients):
+    topic = cluster.group().replace("Group", "Unmade")
+    producer = clients.producer()
+    result = producer.send(Message(topic, b"first"))
+    assert result.send_status is SendStatus.SEND_OK
+    assert bodies_of(clients.read(topic, 1)) == ["first"]
+    wait_until("a route", lambda: _has_queues(producer, topic, 4))
+
+
+def _has_queues(producer, topic, count):
+    try:
+        return len(producer.instance.routes.refresh(topic).publish_queues) == count
+    except RouteNotFound:
+        return False
+
+
+def test_what_a_broker_refuses_is_an_error_that_says_so_and_nothing_is_stored(cluster, clients):
+    topic = cluster.topic(queues=1)
+    producer = clients.producer(rules={"max_message_bytes": 16 << 20})
+    noise = Random(1).randbytes(5 << 20)
+    with pytest.raises(MessageIllegal) as refused:
+        producer.send(Message(topic, noise), timeout_ms=10_000)
+    assert refused.value.code == 13
+    with pytest.raises(MessageIllegal):
+        producer.send_async(Message(topic, noise), timeout_ms=10_000).result(30)
+    with pytest.raises(ClientError):
+        producer.send(Message(topic, b"astray"), cluster.queue(topic, 7))
+    with pytest.raises(MessageRejected):
+        producer.send(Message(topic, b""))
+    assert clients.read(topic, 0, queues=1) == []

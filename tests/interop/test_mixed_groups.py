@@ -1,0 +1,241 @@
+"""Our clients and Java's side by side: what one sends the other gets whole; in one group they share queues.
+
+Each test is run against a real RocketMQ and against our broker, beside Java clients of both versions.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from broker_kinds import NAME, wait_until
+from conforming_clients import Clients, Listener, numbers, polled
+from consumer_clusters import Cluster
+from java_clients import bodies_of, to_send
+
+from rmq_spark.client.message import Message
+from rmq_spark.client.names import retry_topic
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.properties import UNIQ_KEY
+
+pytestmark = pytest.mark.interop
+
+LONG = "".join(f"line {number}\n" for number in range(3_000))
+COMPRESSED = MessageSysFlag.COMPRESSED.value
+
+
+@pytest.fixture
+def ours(java_broker):
+    """Our clients of the same broker."""
+    cluster = Cluster(java_broker.name_server, java_broker.address, NAME)
+    yield Clients(cluster)
+    cluster.close()
+
+
+# ---- from one to the other
+
+
+def test_what_our_producer_sends_java_gets_whole(scenario, ours):
+    topic = scenario.topic()
+    producer = ours.producer()
+    sent = Message(
+        topic, b"\x00any\xff", tags="blue", keys=("k1", "k2"), properties={"place": "Üsküdar"}, flag=7
+    )
+    result = producer.send(sent)
+    producer.send(Message(topic, LONG.encode()))
+    first, second = scenario.read(topic, 2)
+    assert (first["body"], first["tags"], first["keys"], first["flag"]) == ("\x00any\xff", "blue", "k1 k2", 7)
+    assert first["properties"]["place"] == "Üsküdar"
+    assert (first["messageId"], first["offsetMessageId"]) == (result.message_id, result.offset_message_id)
+    assert second["body"] == LONG
+    assert second["storeSize"] < len(LONG) / 2
+
+
+def test_what_java_sends_our_consumers_get_whole(scenario, ours):
+    topic = scenario.topic()
+    (result, _) = scenario.producer().send(
+        topic,
+        to_send("\x00any\xff", tags="blue", keys="k1 k2", flag=7, properties={"place": "Üsküdar"}),
+        to_send(LONG),
+    )
+    listener = Listener()
+    ours.push(listener, topic=topic)
+    lite = ours.lite(topic=topic)
+    found = []
+    while len(found) < 2:
+        found += lite.poll(20_000)
+    wait_until("two calls", lambda: len(listener.messages) == 2)
+    assert sorted(listener.messages, key=lambda each: each.queue_offset) == found
+    first, second = found
+    assert (first.body, first.tags, first.keys, first.flag) == (b"\x00any\xff", "blue", ("k1", "k2"), 7)
+    assert first.properties["place"] == "Üsküdar"
+    assert first.message_id == result["messageIds"][0]
+    assert first.offset_message_id == result["offsetMessageIds"][0]
+    assert second.body == LONG.encode()
+    assert second.sys_flag & COMPRESSED
+
+
+def test_batches_delays_and_tags_of_ours_are_what_java_expects(scenario, ours):
+    topic = scenario.topic()
+    producer = ours.producer()
+    (batch,) = producer.send_batch(
+        Message(topic, body.encode(), tags="red" if number % 2 else "BB", keys=body)
+        for number, body in enumerate(numbers(10))
+    )
+    late = producer.send(Message(topic, b"late", tags="red", delay_level=1))
+    consumer = scenario.lite(topic=topic, tags="red || Aa")
+    consumer.wait_for([*numbers(10)[1::2], "late"])
+    assert consumer.bodies == [*numbers(10)[1::2], "late"]
+    ids = batch.message_id.split(",")[1::2]
+    assert [each["messageId"] for each in consumer.received] == [*ids, late.message_id]
+
+
+def test_batches_and_delays_of_java_come_to_our_consumer(scenario, ours):
+    topic = scenario.topic()
+    producer = scenario.producer()
+    batch = producer.send_batch(topic, *[to_send(body, tags="red", keys=body) for body in numbers(10)])
+    producer.send(topic, to_send("late", delayLevel=1, tags="red"), to_send("other", tags="BB"))
+    consumer = ours.lite(topic=topic, selector="red || Aa")
+    assert polled(consumer, 11) == [*numbers(10), "late"]
+    found = ours.read(topic, 12, queues=1)
+    assert [each.properties[UNIQ_KEY] for each in found[:10]] == batch["messageIds"]
+
+
+def test_an_arrow_table_of_ours_comes_to_java_row_by_row(scenario, ours):
+    pa = pytest.importorskip("pyarrow")
+    topic = scenario.topic()
+    table = pa.table({"body": numbers(200), "keys": numbers(200), "tags": ["t"] * 200})
+    ours.producer().send_table(table, topic)
+    found = scenario.read(topic, 200)
+    assert bodies_of(found) == [each["keys"] for each in found]
+    assert sorted(bodies_of(found)) == numbers(200)
+    assert {each["tags"] for each in found} == {"t"}
+    assert len({each["messageId"] for each in found}) == 200
+
+
+def test_the_same_key_has_the_same_queue_with_both(scenario, ours):
+    topic = scenario.topic(queues=4)
+    keys = [f"order {number}" for number in range(40)]
+    java = scenario.producer().send_in_order(topic, *[to_send("x", keys=key) for key in keys])
+    producer = ours.producer()
+    mine = [producer.send(Message(topic, b"x", keys=key.replace(" ", "_"), sharding_key=key)) for key in keys]
+    assert [each.queue.queue_id for each in mine] == [each["queueId"] for each in java]
+
+
+# ---- in one group
+
+
+def shared(topic, mine, java):
+    """The queues of each, if together they have each of the four once."""
+    of_mine = sorted(queue.queue_id for queue in mine.assignment() if queue.topic == topic)
+    more = {"topic": topic} if java.kind == "push" else {}
+    of_java = java.ask("assigned", **more)
+    return len(of_mine) == len(of_java) == 2 and sorted(of_mine + of_java) == [0, 1, 2, 3]
+
+
+def send_to_each(scenario, topic, bodies):
+    producer = scenario.producer()
+    for number, body in enumerate(bodies):
+        producer.send_to_queue(topic, number % 4, to_send(body))
+    producer.stop()
+
+
+@pytest.mark.parametrize("first", ["ours", "java"])
+def test_push_consumers_of_both_kinds_share_queues_and_take_over_from_each_other(scenario, ours, first):
+    topic, listener = scenario.topic(queues=4), Listener()
+
+    def join():
+        return ours.push(listener, scenario.group, topic)
+
+    if first == "ours":
+        mine = join()
+        wait_until("all queues", lambda: len([q for q in mine.assignment() if q.topic == topic]) == 4)
+        java = scenario.push(topic=topic)
+    else:
+        java = scenario.push(topic=topic)
+        java.wait_for_assigned(0, 1, 2, 3, topic=topic)
+        mine = join()
+    wait_until("two queues each", lambda: shared(topic, mine, java))
+    send_to_each(scenario, topic, numbers(40))
+    wait_until("all", lambda: java.look() is not None and len(java.bodies) + len(listener.bodies) >= 40)
+    assert sorted(java.bodies + listener.bodies) == numbers(40)
+    assert {each["queueId"] for each in java.received}.isdisjoint(
+        each.queue.queue_id for each in listener.messages
+    )
+    if first == "ours":
+        java.stop()
+        wait_until("all queues", lambda: len([q for q in mine.assignment() if q.topic == topic]) == 4)
+        send_to_each(scenario, topic, numbers(8, start=40))
+        listener.wait_for(numbers(8, start=40))
+    else:
+        mine.shutdown()
+        java.wait_for_assigned(0, 1, 2, 3, topic=topic)
+        send_to_each(scenario, topic, numbers(8, start=40))
+        java.wait_for(numbers(8, start=40))
+    assert sorted(java.bodies + listener.bodies) == numbers(48)
+
+
+def test_lite_consumers_of_both_kinds_share_queues(scenario, ours, impatient_clients):
+    topic = scenario.topic(queues=4)
+    mine = ours.lite(scenario.group, topic)
+    java = scenario.lite(clients=impatient_clients, topic=topic, autoCommit=True)
+    wait_until("two queues each", lambda: shared(topic, mine, java))
+    send_to_each(scenario, topic, numbers(40))
+    got = polled(mine, 20)
+    wait_until("the other half", lambda: java.look() is not None and len(java.bodies) >= 20)
+    assert sorted(got + java.bodies) == numbers(40)
+    assert mine.poll(0) == []
+    mine.shutdown()
+    java.wait_for_assigned(0, 1, 2, 3)
+    send_to_each(scenario, topic, numbers(8, start=40))
+    java.wait_for(numbers(8, start=40))
+    assert sorted(got + java.bodies) == numbers(48)
+
+
+def test_another_takes_over_from_ours_that_has_died_without_a_word(scenario, ours):
+    topic, listener = scenario.topic(queues=4), Listener()
+    java = scenario.push(topic=topic)
+    mine = ours.push(listener, scenario.group, topic)
+    wait_until("two queues each", lambda: shared(topic, mine, java))
+    mine._instance.connections.shutdown()  # as its process would end
+    java.wait_for_assigned(0, 1, 2, 3, topic=topic)
+    send_to_each(scenario, topic, numbers(40))
+    java.wait_for(numbers(40))
+
+
+def test_what_fails_with_one_may_succeed_with_the_other(scenario, ours):
+    topic, group = scenario.topic(queues=4), scenario.group
+    listener = Listener()
+    mine = ours.push(listener, group, topic)
+    java = scenario.push(topic=topic, failTimes=1)
+    wait_until("two queues each", lambda: shared(topic, mine, java))
+    send_to_each(scenario, topic, numbers(8))
+    wait_until("all of them", lambda: java.look() is not None and len(java.bodies + listener.bodies) >= 12)
+    failed = sorted({each["body"] for each in java.received if each["reconsumeTimes"] == 0})
+    assert len(failed) == 4
+    again = sorted(
+        [each["body"] for each in java.received if each["reconsumeTimes"] == 1]
+        + [each.body.decode() for each in listener.messages if each.reconsume_times == 1]
+    )
+    assert again == failed
+    assert {each.topic for each in listener.messages} == {topic}
+    assert scenario.ask("queues", topic=retry_topic(group))
+
+
+def test_in_order_both_respect_each_others_locks(scenario, ours):
+    topic, said = scenario.topic(queues=4), []
+    listener = Listener(lambda message: said.append((message.queue.queue_id, time.monotonic())))
+    mine = ours.push(listener, scenario.group, topic, orderly=True)
+    wait_until("all queues", lambda: len([q for q in mine.assignment() if q.topic == topic]) == 4)
+    java = scenario.push(topic=topic, orderly=True)
+    wait_until("two queues each", lambda: shared(topic, mine, java), 60)
+    sent = [to_send(f"{number:03}", keys=f"order {number % 7}") for number in range(70)]
+    scenario.producer().send_in_order(topic, *sent)
+    wait_until("all", lambda: java.look() is not None and len(java.bodies) + len(listener.bodies) >= 70)
+    assert sorted(java.bodies + listener.bodies) == numbers(70)
+    queues_of_mine = {queue_id for queue_id, _ in said}
+    assert queues_of_mine.isdisjoint(each["queueId"] for each in java.received)
+    for bodies in (java.bodies, listener.bodies):
+        for key in range(7):
+            of_key = [body for body in bodies if int(body) % 7 == key]
+            assert of_key in ([], numbers(70)[key::7])
