@@ -6,7 +6,8 @@ it is otherwise: nothing is decoded unless one of the names may be in it.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 from rmq_spark.wire.properties import (
     DELAY,
@@ -37,6 +38,9 @@ class StoredProperties(NamedTuple):
     is_half_message: bool = False
 
 
+_new_properties: Callable[[type[StoredProperties], tuple[Any, ...]], StoredProperties] = tuple.__new__
+
+
 class PropertyRewriter:
     """For one cluster."""
 
@@ -58,7 +62,7 @@ class PropertyRewriter:
                 waits, text = _without_wait(text)
         if text and not text.endswith(PROPERTY_SEPARATOR):
             text += PROPERTY_SEPARATOR
-        return StoredProperties(text + self._cluster, waits)
+        return _new_properties(StoredProperties, (text + self._cluster, waits, 0, False))
 
     def stored_in_batch(self, own: bytes, of_batch: bytes) -> bytes:
         """Of one message of a batch: its own, without a say in waiting; then the batch's, as stored."""

@@ -91,13 +91,13 @@ class MessageAppender:
         It is called by whoever writes, and must not put anything. All puts come from one thread then.
         """
         queue = draft.topic, draft.queue_id
-        fault = self._fault_in(queue, len(draft.body), len(draft.properties))
-        if fault is None:
-            try:
+        try:
+            fault = self._fault_in(queue, len(draft.body), len(draft.properties))
+            if fault is None:
                 draft.prepare()
                 fault = self._put_later(draft, queue, then)
-            except RecordError as error:
-                fault = _illegal(str(error))
+        except RecordError as error:
+            fault = _illegal(str(error))
         if fault is not None:
             then(fault)
 
@@ -105,12 +105,12 @@ class MessageAppender:
         """Why it cannot be put, if so."""
         if draft.size > self._file_room:
             return _illegal(f"a record of {draft.size} bytes does not fit into one file of the log")
+        has_offset = draft.sys_flag & TRANSACTION_MASK not in STATES_WITHOUT_ENTRY
         while True:
             with self._lock:
                 refusal = self._refusal()
                 if refusal is not None:
                     return _unavailable(refusal)
-                has_offset = draft.sys_flag & TRANSACTION_MASK not in STATES_WITHOUT_ENTRY
                 queue_offset = self._next_offset(queue) if has_offset else 0
                 try:
                     placed = self._log.append_later(draft, queue_offset)

@@ -77,7 +77,9 @@ class RecordDraft:
 
     def prepare(self) -> None:
         """Do what needs no place; RecordError says what of it cannot be stored."""
-        properties = _ready(self.properties)
+        properties = self.properties
+        if _CHECKSUM_NAME in properties or not properties.endswith(_SEPARATOR):
+            properties = _ready(properties)
         body = self.body
         try:
             head = _HEADS[len(self.born_host), len(self.store_host), self.sys_flag & _HOSTS_V6]
