@@ -219,7 +219,7 @@ class SendMessageProcessor:
         ids = f"{ends.id_start}{physical_offset:016X}"
         if sizes is not None:
             places = accumulate(sizes[:-1], initial=physical_offset)
-            ids = ",".join(f"{ends.id_start}{place:016X}" for place in places)
+            ids = ",".join([f"{ends.id_start}{place:016X}" for place in places])
         if status is _PUT_OK:
             self._sent.send(connection, request, ids, queue_id, queue_offset)
             return None

@@ -78,7 +78,7 @@ class RecordDraft:
     def prepare(self) -> None:
         """Do what needs no place; RecordError says what of it cannot be stored."""
         properties = self.properties
-        if _CHECKSUM_NAME in properties or not properties.endswith(_SEPARATOR):
+        if properties.count(_CHECKSUM_NAME) or not properties.endswith(_SEPARATOR):
             properties = _ready(properties)
         body = self.body
         try:
@@ -95,9 +95,9 @@ class RecordDraft:
         """The record with its place, its offset, its time and its checksum."""
         return b"".join(self.pieces(queue_offset, physical_offset, store_timestamp))
 
-    def pieces(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> tuple[Buffer, ...]:
-        """The same, for whoever puts several records together: in pieces that need not be copied twice."""
-        body, behind_body = self.body, self._behind_body
+    def pieces(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> tuple[bytes, bytes]:
+        """The same in two pieces, for whoever puts several records together."""
+        body = self.body
         try:
             head = self._head(
                 self.size, self.magic, self._body_crc, self.queue_id, self.flag, queue_offset,
@@ -106,8 +106,8 @@ class RecordDraft:
             )  # fmt: skip
         except struct.error as error:
             raise self._fault() from error
-        checksum = crc32(behind_body, crc32(body, crc32(head)))
-        return head, body, behind_body, checksum_property(checksum)
+        record = b"".join((head, body, self._behind_body))
+        return record, checksum_property(crc32(record))
 
     def _fault(self) -> RecordError:
         """What of this cannot be stored."""
@@ -159,14 +159,15 @@ class UniformBatch:
         before = _topic_part(common.topic, common.magic)
         self._common = common
         self._head = head = _HEADS[len(common.born_host), len(common.store_host), common.sys_flag & _HOSTS_V6]
-        fixed = head.size + len(before) + _PROPERTIES_LENGTH.size + CHECKSUM_BYTES
+        head_bytes = head.size + CHECKSUM_BYTES
         pack_length = _PROPERTIES_LENGTH.pack
-        self._parts = []
-        for flag, body, given in parts:
-            properties = _ready(given)
-            length = pack_length(len(properties) + CHECKSUM_BYTES)
-            size = fixed + len(body) + len(properties)
-            self._parts.append((size, flag, body, b"".join((before, length, properties))))
+        self._parts: list[tuple[int, int, Buffer, bytes]] = []
+        add = self._parts.append
+        for flag, body, properties in parts:
+            if properties.count(_CHECKSUM_NAME) or not properties.endswith(_SEPARATOR):
+                properties = _ready(properties)  # noqa: PLW2901  # what follows is to have no other
+            behind = before + pack_length(len(properties) + CHECKSUM_BYTES) + properties
+            add((head_bytes + len(body) + len(behind), flag, body, behind))
         self.sizes = [part[0] for part in self._parts]
         self.size = sum(self.sizes)
 
@@ -224,7 +225,7 @@ def _topic_part(topic: str, magic: int) -> bytes:
 
 def _ready(properties: bytes) -> bytes:
     """With a separator behind the last, and no checksum among them."""
-    if _CHECKSUM_NAME in properties:
+    if properties.count(_CHECKSUM_NAME):  # `in` takes three times as long, as it tries a number first
         return _without_checksum(properties)
     if properties and not properties.endswith(_SEPARATOR):
         return properties + _SEPARATOR
