@@ -116,7 +116,9 @@ class BrokerController:
                 memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             )
         )
-        self.server = RemotingServer(config.server, self.processors.dispatch, self._client_has_gone)
+        self.server = RemotingServer(
+            config.server, self.processors.dispatch, self._client_has_gone, self.store.write_out
+        )
         self.tables.save_configurations()
         self.port = await self.server.start(config.bind_address, config.listen_port)
         self._housekeeping.start(self.hold_service, self.processors)

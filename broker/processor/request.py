@@ -20,6 +20,10 @@ from rmq_spark.wire.headers import HEADERS
 Handler: TypeAlias = Callable[[Connection, RemotingCommand], "RemotingCommand | None"]
 Handlers: TypeAlias = Mapping[int, Handler]
 
+_DECODERS = {
+    int(code): exchange.request.decode for code, exchange in HEADERS.items() if exchange.request is not None
+}
+
 
 class RequestRejected(RocketPollError):
     """The answer is this code, with this remark."""
@@ -32,10 +36,10 @@ class RequestRejected(RocketPollError):
 
 def header_of(request: RemotingCommand) -> Any:
     """The typed header of a request whose code has one."""
-    codec = HEADERS[request.code].request
-    if codec is None:
+    decode = _DECODERS.get(request.code)
+    if decode is None:
         raise HeaderError("request", at="code", needed="a code with a header", found=request.code)
-    return codec.decode(request.ext_fields)
+    return decode(request.ext_fields)
 
 
 def body_of(request: RemotingCommand, body_type: type[Any]) -> Any:
