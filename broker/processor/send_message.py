@@ -42,6 +42,9 @@ _GIVEN = ~(_BORN_V6 | _STORE_V6 | MessageSysFlag.TRANSACTION_MASK.value)
 _BATCH = RequestCode.SEND_BATCH_MESSAGE.value
 _PUT_OK = PutMessageStatus.PUT_OK
 
+IDS_MAX: Final = 3_000
+"""Of a batch's messages, so many are told by their ids: the header of an answer has room for no more."""
+
 CODES: Final = {
     PutMessageStatus.PUT_OK: ResponseCode.SUCCESS,
     PutMessageStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -218,7 +221,7 @@ class SendMessageProcessor:
         self._stats.put(topic, message_count, end_offset - physical_offset)
         ids = f"{ends.id_start}{physical_offset:016X}"
         if sizes is not None:
-            places = accumulate(sizes[:-1], initial=physical_offset)
+            places = accumulate(sizes[:-1][: IDS_MAX - 1], initial=physical_offset)
             ids = ",".join([f"{ends.id_start}{place:016X}" for place in places])
         if status is _PUT_OK:
             self._sent.send(connection, request, ids, queue_id, queue_offset)
