@@ -194,7 +194,7 @@ class SendMessageProcessor:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL, "a batch can neither be delayed nor go to a retry topic"
             )
-        of_batch = properties.text.encode()
+        of_batch = self._properties.of_batch(properties.text)
         stored = self._properties.stored_in_batch
         parts = [
             (flag, own_body, stored(own_properties, of_batch))

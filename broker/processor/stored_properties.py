@@ -13,6 +13,7 @@ from rmq_spark.wire.properties import (
     DELAY,
     NAME_VALUE_SEPARATOR,
     PROPERTY_SEPARATOR,
+    UNIQ_KEY,
     WAIT,
     decode_properties,
     encode_properties,
@@ -22,6 +23,7 @@ CLUSTER: Final = "CLUSTER"
 TRAN_MSG: Final = "TRAN_MSG"
 _NAMED: Final = tuple(f"{name}{NAME_VALUE_SEPARATOR}" for name in (WAIT, DELAY, CLUSTER, TRAN_MSG))
 _WAIT, _DELAY, _CLUSTER, _TRAN_MSG = _NAMED
+_UNIQ_KEY = f"{UNIQ_KEY}{NAME_VALUE_SEPARATOR}"
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
 _WAIT_BYTES, _CLUSTER_BYTES = _WAIT.encode(), _CLUSTER.encode()
 _WAITS = f"{PROPERTY_SEPARATOR}{_WAIT}true{PROPERTY_SEPARATOR}"
@@ -63,6 +65,15 @@ class PropertyRewriter:
         if text and not text.endswith(PROPERTY_SEPARATOR):
             text += PROPERTY_SEPARATOR
         return _new_properties(StoredProperties, (text + self._cluster, waits, 0, False))
+
+    @staticmethod
+    def of_batch(text: str) -> bytes:
+        """What a batch's stored properties add to its messages': not its id, which clients of 5.x give it."""
+        if _UNIQ_KEY in text:
+            properties = decode_properties(text)
+            properties.pop(UNIQ_KEY, None)
+            text = encode_properties(properties)
+        return text.encode()
 
     def stored_in_batch(self, own: bytes, of_batch: bytes) -> bytes:
         """Of one message of a batch: its own, without a say in waiting; then the batch's, as stored."""

@@ -46,10 +46,16 @@ def test_a_message_without_properties_has_its_cluster(text):
 
 @given(texts, texts)
 def test_a_message_of_a_batch_has_its_own_and_then_the_batchs(own, of_batch):
-    suffix = REWRITER.stored(of_batch).text
-    stored = REWRITER.stored_in_batch(own.encode(), suffix.encode()).decode()
-    assert decode_properties(stored) == {**expected(own), **decode_properties(suffix)}
+    suffix = REWRITER.of_batch(REWRITER.stored(of_batch).text)
+    stored = REWRITER.stored_in_batch(own.encode(), suffix).decode()
+    assert decode_properties(stored) == {**expected(own), **decode_properties(suffix.decode())}
     assert stored.count("CLUSTER\x01") == 1
+
+
+def test_a_message_of_a_batch_keeps_its_own_id():
+    batch = REWRITER.stored("UNIQ_KEY\x01of the batch\x02WAIT\x01true\x02A\x01b").text
+    stored = REWRITER.stored_in_batch(b"UNIQ_KEY\x01its own\x02", REWRITER.of_batch(batch)).decode()
+    assert decode_properties(stored) == {**decode_properties(CLUSTER), "UNIQ_KEY": "its own", "A": "b"}
 
 
 @pytest.mark.parametrize(
