@@ -77,7 +77,7 @@ def allow_descriptors(wanted: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     if allowed < wanted:
         _log.warning(
-            "maxConnections and the files of the store need %d descriptors, the system allows %d (ulimit -Hn)",
+            "connections and files may need %d descriptors, the system allows %d (ulimit -Hn)",
             wanted,
             allowed,
         )
