@@ -41,8 +41,8 @@ JOBS ?= 3
 test: $(READY)  ## the default suite
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
 
-demo: $(READY)  ## what works so far, on a terminal
-	$(BIN)/python examples/wire_tour.py
+demo: $(READY)  ## a broker, producers and consumers at work, on a terminal
+	$(BIN)/python examples/broker_tour.py
 
 fuzz: $(READY)  ## mutated frames by the million: make fuzz FRAMES=10000000
 	ROCKETPOLL_FUZZ_FRAMES=$(FRAMES) $(BIN)/python -m pytest tests/wire/test_mutations.py

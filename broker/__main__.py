@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -16,6 +17,10 @@ from broker.config import BrokerConfig
 from broker.controller import BrokerController
 from broker.settings import ConfigError, load_config, settings_of
 from rmq_spark.errors import RocketPollError
+
+_log = logging.getLogger(__name__)
+_DESCRIPTORS_BESIDE_CONNECTIONS = 2_000
+"""For files of the log and of queues, two each; a store with more queues than that needs more."""
 
 
 def main(arguments: list[str] | None = None, program: str = "python -m broker") -> int:
@@ -49,6 +54,7 @@ def main(arguments: list[str] | None = None, program: str = "python -m broker") 
 
 async def serve(config: BrokerConfig) -> None:
     """Run a broker until a signal comes."""
+    allow_descriptors(config.server.max_connections + _DESCRIPTORS_BESIDE_CONNECTIONS)
     controller = BrokerController(config)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -60,6 +66,21 @@ async def serve(config: BrokerConfig) -> None:
     sys.stdout.flush()
     await stop.wait()
     await controller.stop()
+
+
+def allow_descriptors(wanted: int) -> None:
+    """Let this process have so many open at once, as far as the system lets it; say so if it does not."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < wanted:
+        _log.warning(
+            "connections and files may need %d descriptors, the system allows %d (ulimit -Hn)",
+            wanted,
+            allowed,
+        )
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:

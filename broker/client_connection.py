@@ -42,6 +42,10 @@ Dispatch = Callable[["Connection", RemotingCommand], "RemotingCommand | None"]
 Then = Callable[["RemotingCommand | None"], None]
 
 
+def _nothing() -> None:
+    """A turn ends without anything left to be done."""
+
+
 class ConnectionTable(Protocol):
     """What a connection tells the server, which watches over all of them."""
 
@@ -70,11 +74,14 @@ class ClientConnection(asyncio.Protocol):
         limits: ServerLimits,
         table: ConnectionTable,
         dispatch: Dispatch,
+        end_turn: Callable[[], None] = _nothing,
     ) -> None:
+        """``end_turn`` is called when all requests of a turn have been dispatched, before answers leave."""
         self._loop = loop
         self._limits = limits
         self._table = table
         self._dispatch = dispatch
+        self._end_turn = end_turn
         self._reader = FrameReader(limits.frame_bytes_max)
         self._transport: asyncio.Transport
         self._out: list[Buffer] = []
@@ -222,6 +229,7 @@ class ClientConnection(asyncio.Protocol):
         reader, dispatch = self._reader, self._dispatch
         self._is_corked = True
         understood = False
+        wrong: FrameError | HeaderError | None = None
         try:
             while not self._is_stopped:
                 frame = reader.next_frame()
@@ -239,9 +247,11 @@ class ClientConnection(asyncio.Protocol):
                 if answer is not None:
                     self.send_frame(answer.encode())
         except (FrameError, HeaderError) as error:
-            self._write_out()
-            self.close(self._what_is_wrong(error))
+            wrong = error
+        self._end_turn()
         self._uncork()
+        if wrong is not None:
+            self.close(self._what_is_wrong(wrong))
         self._tell(understood=understood)
 
     def _tell(self, *, understood: bool) -> None:

@@ -96,6 +96,7 @@ class BrokerController:
             now_ms,
             self._queue_nums,
         )
+        self.tables.warn_of_damage()  # the schedule's is loaded now, too
         self._housekeeping = Housekeeping(self._loop, config, self.store, self.tables, self.schedule)
         self.processors = Processors(
             Surroundings(
@@ -115,7 +116,9 @@ class BrokerController:
                 memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             )
         )
-        self.server = RemotingServer(config.server, self.processors.dispatch, self._client_has_gone)
+        self.server = RemotingServer(
+            config.server, self.processors.dispatch, self._client_has_gone, self.store.write_out
+        )
         self.tables.save_configurations()
         self.port = await self.server.start(config.bind_address, config.listen_port)
         self._housekeeping.start(self.hold_service, self.processors)
@@ -223,7 +226,11 @@ class BrokerController:
 
     def _deliver(self) -> None:
         self._delivery = None
-        wait_ms = self.schedule.deliver_due()
+        try:
+            wait_ms = self.schedule.deliver_due()
+        except Exception:  # noqa: BLE001  # whatever it is, the others must not wait for ever
+            _log.exception("delivering delayed messages failed, and is tried again")
+            wait_ms = _DELIVERY_CHECK_MAX_MS
         if wait_ms is not None:
             self._plan_delivery(wait_ms)
 

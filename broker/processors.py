@@ -131,7 +131,7 @@ class Processors:
 
     def expire_clients(self) -> None:
         """Take those out of their groups whose heartbeats have stopped."""
-        self.clients.expire(self._around.now_ms())
+        self.clients.expire(self._around.monotonic_ms())
 
     def sample_stats(self) -> None:
         """Carry the counters into their windows."""
@@ -160,7 +160,7 @@ class Processors:
             self.consumers,
             self.producers,
             self.filters.check,
-            around.now_ms,
+            around.monotonic_ms,
             expired_timeout_ms=around.config.client_expired_timeout_ms,
         )
 
@@ -201,6 +201,7 @@ class Processors:
                 self.producers,
                 tables.offsets,
                 QueueLocks(around.monotonic_ms),
+                lambda moment_ms: around.now_ms() - around.monotonic_ms() + moment_ms,
             ),
             ConsumerOffsetProcessor(
                 around.store,
@@ -218,16 +219,6 @@ class Processors:
     def _of_operators(self) -> tuple[Processor, ...]:
         around, tables, config = self._around, self._around.tables, self._around.config
         after_saving = AfterSaving(around.run_aside)
-        started_ms = around.now_ms()
-        runtime_info = RuntimeInfo(
-            config,
-            around.store,
-            self.stats,
-            around.schedule.offsets,
-            self.acknowledger.queue,
-            around.disk_usage,
-            started_ms,
-        )
         return (
             RouteProcessor(config, tables.topics, tables.kv_configs, around.advertised_host, after_saving),
             KVConfigProcessor(tables.kv_configs, after_saving),
@@ -252,13 +243,27 @@ class Processors:
                 around.advertised_host,
                 around.now_ms,
             ),
-            BrokerAdminProcessor(
-                config,
-                runtime_info,
-                self.stats,
-                around.schedule.offsets,
-                around.clean,
-                started_ms,
-                around.now_ms,
-            ),
+            self._broker_admin(),
+        )
+
+    def _broker_admin(self) -> BrokerAdminProcessor:
+        around = self._around
+        started_ms = around.now_ms()
+        runtime_info = RuntimeInfo(
+            around.config,
+            around.store,
+            self.stats,
+            around.schedule.offsets,
+            self.acknowledger.queue,
+            around.disk_usage,
+            started_ms,
+        )
+        return BrokerAdminProcessor(
+            around.config,
+            runtime_info,
+            self.stats,
+            around.schedule.offsets,
+            around.clean,
+            started_ms,
+            around.now_ms,
         )

@@ -36,11 +36,13 @@ class RemotingServer:
         limits: ServerLimits,
         dispatch: Dispatch,
         on_closed: Callable[[ClientConnection], None],
+        end_turn: Callable[[], None],
     ) -> None:
-        """``on_closed`` is told of each client that has gone."""
+        """``on_closed`` is told of each client that has gone; ``end_turn`` is `ClientConnection`'s."""
         self._limits = limits
         self._dispatch = dispatch
         self._on_closed = on_closed
+        self._end_turn = end_turn
         self._connections: set[ClientConnection] = set()
         self._per_address: Counter[bytes] = Counter()
         self._since_new: dict[ClientConnection, float] = {}
@@ -177,7 +179,7 @@ class RemotingServer:
     # ---- within
 
     def _new_connection(self) -> ClientConnection:
-        return ClientConnection(self._loop, self._limits, self, self._dispatch)
+        return ClientConnection(self._loop, self._limits, self, self._dispatch, self._end_turn)
 
     def _count(self, more_bytes: int) -> None:
         self._in_flight += more_bytes

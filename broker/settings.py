@@ -370,7 +370,6 @@ def config_of(values: Mapping[str, str]) -> BrokerConfig:
             raise ConfigError(fault)
         key = KEYS[name]
         fields[key.section][key.name] = key.parse(text)
-    fields["store"]["long_polling_enable"] = fields["holds"].get("long_polling_enable", True)
     config = BrokerConfig(
         store=StoreConfig(**fields["store"]),
         server=ServerLimits(**fields["server"]),

@@ -8,6 +8,7 @@ Offsets change all the time and are saved every few seconds.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,8 @@ from rmq_spark.wire.bodies.configs import (
     TopicConfigSerializeWrapper,
 )
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class StateTables:
@@ -35,8 +38,8 @@ class StateTables:
     groups: SubscriptionGroupManager
     offsets: ConsumerOffsetManager
     kv_configs: KVConfigs
-    consumer_offset_table: JsonTable[ConsumerOffsetSerializeWrapper]
     delay_offset_table: JsonTable[DelayOffsetSerializeWrapper]
+    files: tuple[JsonTable[Any], ...]
 
     @classmethod
     def load(cls, config: BrokerConfig, disk: Disk, now_ms: Callable[[], int]) -> StateTables:
@@ -47,10 +50,12 @@ class StateTables:
         """
         directory = config.store.store_path_root_dir / "config"
 
-        def table(name: str, body_type: type[Any]) -> JsonTable[Any]:
-            return JsonTable(disk, directory / name, body_type)
+        tables: list[JsonTable[Any]] = []
 
-        offset_table = table("consumerOffset.json", ConsumerOffsetSerializeWrapper)
+        def table(name: str, body_type: type[Any]) -> JsonTable[Any]:
+            tables.append(JsonTable(disk, directory / name, body_type))
+            return tables[-1]
+
         return cls(
             topics=TopicConfigManager(
                 table("topics.json", TopicConfigSerializeWrapper),
@@ -66,11 +71,23 @@ class StateTables:
                 auto_create=config.auto_create_subscription_group,
                 now_ms=now_ms,
             ),
-            offsets=ConsumerOffsetManager(offset_table),
+            offsets=ConsumerOffsetManager(table("consumerOffset.json", ConsumerOffsetSerializeWrapper)),
             kv_configs=KVConfigs(table("kvConfig.json", KVConfigSerializeWrapper)),
-            consumer_offset_table=offset_table,
             delay_offset_table=table("delayOffset.json", DelayOffsetSerializeWrapper),
+            files=tuple(tables),
         )
+
+    def warn_of_damage(self) -> None:
+        """Say which of them were read from a backup: what was saved last may be missing."""
+        for table in self.files:
+            damaged = table.set_aside
+            if damaged is not None:
+                _log.warning(
+                    "%s was damaged (%s) and is now %s; its backup, perhaps a save older, was read",
+                    table.path,
+                    damaged.reason,
+                    damaged.path.name,
+                )
 
     @property
     def has_changed_configurations(self) -> bool:

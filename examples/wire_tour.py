@@ -1,6 +1,6 @@
 """A tour of what works so far: one request in three header codecs, then 100,000 messages as a table.
 
-Run it with `make demo`. It needs no broker and no network.
+It needs no broker and no network.
 """
 
 from __future__ import annotations

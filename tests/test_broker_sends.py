@@ -10,6 +10,7 @@ from broker_clients import batch_request, pull_request, pulled, send_request
 from broker_stories import tell
 from disks import Fault, FaultyDisk
 
+from broker.processor.send_message import IDS_MAX
 from broker.store.disk import LocalDisk
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.flags import MessageSysFlag
@@ -206,6 +207,17 @@ def test_a_batch_becomes_messages_with_successive_offsets_and_the_properties_of_
             assert message.properties["CLUSTER"] == "DefaultCluster"
 
     tell(story, tmp_path)
+
+
+def test_of_a_very_long_batch_as_many_ids_are_told_as_an_answer_has_room_for(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        answer = await client.call(batch_request(*("x" for _ in range(12_000))))
+        assert answer.code == 0
+        assert len(answer.ext_fields["msgId"].split(",")) == IDS_MAX
+        assert broker.store.queue_offsets("T", 0) == (0, 12_000)
+
+    tell(story, tmp_path, mappedFileSizeCommitLog=16 << 20)
 
 
 @pytest.mark.parametrize(

@@ -103,14 +103,24 @@ class End:
         self.requests = []
         self.answer = answer or (lambda request: request.respond(0))
         limits = ServerLimits(**settings)
+        self.left = []  # what is answered only when the turn ends
         self.connection = ClientConnection(
-            asyncio.get_running_loop(), limits, self.table, lambda _, request: self._dispatch(request)
+            asyncio.get_running_loop(),
+            limits,
+            self.table,
+            lambda _, request: self._dispatch(request),
+            self._end_turn,
         )
         self.connection.connection_made(self.transport)
 
     def _dispatch(self, request):
         self.requests.append(request.opaque)
         return self.answer(request)
+
+    def _end_turn(self):
+        for request in self.left:
+            self.connection.send(request.respond(0))
+        self.left.clear()
 
     def receive(self, *requests):
         self.connection.data_received(b"".join(request.encode() for request in requests))
@@ -128,6 +138,18 @@ def story(tell):
 
     test.__name__ = tell.__name__
     return test
+
+
+@story
+async def test_what_is_answered_when_a_turn_ends_leaves_with_it():
+    end = End()
+    end.answer = end.left.append
+    end.receive(*requests(3))
+    assert [len(end.transport.writes), *(answer.opaque for answer in end.transport.answers())] == [1, 0, 1, 2]
+    end.transport.writes.clear()
+    end.connection.data_received(requests(1)[0].encode() + b"\0\0\0\1garbage")
+    assert [answer.opaque for answer in end.transport.answers()] == [0]
+    assert end.transport.ended == "closed"
 
 
 @story

@@ -85,15 +85,15 @@ def test_a_stop_while_everybody_works_leaves_nobody_without_an_answer(tmp_path, 
 
 
 async def _answers(client):
-    """The codes of all that is still said before the end; each must be a success."""
+    """The successes among all that is still said before the end; a slow disk may make the broker busy."""
     said = []
     while True:
         try:
             answer = await client.receive()
         except (AssertionError, ConnectionError):
             return said
-        assert answer.code == 0
-        said.append(answer)
+        assert answer.code in {0, 2}
+        said += [answer] * (answer.code == 0)
 
 
 def test_no_timer_of_a_broker_that_has_stopped_does_anything(tmp_path, caplog):
@@ -131,6 +131,86 @@ def test_a_delayed_message_is_delivered_when_its_time_has_come_and_wakes_who_wai
         assert pulled(await consumer.receive()).bodies == ["later"]
 
     tell(story, tmp_path)
+
+
+def test_delayed_messages_are_delivered_with_short_polling_too(tmp_path, monkeypatch):
+    times = [1_700_000_000_000]
+    monkeypatch.setattr("broker.controller.now_ms", lambda: times[0])
+
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await client.put("later", properties={"DELAY": "2"})
+        times[0] += 5_000
+        broker.move(1)
+        await broker.until(lambda: broker.store.queue_offsets("T", 0) == (0, 1))
+        assert (await client.pull(0)).bodies == ["later"]
+
+    tell(story, tmp_path, longPollingEnable=False)
+
+
+def test_delayed_messages_are_tried_again_when_the_store_could_not_be_read(tmp_path, monkeypatch, caplog):
+    times = [1_700_000_000_000]
+    monkeypatch.setattr("broker.controller.now_ms", lambda: times[0])
+
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await client.put("later", properties={"DELAY": "2"})
+        await client.ask(0)
+        deliver_due = broker.controller.schedule.deliver_due
+        faults = [OSError(5, "Input/output error")]
+
+        def fails_once():
+            if faults:
+                raise faults.pop()
+            return deliver_due()
+
+        monkeypatch.setattr(broker.controller.schedule, "deliver_due", fails_once)
+        times[0] += 5_000
+        broker.move(1)
+        await broker.until(lambda: not faults)
+        broker.move(1)
+        await broker.until(lambda: broker.store.queue_offsets("T", 0) == (0, 1))
+
+    tell(story, tmp_path)
+    assert "Input/output error" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["topics.json", "delayOffset.json"])
+def test_a_table_that_was_read_from_its_backup_is_told_of(tmp_path, name, caplog):
+    async def story(broker):
+        broker.make_topic("T")
+        broker.controller.schedule.arrived(30)
+        broker.controller.schedule._advance(31, 1)
+
+    tell(story, tmp_path)
+    table = tmp_path / "config" / name
+    table.with_name(f"{name}.bak").write_bytes(table.read_bytes())
+    table.write_bytes(b"{{{")
+    assert not caplog.records
+    tell(story, tmp_path)
+    assert [record.levelname for record in caplog.records if name in record.getMessage()] == ["WARNING"]
+    assert f"is now {name}.corrupt" in caplog.text
+
+
+def test_a_clock_that_jumps_closes_nobody_and_who_falls_silent_is_closed_all_the_same(tmp_path, monkeypatch):
+    times = [1_700_000_000_000]
+    monkeypatch.setattr("broker.controller.now_ms", lambda: times[0])
+
+    async def story(broker):
+        consumers = broker.controller.processors.consumers
+        client = await broker.connect()
+        await client.heartbeat("G", "T")
+        for jump_ms in (10 * 365 * 86_400_000, -86_400_000):
+            times[0] += jump_ms
+            broker.move(15)
+            await client.ask(0)
+            assert consumers.group("G") is not None
+        broker.move(40)
+        await broker.until(lambda: consumers.group("G") is None)
+
+    tell(story, tmp_path, clientExpiredTimeoutMills=60_000)
 
 
 def test_a_topic_that_a_crash_took_before_it_was_saved_comes_back_with_its_messages(tmp_path, caplog):

@@ -7,7 +7,7 @@ import json
 import threading
 
 from broker_clients import pull_request, pulled
-from broker_stories import run, small_broker, started, tell
+from broker_stories import tell
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 
@@ -97,24 +97,17 @@ def test_after_a_standstill_of_the_machine_no_deadline_counts_as_overlooked(tmp_
     assert not caplog.records
 
 
-def test_a_client_without_heartbeats_is_closed(tmp_path, caplog, monkeypatch):
-    times = [0]
-    monkeypatch.setattr("broker.controller.now_ms", lambda: 1_700_000_000_000 + times[0])
-
+def test_a_client_without_heartbeats_is_closed(tmp_path, caplog):
     async def story(broker):
         client = await broker.connect()
         await client.heartbeat("G", "T")
-        broker.move(10)
-        await client.ask(0, opaque=3)
-        times[0] = 121_000
-        broker.move(10)
+        for seconds in (100, 19):
+            broker.move(seconds)
+            await client.ask(0, opaque=3)  # it is not idle
+        broker.move(12)
         assert await client.closed() == b""
 
-    async def whole():
-        async with started(small_broker(tmp_path)) as broker:
-            await story(broker)
-
-    run(whole())
+    tell(story, tmp_path)
     assert "no heartbeat for 120000 ms" in caplog.text
 
 

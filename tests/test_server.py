@@ -34,7 +34,9 @@ def serve(story, limits=None, **changed):
 
     async def run():
         gone = []
-        server = RemotingServer(limits or replace(ServerLimits(), **changed), dispatch, gone.append)
+        server = RemotingServer(
+            limits or replace(ServerLimits(), **changed), dispatch, gone.append, lambda: None
+        )
         port = await server.start("127.0.0.1", 0)
         try:
             async with RawClients(port) as clients:
@@ -224,7 +226,7 @@ def test_too_many_clients_are_turned_away_and_those_that_are_there_stay(limit, r
 
 def test_a_port_that_is_in_use_is_said_to_be(caplog):
     async def story(server, clients, gone):
-        other = RemotingServer(ServerLimits(), dispatch, gone.append)
+        other = RemotingServer(ServerLimits(), dispatch, gone.append, lambda: None)
         with pytest.raises(CannotListen, match="listenPort"):
             await other.start("127.0.0.1", clients.port)
 

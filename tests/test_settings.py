@@ -77,7 +77,7 @@ def test_every_setting_has_a_key():
         for field in dataclasses.fields(values):
             if field.name in {"store", "server", "holds", "filters"} or (section, field.name) == (
                 "store",
-                "long_polling_enable",  # one key sets both
+                "long_polling_enable",  # whether pulls wait is the hold service's business
             ):
                 continue
             assert (section, field.name) in known
@@ -89,8 +89,11 @@ def test_the_defaults_are_those_of_the_configuration():
     assert config_of({}) == BrokerConfig(store=store)
 
 
-def test_no_long_polling_is_told_to_the_store_as_well():
-    assert not config_of({"longPollingEnable": "false"}).store.long_polling_enable
+def test_the_store_tells_of_arrivals_without_long_polling_too():
+    """Delayed messages wait for them."""
+    config = config_of({"longPollingEnable": "false"})
+    assert not config.holds.long_polling_enable
+    assert config.store.long_polling_enable
 
 
 @pytest.mark.parametrize(

@@ -22,14 +22,18 @@ import heapq
 import logging
 from collections.abc import Callable, Iterable
 from itertools import count
+from typing import TypeAlias
 
 from broker.connection import Connection
 from broker.longpolling.hold_limits import HoldLimits
 from broker.longpolling.many_pull_request import ManyPullRequest
-from broker.longpolling.pull_request import PullRequest
+from broker.longpolling.pull_request import HoldFilter, PullRequest
 
 _log = logging.getLogger(__name__)
 _DEAD_DEADLINES_MIN = 1_024
+
+_Matched: TypeAlias = "dict[tuple[str, int, HoldFilter, int], bool]"
+"""Whether there is a message for this filter of this group from an offset on."""
 
 
 class PullRequestHoldService:
@@ -93,12 +97,20 @@ class PullRequestHoldService:
     def notify_message_arriving(
         self, topic: str, queue_id: int, max_offset: int, tags_codes: Iterable[int] | None = None
     ) -> int:
-        """The queue now ends there, and these are the codes of what is new; how many pulls have left."""
+        """The queue now ends there, and these are the codes of what is new; how many pulls have left.
+
+        With short polling none does: each waits for its deadline.
+        """
         many = self._pull_request_table.get((topic, queue_id))
-        if many is None:
+        if many is None or not self._limits.long_polling_enable:
             return 0
         codes = None if tags_codes is None else frozenset(tags_codes)
-        ready = [request for request in many.requests() if self._is_ready(many, request, max_offset, codes)]
+        matched: _Matched = {}
+        ready = [
+            request
+            for request in many.requests()
+            if self._is_ready(many, request, max_offset, codes, matched)
+        ]
         return self._wake_all(ready)
 
     def check_hold_request(self, now_ms: int) -> int:
@@ -131,21 +143,35 @@ class PullRequestHoldService:
         self._wake_all([request for many in self._pull_request_table.values() for request in many.requests()])
 
     def _is_ready(
-        self, many: ManyPullRequest, request: PullRequest, max_offset: int, codes: frozenset[int] | None
+        self,
+        many: ManyPullRequest,
+        request: PullRequest,
+        max_offset: int,
+        codes: frozenset[int] | None,
+        matched: _Matched,
     ) -> bool:
-        if max_offset <= many.looked_at(request):
+        looked_at = many.looked_at(request)
+        if max_offset <= looked_at:
             return False
         if request.may_want(codes):
             if request.message_filter is None or not request.message_filter.needs_messages:
                 return True
-            try:
-                if self._is_matched_by_commit_log(request, many.looked_at(request)):
-                    return True
-            except Exception:  # noqa: BLE001  # whatever it is, its replay will say so to the client
-                _log.exception("looking for a match of a waiting pull of %s failed", request.queue)
+            # Members of a group that wait for the same messages are told by one look at them.
+            header = request.header
+            same = header.consumer_group, header.sys_flag, request.message_filter, looked_at
+            if same not in matched:
+                matched[same] = self._look_for_match(request, looked_at)
+            if matched[same]:
                 return True
         many.note(request, max_offset)
         return False
+
+    def _look_for_match(self, request: PullRequest, from_queue_offset: int) -> bool:
+        try:
+            return self._is_matched_by_commit_log(request, from_queue_offset)
+        except Exception:  # noqa: BLE001  # whatever it is, its replay will say so to the client
+            _log.exception("looking for a match of a waiting pull of %s failed", request.queue)
+            return True
 
     def _wake_all(self, requests: list[PullRequest]) -> int:
         for request in requests:

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.connection import Connection
+from broker.filter.subscription import TAGS_BYTES_MAX
 from broker.processor.request import Handlers, RequestRejected, answer, body_of, header_of
 from broker.processor.to_clients import notice
 from broker.state.clients import ClientChannel
 from broker.state.consumers import ConsumerGroup, ConsumerManager
+from broker.state.names import client_fault
 from broker.state.producers import ProducerManager
 from broker.state.subscription_group import SubscriptionGroupManager, group_fault
 from broker.state.topic_config import TopicConfigManager, retry_topic, topic_fault
@@ -29,7 +31,8 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.groups import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 
-CLIENT_ID_CHARACTERS_MAX: Final = 1_024
+SUBSCRIPTION_CHARACTERS_MAX: Final = TAGS_BYTES_MAX
+"""Of all texts of one subscription: a broker keeps them as long as the client is connected."""
 
 
 class NotifyConsumerIdsChanged:
@@ -64,7 +67,7 @@ class ClientManageProcessor:
     ) -> None:
         """``check_expression`` raises RequestRejected for what this broker does not filter by.
 
-        Whoever is silent for ``expired_timeout_ms`` has left.
+        ``now_ms`` is a clock that never jumps. Whoever is silent for ``expired_timeout_ms`` has left.
         """
         self._topics = topics
         self._groups = groups
@@ -145,10 +148,9 @@ class ClientManageProcessor:
 
 def _fault_of(heartbeat: HeartbeatData) -> str | None:
     """The first name in a heartbeat that cannot be."""
-    if not heartbeat.client_id.strip():
-        return "the heartbeat has no clientID"
-    if len(heartbeat.client_id) > CLIENT_ID_CHARACTERS_MAX:
-        return f"the clientID has {len(heartbeat.client_id)} characters, over {CLIENT_ID_CHARACTERS_MAX}"
+    fault = client_fault(heartbeat.client_id)
+    if fault is not None:
+        return fault
     for producer in heartbeat.producer_data_set:
         fault = group_fault(producer.group_name)
         if fault is not None:
@@ -158,7 +160,16 @@ def _fault_of(heartbeat: HeartbeatData) -> str | None:
         if fault is not None:
             return fault
         for subscription in consumer.subscription_data_set:
-            fault = topic_fault(subscription.topic)
+            fault = topic_fault(subscription.topic) or _fault_of_size(subscription)
             if fault is not None:
                 return fault
+    return None
+
+
+def _fault_of_size(subscription: SubscriptionData) -> str | None:
+    """The text, and once more as much for the tags that were made of it."""
+    texts = (subscription.sub_string, subscription.expression_type or "", *subscription.tags_set)
+    characters = max(sum(map(len, texts)) // 2, len(subscription.code_set))
+    if characters > SUBSCRIPTION_CHARACTERS_MAX:
+        return f"the subscription to {subscription.topic} is over {SUBSCRIPTION_CHARACTERS_MAX} characters"
     return None

@@ -85,6 +85,11 @@ class ClientRelayProcessor:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> is too old to be asked"
             )
+        if channel.connection.is_congested:  # what it is asked would pile up here
+            raise RequestRejected(
+                ResponseCode.SYSTEM_BUSY,
+                f"The Consumer <{group}> <{client_id}> does not read what it is sent",
+            )
         return channel
 
     def _relay(
@@ -99,6 +104,9 @@ class ClientRelayProcessor:
             if found is None:
                 remark = f"consumer <{channel.client_id}> has gone, or not answered in {RELAY_TIMEOUT_MS} ms"
                 reply(connection, request, request.respond(ResponseCode.CONSUME_MSG_TIMEOUT, remark))
+            elif connection.is_congested:
+                remark = "the answer was left out: those before it are not read"
+                reply(connection, request, request.respond(ResponseCode.SYSTEM_BUSY, remark))
             else:
                 relayed = request.respond(found.code, found.remark, found.ext_fields, found.body)
                 reply(connection, request, relayed)

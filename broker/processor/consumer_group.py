@@ -5,11 +5,14 @@ It only looks at what heartbeats have said, but for the locks of queues that are
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from broker.connection import Connection
 from broker.processor.request import Handlers, RequestRejected, answer, body_of, header_of
 from broker.state.clients import ClientChannel
 from broker.state.consumer_offset import ConsumerOffsetManager
 from broker.state.consumers import ConsumerManager
+from broker.state.names import client_fault
 from broker.state.producers import ProducerManager
 from broker.state.queue_locks import QueueLocks
 from broker.state.subscription_group import group_fault
@@ -33,13 +36,16 @@ class ConsumerGroupProcessor:
         producers: ProducerManager,
         offsets: ConsumerOffsetManager,
         locks: QueueLocks,
+        time_of_day: Callable[[int], int],
     ) -> None:
+        """``time_of_day`` of a moment by the clock of heartbeats, which never jumps."""
         self._broker_name = broker_name
         self._topics = topics
         self._consumers = consumers
         self._producers = producers
         self._offsets = offsets
         self._locks = locks
+        self._time_of_day = time_of_day
 
     def handlers(self) -> Handlers:
         """Members, their queues, their connections and subscriptions."""
@@ -115,10 +121,19 @@ class ConsumerGroupProcessor:
     def get_all_producer_info(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """All producers, by group."""
         data = {
-            group: tuple(map(_producer_info, channels.values()))
+            group: tuple(map(self._producer_info, channels.values()))
             for group, channels in self._producers.groups.items()
         }
         return answer(request, body=bodies.ProducerTableInfo(data=data))
+
+    def _producer_info(self, channel: ClientChannel) -> bodies.ProducerInfo:
+        return bodies.ProducerInfo(
+            client_id=channel.client_id,
+            remote_ip=str(channel.connection.remote_host),
+            language=channel.language,
+            version=channel.version,
+            last_update_timestamp=self._time_of_day(channel.last_heartbeat_ms),
+        )
 
     def query_topics_by_consumer(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """The topics in which a group has stored how far it has come."""
@@ -138,9 +153,7 @@ class ConsumerGroupProcessor:
 
 def _lock_body_of(request: RemotingCommand) -> bodies.LockBatchRequestBody:
     body: bodies.LockBatchRequestBody = body_of(request, bodies.LockBatchRequestBody)
-    fault = group_fault(body.consumer_group)
-    if fault is None and not body.client_id:
-        fault = "the clientId is blank"
+    fault = group_fault(body.consumer_group) or client_fault(body.client_id)
     if fault is not None:
         raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
     return body
@@ -152,14 +165,4 @@ def _connection(channel: ClientChannel) -> bodies.Connection:
         client_addr=str(channel.connection.remote_host),
         language=channel.language,
         version=channel.version,
-    )
-
-
-def _producer_info(channel: ClientChannel) -> bodies.ProducerInfo:
-    return bodies.ProducerInfo(
-        client_id=channel.client_id,
-        remote_ip=str(channel.connection.remote_host),
-        language=channel.language,
-        version=channel.version,
-        last_update_timestamp=channel.last_heartbeat_ms,
     )

@@ -122,8 +122,10 @@ class PullMessageProcessor:
             found = self._store.get_message(
                 topic, queue_id, from_queue_offset, count_max=1_024, message_filter=message_filter
             )
-            if found.status is not GetMessageStatus.NO_MATCHED_MESSAGE:
-                return found.status is GetMessageStatus.FOUND
+            if found.status is GetMessageStatus.FOUND:
+                return True
+            if found.next_begin_offset <= from_queue_offset:  # the end; else the replay will say what it is
+                return found.status is not GetMessageStatus.OFFSET_OVERFLOW_ONE
             from_queue_offset = found.next_begin_offset
 
     def _process(

@@ -9,6 +9,7 @@ The answer carries what Java's client reads: ids, queue, offset, region and whet
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Final, NamedTuple
 
@@ -40,6 +41,9 @@ _STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
 _GIVEN = ~(_BORN_V6 | _STORE_V6 | MessageSysFlag.TRANSACTION_MASK.value)
 _BATCH = RequestCode.SEND_BATCH_MESSAGE.value
 _PUT_OK = PutMessageStatus.PUT_OK
+
+IDS_MAX: Final = 3_000
+"""Of a batch's messages, so many are told by their ids: the header of an answer has room for no more."""
 
 CODES: Final = {
     PutMessageStatus.PUT_OK: ResponseCode.SUCCESS,
@@ -117,8 +121,12 @@ class SendMessageProcessor:
         if header.batch or request.code == _BATCH:
             result, sizes = self._put_batch(ends, header, queue_id, request.body, properties)
         else:
-            result = self._store.put_draft(self._single(ends, header, queue_id, request, properties))
-            sizes = None
+            draft = self._single(ends, header, queue_id, request, properties)
+            if not self._acknowledger.is_sync:
+                tell = partial(self._tell, connection, request, header.topic, queue_id, ends)
+                self._store.put_later(draft, tell)
+                return None
+            result, sizes = self._store.put_draft(draft), None
         if not self._acknowledger.is_sync or not properties.waits or result.status is not _PUT_OK:
             return self._answer(connection, request, header.topic, queue_id, ends, sizes, result)
 
@@ -129,6 +137,20 @@ class SendMessageProcessor:
 
         self._acknowledger.when_stored(result, stored)
         return None
+
+    def _tell(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        topic: str,
+        queue_id: int,
+        ends: _Ends,
+        result: PutMessageResult,
+    ) -> None:
+        """Answer what was written at the end of a turn."""
+        answer = self._answer(connection, request, topic, queue_id, ends, None, result)
+        if answer is not None:
+            reply(connection, request, answer)
 
     def _found_ends(self, connection: Connection) -> _Ends:
         born_host = connection.remote_host
@@ -199,8 +221,8 @@ class SendMessageProcessor:
         self._stats.put(topic, message_count, end_offset - physical_offset)
         ids = f"{ends.id_start}{physical_offset:016X}"
         if sizes is not None:
-            places = accumulate(sizes[:-1], initial=physical_offset)
-            ids = ",".join(f"{ends.id_start}{place:016X}" for place in places)
+            places = accumulate(sizes[:-1][: IDS_MAX - 1], initial=physical_offset)
+            ids = ",".join([f"{ends.id_start}{place:016X}" for place in places])
         if status is _PUT_OK:
             self._sent.send(connection, request, ids, queue_id, queue_offset)
             return None

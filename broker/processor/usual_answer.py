@@ -43,8 +43,12 @@ class UsualAnswer:
         """Send it, unless nobody wants it; the texts in the order of ``varying``."""
         if request.flag & _ONE_WAY:
             return
-        body_bytes = sum(map(len, body)) if body else 0
-        if request.serialize_type is _JSON:
+        is_json = request.serialize_type is _JSON
+        if is_json and not body:
+            connection.send_frame(self._json.encode(request.opaque, *texts))
+            return
+        body_bytes = sum(map(len, body))
+        if is_json:
             connection.send_frame(self._json.encode(request.opaque, *texts, body_bytes=body_bytes), body)
             return
         fields = {**self._staying, **dict(zip(self._varying, map(str, texts), strict=True))}

@@ -9,7 +9,7 @@ from broker.connection import Connection
 
 @dataclass(frozen=True)
 class ClientChannel:
-    """A connection and who is at its other end."""
+    """A connection and who is at its other end. The time is that of a clock that never jumps."""
 
     connection: Connection
     client_id: str

@@ -25,9 +25,13 @@ class ProducerManager:
 
     def register(self, group: str, channel: ClientChannel) -> None:
         """Take a client's heartbeat."""
-        self._groups.setdefault(group, {})[channel.connection] = channel
+        channels = self._groups.setdefault(group, {})
+        before = channels.get(channel.connection)
+        channels[channel.connection] = channel
         self._groups_of[channel.connection].add(group)
         self._by_client_id[channel.client_id] = channel
+        if before is not None and before.client_id != channel.client_id:
+            self._forget_client_id(before)
 
     def unregister(self, group: str, connection: Connection) -> None:
         """A client leaves a group."""
@@ -39,10 +43,9 @@ class ProducerManager:
         names.discard(group)
         if not names:
             del self._groups_of[connection]
-            if self._by_client_id[channel.client_id].connection is connection:
-                del self._by_client_id[channel.client_id]
         if not channels:
             del self._groups[group]
+        self._forget_client_id(channel)
 
     def connection_closed(self, connection: Connection) -> None:
         """A client leaves all its groups."""
@@ -67,3 +70,15 @@ class ProducerManager:
     def find(self, client_id: str) -> ClientChannel | None:
         """The client with an id, in whatever group; the one heard of last, if it has dialled twice."""
         return self._by_client_id.get(client_id)
+
+    def _forget_client_id(self, channel: ClientChannel) -> None:
+        """Unless another connection has it, or this one has it in another group."""
+        client_id, connection = channel.client_id, channel.connection
+        known = self._by_client_id.get(client_id)
+        names = self._groups_of.get(connection, ())
+        if (
+            known is not None
+            and known.connection is connection
+            and not any(self._groups[name][connection].client_id == client_id for name in names)
+        ):
+            del self._by_client_id[client_id]

@@ -2,13 +2,17 @@
 
 One lock orders all appends, so that queue offsets follow each other as the records do. It is held for what
 depends on the place, and the writing of one piece. Waiting for a flush is the caller's business.
+
+Who gets many messages one by one puts them `later`: they have their places at once and are written together,
+by one call to the system. Before any other append, and before a file ends, they are written, too. If that
+fails, none of them is in the log, and their offsets are given to others.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +33,17 @@ from rmq_spark.wire.record_checksum import CHECKSUM_BYTES
 if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
 
+_PUT_OK = PutMessageStatus.PUT_OK
 # The checksum is a property, too, and may need a separator before it.
 _PROPERTIES_BYTES_MAX = PROPERTIES_BYTES_MAX - CHECKSUM_BYTES - 1
+
+
+_new_result: Callable[[type[PutMessageResult], tuple[Any, ...]], PutMessageResult] = tuple.__new__
+Then: TypeAlias = Callable[[PutMessageResult], None]
+
+
+_Later: TypeAlias = tuple[PutMessageResult, "tuple[str, int] | None", Then]
+"""A message that has its place and is not written yet; its queue if it has an offset; who hears of it."""
 
 
 class MessageAppender:
@@ -51,6 +64,7 @@ class MessageAppender:
         self._file_room = log.files.file_size - BLANK_BYTES
         self._lock = threading.Lock()
         self._next_offsets: dict[tuple[str, int], int] = {}
+        self._later: list[_Later] = []
 
     def put_message(self, message: StoredMessage) -> PutMessageResult:
         """Append one message. Its offsets, store timestamp and body CRC are given here."""
@@ -70,6 +84,69 @@ class MessageAppender:
             return self._append(draft, (draft.topic, draft.queue_id), 1 if has_offset else 0, 1)
         except RecordError as error:
             return _illegal(str(error))
+
+    def put_later(self, draft: RecordDraft, then: Then) -> None:
+        """The same, to be written by the next `write_out` at the latest; ``then`` is told what came of it.
+
+        It is called by whoever writes, and must not put anything. All puts come from one thread then.
+        """
+        queue = draft.topic, draft.queue_id
+        try:
+            fault = self._fault_in(queue, len(draft.body), len(draft.properties))
+            if fault is None:
+                draft.prepare()
+                fault = self._put_later(draft, queue, then)
+        except RecordError as error:
+            fault = _illegal(str(error))
+        if fault is not None:
+            then(fault)
+
+    def _put_later(self, draft: RecordDraft, queue: tuple[str, int], then: Then) -> PutMessageResult | None:
+        """Why it cannot be put, if so."""
+        if draft.size > self._file_room:
+            return _illegal(f"a record of {draft.size} bytes does not fit into one file of the log")
+        has_offset = draft.sys_flag & TRANSACTION_MASK not in STATES_WITHOUT_ENTRY
+        while True:
+            with self._lock:
+                refusal = self._refusal()
+                if refusal is not None:
+                    return _unavailable(refusal)
+                queue_offset = self._next_offset(queue) if has_offset else 0
+                try:
+                    placed = self._log.append_later(draft, queue_offset)
+                except StoreFailed as error:
+                    return _unavailable(str(error))
+                if placed is not None:
+                    if has_offset:
+                        self._next_offsets[queue] = queue_offset + 1
+                    position, end, timestamp = placed
+                    result = _new_result(
+                        PutMessageResult, (_PUT_OK, position, queue_offset, end, timestamp, 1, None)
+                    )
+                    self._later.append((result, queue if has_offset else None, then))
+                    return None
+            self.write_out()  # and only then is there room
+
+    def write_out(self) -> None:
+        """Write what was put to be written later, and tell of it."""
+        if not self._later:
+            return
+        with self._lock:
+            later, failure = self._written_out()
+        for result, _, then in later:
+            then(result if failure is None else failure)
+
+    def _written_out(self) -> tuple[Sequence[_Later], PutMessageResult | None]:
+        """What is told of, and why it is not in the log, if so."""
+        later, self._later = self._later, []
+        try:
+            self._log.write_out()
+        except (DiskFull, StoreFailed) as error:
+            for result, queue, _ in reversed(later):
+                if queue in self._next_offsets:  # else its topic was deleted meanwhile
+                    self._next_offsets[queue] = result.queue_offset
+            return later, _unavailable(_why(error))
+        return later, None
 
     def put_batch(self, messages: Sequence[StoredMessage]) -> PutMessageResult:
         """Append messages of one queue, all or none, with successive offsets."""
@@ -97,7 +174,7 @@ class MessageAppender:
             return _illegal("the batch is empty"), []
         longest_body = max(len(body) for _, body, _ in parts)
         longest_properties = max(len(properties) for _, _, properties in parts)
-        fault = self._fault_in(common.topic, common.queue_id, longest_body, longest_properties)
+        fault = self._fault_in((common.topic, common.queue_id), longest_body, longest_properties)
         if fault is not None:
             return fault, []
         try:
@@ -112,6 +189,8 @@ class MessageAppender:
         if draft.size > self._file_room:
             what = "a record" if count == 1 else "a batch"
             return _illegal(f"{what} of {draft.size} bytes does not fit into one file of the log")
+        if self._later:
+            self.write_out()
         with self._lock:
             refusal = self._refusal()
             if refusal is not None:
@@ -159,6 +238,8 @@ class MessageAppender:
             return _illegal(fault)
         timestamps_at = chunk.store_timestamp_at - chunk.starts
         first: PutMessageResult | None = None
+        if self._later:
+            self.write_out()
         with self._lock:
             refusal = self._refusal()
             if refusal is not None:
@@ -202,7 +283,7 @@ class MessageAppender:
         with self._lock:
             for key in [key for key in self._next_offsets if key[0] == topic]:
                 del self._next_offsets[key]
-            return self._log.written_offset
+            return self._log.end_offset
 
     def _next_offset(self, queue: tuple[str, int]) -> int:
         known = self._next_offsets.get(queue)
@@ -212,12 +293,13 @@ class MessageAppender:
         return found.max_offset if found is not None else 0
 
     def _fault_of(self, draft: RecordDraft) -> PutMessageResult | None:
-        return self._fault_in(draft.topic, draft.queue_id, len(draft.body), len(draft.properties))
+        return self._fault_in((draft.topic, draft.queue_id), len(draft.body), len(draft.properties))
 
     def _fault_in(
-        self, topic: str, queue_id: int, body_bytes: int, properties_bytes: int
+        self, queue: tuple[str, int], body_bytes: int, properties_bytes: int
     ) -> PutMessageResult | None:
-        if (topic, queue_id) not in self._next_offsets:
+        if queue not in self._next_offsets:
+            topic, queue_id = queue
             fault = topic_fault(topic)
             if fault is not None:
                 return _illegal(fault)

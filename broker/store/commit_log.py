@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -30,6 +30,9 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import encode_blank
 
 BLANK_BYTES = 8
+LATER_BYTES_MAX = 1 << 14
+"""So much may wait to be written together: some fifty messages share one write, and what is kept of each
+until then stays in the processor's cache. With sixteen times as much, sends cost a fifth more."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """What a disk says that has no room, and may have some later."""
 
@@ -45,6 +48,17 @@ class Draft(Protocol):
         """The records, with the place and the queue offset of the first, and with their time."""
 
 
+class DraftInPieces(Protocol):
+    """The same, for what is written with others."""
+
+    @property
+    def size(self) -> int:
+        """Of the record."""
+
+    def pieces(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> Sequence[Buffer]:
+        """What the record consists of, one behind the other."""
+
+
 class DiskFull(Exception):
     """There was no room. Nothing was appended."""
 
@@ -58,6 +72,8 @@ class CommitLog:
         self._now_ms = now_ms
         self._last_timestamp = 0
         self._to_wipe: tuple[int, int] | None = None
+        self._later: list[Buffer] = []
+        self._later_start = self._later_end = self._later_limit = 0
         self._flushing = threading.Lock()
         self.written_offset = 0
         self.flushed_offset = 0
@@ -88,6 +104,37 @@ class CommitLog:
         position = self._place(draft.size)
         timestamp = self._timestamp()
         return self._write(position, draft.sealed(queue_offset, position, timestamp), timestamp)
+
+    def append_later(self, draft: DraftInPieces, queue_offset: int) -> tuple[int, int, int] | None:
+        """The same, but nothing is in the log before `write_out`; None if that must come first.
+
+        Until then nobody sees it, and nothing else may be appended in another way.
+        """
+        size = draft.size
+        if self._later:
+            position = self._later_end
+            if position + size > self._later_limit:
+                return None
+        else:
+            position = self._place(size)
+            room = self._files.space_left(position) - BLANK_BYTES
+            self._later_start, self._later_limit = position, position + min(room, LATER_BYTES_MAX)
+        timestamp = self._timestamp()
+        self._later += draft.pieces(queue_offset, position, timestamp)
+        self._later_end = end = position + size
+        return position, end, timestamp
+
+    def write_out(self) -> None:
+        """Write what waits, all of it or nothing."""
+        if self._later:
+            records, self._later = b"".join(self._later), []
+            self._check_failure()
+            self._write(self._later_start, records, self._last_timestamp)
+
+    @property
+    def end_offset(self) -> int:
+        """Where the log will end when all that waits is written."""
+        return self._later_end if self._later else self.written_offset
 
     def append_many(
         self,
@@ -135,6 +182,8 @@ class CommitLog:
 
     def _place(self, size: int) -> int:
         """Where records of this size go."""
+        if self._later:
+            raise RuntimeError("what waits must be written first")
         if self.failure is not None:
             self._check_failure()
         written = self.written_offset

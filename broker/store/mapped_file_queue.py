@@ -148,9 +148,10 @@ class MappedFileQueue:
 
         Each is gone for good before the next one goes: a power loss must not bring back the older of two.
         """
-        files = self._files
-        gone = [mapped for mapped in files[:-1] if mapped.from_offset + self._file_size <= offset]
-        self._files = files[len(gone) :]
+        with self._marks:  # another thread may add a file at the other end meanwhile
+            files = self._files
+            gone = [mapped for mapped in files[:-1] if mapped.from_offset + self._file_size <= offset]
+            self._files = files[len(gone) :]
         for mapped in gone:
             self._remove(mapped)
             self._disk.flush_directory(self._directory)
@@ -192,10 +193,11 @@ class MappedFileQueue:
         with self._marks:
             parents = () if self._files else (self._directory.parent,)
             self._unflushed_directories = (*parents, self._directory)
-        self._files = (*self._files, mapped)
+            self._files = (*self._files, mapped)
         return mapped
 
     def _remove(self, mapped: MappedFile) -> None:
         mapped.file.close()
-        self._unflushed.pop(mapped.from_offset, None)
+        with self._marks:
+            self._unflushed.pop(mapped.from_offset, None)
         self._disk.delete(mapped.path)

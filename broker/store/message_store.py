@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field, replace
 
-from broker.store.appender import MessageAppender
+from broker.store.appender import MessageAppender, Then
 from broker.store.checkpoint import CHECKPOINT, Checkpoint, save_checkpoint
 from broker.store.commit_log import FULL, CommitLog
 from broker.store.config import BrokerRole, FlushDiskType, StoreConfig
@@ -289,6 +289,16 @@ class MessageStore:
         """The same, of a message whose texts are bytes already."""
         return self._appended(self._appender.put_draft(draft))
 
+    def put_later(self, draft: RecordDraft, then: Then) -> None:
+        """The same, written together with others by `write_out`, or before; then ``then`` gets the result."""
+        self._appender.put_later(draft, then)
+
+    def write_out(self) -> None:
+        """Write what was put to be written later: nobody sees it before, and no answer may leave."""
+        self._appender.write_out()
+        if self._log.written_offset > self._reput.reput_from_offset and not self._is_sync:
+            self._wake_reput()
+
     def put_batch(self, messages: Sequence[StoredMessage]) -> PutMessageResult:
         """Append messages of one queue, all or none."""
         return self._appended(self._appender.put_batch(messages))
@@ -456,6 +466,7 @@ class MessageStore:
 
     def shutdown(self) -> None:
         """Make all durable, note that it is, and let others have the directory."""
+        self.write_out()
         self._refusal = "the store has been shut down"
         self._flusher.stop()
         try:

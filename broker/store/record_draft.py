@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from zlib import crc32
 
 from rmq_spark.errors import RecordError
@@ -76,21 +77,26 @@ class RecordDraft:
 
     def prepare(self) -> None:
         """Do what needs no place; RecordError says what of it cannot be stored."""
-        properties = _ready(self.properties)
-        topic = self.topic.encode()
+        properties = self.properties
+        if properties.count(_CHECKSUM_NAME) or not properties.endswith(_SEPARATOR):
+            properties = _ready(properties)
+        body = self.body
         try:
             head = _HEADS[len(self.born_host), len(self.store_host), self.sys_flag & _HOSTS_V6]
-            topic_length = _TOPIC_LENGTH[self.magic].pack(len(topic))
             properties_length = _PROPERTIES_LENGTH.pack(len(properties) + CHECKSUM_BYTES)
+            self._behind_body = behind = _topic_part(self.topic, self.magic) + properties_length + properties
         except (KeyError, struct.error) as error:
             raise self._fault() from error
         self._head = head.pack
-        self._behind_body = b"".join((topic_length, topic, properties_length, properties))
-        self._body_crc = crc32(self.body) & layout.BODY_CRC_MASK
-        self.size = head.size + len(self.body) + len(self._behind_body) + CHECKSUM_BYTES
+        self._body_crc = crc32(body) & layout.BODY_CRC_MASK
+        self.size = head.size + len(body) + len(behind) + CHECKSUM_BYTES
 
     def sealed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
         """The record with its place, its offset, its time and its checksum."""
+        return b"".join(self.pieces(queue_offset, physical_offset, store_timestamp))
+
+    def pieces(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> tuple[bytes, bytes]:
+        """The same in two pieces, for whoever puts several records together."""
         body = self.body
         try:
             head = self._head(
@@ -101,7 +107,7 @@ class RecordDraft:
         except struct.error as error:
             raise self._fault() from error
         record = b"".join((head, body, self._behind_body))
-        return record + checksum_property(record)
+        return record, checksum_property(crc32(record))
 
     def _fault(self) -> RecordError:
         """What of this cannot be stored."""
@@ -150,18 +156,18 @@ class UniformBatch:
     def __init__(self, common: RecordDraft, parts: Sequence[tuple[int, Buffer, bytes]]) -> None:
         """``common`` says all the rest; RecordError if a message cannot be stored."""
         common.prepare()
-        topic = common.topic.encode()
-        before = _TOPIC_LENGTH[common.magic].pack(len(topic)) + topic
+        before = _topic_part(common.topic, common.magic)
         self._common = common
         self._head = head = _HEADS[len(common.born_host), len(common.store_host), common.sys_flag & _HOSTS_V6]
-        fixed = head.size + len(before) + _PROPERTIES_LENGTH.size + CHECKSUM_BYTES
+        head_bytes = head.size + CHECKSUM_BYTES
         pack_length = _PROPERTIES_LENGTH.pack
-        self._parts = []
-        for flag, body, given in parts:
-            properties = _ready(given)
-            length = pack_length(len(properties) + CHECKSUM_BYTES)
-            size = fixed + len(body) + len(properties)
-            self._parts.append((size, flag, body, b"".join((before, length, properties))))
+        self._parts: list[tuple[int, int, Buffer, bytes]] = []
+        add = self._parts.append
+        for flag, body, properties in parts:
+            if properties.count(_CHECKSUM_NAME) or not properties.endswith(_SEPARATOR):
+                properties = _ready(properties)  # noqa: PLW2901  # what follows is to have no other
+            behind = before + pack_length(len(properties) + CHECKSUM_BYTES) + properties
+            add((head_bytes + len(body) + len(behind), flag, body, behind))
         self.sizes = [part[0] for part in self._parts]
         self.size = sum(self.sizes)
 
@@ -181,7 +187,7 @@ class UniformBatch:
             )  # fmt: skip
             record = b"".join((head, body, behind_body))
             add(record)
-            add(checksum_property(record))
+            add(checksum_property(crc32(record)))
             queue_offset += 1
             physical_offset += size
         return b"".join(records)
@@ -210,9 +216,16 @@ def draft_of(message: StoredMessage) -> RecordDraft:
     )
 
 
+@lru_cache(maxsize=4096)
+def _topic_part(topic: str, magic: int) -> bytes:
+    """The topic behind its length, as the record has it."""
+    text = topic.encode()
+    return _TOPIC_LENGTH[magic].pack(len(text)) + text
+
+
 def _ready(properties: bytes) -> bytes:
     """With a separator behind the last, and no checksum among them."""
-    if _CHECKSUM_NAME in properties:
+    if properties.count(_CHECKSUM_NAME):  # `in` takes three times as long, as it tries a number first
         return _without_checksum(properties)
     if properties and not properties.endswith(_SEPARATOR):
         return properties + _SEPARATOR

@@ -25,12 +25,11 @@ _ENCODERS: Mapping[int, Callable[[Header], bytes]] = {
     SerializeType.ROCKETMQ: header_rocketmq.encode_header,
     SerializeType.MSGPACK: header_msgpack.encode_header,
 }
-_DECODERS: Mapping[int, Callable[[Buffer], Header]] = {
-    SerializeType.JSON: header_json.decode_header,
-    SerializeType.ROCKETMQ: header_rocketmq.decode_header,
-    SerializeType.MSGPACK: header_msgpack.decode_header,
+_DECODERS: Mapping[int, tuple[SerializeType, Callable[[Buffer], Header]]] = {
+    SerializeType.JSON.value: (SerializeType.JSON, header_json.decode_header),
+    SerializeType.ROCKETMQ.value: (SerializeType.ROCKETMQ, header_rocketmq.decode_header),
+    SerializeType.MSGPACK.value: (SerializeType.MSGPACK, header_msgpack.decode_header),
 }
-_SERIALIZE_TYPES: Mapping[int, SerializeType] = {kind.value: kind for kind in SerializeType}
 _new_command: Callable[[type[RemotingCommand], tuple[Any, ...]], RemotingCommand] = tuple.__new__
 _RESPONSE = CommandFlag.RESPONSE.value
 _ONE_WAY = CommandFlag.ONE_WAY.value
@@ -94,8 +93,9 @@ class RemotingCommand(NamedTuple):
 
 def decode_command(frame: Frame) -> RemotingCommand:
     """Understand a frame's header; the body stays a view into what was received."""
-    serialize_type = _SERIALIZE_TYPES.get(frame.serialize_type)
-    if serialize_type is None:
-        raise HeaderError("frame", at=4, needed="serialize type 0, 1 or 2", found=frame.serialize_type)
-    header = _DECODERS[serialize_type](frame.header)
-    return _new_command(RemotingCommand, (*header, frame.body, serialize_type))
+    number, header, body = frame
+    known = _DECODERS.get(number)
+    if known is None:
+        raise HeaderError("frame", at=4, needed="serialize type 0, 1 or 2", found=number)
+    serialize_type, decode = known
+    return _new_command(RemotingCommand, (*decode(header), body, serialize_type))

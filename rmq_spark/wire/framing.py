@@ -14,7 +14,8 @@ one incomplete frame and what was fed and not yet asked for: how much that is, i
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 from rmq_spark.errors import FrameError, HeaderError
 
@@ -27,6 +28,7 @@ HEADER_BYTES_MAX = 262_144
 """Message properties travel in the header: 32,767 bytes, up to six times that in JSON escapes."""
 
 _WORDS = struct.Struct(">iI")
+_unpack_words = _WORDS.unpack_from
 _LENGTH_WORD_BYTES = 4
 PREFIX_BYTES = _WORDS.size
 _HEADER_LENGTH_MASK = 0xFFFFFF
@@ -39,6 +41,9 @@ class Frame(NamedTuple):
     serialize_type: int
     header: memoryview
     body: memoryview
+
+
+_new_frame: Callable[[type[Frame], tuple[Any, ...]], Frame] = tuple.__new__
 
 
 class FrameReader:
@@ -78,6 +83,23 @@ class FrameReader:
 
     def next_frame(self) -> Frame | None:
         """The next whole frame, or None until more has been fed."""
+        # Nearly always the frame lies within one piece. Looked at here, that takes half the time of asking
+        # the methods below, which take all the other cases, and say what is wrong.
+        data = self._unread
+        held = len(data)
+        if held >= PREFIX_BYTES and not self._partial:
+            length, word = _unpack_words(data)
+            frame_bytes = length + _LENGTH_WORD_BYTES
+            header_length = word & _HEADER_LENGTH_MASK
+            header_end = header_length + PREFIX_BYTES
+            if (
+                header_end <= frame_bytes <= held
+                and frame_bytes <= self._frame_bytes_max
+                and header_length <= self._header_bytes_max
+            ):
+                self._unread = data[frame_bytes:]
+                parts = word >> 24, data[PREFIX_BYTES:header_end], data[header_end:frame_bytes]
+                return _new_frame(Frame, parts)
         try:
             frame = self._continued() if self._partial else self._whole()
             if frame is None and self._waiting:  # then nothing is unread any more
@@ -91,7 +113,7 @@ class FrameReader:
         return frame
 
     def _whole(self) -> Frame | None:
-        """The usual case: the frame lies within one piece, and no byte is copied."""
+        """The frame lies within one piece, and no byte is copied."""
         data = self._unread
         held = len(data)
         needs = PREFIX_BYTES

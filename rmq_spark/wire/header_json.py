@@ -9,6 +9,7 @@ reads it: unknown keys are passed over, scalars among the ext fields become text
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,8 @@ from rmq_spark.wire.header import (
     unencodable,
 )
 
+_FOUR_INTS = struct.Struct(">4i")
+_JSON = SerializeType.JSON.value
 _OPAQUE_MARK = 1_234_567_890
 _new_header: Callable[[type[Header], tuple[Any, ...]], Header] = tuple.__new__
 
@@ -67,7 +70,7 @@ def decode_header(data: Buffer) -> Header:
         ) from error
     try:
         return _plain_header(fields)
-    except (KeyError, TypeError, ValueError, HeaderError):
+    except (KeyError, TypeError, ValueError, struct.error):
         return _any_header(fields)
 
 
@@ -75,9 +78,13 @@ def _plain_header(fields: Any) -> Header:
     """A header with all its fields, as a client's request has them; an exception if it is another."""
     ext_fields = fields["extFields"]
     code, version, opaque, flag = fields["code"], fields["version"], fields["opaque"], fields["flag"]
-    check_ints(code, version, opaque, flag)
+    _FOUR_INTS.pack(code, version, opaque, flag)
     "".join(ext_fields.values())  # a TypeError where one is no text
-    if len(ext_fields) > EXT_FIELDS_MAX or "remark" in fields:
+    if (
+        not type(code) is type(version) is type(opaque) is type(flag) is int
+        or len(ext_fields) > EXT_FIELDS_MAX
+        or "remark" in fields
+    ):
         raise ValueError
     language = LANGUAGES[fields["language"]]
     return _new_header(Header, (code, language, version, opaque, flag, None, ext_fields))
@@ -148,4 +155,4 @@ class JsonAnswer:
     def encode(self, opaque: int, *texts: object, body_bytes: int = 0) -> bytes:
         """The frame up to its body; the texts in the order of ``varying``."""
         header = (self._pattern % (*texts, opaque)).encode()
-        return encode_prefix(SerializeType.JSON, header, body_bytes)
+        return encode_prefix(_JSON, header, body_bytes)

@@ -13,7 +13,7 @@ All go to one queue of one topic; the broker makes each a record of its own.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,7 +23,9 @@ from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX, decode_properties
 
 _HEAD = struct.Struct(">iiiii")
 _PROPERTIES_LENGTH = struct.Struct(">h")
-_ENTRY_BYTES_MIN = _HEAD.size + _PROPERTIES_LENGTH.size
+_HEAD_BYTES, _LENGTH_BYTES = _HEAD.size, _PROPERTIES_LENGTH.size
+_ENTRY_BYTES_MIN = _HEAD_BYTES + _LENGTH_BYTES
+_COPIED_BYTES_MAX = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +66,22 @@ def encode_batch(messages: Iterable[BatchedMessage]) -> bytes:
 
 
 class BatchEntry(NamedTuple):
-    """One message of a batch, as views of its bytes."""
+    """One message of a batch; its body may be a view of the batch."""
 
     flag: int
-    body: memoryview
+    body: Buffer
     properties: bytes
+
+
+_new: Callable[[type[BatchEntry], tuple[int, Buffer, bytes]], BatchEntry] = tuple.__new__
 
 
 def split_batch(data: Buffer) -> list[BatchEntry]:
     """Where the messages of a batch are. Magic and CRC are passed over, as RocketMQ does."""
     entries: list[BatchEntry] = []
-    view = memoryview(data)
-    unpack, unpack_length, new = _HEAD.unpack_from, _PROPERTIES_LENGTH.unpack_from, tuple.__new__
+    # Pieces of bytes are cheaper than pieces of a view, by a tenth of all that a message costs.
+    view = bytes(data) if len(data) <= _COPIED_BYTES_MAX else memoryview(data)
+    add, unpack, unpack_length, new = entries.append, _HEAD.unpack_from, _PROPERTIES_LENGTH.unpack_from, _new
     position, end = 0, len(view)
     while position < end:
         if end - position < _ENTRY_BYTES_MIN:
@@ -85,15 +91,15 @@ def split_batch(data: Buffer) -> list[BatchEntry]:
             raise _inconsistent(position, f"size {_ENTRY_BYTES_MIN} to {end - position}", size)
         if not 0 <= body_length <= size - _ENTRY_BYTES_MIN:
             raise _inconsistent(position + 16, f"bodyLength 0 to {size - _ENTRY_BYTES_MIN}", body_length)
-        body_at = position + _HEAD.size
+        body_at = position + _HEAD_BYTES
         length_at = body_at + body_length
         (properties_length,) = unpack_length(view, length_at)
-        properties_at = length_at + _PROPERTIES_LENGTH.size
+        properties_at = length_at + _LENGTH_BYTES
         position += size
         if properties_length != position - properties_at:
             raise _inconsistent(length_at, f"propertiesLength {position - properties_at}", properties_length)
         properties = bytes(view[properties_at:position])
-        entries.append(new(BatchEntry, (flag, view[body_at:length_at], properties)))
+        add(new(BatchEntry, (flag, view[body_at:length_at], properties)))
     return entries
 
 

@@ -38,6 +38,18 @@ def test_an_arrival_before_the_offset_that_is_waited_for_changes_nothing():
     assert hold.service.notify_message_arriving("T", 0, 8, [0]) == 1
 
 
+def test_with_short_polling_neither_an_arrival_nor_the_sweep_wakes_anybody_before_the_deadline():
+    hold = Hold(HoldLimits(long_polling_enable=False))
+    pull = a_pull(timeout_ms=9_000)
+    hold.service.suspend_pull_request(pull)
+    hold.ends["T", 0] = 1
+    assert hold.service.notify_message_arriving("T", 0, 1, [0]) == 0
+    assert hold.service.check_hold_request(5_000) == 0
+    assert hold.service.expire(9_000) == 1
+    assert hold.woken == [pull]
+    assert hold.service.rescued == 0
+
+
 def test_a_filter_by_tags_sees_every_code_of_a_batch():
     hold = Hold()
     pull = a_pull(wants=Codes(65))
@@ -54,6 +66,20 @@ def test_messages_that_do_not_match_are_not_looked_at_a_second_time_by_the_sweep
     hold.ends["T", 0] = 2
     assert hold.service.check_hold_request(5_000) == 0
     assert hold.service.rescued == 0
+
+
+def test_pulls_of_one_group_that_want_the_same_are_answered_by_one_look_at_the_messages():
+    hold = Hold()
+    wants = Codes(0, needs_messages=True)
+    pulls = [a_pull(wants=wants) for _ in range(5)] + [a_pull(wants=wants, queue_offset=1)]
+    for pull in pulls:
+        hold.service.suspend_pull_request(pull)
+    hold.service.notify_message_arriving("T", 0, 3, [0, 0, 0])
+    assert hold.matches_from == [0, 1]
+    hold.is_matched = True
+    assert hold.service.notify_message_arriving("T", 0, 4, [0]) == 6
+    assert hold.matches_from == [0, 1, 3]
+    assert hold.woken == pulls
 
 
 def test_a_filter_by_properties_is_asked_about_the_messages_that_are_new_to_it():

@@ -56,6 +56,10 @@ class Clients:
         return answer
 
 
+def large(group, **more):
+    return ConsumerData(group_name=group, subscription_data_set=(SubscriptionData(topic="T", **more),))
+
+
 def consumer(group, *topics):
     subscriptions = tuple(SubscriptionData(topic=topic, sub_version=1) for topic in topics)
     return ConsumerData(group_name=group, subscription_data_set=subscriptions)
@@ -189,6 +193,21 @@ def test_who_is_not_heard_of_for_too_long_is_closed(clients, parts, one, two):
         (
             HeartbeatData(client_id="c", consumer_data_set=(consumer("g", "T"), consumer("h", "a@b"))),
             "topic 'a@b'",
+        ),
+        (
+            HeartbeatData(client_id="c", consumer_data_set=(large("g", sub_string="a" * 131_073),)),
+            "over 65536",
+        ),
+        (
+            HeartbeatData(
+                client_id="c",
+                consumer_data_set=(large("g", tags_set=frozenset({"a" * 70_000, "b" * 70_000})),),
+            ),
+            "over 65536",
+        ),
+        (
+            HeartbeatData(client_id="c", consumer_data_set=(large("g", code_set=frozenset(range(65_537))),)),
+            "over 65536",
         ),
     ],
 )

@@ -78,6 +78,19 @@ def test_a_one_way_question_is_not_answered(processor, consumers, admin):
     assert admin.sent == []
 
 
+def test_nothing_piles_up_for_a_consumer_or_a_tool_that_does_not_read(processor, consumers, admin):
+    member = join(consumers, "g", "c", "T")
+    member.answers[Code.GET_CONSUMER_RUNNING_INFO] = lambda asked: asked.respond(0, body=bytes(1_000))
+    processor.get_consumer_running_info(admin, running_info(admin))
+    admin.is_congested = True
+    member.answer_all()
+    assert [(answer.code, answer.body) for answer in admin.sent] == [(Answer.SYSTEM_BUSY, b"")]
+    member.is_congested = True
+    code, remark = refused(processor.get_consumer_running_info, admin, running_info(admin))
+    assert (code, "does not read" in remark) == (Answer.SYSTEM_BUSY, True)
+    assert member.asked == []
+
+
 def test_who_is_not_online_or_too_old_cannot_be_asked(processor, consumers, admin):
     old = join(consumers, "g", "old", "T", version=61)
     code, remark = refused(processor.get_consumer_running_info, admin, running_info(admin))

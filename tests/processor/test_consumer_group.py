@@ -31,7 +31,15 @@ def producers():
 @pytest.fixture
 def processor(parts, consumers, producers):
     locks = QueueLocks(parts.clock)
-    return ConsumerGroupProcessor("broker-a", parts.topics, consumers, producers, parts.offsets, locks)
+    return ConsumerGroupProcessor(
+        "broker-a",
+        parts.topics,
+        consumers,
+        producers,
+        parts.offsets,
+        locks,
+        lambda moment_ms: 1_000 + moment_ms,
+    )
 
 
 def ask(processor, code, header=None, body=None):
@@ -82,7 +90,11 @@ def test_queues_that_this_broker_does_not_have_cannot_be_locked(processor):
 
 @pytest.mark.parametrize("code", [Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ])
 def test_a_lock_without_group_or_client_is_refused(processor, code):
-    for group, client_id, why in (("a/b", "c", "other characters"), ("g", "", "clientId is blank")):
+    for group, client_id, why in (
+        ("a/b", "c", "other characters"),
+        ("g", " ", "no clientID"),
+        ("g", "c" * 1_025, "over 1024"),
+    ):
         body = bodies.LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=queues(0))
         answer, remark = refused(processor.handlers()[code], CLIENT, CLIENT.ask(code, body=body))
         assert answer == Answer.SYSTEM_ERROR
@@ -121,7 +133,7 @@ def test_the_connections_of_producers_are_told_by_group(processor, producers, pa
             remote_ip=str(one.remote_host),
             language="JAVA",
             version=409,
-            last_update_timestamp=5,
+            last_update_timestamp=1_005,
         ),
     )
 

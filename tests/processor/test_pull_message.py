@@ -181,6 +181,47 @@ def test_whether_a_waiting_filter_matches_is_looked_up_in_all_that_is_new(parts)
     assert not matched(room.held[0], 3_001)
 
 
+class Expiring:
+    """A queue whose messages before an offset have expired; behind its end there is nothing."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def get_message(self, _topic, _queue_id, _queue_offset, **_):
+        status, next_begin_offset = self.answers.pop(0)
+        return GetMessageResult(status, next_begin_offset, 3, 40)
+
+
+PASSED_OVER = [
+    GetMessageStatus.OFFSET_TOO_SMALL,
+    GetMessageStatus.MESSAGE_WAS_REMOVING,
+    GetMessageStatus.OFFSET_FOUND_NULL,
+    GetMessageStatus.NO_MATCHED_MESSAGE,
+]
+
+
+@pytest.mark.parametrize("status", PASSED_OVER)
+@pytest.mark.parametrize(
+    ("then", "is_match"), [(GetMessageStatus.FOUND, True), (GetMessageStatus.OFFSET_OVERFLOW_ONE, False)]
+)
+def test_a_match_behind_messages_that_have_expired_is_found(parts, status, then, is_match):
+    room = Room(parts)
+    room.pull(0, suspend_ms=5_000)
+    room.processor._store = Expiring((status, 7), (then, 7))
+    assert room.processor.is_matched_by_commit_log(room.held[0], 0) is is_match
+
+
+@pytest.mark.parametrize(
+    ("status", "next_begin_offset"),
+    [(GetMessageStatus.OFFSET_OVERFLOW_BADLY, 40), (GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0)],
+)
+def test_a_pull_whose_queue_has_been_cut_or_deleted_is_woken_to_be_told_so(parts, status, next_begin_offset):
+    room = Room(parts)
+    room.pull(0, suspend_ms=5_000)
+    room.processor._store = Expiring((status, next_begin_offset))
+    assert room.processor.is_matched_by_commit_log(room.held[0], 50)
+
+
 def test_a_waiting_group_that_has_left_is_woken_to_be_told_so(parts):
     room = Room(parts)
     room.pull(0, suspend_ms=5_000)

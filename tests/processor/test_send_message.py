@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from broker_clients import batch_request, send_request
 from broker_connections import FakeConnection
@@ -62,6 +64,7 @@ class Room:
 
     def ask(self, request):
         answer = self._dispatch(self.connection, request)
+        self.parts.store.write_out()  # as at the end of each turn
         return answer or (self.connection.sent.pop() if self.connection.sent else None)
 
     def send(self, *given, **named):
@@ -217,3 +220,34 @@ def test_a_topic_name_over_127_characters_is_that_of_a_retry_topic(parts):
     request = send_request("again", topic=f"%RETRY%{group}")
     assert Room(parts).ask(request).code == 0
     assert bodies(parts.store, f"%RETRY%{group}") == ["again"]
+
+
+def test_the_messages_of_a_turn_are_written_together_and_answered_behind_that(parts):
+    room = Room(parts)
+    for text in ("a", "b", "c"):
+        assert room._dispatch(room.connection, send_request(text)) is None
+    assert room.connection.sent == []
+    assert parts.store.state().written_offset == 0
+    parts.store.write_out()
+    places = [int(answer.ext_fields["queueOffset"]) for answer in room.connection.sent]
+    assert places == [0, 1, 2]
+    queue_id = int(room.connection.sent[0].ext_fields["queueId"])
+    assert bodies(parts.store, "T", queue_id) == ["a", "b", "c"]
+
+
+def test_a_turn_that_cannot_be_written_is_refused_as_a_whole(parts, monkeypatch):
+    room = Room(parts)
+
+    def full(offset, data):
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parts.store._log.files, "write", full)
+        for text in ("a", "b"):
+            room._dispatch(room.connection, send_request(text))
+        parts.store.write_out()
+    assert [(each.code, each.remark) for each in room.connection.sent] == [(14, "the disk is full")] * 2
+    room.connection.sent.clear()
+    answer = room.send("c").ext_fields
+    assert answer["queueOffset"] == "0"
+    assert bodies(parts.store, "T", int(answer["queueId"])) == ["c"]

@@ -96,3 +96,21 @@ def test_a_cluster_that_the_sender_has_named_is_replaced():
         "CLUSTER": "C",
         "KEYS": "k",
     }
+
+
+@pytest.mark.parametrize(
+    ("own", "stored"),
+    [
+        ("", CLUSTER),
+        ("WAIT\x01true", CLUSTER),
+        ("WAIT\x01true\x02TAGS\x01a", "TAGS\x01a\x02" + CLUSTER),
+        ("KEYS\x01k\x02WAIT\x01true", "KEYS\x01k\x02" + CLUSTER),
+        ("KEYS\x01k\x02WAIT\x01true\x02TAGS\x01a\x02", "KEYS\x01k\x02TAGS\x01a\x02" + CLUSTER),
+        ("WAIT\x01true\x02WAIT\x01true\x02TAGS\x01a", "TAGS\x01a\x02" + CLUSTER),
+        ("WAIT\x01false\x02TAGS\x01a", "TAGS\x01a\x02" + CLUSTER),
+        ("AWAIT\x01true\x02TAGS\x01a", "AWAIT\x01true\x02TAGS\x01a\x02" + CLUSTER),
+        ("CLUSTER\x01other\x02TAGS\x01a", "TAGS\x01a\x02" + CLUSTER),
+    ],
+)
+def test_wherever_a_batched_message_says_to_wait_it_is_left_out_and_the_rest_stays(own, stored):
+    assert REWRITER.stored_in_batch(own.encode(), CLUSTER.encode()) == stored.encode()

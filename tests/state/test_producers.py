@@ -81,6 +81,31 @@ def test_a_client_that_has_dialled_again_is_reached_where_it_was_heard_of_last(p
     assert producers.find("one") is None
 
 
+def test_two_clients_with_the_same_id_may_go_in_any_order(producers, one):
+    again = FakeConnection("one")
+    producers.register("p", channel(one, 1))
+    producers.register("p", channel(again, 2))
+    producers.connection_closed(again)
+    producers.connection_closed(one)
+    assert producers.find("one") is None
+    assert producers.groups == {}
+
+
+def test_a_client_that_changes_its_id_leaves_the_old_one_when_no_group_has_it_any_more(producers, one):
+    def named(client_id):
+        return ClientChannel(one, client_id, "JAVA", 409, 0)
+
+    producers.register("p", named("old"))
+    producers.register("q", named("old"))
+    producers.register("p", named("new"))
+    assert producers.find("old").connection is producers.find("new").connection is one
+    producers.register("q", named("new"))
+    assert producers.find("old") is None
+    producers.register("q", named("third"))
+    producers.connection_closed(one)
+    assert [producers.find(client_id) for client_id in ("old", "new", "third")] == [None] * 3
+
+
 def test_groups_cannot_be_written_to(producers):
     with pytest.raises(TypeError):
         producers.groups["p"] = {}

@@ -188,3 +188,34 @@ def test_two_flushes_at_once_both_wait_for_the_disk(tmp_path, clock):
         thread.join(10)
     assert disk.finished == ["disk", "second"]
     assert log.flushed_offset == log.written_offset
+
+
+def test_what_waits_takes_its_place_and_is_written_by_one_write_or_not_at_all(tmp_path, clock):
+    disk = FaultyDisk(LocalDisk())
+    log = log_on(tmp_path, clock, disk)
+
+    def later(body):
+        draft = draft_of(message(body))
+        draft.prepare()
+        return log.append_later(draft, 0)
+
+    first, second = Appended(*later("one")), Appended(*later("two"))
+    assert (first.physical_offset, second.physical_offset) == (0, first.end_offset)
+    assert (log.written_offset, log.end_offset) == (0, second.end_offset)
+    assert disk.operations == []
+    with pytest.raises(RuntimeError, match="must be written first"):
+        append(log, "another way")
+    log.write_out()
+    assert (log.written_offset, log.end_offset) == (second.end_offset, second.end_offset)
+    assert decode_record(log.view(second.physical_offset, 200)).body == b"two"
+
+    assert Appended(*later("x" * 3000)).physical_offset == second.end_offset
+    assert later("y" * 3000) is None  # it would begin another file
+    disk.plan = (Fault(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, prefix=90),)
+    with pytest.raises(DiskFull):
+        log.write_out()
+    disk.plan = ()
+    assert log.end_offset == log.written_offset == second.end_offset
+    third = append(log, "three")
+    assert third.physical_offset == second.end_offset
+    assert not any(log.view(third.end_offset, 500))

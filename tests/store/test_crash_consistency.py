@@ -13,6 +13,7 @@ import shutil
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from broker.store.disk import LocalDisk
 from broker.store.errors import StoreError
 from broker.store.mapped_file_queue import MappedFileQueue
 from broker.store.message_store import MessageStore
+from broker.store.record_draft import draft_of
 from broker.store.recovery import LogRecovery
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk import encode_chunk
@@ -63,6 +65,14 @@ class Story:
         texts = [f"{next(self.numbers)} batch" for _ in range(4)]
         self.note(topic, queue_id, texts, self.store.put_batch([message(t, topic, queue_id) for t in texts]))
 
+    def put_turn(self, count=5):
+        """Messages one by one that are written together."""
+        for number in range(count):
+            text, queue = f"{next(self.numbers)} turn " + "x" * (number * 70), ("T", number % 2)
+            draft = draft_of(message(text, *queue, tags="A", keys="k"))
+            self.store.put_later(draft, partial(self.note, *queue, [text]))
+        self.store.write_out()
+
     def put_chunk(self, topic="U", queue_id=0):
         texts = [f"{next(self.numbers)} chunk" for _ in range(20)]
         bodies = [text.encode() for text in texts]
@@ -80,8 +90,10 @@ class Story:
         self.put("%RETRY%g", 2)
         self.put(size=1500)
         self.put_batch()
+        self.put_turn()
         self.put_chunk()
         self.put(size=2500)
+        self.put_turn(12)
         self.put()
 
 
@@ -214,9 +226,12 @@ def test_a_disk_that_fills_up_and_is_freed_again(tmp_path, dice):
         before = len(story.acknowledged)
         prefix = dice.choice([0, 50, 300])
         disk.plan = (Fault(0, persistent=True, kinds={"write", "create"}, error=errno.ENOSPC, prefix=prefix),)
-        refused = store.put_message(message("refused " + "x" * 200))
-        assert refused.status.name == "SERVICE_NOT_AVAILABLE"
-        assert "full" in refused.remark
+        refused = [store.put_message(message("refused " + "x" * 200))]
+        for number in range(3):
+            store.put_later(draft_of(message(f"refused {number}" + "x" * 200)), refused.append)
+        store.write_out()
+        assert [each.status.name for each in refused] == ["SERVICE_NOT_AVAILABLE"] * 4
+        assert all("full" in each.remark for each in refused)
         assert len(bodies(store)) == before
         assert store.state().failure is None
     disk.plan = ()

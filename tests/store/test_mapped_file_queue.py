@@ -1,3 +1,6 @@
+import sys
+import threading
+
 import pytest
 
 from broker.store.disk import LocalDisk
@@ -146,3 +149,28 @@ def test_a_file_that_cannot_be_ours_is_named_and_left_alone(files, name, size, m
     with pytest.raises(ForeignFile, match=message):
         reopened(files)
     assert (files._directory / name).read_bytes() == b"z" * size
+
+
+def test_files_that_are_made_while_old_ones_go_are_not_lost(tmp_path):
+    """The broker's thread appends while another deletes what is too old: at worst between any two steps."""
+    switch_interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    files = MappedFileQueue(LocalDisk(), tmp_path / "files", SIZE)
+    files.write(0, b"x")
+    done = threading.Event()
+
+    def delete():
+        while not done.is_set():
+            files.delete_before(SIZE)
+
+    deleter = threading.Thread(target=delete)
+    deleter.start()
+    try:
+        for number in range(1, 400):
+            files.write(number * SIZE, b"x")
+            assert files.end_offset == (number + 1) * SIZE
+    finally:
+        done.set()
+        deleter.join()
+        sys.setswitchinterval(switch_interval)
+    assert bytes(files.view(399 * SIZE)[:1]) == b"x"

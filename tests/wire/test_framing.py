@@ -150,17 +150,21 @@ def test_an_announced_length_takes_no_memory_before_its_bytes_come():
 
 
 def test_a_frame_dribbled_in_costs_little_more_than_itself():
-    body = bytes(200_000)
-    data = frame_of(b"{}", body)
-    reader = FrameReader()
-    tracemalloc.start()
-    try:
-        for at in range(0, len(data) - 1, 2):
-            reader.feed(data[at : at + 2])
-            reader.next_frame()
-        assert tracemalloc.get_traced_memory()[1] < 1.3 * len(data)
-    finally:
-        tracemalloc.stop()
+    data = frame_of(b"{}", bytes(200_000))
+
+    def peak_bytes():
+        reader = FrameReader()
+        tracemalloc.start()
+        try:
+            for at in range(0, len(data) - 1, 2):
+                reader.feed(data[at : at + 2])
+                reader.next_frame()
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    # Whatever other threads of this process allocate counts as well, now and then.
+    assert min(peak_bytes() for _ in range(3)) < 1.3 * len(data)
 
 
 def test_pieces_fed_without_reading_in_between_cost_time_and_memory_by_their_length():

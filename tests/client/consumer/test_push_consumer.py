@@ -334,6 +334,7 @@ def test_an_operator_sets_a_group_back_by_way_of_the_broker(cluster, push):
     cluster.send(topic, *numbers(10), queue_id=0)
     push(listener, group, topic)
     listener.wait_for(10)
+    wait_until("a stored offset", lambda: cluster.stored_offset(group, topic))
     header = ResetOffsetRequestHeader(topic=topic, group=group, timestamp=0, is_force=True)
     offsets = cluster.api.reset_offset(cluster.address, header)
     assert offsets == {cluster.queue(topic): 0}

@@ -9,8 +9,9 @@ from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
 from rmq_spark.client.errors import MessageRejected
 
 
-@pytest.mark.parametrize("settings", [LitePullSettings(), PushSettings()])
-def test_the_defaults_are_fine_and_begin_half_an_hour_ago(settings):
+@pytest.mark.parametrize("kind", [LitePullSettings, PushSettings])
+def test_the_defaults_are_fine_and_begin_half_an_hour_ago(kind):
+    settings = kind()
     settings.check()
     assert 1_799_000 < time.time() * 1000 - settings.consume_timestamp_ms < 1_900_000
 

@@ -1,0 +1,117 @@
+"""A broker, a producer, a table of Arrow and two consumers, in half a minute on one machine.
+
+Starts a broker with its files in a temporary directory, sends to it one by one and by the table, reads all
+of it back, and shows how soon a waiting consumer hears of a message. Run it with `make demo`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from rmq_spark.cli.broker_command import broker_command
+from rmq_spark.client import (
+    Admin,
+    ConsumeConcurrentlyStatus,
+    LitePullConsumer,
+    LitePullSettings,
+    Message,
+    Producer,
+    PushConsumer,
+)
+
+SINGLE = 1_000
+ROWS = 200_000
+WAKES = 200
+TOPIC = "orders"
+
+
+def main() -> None:
+    """The whole tour."""
+    with tempfile.TemporaryDirectory() as directory, running_broker(directory) as address:
+        print(f"a broker listens on {address}, with its files below {directory}")
+        with Admin(address) as admin:
+            admin.create_topic(TOPIC, 4)
+        send(address)
+        read_back(address)
+        wake(address)
+    print("everything was read back each time; the broker has stopped in order")
+
+
+@contextmanager
+def running_broker(directory: str) -> Iterator[str]:
+    """The address of a broker that runs as long as this lasts."""
+    command = broker_command(
+        [f"storePathRootDir={directory}/store", "listenPort=0", "flushDiskType=ASYNC_FLUSH"]
+    )
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as broker:
+        assert broker.stdout is not None
+        said = broker.stdout.readline()
+        try:
+            yield said.rpartition(" ")[2].strip()
+        finally:
+            broker.terminate()
+            assert broker.wait(30) == 0
+
+
+def send(address: str) -> None:
+    """As an application does, and as a data frame does."""
+    with Producer("demo-producer", address) as producer:
+        began = time.perf_counter()
+        for number in range(SINGLE):
+            producer.send(Message(TOPIC, b"one by one", keys=str(number)))
+        print(f"sent {SINGLE:,} messages one by one, {SINGLE / (time.perf_counter() - began):,.0f} a second")
+        table = pa.table({"body": [b"x" * 100] * ROWS, "tags": ["table"] * ROWS})
+        began = time.perf_counter()
+        producer.send_table(table, TOPIC)
+        print(f"sent a table of {ROWS:,} rows, {ROWS / (time.perf_counter() - began):,.0f} a second")
+
+
+def read_back(address: str) -> None:
+    """Each message, from the beginning of each queue."""
+    consumer = LitePullConsumer("demo-reader", address, settings=LitePullSettings(pull_batch_size=32))
+    consumer.start()
+    queues = consumer.fetch_message_queues(TOPIC)
+    consumer.assign(queues)
+    for queue in queues:
+        consumer.seek_to_begin(queue)
+    began = time.perf_counter()
+    found = 0
+    while found < SINGLE + ROWS:
+        found += len(consumer.poll())
+    print(f"read {found:,} messages back, {found / (time.perf_counter() - began):,.0f} a second")
+    consumer.shutdown()
+
+
+def wake(address: str) -> None:
+    """Messages far apart: each finds its consumer waiting in the broker."""
+    heard = threading.Event()
+
+    def listen(messages, context):  # noqa: ANN001, ANN202, ARG001  # the shape of a listener
+        heard.set()
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+    consumer = PushConsumer("demo-listener", address, listener=listen)
+    consumer.subscribe(TOPIC, "waking")
+    consumer.start()
+    with Producer("demo-waker", address) as producer:
+        times = []
+        for _ in range(WAKES):
+            heard.clear()
+            began = time.perf_counter()
+            producer.send(Message(TOPIC, b"wake up", tags="waking"))
+            assert heard.wait(30)
+            times.append(time.perf_counter() - began)
+    consumer.shutdown()
+    print(f"a waiting consumer hears of a message within {statistics.median(times) * 1e3:.1f} ms (median)")
+
+
+if __name__ == "__main__":
+    main()
