@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from broker.config import BrokerConfig
-from broker.settings import DEFAULT_STORE, KEYS, ConfigError, config_of, load_config, settings_of
+from broker.setting_keys import KEYS
+from broker.settings import DEFAULT_STORE, ConfigError, config_of, load_config, settings_of
 
 CONF = Path(__file__).parent.parent / "conf" / "broker.conf"
 
