@@ -92,6 +92,7 @@ class Processors:
             timeout_ms=config.sync_flush_timeout_ms,
             capacity=config.send_queue_capacity,
             wait_max_ms=config.send_wait_max_ms,
+            took_ms=self.stats.put_took.add,
         )
         self.retries = RetryRules(around.tables.topics, around.tables.groups)
         self.sends = SendMessageProcessor(

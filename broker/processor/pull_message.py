@@ -141,7 +141,10 @@ class PullMessageProcessor:
         if may_hold and header.sys_flag & _COMMIT_OFFSET and self._commits and header.commit_offset >= 0:
             self._offsets.advance(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         is_chunk = request.code == RequestCode.PULL_CHUNK
+        began_ms = self._now_ms()
         found = self._get_message(header, message_filter, is_chunk=is_chunk)
+        took_ms = self._now_ms() - began_ms
+        self._stats.got(header.topic, header.consumer_group, found.message_count, found.body_bytes, took_ms)
         code = _CODES.get(found.status)
         if code is None:  # there is nothing in this queue at all
             is_start = header.queue_offset == 0
@@ -160,7 +163,6 @@ class PullMessageProcessor:
         offsets = (found.next_begin_offset, found.min_offset, found.max_offset)
         if code is not ResponseCode.SUCCESS:
             return request.respond(code, found.status.name, _fields(*offsets))
-        self._stats.got(header.topic, header.consumer_group, found.message_count, found.body_bytes)
         body = _with_sizes(found) if is_chunk else found.buffers
         self._found.send(connection, request, *offsets, body=body)
         return None

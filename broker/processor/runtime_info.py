@@ -105,14 +105,16 @@ class RuntimeInfo:
         stats = self._stats
         average = stats.put_bytes / stats.put_messages if stats.put_messages else 0.0
         return {
-            "putMessageEntireTimeMax": str(stats.put_took_ms_max),
+            "putMessageEntireTimeMax": str(stats.put_took.max_ms),
             "putMessageTimesTotal": str(stats.put_messages),
             "putMessageFailedTimes": str(stats.put_failures),
             "putMessageSizeTotal": str(stats.put_bytes),
             "putMessageAverageSize": str(round(average, 2)),
-            "putMessageDistributeTime": " ".join(f"[{cell}]:{count}" for cell, count in stats.put_took),
-            "putLatency99": f"{stats.put_took_ms(0.99):.2f}",
-            "putLatency999": f"{stats.put_took_ms(0.999):.2f}",
+            "putMessageDistributeTime": " ".join(
+                f"[{cell}]:{count}" for cell, count in stats.put_took.cells()
+            ),
+            "putLatency99": f"{stats.put_took.within_ms(0.99):.2f}",
+            "putLatency999": f"{stats.put_took.within_ms(0.999):.2f}",
             "getMessageEntireTimeMax": str(stats.get_took_ms_max),
         }
 

@@ -10,6 +10,7 @@ fails, none of them is in the log, and their offsets are given to others.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -33,6 +34,7 @@ from rmq_spark.wire.record_checksum import CHECKSUM_BYTES
 if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
 
+_log = logging.getLogger(__name__)
 _PUT_OK = PutMessageStatus.PUT_OK
 # The checksum is a property, too, and may need a separator before it.
 _PROPERTIES_BYTES_MAX = PROPERTIES_BYTES_MAX - CHECKSUM_BYTES - 1
@@ -134,7 +136,10 @@ class MessageAppender:
         with self._lock:
             later, failure = self._written_out()
         for result, _, then in later:
-            then(result if failure is None else failure)
+            try:
+                then(result if failure is None else failure)
+            except Exception:  # noqa: BLE001, PERF203  # one that fails must not keep the others waiting
+                _log.exception("a send that ended at %d could not be answered", result.end_offset)
 
     def _written_out(self) -> tuple[Sequence[_Later], PutMessageResult | None]:
         """What is told of, and why it is not in the log, if so."""

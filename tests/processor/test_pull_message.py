@@ -100,6 +100,17 @@ def test_each_status_of_the_store_is_a_code_and_two_of_them_are_waited_for(parts
     assert len(room.held) == is_held
 
 
+def test_pulls_that_find_nothing_are_counted_and_so_is_the_time_that_they_took(parts):
+    room = Room(parts, Finding(GetMessageStatus.OFFSET_OVERFLOW_ONE))
+    times = iter([1_000, 1_007, 2_000, 2_003])
+    room.processor._now_ms = times.__next__
+    room.pull(5)
+    room.pull(5)
+    room.stats.sample(10_000)
+    assert room.stats.rates().missed.ten_seconds == 0.2
+    assert (room.stats.got_messages, room.stats.get_took_ms_max) == (0, 7)
+
+
 def test_every_status_has_its_row():
     assert {*STATUSES, GetMessageStatus.FOUND} == set(GetMessageStatus)
 
