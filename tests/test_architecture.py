@@ -31,6 +31,7 @@ TESTED_ELSEWHERE = {
     "broker/store/disk.py": "store/test_mapped_file_queue.py",
     "broker/store/dump.py": "store/test_inspection.py",
     "broker/store/errors.py": "store/test_message_store.py",
+    "broker/store/manifest.py": "store/test_recovery.py",
     "broker/store/message_filter.py": "store/test_reader.py",
     "broker/store/results.py": "store/test_reader.py",
     "broker/store/verify.py": "store/test_inspection.py",
