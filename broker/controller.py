@@ -1,8 +1,9 @@
 """BrokerController: builds the rooms, connects them, starts and stops them in order.
 
     start   store (which recovers), state tables, processors, timers; the port last
-    stop    the port first; waiting pulls are answered; sends that wait for the disk are acknowledged;
-            connections; state tables; the store, which removes its abort file
+    stop    the port first; no more messages are taken; waiting pulls are answered, sends that wait for the
+            disk acknowledged, requests that wait for a file answered; only then connections are closed;
+            state tables; the store, which removes its abort file
 
 Everything but housekeeping on files happens on the loop's thread. It is imported by whoever runs a broker,
 and by no room; what each room needs is handed to it here.
@@ -41,7 +42,7 @@ from rmq_spark.wire.hosts import Host
 
 _log = logging.getLogger(__name__)
 _DELIVERY_CHECK_MAX_MS = 1_000
-_ACKNOWLEDGE_SECONDS = 5.0
+_ANSWER_SECONDS = 5.0
 _USUAL_QUEUE_NUMS = 4
 """What Java's producers ask for."""
 
@@ -126,13 +127,17 @@ class BrokerController:
 
     async def stop(self) -> None:
         """End in order: nobody is left without an answer, nothing that was acknowledged is lost."""
+        if self._is_stopping:
+            return
         self._is_stopping = True
         self.server.stop_listening()
+        self.store.take_no_more("the broker is stopping")
         for timer in (self._delivery, self._deadline):
             if timer is not None:
                 timer.cancel()
         self.hold_service.release_all()
-        await self.processors.acknowledger.settled(_ACKNOWLEDGE_SECONDS)
+        await self.processors.acknowledger.settled(_ANSWER_SECONDS)
+        await self._housekeeping.settled(_ANSWER_SECONDS)
         await self.server.stop()
         await self._housekeeping.stop()
         try:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 
 from broker.config import BrokerConfig
@@ -57,6 +58,12 @@ class Housekeeping:
         self._every(config.flush_delay_offset_interval_ms, self._save_delay_offsets)
         self._every(config.checkpoint_interval_ms, self._save_checkpoint)
         self._every(config.clean_resource_interval_ms, self.clean)
+
+    async def settled(self, seconds: float) -> None:
+        """Return when all that was to be done aside is done, or after some time."""
+        behind_all = self._loop.run_in_executor(self._thread, _nothing)
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.shield(behind_all), seconds)
 
     async def stop(self) -> None:
         """Begin nothing more, and wait for what has begun."""
@@ -112,3 +119,7 @@ class Housekeeping:
                 _log.error("%s failed: %s", job, error)
 
         self.run_aside(job, done)
+
+
+def _nothing() -> None:
+    """What comes behind all else."""

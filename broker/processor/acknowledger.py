@@ -87,11 +87,13 @@ class Acknowledger:
             self._timer = self._loop.call_later(self._timeout_seconds, self._time_out)
 
     async def settled(self, seconds: float) -> None:
-        """Return when nobody waits any more, or after some time."""
+        """Return when nobody waits any more; whoever still does after some time is told that it is late."""
         if self._waiting:
             self._all_settled = asyncio.Event()
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._all_settled.wait(), seconds)
+            while self._waiting:
+                self._tell_late()
 
     def _ask(self) -> None:
         """Let everything that has been appended in this turn be covered by the same flush."""
@@ -129,16 +131,20 @@ class Acknowledger:
         self._tell_settled()
 
     def _time_out(self) -> None:
-        """In the log, but whether on the disk is not known: the client has to be told so."""
+        """In the log, but whether on the disk is not known: clients have to be told so."""
         self._timer = None
         oldest = self._loop.time() - self._timeout_seconds
         while self._waiting and self._waiting[0].since <= oldest:
-            waiting = self._waiting.popleft()
-            self._tell(waiting, waiting.result._replace(status=PutMessageStatus.FLUSH_DISK_TIMEOUT))
+            self._tell_late()
         if self._waiting:
             self._timer = self._loop.call_at(self._waiting[0].since + self._timeout_seconds, self._time_out)
         else:
             self._tell_settled()
+
+    def _tell_late(self) -> None:
+        """Tell the first."""
+        waiting = self._waiting.popleft()
+        self._tell(waiting, waiting.result._replace(status=PutMessageStatus.FLUSH_DISK_TIMEOUT))
 
     def _tell_settled(self) -> None:
         """Nobody waits any more."""

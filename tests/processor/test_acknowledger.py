@@ -260,12 +260,12 @@ def test_the_end_waits_until_nobody_waits_any_more(end):
 
 
 @story
-async def test_the_end_does_not_wait_for_ever():
+async def test_the_end_does_not_wait_for_ever_and_leaves_nobody_without_an_answer():
     waiting = Waiting()
-    waiting.send(10)
+    waiting.send(10, 20)
     settled = asyncio.ensure_future(waiting.acknowledger.settled(4))
     await turn()
     waiting.loop.move(4)
     await turn()
     assert settled.done()
-    assert waiting.said == []
+    assert waiting.outcomes() == [(10, LATE), (20, LATE)]
