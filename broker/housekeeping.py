@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 from broker.config import BrokerConfig
@@ -46,6 +45,7 @@ class Housekeeping:
         self._thread = ThreadPoolExecutor(1, "BrokerHousekeeping")
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._under_way: set[Callable[[], object]] = set()
+        self._aside = 0
 
     def start(self, hold_service: PullRequestHoldService, processors: Processors) -> None:
         """Begin; nothing is done at once."""
@@ -61,9 +61,10 @@ class Housekeeping:
 
     async def settled(self, seconds: float) -> None:
         """Return when all that was to be done aside is done, or after some time."""
-        behind_all = self._loop.run_in_executor(self._thread, _nothing)
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(asyncio.shield(behind_all), seconds)
+        until = self._loop.time() + seconds
+        while self._aside and self._loop.time() < until:  # what is done may bring more to do
+            behind_all = self._loop.run_in_executor(self._thread, _nothing)
+            await asyncio.wait([behind_all], timeout=until - self._loop.time())
 
     async def stop(self) -> None:
         """Begin nothing more, and wait for what has begun."""
@@ -87,8 +88,14 @@ class Housekeeping:
 
     def run_aside(self, job: Callable[[], object], then: Callable[[BaseException | None], None]) -> None:
         """Do it in the thread; then, here again, say what it has raised."""
+        self._aside += 1
+
+        def done(future: Future[object]) -> None:
+            self._aside -= 1
+            then(future.exception())
+
         future = self._thread.submit(job)
-        future.add_done_callback(lambda future: self._loop.call_soon_threadsafe(then, future.exception()))
+        future.add_done_callback(lambda future: self._loop.call_soon_threadsafe(done, future))
 
     def _sweep_holds(self, hold_service: PullRequestHoldService) -> None:
         # At the end of the turn: after a standstill of the machine, deadlines are due in it as well.
