@@ -85,7 +85,9 @@ KEYS: Final[Mapping[str, Key]] = {
     "longPollingEnable": Key(
         "holds", "long_polling_enable", FLAG, "false: pulls wait for shortPollingTimeMills, nobody wakes them"
     ),
-    "shortPollingTimeMills": Key("holds", "short_polling_time_ms", MS, "how long then"),
+    "shortPollingTimeMills": Key(
+        "holds", "short_polling_time_ms", MS, "how long then; and when too many wait"
+    ),
     "suspendTimeoutMillsMin": Key(
         "holds", "suspend_timeout_min_ms", MS, "a client that asks for less waits this"
     ),
@@ -93,9 +95,14 @@ KEYS: Final[Mapping[str, Key]] = {
         "holds", "suspend_timeout_max_ms", MS, "a client that asks for more waits this"
     ),
     "maxHoldsPerConnectionAndQueue": Key(
-        "holds", "holds_per_connection_and_queue", COUNT, "more are answered at once"
+        "holds", "holds_per_connection_and_queue", COUNT, "more wait for shortPollingTimeMills only"
     ),
-    "maxHolds": Key("holds", "holds_max", COUNT, "waiting pulls of all clients; more are answered at once"),
+    "maxHolds": Key(
+        "holds",
+        "holds_max",
+        COUNT,
+        "waiting pulls of all clients; as many more are put off likewise; beyond, they are refused as busy",
+    ),
     "maxTransferCountOnMessageInMemory": Key("", "max_transfer_count", COUNT, "messages of one pull"),
     "maxTransferBytesOnMessageInMemory": Key("", "max_transfer_bytes", SIZE, "their bytes"),
     "maxTransferBytesExtended": Key(
