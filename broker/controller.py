@@ -43,6 +43,7 @@ from rmq_spark.wire.hosts import Host
 _log = logging.getLogger(__name__)
 _DELIVERY_CHECK_MAX_MS = 1_000
 _ANSWER_SECONDS = 5.0
+_REPUT_AGAIN_SECONDS = 1.0
 _USUAL_QUEUE_NUMS = 4
 """What Java's producers ask for."""
 
@@ -56,6 +57,7 @@ class BrokerController:
         self._disk = disk or LocalDisk()
         self._is_stopping = False
         self._reput_is_due = False
+        self._reput_again: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._delivery: asyncio.TimerHandle | None = None
         self._advertised_address = ip_address(config.broker_ip1).packed if config.broker_ip1 else None
@@ -105,6 +107,7 @@ class BrokerController:
                 store=self.store,
                 tables=self.tables,
                 schedule=self.schedule,
+                hold_service=self.hold_service,
                 loop=self._loop,
                 now_ms=now_ms,
                 monotonic_ms=self._monotonic_ms,
@@ -132,7 +135,7 @@ class BrokerController:
         self._is_stopping = True
         self.server.stop_listening()
         self.store.take_no_more("the broker is stopping")
-        for timer in (self._delivery, self._deadline):
+        for timer in (self._delivery, self._deadline, self._reput_again):
             if timer is not None:
                 timer.cancel()
         self.hold_service.release_all()
@@ -189,7 +192,12 @@ class BrokerController:
 
     def _reput(self) -> None:
         self._reput_is_due = False
-        self.store.reput()
+        is_done = self.store.reput()
+        if not is_done and self._reput_again is None:
+            _log.warning("%s; tried again until there is", self.store.state().hindrance)
+        if self._reput_again is not None:
+            self._reput_again.cancel()
+        self._reput_again = None if is_done else self._loop.call_later(_REPUT_AGAIN_SECONDS, self._plan_reput)
 
     def _has_arrived(self, topic: str, queue_id: int) -> None:
         if topic == SCHEDULE_TOPIC and not self._is_stopping:

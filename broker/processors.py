@@ -10,6 +10,7 @@ from typing import Protocol
 from broker.config import BrokerConfig
 from broker.connection import Connection
 from broker.longpolling.pull_request import PullRequest
+from broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from broker.processor.acknowledger import Acknowledger
 from broker.processor.admission import TopicAdmission
 from broker.processor.after_saving import AfterSaving, RunAside
@@ -62,6 +63,7 @@ class Surroundings:
     store: MessageStore
     tables: StateTables
     schedule: ScheduleMessageService
+    hold_service: PullRequestHoldService
     run_aside: RunAside
     clean: Callable[[], object]
     disk_usage: Callable[[], DiskUsage]
@@ -254,6 +256,7 @@ class Processors:
             around.config,
             around.store,
             self.stats,
+            around.hold_service,
             around.schedule.offsets,
             self.acknowledger.queue,
             around.disk_usage,

@@ -60,6 +60,8 @@ class StoreState:
     reput_from_offset: int
     holes: tuple[tuple[int, int], ...]
     failure: str | None
+    hindrance: str | None
+    """What keeps messages from their queues for now."""
     recovered_from_crash: bool
 
 
@@ -72,7 +74,7 @@ class MessageStore:
         disk: Disk,
         now_ms: Callable[[], int],
         listener: MessageArrivingListener | None = None,
-        wake_reput: Callable[[], None] | None = None,
+        wake_reput: Callable[[], object] | None = None,
     ) -> None:
         """``wake_reput`` is called, in any thread, when there is something to `reput`.
 
@@ -84,13 +86,14 @@ class MessageStore:
         self._config = config
         self._disk = disk
         self._now_ms = now_ms
-        self._wake_reput = wake_reput or self.reput
+        self._wake_reput: Callable[[], object] = wake_reput or self.reput
         self._is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._refusal: str | None = (
             "this broker is a slave" if config.broker_role is BrokerRole.SLAVE else None
         )
         self._failure: str | None = None
         self._ending: str | None = None
+        self._hindrance: str | None = None
         root = config.store_path_root_dir
         disk.make_directory(root)
         self._lock = DirectoryLock(root)
@@ -295,16 +298,20 @@ class MessageStore:
         """Up to where messages are visible: a crash will not take them back."""
         return self._log.flushed_offset if self._is_sync else self._log.written_offset
 
-    def reput(self) -> None:
-        """Carry what is confirmed to queues and index, and tell of it.
+    def reput(self) -> bool:
+        """Carry what is confirmed to queues and index, and tell of it; False: that is to be tried again.
 
-        If the disk is full that is left for the next time; if it fails, nothing more is taken.
+        It is if the disk is full; if it fails, nothing more is taken.
         """
         try:
             self._reput.run()
         except OSError as error:
-            if error.errno not in FULL:
-                self._fail(f"writing a consume queue or the index failed: {error}; restart the broker")
+            if error.errno in FULL:
+                self._hindrance = f"there is no room for consume queues and index: {error}"
+                return False
+            self._fail(f"writing a consume queue or the index failed: {error}; restart the broker")
+        self._hindrance = None
+        return True
 
     # ---- getting
 
@@ -394,7 +401,7 @@ class MessageStore:
 
         Files go by age at the hours that are set, or by need at any time; never the last.
         """
-        deleted = self._retention.delete_expired(self._now_ms())
+        deleted = self._retention.delete_expired(self._now_ms(), self._log.last_timestamp)
         self._refuse_when_full()
         if deleted:
             self._expire_entries()
@@ -421,6 +428,7 @@ class MessageStore:
             self._reput.reput_from_offset,
             self._holes,
             str(self._log.failure) if self._log.failure else self._failure,
+            self._hindrance,
             self._crashed,
         )
 
