@@ -57,6 +57,9 @@ class BrokerConfig:
     auto_create_topic_enable: bool = True
     auto_create_subscription_group: bool = True
     default_topic_queue_nums: int = 8
+    max_topics: int = 10_000
+    max_groups: int = 5_000
+    max_groups_per_connection: int = 500
     max_transfer_count: int = 32
     max_transfer_bytes: int = 262_144
     max_transfer_bytes_extended: int = 8 * _MIB

@@ -165,6 +165,7 @@ class Processors:
             self.filters.check,
             around.monotonic_ms,
             expired_timeout_ms=around.config.client_expired_timeout_ms,
+            max_groups_per_connection=around.config.max_groups_per_connection,
         )
 
     def _of_messages(self) -> tuple[Processor, ...]:

@@ -26,6 +26,7 @@ TESTED_ELSEWHERE = {
     "broker/processors.py": "test_controller.py",
     "broker/setting_keys.py": "test_settings.py",
     "broker/setting_values.py": "test_settings.py",
+    "broker/state/limits.py": "state/test_topic_config.py",
     "broker/state/stats_windows.py": "state/test_broker_stats.py",
     "broker/store/config.py": "store/test_message_store.py",
     "broker/store/disk.py": "store/test_mapped_file_queue.py",

@@ -223,6 +223,42 @@ def test_max_holds_per_connection_and_queue(tmp_path):
     tell(story, tmp_path, maxHoldsPerConnectionAndQueue=2)
 
 
+def test_max_topics(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("a", topic="T10")
+        refused = await client.call(send_request("a", topic="T11"))
+        assert (refused.code, "(maxTopics=10)" in refused.remark) == (1, True)
+        await client.put("b", topic="T10")
+        await client.heartbeat("G", "T10")  # its retry topic is the broker's own business
+
+    tell(story, tmp_path, maxTopics=10)
+
+
+def test_max_groups(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await client.pull(0, group="G8")
+        for request in (pull_request(0, group="G9"), send_request("a", topic="%RETRY%G9")):
+            refused = await client.call(request)
+            assert (refused.code, "(maxGroups=8)" in refused.remark) == (1, True)
+        assert (await client.pull(0, group="G8")).code == 19
+
+    tell(story, tmp_path, maxGroups=8)
+
+
+def test_max_groups_per_connection(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.heartbeat("G1", "T")
+        await client.heartbeat("G2", "T")
+        with pytest.raises(AssertionError, match="in 3 groups"):
+            await client.heartbeat("G3", "T")
+
+    tell(story, tmp_path, maxGroupsPerConnection=2)
+
+
 @pytest.mark.parametrize(
     ("name", "code"), [("autoCreateSubscriptionGroup", 26), ("autoCreateTopicEnable", 17)]
 )

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from broker.connection import Connection
 from broker.processor.request import Handler, Handlers, RequestRejected
+from broker.state.limits import TooMany
 from broker.store.errors import StoreError
 from rmq_spark.errors import WireError
 from rmq_spark.wire.codes import ResponseCode
@@ -50,7 +51,7 @@ class RequestDispatcher:
         """What an exception is to the client, which is not to be left waiting."""
         if isinstance(error, RequestRejected):
             return request.respond(error.code, error.remark)
-        if isinstance(error, WireError):
+        if isinstance(error, (WireError, TooMany)):
             return request.respond(ResponseCode.SYSTEM_ERROR, str(error))
         if isinstance(error, StoreError):
             return request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
