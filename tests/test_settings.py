@@ -76,10 +76,7 @@ def test_every_setting_has_a_key():
         config = config_of({})
         values = getattr(config, section) if section else config
         for field in dataclasses.fields(values):
-            if field.name in {"store", "server", "holds", "filters"} or (section, field.name) == (
-                "store",
-                "long_polling_enable",  # whether pulls wait is the hold service's business
-            ):
+            if field.name in {"store", "server", "holds", "filters"}:
                 continue
             assert (section, field.name) in known
 
@@ -88,13 +85,6 @@ def test_the_defaults_are_those_of_the_configuration():
     directory = Path(DEFAULT_STORE).expanduser()
     store = dataclasses.replace(config_of({}).store, store_path_root_dir=directory)
     assert config_of({}) == BrokerConfig(store=store)
-
-
-def test_the_store_tells_of_arrivals_without_long_polling_too():
-    """Delayed messages wait for them."""
-    config = config_of({"longPollingEnable": "false"})
-    assert not config.holds.long_polling_enable
-    assert config.store.long_polling_enable
 
 
 @pytest.mark.parametrize(

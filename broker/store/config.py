@@ -42,7 +42,6 @@ class StoreConfig:
     """A log of at most this size is checked from its start whenever it is opened; a larger one from its
     checkpoint."""
     broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
-    long_polling_enable: bool = True
     max_message_size: int = 4 * _MIB
     file_reserved_time_hours: int = 72
     delete_when_hours: tuple[int, ...] = (4,)

@@ -128,13 +128,12 @@ class MessageStore:
             else None
         )
         self._dispatcher = Dispatcher(config.message_delay_level_ms)
-        tells = config.long_polling_enable and config.broker_role is not BrokerRole.SLAVE
         self._reput = ReputMessageService(
             self._log,
             self._queues,
             self._index,
             self._dispatcher,
-            listener if tells else None,
+            listener if config.broker_role is not BrokerRole.SLAVE else None,
             self.confirm_offset,
         )
         self._appender = MessageAppender(
