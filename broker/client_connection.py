@@ -82,7 +82,7 @@ class ClientConnection(asyncio.Protocol):
         self._table = table
         self._dispatch = dispatch
         self._end_turn = end_turn
-        self._reader = FrameReader(limits.frame_bytes_max)
+        self._reader = FrameReader(limits.frame_bytes_max, limits.header_bytes_max)
         self._transport: asyncio.Transport
         self._out: list[Buffer] = []
         self._out_bytes = 0

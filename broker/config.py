@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from broker.longpolling.hold_limits import HoldLimits
 from broker.store.config import StoreConfig
+from rmq_spark.wire.framing import HEADER_BYTES_MAX
 
 _MIB = 1 << 20
 
@@ -21,6 +22,8 @@ class ServerLimits:
     max_connections_per_address: int = 2_048
     max_accepts_per_second: int = 200
     frame_bytes_max: int = 16 * _MIB
+    header_bytes_max: int = HEADER_BYTES_MAX
+    json_body_bytes_max: int = _MIB
     first_frame_timeout_ms: int = 10_000
     partial_frame_timeout_ms: int = 30_000
     idle_timeout_ms: int = 120_000

@@ -109,15 +109,15 @@ class Processors:
         )
         self.pull = self._pulls()
         self.clients = self._clients()
+        families = (
+            *self._of_messages(),
+            self.pull,
+            self.clients,
+            *self._of_groups(),
+            *self._of_operators(),
+        )
         self.dispatch = RequestDispatcher(
-            processor.handlers()
-            for processor in (
-                *self._of_messages(),
-                self.pull,
-                self.clients,
-                *self._of_groups(),
-                *self._of_operators(),
-            )
+            (processor.handlers() for processor in families), config.server.json_body_bytes_max
         )
 
     def replay(self, held: PullRequest) -> RemotingCommand | None:

@@ -25,6 +25,7 @@ from broker.setting_values import (
     Values,
     number,
 )
+from rmq_spark.wire.framing import HEADER_BYTES_MAX
 
 _MIB: Final = 1 << 20
 
@@ -122,6 +123,18 @@ KEYS: Final[Mapping[str, Key]] = {
         "server", "max_accepts_per_second", COUNT, "new clients; more are turned away"
     ),
     "maxFrameBytes": Key("server", "frame_bytes_max", number(1_024, 16 * _MIB), "one request"),
+    "maxHeaderBytes": Key(
+        "server",
+        "header_bytes_max",
+        number(4_096, HEADER_BYTES_MAX),
+        "its header, where a message's properties travel",
+    ),
+    "maxJsonBodyBytes": Key(
+        "server",
+        "json_body_bytes_max",
+        number(1_024, 16 * _MIB),
+        "its body, if that is no message: a heartbeat, a list of topics",
+    ),
     "firstFrameTimeoutMills": Key(
         "server", "first_frame_timeout_ms", COUNT, "a client that says nothing is closed"
     ),
@@ -159,6 +172,7 @@ KEYS: Final[Mapping[str, Key]] = {
     "maxHashSlotNum": Key("store", "max_hash_slot_num", COUNT, "likewise, of the index"),
     "maxIndexNum": Key("store", "max_index_num", COUNT, "likewise"),
     "messageIndexEnable": Key("store", "message_index_enable", FLAG, "whether messages are found by key"),
+    "maxIndexHops": Key("store", "index_hops_max", COUNT, "entries of the index that one query looks at"),
     "flushDiskType": Key(
         "store",
         "flush_disk_type",

@@ -9,6 +9,8 @@ from broker_clients import pull_request, pulled, send_request
 from broker_stories import tell
 from slow_disks import SlowDisk
 
+from rmq_spark.wire.record import decode_record
+
 
 @pytest.mark.parametrize("name", ["maxConnections", "maxConnectionsPerAddress", "maxAcceptsPerSecond"])
 def test_so_many_clients_and_no_more(tmp_path, name, caplog):
@@ -38,6 +40,39 @@ def test_max_frame_bytes(tmp_path, caplog):
 
     tell(story, tmp_path, maxFrameBytes=4_096)
     assert "needed 4 to 4092" in caplog.text
+
+
+def test_max_header_bytes(tmp_path, caplog):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("a", properties={"p": "x" * 3_000})
+        client.send(send_request("a", properties={"p": "x" * 4_096}))
+        assert await client.closed() == b""
+
+    tell(story, tmp_path, maxHeaderBytes=4_096)
+    assert "at most 4096" in caplog.text
+
+
+def test_max_json_body_bytes(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("x" * 5_000)
+        await client.heartbeat("G", "T")
+        with pytest.raises(AssertionError, match="maxJsonBodyBytes"):
+            await client.heartbeat("G", *(f"T{number}" for number in range(100)))
+        await client.heartbeat("G", "T")
+
+    tell(story, tmp_path, maxJsonBodyBytes=1_024)
+
+
+def test_max_index_hops(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put(*range(30), properties={"KEYS": "k"})
+        found = broker.store.query_message("T", "k", 64, 0, 1 << 62)
+        assert [decode_record(record).body for record in found] == [b"29", b"28", b"27", b"26", b"25"]
+
+    tell(story, tmp_path, maxIndexHops=5)
 
 
 def test_max_message_size(tmp_path):

@@ -37,6 +37,8 @@ OTHERS = {
     "maxFilterDepth": ("10", "201"),
     "maxTransferBytesExtended": ("1048576", "15728641"),
     "maxFrameBytes": ("65536", "1023"),
+    "maxHeaderBytes": ("65536", "262145"),
+    "maxJsonBodyBytes": ("65536", "1023"),
     "storePathRootDir": ("/somewhere/else", ""),
     "mappedFileSizeCommitLog": ("16777216", "4095"),
     "mappedFileSizeConsumeQueue": ("20000", "19"),

@@ -123,6 +123,7 @@ class MessageStore:
                 self._now_ms,
                 hash_slot_num=config.max_hash_slot_num,
                 index_num=config.max_index_num,
+                hops_max=config.index_hops_max,
             )
             if config.message_index_enable
             else None
