@@ -15,6 +15,7 @@ from pathlib import Path
 
 from broker.config import BrokerConfig
 from broker.controller import BrokerController
+from broker.event_loop import new_event_loop
 from broker.settings import ConfigError, load_config, settings_of
 from rmq_spark.errors import RocketPollError
 
@@ -41,7 +42,7 @@ def main(arguments: list[str] | None = None, program: str = "python -m broker") 
     if given.printConfigItem:
         sys.stdout.writelines(f"{name}={value}\n" for name, value in settings_of(config).items())
         return 0
-    loop = _new_event_loop()
+    loop = new_event_loop()
     try:
         loop.run_until_complete(serve(config))
     except (RocketPollError, OSError) as error:
@@ -81,16 +82,6 @@ def allow_descriptors(wanted: int) -> None:
             wanted,
             allowed,
         )
-
-
-def _new_event_loop() -> asyncio.AbstractEventLoop:
-    """Of uvloop where it is there: it serves half as many single requests again."""
-    try:
-        import uvloop  # noqa: PLC0415  # not on every platform
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
 
 
 if __name__ == "__main__":

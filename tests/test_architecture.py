@@ -20,8 +20,10 @@ FUNCTION_LINES_MAX = 70
 # Modules of names and layouts only, and the tests in which each of them is used to the last.
 TESTED_ELSEWHERE = {
     "broker/state/clients.py": "state/test_consumers.py",
+    "broker/broker_thread.py": "test_embedded.py",
     "broker/config.py": "test_settings.py",
     "broker/connection.py": "test_client_connection.py",
+    "broker/event_loop.py": "test___main__.py",
     "broker/longpolling/hold_limits.py": "longpolling/test_pull_request_hold_service.py",
     "broker/processors.py": "test_controller.py",
     "broker/store/config.py": "store/test_message_store.py",
