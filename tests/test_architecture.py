@@ -20,7 +20,6 @@ FUNCTION_LINES_MAX = 70
 # Modules of names and layouts only, and the tests in which each of them is used to the last.
 TESTED_ELSEWHERE = {
     "broker/state/clients.py": "state/test_consumers.py",
-    "broker/broker_thread.py": "test_embedded.py",
     "broker/config.py": "test_settings.py",
     "broker/connection.py": "test_client_connection.py",
     "broker/event_loop.py": "test___main__.py",

@@ -7,8 +7,8 @@ nothing of directories: who starts it does.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
+from collections.abc import Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 
@@ -31,11 +31,6 @@ class BrokerThread:
         self._go_on = threading.Event()
         self._go_on.set()
         self._thread = threading.Thread(target=self._run, name="EmbeddedBroker", daemon=True)
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it serves."""
-        return self._thread.is_alive() and self._started.done()
 
     def start(self) -> int:
         """Come back when it serves; the port.
@@ -66,7 +61,7 @@ class BrokerThread:
         self._stopped.result()
 
     def pause(self) -> None:
-        """Let it do nothing until `resume`, as if it had been stopped with SIGSTOP."""
+        """Let it do nothing until `resume`: its loop waits."""
         if self._go_on.is_set():
             self._go_on.clear()
             self._loop.call_soon_threadsafe(self._go_on.wait)
@@ -75,13 +70,9 @@ class BrokerThread:
         """Let it go on."""
         self._go_on.set()
 
-    def let_go(self) -> None:
-        """In a forked child: give up what would keep the parent's port and connections open."""
-        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        for descriptor in self._controller.server.descriptors():
-            # Replaced and not closed: nobody else can get the number that the loop still knows.
-            os.dup2(nothing, descriptor, inheritable=False)
-        os.close(nothing)
+    def descriptors(self) -> Iterable[int]:
+        """What a fork of this process must not keep open: else clients would not notice that it has ended."""
+        return self._controller.server.descriptors()
 
     def _ask_to_stop(self) -> None:
         with suppress(RuntimeError):  # the loop has ended already
