@@ -22,6 +22,7 @@ TESTED_ELSEWHERE = {
     "broker/state/clients.py": "state/test_consumers.py",
     "broker/config.py": "test_settings.py",
     "broker/connection.py": "test_client_connection.py",
+    "broker/event_loop.py": "test___main__.py",
     "broker/longpolling/hold_limits.py": "longpolling/test_pull_request_hold_service.py",
     "broker/processors.py": "test_controller.py",
     "broker/store/config.py": "store/test_message_store.py",
