@@ -79,7 +79,9 @@ def test_it_is_started_and_stopped_by_hand_as_well(kind):
             use()
 
 
-def test_an_exception_in_its_block_ends_it_and_stays_the_one_that_is_seen(kind, temporary, monkeypatch, caplog):
+def test_an_exception_in_its_block_ends_it_and_stays_the_one_that_is_seen(
+    kind, temporary, monkeypatch, caplog
+):
     with pytest.raises(KeyboardInterrupt), EmbeddedBroker(**kind):
         raise KeyboardInterrupt
     assert list(temporary.iterdir()) == []
@@ -115,7 +117,9 @@ def test_settings_carry_the_names_of_the_brokers_own_and_are_checked_when_it_is_
     ],
     ids=["temporary", "temporary, but told otherwise", "given"],
 )
-def test_messages_in_a_temporary_directory_do_not_wait_for_the_disk(tmp_path, is_temporary, settings, flushes):
+def test_messages_in_a_temporary_directory_do_not_wait_for_the_disk(
+    tmp_path, is_temporary, settings, flushes
+):
     with EmbeddedBroker(None if is_temporary else tmp_path, **settings) as broker:
         config = broker._connected().admin._api.broker_config(broker.address)
         assert config["flushDiskType"] == flushes
@@ -204,7 +208,10 @@ def test_one_in_a_thread_cannot_be_killed():
 
 
 def test_a_process_that_has_ended_on_its_own_is_told_when_it_is_stopped(temporary):
-    with pytest.raises(EmbeddedBrokerError, match="it has ended with -9"), EmbeddedBroker(own_process=True) as it:
+    with (
+        pytest.raises(EmbeddedBrokerError, match="it has ended with -9"),
+        EmbeddedBroker(own_process=True) as it,
+    ):
         it._runner._process.kill()
     assert list(temporary.iterdir()) == []
 
