@@ -19,6 +19,7 @@ FUNCTION_LINES_MAX = 70
 
 # Modules of names and layouts only, and the tests in which each of them is used to the last.
 TESTED_ELSEWHERE = {
+    "pyspark_rocketpoll.py": "test_testing.py",
     "broker/state/clients.py": "state/test_consumers.py",
     "broker/config.py": "test_settings.py",
     "broker/connection.py": "test_client_connection.py",

@@ -1,4 +1,4 @@
-"""The front door: what tests and notebooks import, and a clear word where a module of theirs is in the way."""
+"""The front door: what tests and notebooks import, and a clear word where their own module is in the way."""
 
 from __future__ import annotations
 
