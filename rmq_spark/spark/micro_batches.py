@@ -69,6 +69,16 @@ class MicroBatches:
         """Where the queues end, as `latest` last saw it."""
         return self._newest
 
+    @property
+    def sizes(self) -> Mapping[MessageQueue, float]:
+        """How long the messages of each queue are, as far as they were seen."""
+        return self._sizes
+
+    def look(self, known: SourceOffset) -> SourceOffset:
+        """Where the queues end now that an offset knows."""
+        ends = self._queues.ends(known.positions, every=True)
+        return self._with_times(ends, known)
+
     def latest(self, start: SourceOffset, limits: Limits) -> SourceOffset:
         """Where the next batch ends; ``start`` itself if there is none yet.
 
