@@ -43,6 +43,7 @@ class MicroBatches:
         self._options = options
         self._queues = queues
         self._clock = clock
+        self._initial: SourceOffset | None = None
         self._mine: SourceOffset | None = None  # the last that was made or checked here
         self._newest: SourceOffset | None = None
         self._target: Mapping[MessageQueue, int] | None = None
@@ -54,11 +55,16 @@ class MicroBatches:
     # ---- where
 
     def initial(self) -> SourceOffset:
-        """Where a query begins that has no checkpoint yet."""
-        found = self._queues.discover(now=True)
-        begin = Span(self._options, self._queues, found).starting(default=LATEST)
-        self._mine = self._with_times(begin)
-        return self._mine
+        """Where a query begins that has no checkpoint yet.
+
+        Spark asks again and again until there is a first batch: the end of the queues must not move on
+        meanwhile, or what comes between two questions would never be read.
+        """
+        if self._initial is None:
+            found = self._queues.discover(now=True)
+            begin = Span(self._options, self._queues, found).starting(default=LATEST)
+            self._initial = self._mine = self._with_times(begin)
+        return self._initial
 
     def prepare_available_now(self) -> None:
         """From now on, nothing counts that arrives later."""
@@ -155,6 +161,9 @@ class MicroBatches:
             return None
         self._last_batch_at = self._clock()
         found = self._with_times(end, start, self._newest)
+        if start == self._initial:
+            # Where the first batch begins is in no log of Spark's: after a crash it asks for it once more.
+            began = {**at, **began}
         return SourceOffset(found.positions, MappingProxyType(began))
 
     def _is_enough(
