@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections import Counter
+from itertools import count
 from typing import NamedTuple
 
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
@@ -27,6 +29,8 @@ SCHEMA = StructType(
 POINTS = ("latest", "latest-done", "partitions", "partitions-done", "task", "sink", "sink-done", "commit")
 """Where a query can be crashed; the names are those of `spark/programs/held_driver`."""
 
+_numbers = count()
+
 
 class Crashed(Exception):
     """The query is no more: what it had in memory is lost."""
@@ -39,6 +43,20 @@ class Row(NamedTuple):
     queue_id: int
     queue_offset: int
     body: str
+
+
+def send(broker, topic, count, name="message"):
+    """So many messages, to one queue after the other; their bodies, no two of which are equal."""
+    bodies = [f"{topic} {name} {next(_numbers)}" for _ in range(count)]
+    broker.send(topic, *bodies)
+    return bodies
+
+
+def assert_read(query, bodies, *, without=()):
+    """The ledger: all of them are in the sink once, but for those that are gone, and nothing else is."""
+    found = Counter(row.body for row in query.rows())
+    assert found == Counter(bodies) - Counter(without)
+    assert query.differing == []
 
 
 class Engine:
