@@ -157,7 +157,7 @@ class MicroBatches:
             for queue, offset in first.items()
             if queue in ends or queue in at
         }
-        if end == at:
+        if end == at and not began:
             return None
         self._last_batch_at = self._clock()
         found = self._with_times(end, start, self._newest)
