@@ -235,9 +235,7 @@ class MicroBatches:
             if not starts[queue] <= first <= last <= ends[queue]
         }
         gone = {
-            queue
-            for queue, (first, last) in moving.items()
-            if last <= starts[queue] or first >= ends[queue]
+            queue for queue, (first, last) in moving.items() if last <= starts[queue] or first >= ends[queue]
         }
         others = self._made_again(end, {queue: moving[queue][1] for queue in moving if queue not in gone})
         self._report([*losses.values(), *others.values()])
@@ -283,9 +281,7 @@ class MicroBatches:
         self._report(losses)
         return began
 
-    def _made_again(
-        self, offset: SourceOffset, which: Mapping[MessageQueue, int]
-    ) -> dict[MessageQueue, str]:
+    def _made_again(self, offset: SourceOffset, which: Mapping[MessageQueue, int]) -> dict[MessageQueue, str]:
         """Queues whose message before the offset is not the one that was there: another topic's now."""
         before = {
             queue: next_offset - 1
