@@ -45,6 +45,7 @@ class Housekeeping:
         self._thread = ThreadPoolExecutor(1, "BrokerHousekeeping")
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._under_way: set[Callable[[], object]] = set()
+        self._jobs: set[Future[object]] = set()
         self._aside = 0
 
     def start(self, hold_service: PullRequestHoldService, processors: Processors) -> None:
@@ -67,10 +68,12 @@ class Housekeeping:
             await asyncio.wait([behind_all], timeout=until - self._loop.time())
 
     async def stop(self) -> None:
-        """Begin nothing more, and wait for what has begun."""
+        """Begin nothing more, and wait for what has begun; without another thread, which may be too late."""
         for timer in self._timers.values():
             timer.cancel()
-        await self._loop.run_in_executor(None, self._thread.shutdown)
+        jobs = [asyncio.wrap_future(job) for job in tuple(self._jobs)]
+        await asyncio.gather(*jobs, return_exceptions=True)
+        self._thread.shutdown()
 
     def _every(self, interval_ms: int, job: Callable[[], None]) -> None:
         def run() -> None:
@@ -95,6 +98,8 @@ class Housekeeping:
             then(future.exception())
 
         future = self._thread.submit(job)
+        self._jobs.add(future)
+        future.add_done_callback(self._jobs.discard)
         future.add_done_callback(lambda future: self._loop.call_soon_threadsafe(done, future))
 
     def _sweep_holds(self, hold_service: PullRequestHoldService) -> None:
