@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -80,6 +81,8 @@ def test_the_programs_and_the_tests_of_the_page_on_the_embedded_broker_run(tmp_p
         capture_output=True,
         text=True,
         cwd=tmp_path,
+        # Spark looks for pyspark_rocketpoll through the path of modules, where an editable install is not.
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert f"{len(named) - 1} passed" in done.stdout, done.stdout + done.stderr
 
