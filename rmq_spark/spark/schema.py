@@ -63,11 +63,14 @@ def ddl_of(names: Iterable[str]) -> str:
     return ", ".join(f"{name} {DDL_TYPES[name]}" for name in names)
 
 
-def columns_of(schema: StructType) -> tuple[str, ...]:
+def columns_of(schema: StructType, chosen: Sequence[str] = ()) -> tuple[str, ...]:
     """The columns that a schema names: the user's own, which may be fewer, and in any order.
+
+    ``chosen`` is what option ``columns`` names. Without a schema of the user's own, the two are the same.
 
     Raises:
         SchemaError: It names what there is not, or gives it another type.
+        OptionError: The option names others.
     """
     wrong = []
     for field in schema.fields:
@@ -82,7 +85,14 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
             f"the schema given to the source does not fit: {'; '.join(wrong)}. Leave it out and cast columns "
             f"afterwards, or name some of {ddl_of(DDL_TYPES)}"
         )
-    return tuple(schema.fieldNames())
+    names = tuple(schema.fieldNames())
+    if chosen and check_columns(chosen) != names:
+        raise OptionError(
+            "columns",
+            f"it names {', '.join(chosen)}, and the schema given to the source {', '.join(names) or 'none'}: "
+            "keep one of the two",
+        )
+    return names
 
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:
