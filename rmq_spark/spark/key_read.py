@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 MESSAGES_AT_ONCE: Final = 64
 """What a RocketMQ broker gives at most, if nobody has changed its settings."""
 
+_INDEX_STEP_MS: Final = 1_000
+"""An index counts in seconds: it finds a message under a time up to so much before its own."""
+
 _CONFLICTS: Final = ("tags", "sql", "assign", "minPartitions", "maxRecordsPerPartition")
 
 
@@ -69,10 +72,10 @@ def _messages(options: ReadOptions, piece: KeyPiece) -> dict[int, StoredMessage]
     address = instance.routes.address_for_read(piece.broker_name)
     found: dict[int, StoredMessage] = {}
     seen: set[int] = set()
-    end_ms = piece.end_ms
+    begin_ms, end_ms = max(piece.begin_ms - _INDEX_STEP_MS, 0), piece.end_ms
     while end_ms >= piece.begin_ms:
         header = QueryMessageRequestHeader(
-            piece.topic, piece.key, MESSAGES_AT_ONCE, piece.begin_ms, end_ms, unique_key_query=False
+            piece.topic, piece.key, MESSAGES_AT_ONCE, begin_ms, end_ms, unique_key_query=False
         )
         page = list(decode_records(instance.api.query_message(address, header)))
         for message in page:
@@ -86,8 +89,8 @@ def _messages(options: ReadOptions, piece: KeyPiece) -> dict[int, StoredMessage]
         if places <= seen or oldest_ms >= end_ms:
             raise SparkError(
                 f"option key: over {MESSAGES_AT_ONCE} messages with key {piece.key!r} of {piece.topic} on "
-                f"{piece.broker_name} were stored at {oldest_ms} ms, more than its index gives at once: "
-                "read the topic without key, and filter its rows"
+                f"{piece.broker_name} were stored within a second of {oldest_ms} ms, more than its index "
+                "gives at once: read the topic without key, and filter its rows"
             )
         seen |= places
         end_ms = oldest_ms
