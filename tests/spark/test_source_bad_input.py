@@ -96,8 +96,8 @@ def read(source, topic):
             "startingOffsets: -1 could be either: write latest, or -1 messages for those before the end",
         ),
         (
-            {"startingOffsets": '{"T": '},
-            "startingOffsets: this is no JSON (Expecting value: line 1 column 7 (char 6)): '{\"T\": '",
+            {"startingOffsets": '{"T"'},
+            "startingOffsets: this is no JSON (Expecting ':' delimiter: line 1 column 5 (char 4)): '{\"T\"'",
         ),
         ({"startingOffsets": "{}"}, "startingOffsets: the object is empty: name queues, or * for all others"),
         (
