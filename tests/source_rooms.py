@@ -6,7 +6,12 @@ import re
 from contextlib import ExitStack
 
 from conforming_clients import Clients
+from pyspark.errors import StreamingQueryException
 
+_NOT_STARTED = "Python worker failed to connect back"
+"""Spark gives a new Python process ten seconds; a busy machine may need more."""
+
+_STARTS_MAX = 20
 _COMPLAINT = re.compile(r"^(?:rmq_spark\.\w+\.errors|pyspark\.\w+(?:\.\w+)*)\.(\w+: .*)$", re.MULTILINE)
 
 
@@ -49,7 +54,7 @@ class SourceRoom:
     def run(self, frame, checkpoint=None):
         """A stream over all that is there now, when it has ended."""
         batches = self.start(frame, checkpoint, availableNow=True)
-        batches.query.awaitTermination()
+        batches.ended()
         return batches
 
     def close(self):
@@ -62,7 +67,8 @@ class Batches:
     def __init__(self, frame, checkpoint, trigger):
         self._rows = {}
         writer = frame.writeStream.foreachBatch(self._keep).option("checkpointLocation", str(checkpoint))
-        self.query = (writer.trigger(**trigger) if trigger else writer).start()
+        self._writer = writer.trigger(**trigger) if trigger else writer
+        self.query = self._writer.start()
 
     def _keep(self, frame, batch_id):
         self._rows[batch_id] = frame.collect()
@@ -85,8 +91,27 @@ class Batches:
 
     def caught_up(self):
         """Itself, when nothing is left to be read at once."""
-        self.query.processAllAvailable()
+        self._wait("processAllAvailable")
         return self
+
+    def ended(self):
+        """Itself, when the query has come to its end."""
+        self._wait("awaitTermination")
+        return self
+
+    def _wait(self, how):
+        assert any(self._has_come(how) for _ in range(_STARTS_MAX)), _NOT_STARTED
+
+    def _has_come(self, how):
+        """Whether the query has; if Spark could not even start the source's process, it is started again."""
+        try:
+            getattr(self.query, how)()
+        except StreamingQueryException as error:
+            if _NOT_STARTED not in str(error):
+                raise
+            self.query = self._writer.start()
+            return False
+        return True
 
     def stop(self):
         self.query.stop()

@@ -52,6 +52,7 @@ def started_session(directory: Path):
         builder = builder.master("local[2]").config("spark.driver.extraJavaOptions", java_options(directory))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         return builder.getOrCreate()
 
 

@@ -7,6 +7,7 @@ stands only what Spark wants different: ``brokerName``, which no record holds, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
 from rmq_spark.spark.errors import OptionError, SchemaError
@@ -99,6 +100,8 @@ def arrow_schema_of(schema: StructType) -> pa.Schema:
     """The types that record batches must have, to the letter."""
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415  # brings pyarrow: in tasks only
 
+    if "timezone" not in signature(to_arrow_schema).parameters:  # Spark 4.0 and 4.1 always mean UTC
+        return to_arrow_schema(schema)
     return to_arrow_schema(schema, timezone="UTC")
 
 
