@@ -34,8 +34,9 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.results import PullResult, PullStatus
+from rmq_spark.client.routes import DEFAULT_TOPIC
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.options import Access, ReadOptions, Selection
+from rmq_spark.spark.options import Access, ReadOptions, Selection, WriteOptions
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
@@ -93,6 +94,28 @@ def check_reachable(options: ReadOptions) -> None:
                 instance.routes.subscribe_queues(topic)
         else:
             instance.name_servers.topics()
+    except NoNameServer as error:
+        raise OptionError("namesrvAddr", str(error)) from error
+    except RouteNotFound as error:
+        raise OptionError("topic", str(error)) from error
+    except ClientError as error:
+        raise OptionError("namesrvAddr", f"a name server does not give routes: {error}") from error
+    finally:
+        instance.shutdown()
+
+
+def check_writable(options: WriteOptions) -> None:
+    """The same for a sink: whether its topic is there, or would be made by the first message."""
+    instance = instance_for(options.access)
+    topic = options.topic
+    try:
+        if topic is None:
+            instance.name_servers.topics()
+        else:
+            try:
+                instance.routes.publish_queues(topic)
+            except RouteNotFound:
+                instance.routes.queues_to_be_made(topic, DEFAULT_TOPIC, 1)
     except NoNameServer as error:
         raise OptionError("namesrvAddr", str(error)) from error
     except RouteNotFound as error:
