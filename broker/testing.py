@@ -67,6 +67,7 @@ def stream_rows(
         "namesrvAddr": broker.address,
         "topic": topic,
         "startingOffsets": "earliest",
+        "availableNow": True,
         **(options or {}),
     }
     stream = spark.readStream.format("rocketpoll").options(**all_options).load()

@@ -179,7 +179,7 @@ class EmbeddedBroker(BrokerHelpers):
         except Exception:
             if error is None:
                 raise
-            _log.exception("stopping the broker failed, too")
+            _log.exception("stopping the broker has failed as well")
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an EmbeddedBroker stays in its process: hand on its address instead")

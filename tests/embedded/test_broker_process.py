@@ -61,7 +61,7 @@ def test_it_is_found_where_nobody_has_installed_it(tmp_path):
     command = broker_command([f"storePathRootDir={tmp_path}", "listenPort=0"])
     assert str(ROOT) in command
     uninstalled = [command[0], "-S", *command[1:]]  # no package is installed: it needs some of others
-    with pytest.raises(RocketPollError, match="No module named '(?!broker|rmq_spark)"):
+    with pytest.raises(RocketPollError, match=r"No module named '(?!broker|rmq_spark)"):
         BrokerProcess(uninstalled).start()
 
 
