@@ -357,7 +357,9 @@ def _group(option: str, name: str) -> str:
 def _unknown(name: str) -> str:
     word = name.lower()
     if word == "path":
-        return "topics have no path: name them in option topic, and load(), save() or start() nothing"
+        return (
+            "there is no such option: load(), save() and start() take no path, name the topic in option topic"
+        )
     if word.startswith("kafka."):
         word = {"kafka.bootstrap.servers": "namesrvaddr", "kafka.group.id": "consumergroup"}.get(word, "")
         hint = f"that is Kafka's; here it is {_right(word)}" if word else "that is Kafka's: leave it out"

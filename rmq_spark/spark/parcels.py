@@ -99,35 +99,44 @@ class Parcels:
             for code, part in _split(rows, codes):
                 yield (queues[code] if code >= 0 else None), part
         elif columns.QUEUE_ID in self._names:
-            for code, part in _split(rows, np.asarray(rows.column(columns.QUEUE_ID).fill_null(-1))):
-                yield from self._by_broker(code, part, self._queues_of(topic) if code >= 0 else ())
+            queues = self._queues_of(topic)
+            for code, part in _split(rows, self._named_queues(rows, queues)):
+                yield (queues[code] if code >= 0 else None), part
         else:
             yield None, rows
 
-    def _by_broker(
-        self, queue_id: int, rows: pa.RecordBatch, queues: Sequence[MessageQueue]
-    ) -> Iterator[tuple[MessageQueue | None, pa.RecordBatch]]:
-        """Rows for a queue of one number; of several brokers the row must say which."""
-        if queue_id < 0:
-            yield None, rows
-            return
-        parts: Iterator[tuple[str | None, pa.RecordBatch]] = iter([(None, rows)])
+    def _named_queues(self, rows: pa.RecordBatch, queues: Sequence[MessageQueue]) -> npt.NDArray[Any]:
+        """Which of the queues each row names by number and broker; -1 for those that name none."""
+        ids = np.asarray(rows.column(columns.QUEUE_ID).fill_null(-1)).astype(np.int64)
+        known: list[str | None] = [None]
+        names = np.zeros(len(ids), np.int64)
         if BROKER_NAME in self._names:
-            names = rows.column(BROKER_NAME).dictionary_encode()
-            known = names.dictionary.to_pylist()
-            codes = np.asarray(names.indices.fill_null(-1)).astype(np.int64)
-            parts = ((known[code] if code >= 0 else None, part) for code, part in _split(rows, codes))
-        for name, part in parts:
-            meant = [q for q in queues if q.queue_id == queue_id and name in (None, q.broker_name)]
-            if len(meant) != 1:
-                there = ", ".join(f"{q.queue_id} on {q.broker_name}" for q in queues)
-                which = f"queue {queue_id}" + (f" on {name}" if name else "")
-                problem = f"there is no {which}, only {there}: drop queueId, to have any queue chosen"
-                if meant:
-                    problem = f"{which} is on several brokers: say in column brokerName which one is meant"
-                row = part.column(ROW)[0].as_py()
-                raise RowError(self._partition, row, columns.QUEUE_ID, problem)
-            yield meant[0], part
+            encoded = rows.column(BROKER_NAME).dictionary_encode()
+            known += encoded.dictionary.to_pylist()
+            names = np.asarray(encoded.indices.fill_null(-1)).astype(np.int64) + 1
+        _, first, pair_of_row = np.unique(ids * len(known) + names, return_index=True, return_inverse=True)
+        chosen = [
+            self._named_queue(rows.column(ROW)[at].as_py(), int(ids[at]), known[names[at]], queues)
+            for at in first.tolist()
+        ]
+        return np.array(chosen, np.int64)[pair_of_row]
+
+    def _named_queue(self, row: int, queue_id: int, name: str | None, queues: Sequence[MessageQueue]) -> int:
+        if queue_id < 0:
+            return -1
+        meant = [
+            at
+            for at, queue in enumerate(queues)
+            if queue.queue_id == queue_id and name in (None, queue.broker_name)
+        ]
+        if len(meant) == 1:
+            return meant[0]
+        which = f"queue {queue_id}" + (f" on {name}" if name else "")
+        there = ", ".join(f"{queue.queue_id} on {queue.broker_name}" for queue in queues)
+        problem = f"there is no {which}, only {there}: drop queueId and brokerName, to have any queue chosen"
+        if meant:
+            problem = f"{which} is on several brokers: say in column brokerName which one is meant"
+        raise RowError(self._partition, row, columns.QUEUE_ID, problem)
 
     def _by_delay(self, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         if columns.DELAY_LEVEL in self._names:

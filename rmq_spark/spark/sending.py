@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -101,7 +101,13 @@ def producer_of(options: WriteOptions) -> Producer:
 
 
 def send_rows(
-    options: WriteOptions, sent: Sequence[SinkColumn], task: WriteTask, batches: Iterable[pa.RecordBatch]
+    options: WriteOptions,
+    sent: Sequence[SinkColumn],
+    task: WriteTask,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> Sent:
     """Send all rows of a partition, and come back when they are stored.
 
@@ -114,7 +120,7 @@ def send_rows(
     parcels = Parcels(
         {column.name for column in sent}, task.partition, options.topic, producer.publish_queues
     )
-    sending = _Sending(options, producer, task)
+    sending = _Sending(options, producer, task, clock, sleep)
     first_row = 0
     for gathered in _gathered(batches):
         checked = rows.checked(gathered, first_row)
@@ -145,8 +151,17 @@ def _joined(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 class _Sending:
     """What has become of a task's rows so far."""
 
-    def __init__(self, options: WriteOptions, producer: Producer, task: WriteTask) -> None:
+    def __init__(
+        self,
+        options: WriteOptions,
+        producer: Producer,
+        task: WriteTask,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+    ) -> None:
         self.spans: list[SentSpan] = []
+        self._clock = clock
+        self._sleep = sleep
         self._options = options
         self._producer = producer
         self._task = task
@@ -242,7 +257,7 @@ class _Sending:
             WriteError: It is not, or not any more.
         """
         cause = _cause(error)
-        now = time.monotonic()
+        now = self._clock()
         if self._given_up_at is None:
             self._given_up_at = now + self._options.access.retry_timeout_ms / 1000
         if not self._is_away(cause, parcel.topic) or now > self._given_up_at:
@@ -250,7 +265,7 @@ class _Sending:
         _log.warning(
             "%s: what is left for %s is sent again when it can be: %s", self._where, parcel.topic, error
         )
-        time.sleep(self._pause_seconds)
+        self._sleep(self._pause_seconds)
         self._pause_seconds = min(2 * self._pause_seconds, PAUSE_SECONDS_MAX)
         routes = self._producer.instance.routes
         try:
