@@ -10,7 +10,7 @@ VECTORS_POM := tests/java/vectors/pom.xml
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test demo fuzz crash holds peers vectors bench clean
+.PHONY: help check format lint types test demo tour fuzz crash holds peers vectors bench clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -41,7 +41,10 @@ JOBS ?= 3
 test: $(READY)  ## the default suite
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
 
-demo: $(READY)  ## a broker, producers and consumers at work, on a terminal
+demo: $(READY)  ## a broker, a producer and a Spark stream at work, on this terminal (Java 17)
+	$(BIN)/rocketpoll demo
+
+tour: $(READY)  ## a broker, producers and consumers at work, without Spark
 	$(BIN)/python examples/broker_tour.py
 
 fuzz: $(READY)  ## mutated frames by the million: make fuzz FRAMES=10000000
