@@ -19,7 +19,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from functools import cache
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -45,7 +44,7 @@ from rmq_spark.client.results import SendResult
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark import sink_columns as columns
 from rmq_spark.spark.errors import SparkError, WriteError
-from rmq_spark.spark.options import Access, WriteOptions
+from rmq_spark.spark.options import WriteOptions
 from rmq_spark.spark.parcels import Parcel, Parcels
 from rmq_spark.spark.queues import instance_for
 from rmq_spark.spark.sink_columns import SinkColumn
@@ -81,23 +80,23 @@ class Sent(NamedTuple):
     spans: tuple[SentSpan, ...]
 
 
-@cache
-def _producer(process: int, access: Access, group: str, max_message_bytes: int) -> Producer:
-    """The one that tasks of a process share: a fork of it (``process`` differs) begins with none."""
-    del process
-    producer = Producer(
-        group,
-        instance=instance_for(access),
-        rules=SendRules(group, max_message_bytes=max_message_bytes),
-        send_timeout_ms=access.request_timeout_ms,
-    )
-    producer.start()
-    return producer
+_producers: Final[dict[tuple[object, ...], Producer]] = {}
 
 
 def producer_of(options: WriteOptions) -> Producer:
-    """The producer that sends as these options say."""
-    return _producer(os.getpid(), options.access, options.producer_group, options.max_message_bytes)
+    """The producer that tasks of this process share when they send in this way; a fork begins with none."""
+    access, group = options.access, options.producer_group
+    key = (os.getpid(), access, group, options.max_message_bytes)
+    if key not in _producers:
+        producer = Producer(
+            group,
+            instance=instance_for(access),
+            rules=SendRules(group, max_message_bytes=options.max_message_bytes),
+            send_timeout_ms=access.request_timeout_ms,
+        )
+        producer.start()
+        _producers[key] = producer
+    return _producers[key]
 
 
 def send_rows(

@@ -20,6 +20,15 @@ TASK = WriteTask("q", 0, 2)
 PATIENCE_MS = 60_000
 
 
+@pytest.fixture(autouse=True)
+def _no_producer_outlives_its_test(monkeypatch):
+    made = {}
+    monkeypatch.setattr(sending, "_producers", made)
+    yield
+    for producer in made.values():
+        producer.shutdown()
+
+
 def options_of(address, topic="T", **more):
     given = {"namesrvAddr": address, "retryTimeoutMs": str(PATIENCE_MS), **more}
     return write_options(given if topic is None else {**given, "topic": topic})
@@ -112,6 +121,7 @@ def test_one_producer_serves_all_tasks_of_a_process_and_a_fork_has_its_own(rocke
     if child == 0:
         os._exit(0 if producer_of(options) is not producer else 1)
     assert os.waitpid(child, 0)[1] == 0
+    assert producer_of(options) is producer
 
 
 def test_a_broker_that_restarts_is_waited_for_and_no_row_is_lost():

@@ -184,7 +184,7 @@ def test_rows_that_come_one_by_one_are_sent_as_well(spark, stream, rocketpoll_br
         def name(cls):
             return "rocketpoll_rows"
 
-        def streamWriter(self, schema, overwrite):  # noqa: N802  # Spark's name
+        def streamWriter(self, schema, overwrite):  # noqa: ARG002, N802  # Spark's
             return StreamRowWriter(self.options, schema)
 
     spark.dataSource.register(RowSource)
