@@ -163,7 +163,7 @@ class MicroBatches:
         found = self._with_times(end, start, self._newest)
         if start == self._initial:
             # Where the first batch begins is in no log of Spark's: after a crash it asks for it once more.
-            began = {**at, **began}
+            began = {**{queue: at[queue] for queue in taken if queue in at}, **began}
         return SourceOffset(found.positions, MappingProxyType(began))
 
     def _is_enough(
@@ -195,12 +195,14 @@ class MicroBatches:
 
     def pieces(self, start: SourceOffset, end: SourceOffset) -> list[Piece]:
         """The ranges between two offsets, cut for tasks: always the same for the same two."""
+        if start == end:
+            return []
         ranges = {}
         for queue, position in end.positions.items():
             before = start.positions.get(queue)
             first = end.began.get(queue, position.next_offset if before is None else before.next_offset)
             ranges[queue] = (first, position.next_offset)
-        if end not in (start, self._mine):
+        if end != self._mine:
             gone = self._check_replay(start, end, ranges)
             ranges = {queue: each for queue, each in ranges.items() if queue not in gone}
             self._mine = end
