@@ -14,7 +14,7 @@ with failOnDataLoss=false is logged and passed over. It knows neither Spark nor 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -108,7 +108,7 @@ class MicroBatches:
                 break
             self._queues.pause()  # a broker that has just started may not have counted all yet
             ends = self._queues.ends({*queues, *start.positions}, every=every)
-        self._newest = self._with_times(ends, start, self._newest)
+        self._newest = self._with_times(ends, self._newest, start)
         if self._target is not None:
             ends = {queue: min(end, self._target.get(queue, end)) for queue, end in ends.items()}
         return self._readable(start, ends, queues)
@@ -160,7 +160,7 @@ class MicroBatches:
         if end == at and not began:
             return None
         self._last_batch_at = self._clock()
-        found = self._with_times(end, start, self._newest)
+        found = self._with_times(end, self._newest, start, but=began)
         if start == self._initial:
             # Where the first batch begins is in no log of Spark's: after a crash it asks for it once more.
             began = {**{queue: at[queue] for queue in taken if queue in at}, **began}
@@ -323,15 +323,23 @@ class MicroBatches:
 
     # ---- times
 
-    def _with_times(self, offsets: Mapping[MessageQueue, int], *known: SourceOffset | None) -> SourceOffset:
-        """These offsets with the times when the messages before them were stored; what is known stays."""
+    def _with_times(
+        self,
+        offsets: Mapping[MessageQueue, int],
+        *known: SourceOffset | None,
+        but: Container[MessageQueue] = (),
+    ) -> SourceOffset:
+        """These offsets with the times when the messages before them were stored.
+
+        What is known stays, the last having the last word; ``but`` of these queues nothing is known.
+        """
         positions = {queue: QueuePosition(offset) for queue, offset in offsets.items()}
         for each in known:
             if each is not None:
                 positions.update(
                     (queue, position)
                     for queue, position in each.positions.items()
-                    if offsets.get(queue) == position.next_offset
+                    if offsets.get(queue) == position.next_offset and queue not in but
                 )
         unknown = {
             q: p.next_offset - 1 for q, p in positions.items() if p.next_offset and p.stored_ms is None
