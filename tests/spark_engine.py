@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer import Producer
 from rmq_spark.spark.stream_reader import stream_reader
 
 SCHEMA = StructType(
@@ -48,7 +50,9 @@ class Row(NamedTuple):
 def send(broker, topic, count, name="message"):
     """So many messages, to one queue after the other; their bodies, no two of which are equal."""
     bodies = [f"{topic} {name} {next(_numbers)}" for _ in range(count)]
-    broker.send(topic, *bodies)
+    with Producer("feeder", broker.address) as producer:  # it has not heard of another number of queues
+        for body in bodies:
+            producer.send(Message(topic, body.encode()))
     return bodies
 
 
