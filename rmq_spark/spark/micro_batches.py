@@ -75,6 +75,16 @@ class MicroBatches:
         """Where the queues end, as `latest` last saw it."""
         return self._newest
 
+    @property
+    def sizes(self) -> Mapping[MessageQueue, float]:
+        """How long the messages of each queue are, as far as they were seen."""
+        return self._sizes
+
+    def look(self, known: SourceOffset) -> SourceOffset:
+        """Where the queues end now that an offset knows."""
+        ends = self._queues.ends(known.positions, every=True)
+        return self._with_times(ends, known)
+
     def latest(self, start: SourceOffset, limits: Limits) -> SourceOffset:
         """Where the next batch ends; ``start`` itself if there is none yet.
 
@@ -227,9 +237,7 @@ class MicroBatches:
             if not starts[queue] <= first <= last <= ends[queue]
         }
         gone = {
-            queue
-            for queue, (first, last) in moving.items()
-            if last <= starts[queue] or first >= ends[queue]
+            queue for queue, (first, last) in moving.items() if last <= starts[queue] or first >= ends[queue]
         }
         others = self._made_again(end, {queue: moving[queue][1] for queue in moving if queue not in gone})
         self._report([*losses.values(), *others.values()])
@@ -275,9 +283,7 @@ class MicroBatches:
         self._report(losses)
         return began
 
-    def _made_again(
-        self, offset: SourceOffset, which: Mapping[MessageQueue, int]
-    ) -> dict[MessageQueue, str]:
+    def _made_again(self, offset: SourceOffset, which: Mapping[MessageQueue, int]) -> dict[MessageQueue, str]:
         """Queues whose message before the offset is not the one that was there: another topic's now."""
         before = {
             queue: next_offset - 1

@@ -114,9 +114,7 @@ def _passed_over(options: ReadOptions, piece: Piece, at: int, moved: OffsetMoved
         go_on = min(moved.min_offset, piece.end)
         _report(options, [_lost(queue, at, go_on)])
         return go_on
-    _report(
-        options, [f"{named(queue)} ends at offset {moved.max_offset}, and was to be read to {piece.end}"]
-    )
+    _report(options, [f"{named(queue)} ends at offset {moved.max_offset}, and was to be read to {piece.end}"])
     return piece.end
 
 

@@ -91,7 +91,9 @@ def slow_query(broker, topic, **options):
 def test_retention_that_overtakes_a_running_query_ends_it(expiring_broker, topic):
     query, bodies = slow_query(expiring_broker, topic)
     left = expire(expiring_broker, topic)
-    first = min(message.queue_offset for message in expiring_broker.messages(topic) if message.queue.queue_id == 0)
+    first = min(
+        message.queue_offset for message in expiring_broker.messages(topic) if message.queue.queue_id == 0
+    )
     with loss(f"queue 0 of {topic}", f"has lost offsets 2 to {first - 1}"):
         query.run()
     assert_read(query, bodies[:4])
