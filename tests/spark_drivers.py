@@ -1,4 +1,4 @@
-"""Spark drivers as processes of their own, which tests hold, talk to and kill: see `spark/programs/held_driver`."""
+"""Spark drivers as processes of their own, which tests hold and kill: see `spark/programs/held_driver`."""
 
 from __future__ import annotations
 

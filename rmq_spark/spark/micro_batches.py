@@ -106,7 +106,8 @@ class MicroBatches:
 
     def _ends(self, start: SourceOffset) -> dict[MessageQueue, int]:
         """Where queues end, or are to end: those that there are, and those that the query knows."""
-        queues = self._queues.discover() if self._target is None else frozenset(self._target)
+        readable = self._queues.discover()
+        queues = readable if self._target is None else frozenset(self._target)
         self._check_topics(start)
         every = self._target is not None
         ends = self._queues.ends({*queues, *start.positions}, every=every)
@@ -119,9 +120,14 @@ class MicroBatches:
             self._queues.pause()  # a broker that has just started may not have counted all yet
             ends = self._queues.ends({*queues, *start.positions}, every=every)
         self._newest = self._with_times(ends, self._newest, start)
+        ends = self._readable(start, ends, readable)
         if self._target is not None:
-            ends = {queue: min(end, self._target.get(queue, end)) for queue, end in ends.items()}
-        return self._readable(start, ends, queues)
+            at = {queue: position.next_offset for queue, position in start.positions.items()}
+            ends = {
+                queue: min(end, self._target[queue] if queue in self._target else at[queue])
+                for queue, end in ends.items()
+            }
+        return ends
 
     def _readable(
         self, start: SourceOffset, ends: dict[MessageQueue, int], queues: frozenset[MessageQueue]
@@ -215,7 +221,6 @@ class MicroBatches:
         if end != self._mine:
             gone = self._check_replay(start, end, ranges)
             ranges = {queue: each for queue, each in ranges.items() if queue not in gone}
-            self._mine = end
         return pieces(ranges, self._options.pieces_min, self._options.piece_rows_max)
 
     def _check_replay(
@@ -236,10 +241,13 @@ class MicroBatches:
             for queue, (first, last) in moving.items()
             if not starts[queue] <= first <= last <= ends[queue]
         }
-        gone = {
-            queue for queue, (first, last) in moving.items() if last <= starts[queue] or first >= ends[queue]
+        gone = {queue for queue, (_, last) in moving.items() if not starts[queue] < last <= ends[queue]}
+        there = moving.keys() - gone
+        went_on = there & start.positions.keys() - end.began.keys()
+        others = {
+            **self._made_again(start, {queue: moving[queue][0] for queue in went_on}),
+            **self._made_again(end, {queue: moving[queue][1] for queue in there}),
         }
-        others = self._made_again(end, {queue: moving[queue][1] for queue in moving if queue not in gone})
         self._report([*losses.values(), *others.values()])
         return gone | set(others)
 

@@ -15,12 +15,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.bulk_pull import BulkPull, PullRules
-from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerNotFound, OffsetMoved, RouteNotFound, SystemBusy
+from rmq_spark.client.errors import (
+    CONNECTION_FAULTS,
+    BrokerNotFound,
+    BrokerRefused,
+    OffsetMoved,
+    RouteNotFound,
+    SystemBusy,
+)
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.spark.errors import DataLoss, named
 from rmq_spark.spark.options import Access, ReadOptions
 from rmq_spark.spark.planning import Piece
-from rmq_spark.spark.queues import instance_for
+from rmq_spark.spark.queues import instance_for, is_gone, masters
 from rmq_spark.spark.schema import BatchMaker
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION
 from rmq_spark.wire.message_queue import MessageQueue
@@ -95,16 +102,32 @@ def read_piece(options: ReadOptions, schema: pa.Schema, piece: Piece) -> Iterato
                 raise
             time.sleep(_PAUSE_SECONDS)
             _look_again(instance, queue.topic)
+        except BrokerRefused as error:
+            if not is_gone(error):
+                raise
+            _report(options, [f"{named(queue)} is gone, and was to be read from {at} to {end - 1}"])
+            return
 
 
 def _pull(instance: ClientInstance, options: ReadOptions, piece: Piece) -> BulkPull:
-    instance.routes.route(piece.queue.topic)
     rules = PullRules(
         subscription=options.expression,
         expression_type=SQL92_EXPRESSION if options.is_sql else TAG_EXPRESSION,
     )
-    address = instance.routes.address_for_read(piece.queue.broker_name)
+    address = _address(instance, piece.queue)
     return BulkPull(instance.api, address, options.group, piece.queue, piece.start, piece.end, rules)
+
+
+def _address(instance: ClientInstance, queue: MessageQueue) -> str:
+    """Where to ask; if no name server knows the topic, its broker still says whether it is gone."""
+    try:
+        instance.routes.route(queue.topic)
+        return instance.routes.address_for_read(queue.broker_name)
+    except (RouteNotFound, BrokerNotFound):
+        found = masters(instance).get(queue.broker_name)
+        if found is None:
+            raise
+        return found
 
 
 def _passed_over(options: ReadOptions, piece: Piece, at: int, moved: OffsetMoved) -> int:

@@ -1,4 +1,4 @@
-"""Messages that are gone before they are read: a clear end, or on with what there is, as failOnDataLoss says."""
+"""Messages that are gone before they are read: a clear end, or on with the others, as failOnDataLoss says."""
 
 import os
 from contextlib import contextmanager

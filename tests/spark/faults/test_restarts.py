@@ -26,7 +26,15 @@ KILLS = (
     ("driver", "sink-done"),  # before commits/N
     ("driver", "latest"),  # behind it
 )
-LOGGED = {"latest-done": 0, "partitions": 1, "partitions-done": 1, "task": 1, "sink": 1, "sink-done": 1, "latest": 0}
+LOGGED = {
+    "latest-done": 0,
+    "partitions": 1,
+    "partitions-done": 1,
+    "task": 1,
+    "sink": 1,
+    "sink-done": 1,
+    "latest": 0,
+}
 """How many batches are planned and not committed where the query is held."""
 
 MESSAGES = 60

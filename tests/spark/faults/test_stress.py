@@ -1,4 +1,4 @@
-"""A query among topics that come, grow and go, at random and in the manner of Spark's own tests of its Kafka source."""
+"""A query among topics that come, grow and go, at random: in the manner of Spark's tests of its Kafka source."""
 
 import os
 import random
@@ -69,7 +69,10 @@ class World:
 
     def _delete(self, topic):
         committed = {
-            row.body for batch_id, rows in self.query.sink.items() if batch_id < self.query.commits for row in rows
+            row.body
+            for batch_id, rows in self.query.sink.items()
+            if batch_id < self.query.commits
+            for row in rows
         }
         self.gone += [body for body in self.sent[topic] if body not in committed]
         self.broker.delete_topic(topic)
