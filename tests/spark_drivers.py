@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PROGRAM = Path(__file__).parent / "spark" / "programs" / "held_driver.py"
 PATIENCE_SECONDS = 90
-_POLL_SECONDS = 0.005
+_POLL_SECONDS = 0.02
 
 _SETTINGS = {
     "spark.ui.enabled": "false",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections import Counter
+from collections.abc import Callable
 from itertools import count
 from typing import NamedTuple
 
@@ -83,6 +84,7 @@ class Engine:
         self.sink: dict[int, list[Row]] = {}
         self.differing: list[int] = []
         self.crash_at: str | None = None
+        self.after_first_rows: Callable[[], None] | None = None
         self._reader = None
         self._is_available_now = False
 
@@ -180,6 +182,9 @@ class Engine:
                     Row(row["topic"], row["queueId"], row["queueOffset"], row["body"].decode())
                     for row in batch.to_pylist()
                 ]
+                if self.after_first_rows is not None:
+                    happens, self.after_first_rows = self.after_first_rows, None
+                    happens()
         return sorted(rows)
 
     def _pass_by(self, point):
