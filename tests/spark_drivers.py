@@ -22,6 +22,7 @@ _SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "1",
+    "spark.python.authenticate.socketTimeout": "90s",  # workers start slowly on a busy machine
     "spark.sql.streaming.stopTimeout": "2s",
     "spark.sql.streaming.minBatchesToRetain": "1000",
 }
