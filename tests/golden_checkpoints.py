@@ -1,4 +1,4 @@
-"""The checkpoints of released versions, and the broker that belongs to each: `spark/golden/make_golden` makes them."""
+"""The checkpoints of released versions, each with its broker: `spark/golden/make_golden` makes them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """What Spark does with a streaming source, without Spark: offset log, commit log, batches, restarts.
 
-So that hundreds of crashes cost seconds. The reader is the one that Spark gets; offsets go through JSON, readers
-and partitions through pickle, as between Spark's processes. Rows go to a sink that knows batches by their number,
-and a batch that is run again must have the very same rows. `spark/faults/test_restarts` does it with Spark.
+So that hundreds of crashes cost seconds. The reader is the one that Spark gets; offsets go through JSON,
+readers and partitions through pickle, as between Spark's processes. Rows go to a sink that knows batches by
+their number, and a batch that is run again must have the very same rows. `spark/faults/test_restarts` does it
+with Spark.
 """
 
 from __future__ import annotations

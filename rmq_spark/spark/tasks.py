@@ -71,26 +71,17 @@ def read_piece(options: ReadOptions, schema: pa.Schema, piece: Piece) -> Iterato
     Raises:
         DataLoss: Some of them are gone, and the query does not go on without.
     """
-    from rmq_spark.wire.chunk import RecordChunk  # noqa: PLC0415  # brings numpy and pyarrow
-
     instance = client_of(options.access)
     maker = BatchMaker(schema)
     queue, at, end = piece
-    is_filtered = options.expression.strip() != "*"
     given_up_at: float | None = None
     is_done = False
     while not is_done and at < end:
         try:
-            for chunk in _pull(instance, options, Piece(queue, at, end)):
-                records = RecordChunk(chunk.records, chunk.sizes)
-                if not is_filtered and len(records) < chunk.next_offset - at:
-                    _check_gaps(options, queue, at, records, chunk.next_offset)
+            for records, next_offset in _pulled(instance, options, Piece(queue, at, end)):
                 yield maker.record_batch(records, queue.broker_name)
-                at = chunk.next_offset
-                given_up_at = None
+                at, given_up_at = next_offset, None
             is_done = True
-            if not is_filtered and at < end:
-                _report(options, [_lost(queue, at, end)])
         except OffsetMoved as moved:  # noqa: PERF203  # to be read again from where it stands
             at = _passed_over(options, piece, at, moved)
         except _AWAY as error:
@@ -107,6 +98,24 @@ def read_piece(options: ReadOptions, schema: pa.Schema, piece: Piece) -> Iterato
                 raise
             _report(options, [f"{named(queue)} is gone, and was to be read from {at} to {end - 1}"])
             return
+
+
+def _pulled(
+    instance: ClientInstance, options: ReadOptions, piece: Piece
+) -> Iterator[tuple[RecordChunk, int]]:
+    """Chunks of records, and where the next begins. Nothing is left out of them unsaid."""
+    from rmq_spark.wire.chunk import RecordChunk  # noqa: PLC0415  # brings numpy and pyarrow
+
+    queue, at, end = piece
+    is_filtered = options.expression.strip() != "*"
+    for chunk in _pull(instance, options, piece):
+        records = RecordChunk(chunk.records, chunk.sizes)
+        if not is_filtered and len(records) < chunk.next_offset - at:
+            _check_gaps(options, queue, at, records, chunk.next_offset)
+        at = chunk.next_offset
+        yield records, at
+    if not is_filtered and at < end:
+        _report(options, [_lost(queue, at, end)])
 
 
 def _pull(instance: ClientInstance, options: ReadOptions, piece: Piece) -> BulkPull:

@@ -1,5 +1,6 @@
 """What an earlier release has left in a checkpoint, this one goes on from."""
 
+import json
 import shutil
 
 import pytest
@@ -22,7 +23,7 @@ def golden(request, tmp_path):
 @pytest.mark.parametrize("name", QUERIES)
 def test_offsets_mean_what_they_meant(golden, name):
     _, directory = golden
-    found = [SourceOffset.from_json(__import__("json").loads(text)) for text in offsets(directory / name)]
+    found = [SourceOffset.from_json(json.loads(text)) for text in offsets(directory / name)]
     ends = [{q.topic: p.next_offset for q, p in each.positions.items() if q.queue_id == 0} for each in found]
     assert all(set(end) == set(TOPICS) for end in ends)
     assert [sum(p.next_offset for p in each.positions.values()) for each in found] == [6, 12, 18]

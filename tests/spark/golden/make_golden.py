@@ -1,8 +1,8 @@
 """Makes golden checkpoints with this release and the Spark that is installed: `make golden`.
 
-For each of two queries, one with subscribe and one with subscribePattern, what Spark has written after three
-batches; and the broker's directory that belongs to them, with messages that nobody has read. Later releases must go
-on from there, so what is here once is never made again for the same release and Spark.
+For each of two queries, one with subscribe and one with subscribePattern: what Spark has written after
+three batches. And the broker's directory that belongs to them, with messages that nobody has read. Later
+releases must go on from there, so what is here once is never made again for the same release and Spark.
 """
 
 from __future__ import annotations
