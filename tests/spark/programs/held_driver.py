@@ -1,8 +1,8 @@
 """A Spark driver that a test holds at any point of a query, and kills there: the child of `spark_drivers`.
 
 It reads commands, one line of JSON each, and answers each with a line: ``start`` a query, ``stop`` it, wait
-for what has made it ``end``. Its source is the real one under another name; before and after what Spark calls,
-it looks for a file of the point's name in a directory, and while there is one, it waits, having said who it is:
+for its ``end``. Its source is the real one under another name. Before and after what Spark calls,
+it looks for a file of the point's name in a directory; while there is one it waits, having said who it is:
 
     latest              offsets/N is about to be asked for
     latest-done         where batch N ends is known, and nowhere written
