@@ -1,28 +1,25 @@
 """Checkpoints that somebody has edited, cut or mixed up: exactly what was planned, or a clear error."""
 
 import json
+import re
 
 import pytest
 from spark_drivers import Query
 from spark_engine import send
 
-TOPICS = ("checkpoints", "others")
 
-
-@pytest.fixture(scope="module")
-def sent(rocketpoll_broker):
-    for topic in TOPICS:
-        rocketpoll_broker.create_topic(topic, 2)
-    return send(rocketpoll_broker, TOPICS[0], 20)
+@pytest.fixture
+def sent(rocketpoll_broker, rocketpoll_topic):
+    return send(rocketpoll_broker, rocketpoll_topic, 20)
 
 
 @pytest.fixture
-def query(driver, rocketpoll_broker, sent, tmp_path):
+def query(driver, rocketpoll_broker, rocketpoll_topic, sent, tmp_path):
     """Four batches, all committed."""
     query = Query(
         tmp_path,
         namesrvAddr=rocketpoll_broker.address,
-        subscribe=TOPICS[0],
+        subscribe=rocketpoll_topic,
         startingOffsets="earliest",
         maxOffsetsPerTrigger=5,
     )
@@ -67,7 +64,7 @@ def _newer(text):
 
 
 def _of_another(text):
-    return text.replace(TOPICS[0], TOPICS[1])
+    return re.sub(r'"test_[^"]*"', '"other"', text)
 
 
 def _foreign(text):
@@ -78,7 +75,7 @@ def _foreign(text):
     ("change", "words"),
     [
         (_newer, "the checkpoint's offset has version 2, and this release of rocketpoll reads 1"),
-        (_of_another, "the checkpoint is of others, and option topic names checkpoints"),
+        (_of_another, "the checkpoint is of other, and option topic names test_"),
         (_foreign, "the checkpoint's offset is none of rocketpoll's (it has no version)"),
         (lambda text: text[: len(text) - 30], "JSON"),
         (lambda _: "", "offset"),
@@ -86,12 +83,12 @@ def _foreign(text):
     ids=["newer", "another", "foreign", "cut", "empty"],
 )
 def test_an_offset_that_is_none_ends_the_query_and_never_starts_it_anew(
-    driver, rocketpoll_broker, query, sent, change, words
+    driver, rocketpoll_broker, rocketpoll_topic, query, sent, change, words
 ):
     path = query.checkpoint / "offsets" / "3"
     before = path.read_text()
     rewrite(query, 3, change)
-    sent += send(rocketpoll_broker, TOPICS[0], 5)
+    sent += send(rocketpoll_broker, rocketpoll_topic, 5)
     rows = query.rows()
     assert words in run(driver, query)
     assert query.rows() == rows
@@ -100,10 +97,12 @@ def test_an_offset_that_is_none_ends_the_query_and_never_starts_it_anew(
     assert sorted(body for *_, body in query.rows()) == sorted(sent)
 
 
-def test_what_a_crash_leaves_beside_the_logs_is_not_looked_at(driver, rocketpoll_broker, query, sent):
+def test_what_a_crash_leaves_beside_the_logs_is_not_looked_at(
+    driver, rocketpoll_broker, rocketpoll_topic, query, sent
+):
     for log in ("offsets", "commits"):
         (query.checkpoint / log / ".4.0123-4567.tmp").write_text("v1\n{")
         (query.checkpoint / log / ".5.crc").write_text("none")
-    sent += send(rocketpoll_broker, TOPICS[0], 5)
+    sent += send(rocketpoll_broker, rocketpoll_topic, 5)
     assert run(driver, query) is None
     assert sorted(body for *_, body in query.rows()) == sorted(sent)

@@ -179,3 +179,12 @@ def test_so_does_one_that_has_grown_beyond_the_offset_meanwhile(restored):
     with pytest.raises(DataLoss, match=r"is not the one that was read"):
         query.run()
     assert_read(query, bodies)
+
+
+def test_or_it_is_read_from_its_beginning_once_more(restored):
+    broker, query, bodies = restored
+    query.options["failOnDataLoss"] = "false"
+    bodies += bodies[:20] + send(broker, "T", 8)
+    query.start()
+    query.run()
+    assert_read(query, bodies)
