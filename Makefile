@@ -11,7 +11,8 @@ SPARK_SUITE := $(wildcard tests/spark/test_source_*.py)
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test demo tour fuzz crash holds peers matrix cluster vectors bench clean
+.PHONY: help check format lint types test demo tour fuzz crash holds peers matrix cluster restarts golden vectors \
+	bench clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -84,6 +85,15 @@ ROUNDS ?= 100000
 holds: $(READY)  ## a message and its pull at the same moment, 100,000 times; requests of all kinds; failing disks
 	ROCKETPOLL_HOLD_ROUNDS=$(ROUNDS) ROCKETPOLL_FUZZ_REQUESTS=$(ROUNDS) ROCKETPOLL_BROKER_FAILURE_STEP=1 \
 	  $(BIN)/python -m pytest tests/test_broker_holds.py tests/test_broker_bad_input.py tests/test_broker_durability.py
+
+# Kills around a Spark query, and topics that come and go under one: make restarts ROUNDS=1000
+restarts: ROUNDS = 120
+restarts: $(READY)  ## kill -9 of drivers, workers and brokers under a Spark query, with a ledger of its rows (Java 17)
+	ROCKETPOLL_RESTARTS=$(ROUNDS) ROCKETPOLL_STRESS_ROUNDS=$(ROUNDS) ROCKETPOLL_STOPS=50 \
+	  $(BIN)/python -m pytest tests/spark/faults
+
+golden: $(READY)  ## checkpoints of this release and the Spark that is installed, for later releases to load (Java 17)
+	PYTHONPATH=.:tests $(BIN)/python tests/spark/golden/make_golden.py
 
 vectors: $(READY)  ## remake tests/vectors with RocketMQ's own classes (Java 17, Maven)
 	for version in $(JAVA_VERSIONS); do \
