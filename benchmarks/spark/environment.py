@@ -1,4 +1,4 @@
-"""Pythons with this checkout and a given pyspark: the peer's jars may need another than the one that is here."""
+"""Pythons with this checkout and a given pyspark: the peer's jars may need another than is here."""
 
 from __future__ import annotations
 
