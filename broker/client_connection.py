@@ -211,6 +211,11 @@ class ClientConnection(asyncio.Protocol):
         self.is_held_back = False
         self._go_on()
 
+    def descriptor(self) -> int:
+        """The number of its socket in this process."""
+        number: int = self._transport.get_extra_info("socket").fileno()
+        return number
+
     # ---- within
 
     @property

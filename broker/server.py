@@ -73,6 +73,18 @@ class RemotingServer:
         """What half requests and unread answers take."""
         return self._in_flight
 
+    def descriptors(self) -> list[int]:
+        """The numbers of all its sockets in this process, for a fork of it to let go of them."""
+        listening = self._server.sockets if self._server is not None else ()
+        return [
+            number
+            for number in (
+                *(each.fileno() for each in listening),
+                *(connection.descriptor() for connection in self._connections),
+            )
+            if number >= 0
+        ]
+
     async def start(self, address: str, port: int) -> int:
         """Listen; the port, which was chosen if 0 was asked for."""
         self._loop = asyncio.get_running_loop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,26 @@ def test_the_commands_of_make_are_there(document):
 def test_the_python_of_the_readme_runs():
     for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
         exec(compile(block, "README.md", "exec"), {})  # noqa: S102  # our own text
+
+
+def test_the_programs_and_the_tests_of_the_page_on_the_embedded_broker_run(tmp_path):
+    page = (ROOT / "docs" / "embedded.md").read_text(encoding="utf-8")
+    named = []
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        name = re.match(r"# (\w+\.py)\n", block)
+        if name is None:
+            exec(compile(block, "embedded.md", "exec"), {})  # noqa: S102  # our own text
+        elif "pyspark" not in block or shutil.which("java"):
+            (tmp_path / name[1]).write_text(block, encoding="utf-8")
+            named.append(name[1])
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert f"{len(named) - 1} passed" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=name_of)

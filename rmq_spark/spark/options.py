@@ -353,7 +353,8 @@ def _unknown(name: str) -> str:
     word = name.lower()
     if word.startswith("kafka."):
         word = {"kafka.bootstrap.servers": "namesrvaddr", "kafka.group.id": "consumergroup"}.get(word, "")
-        return f"that is Kafka's; here it is {_right(word)}" if word else "that is Kafka's: leave it out"
+        hint = f"that is Kafka's; here it is {_right(word)}" if word else "that is Kafka's: leave it out"
+        return f"there is no such option; {hint}"
     close = difflib.get_close_matches(word, [each.lower() for each in OPTIONS], n=1, cutoff=0.6)
     hint = f"did you mean {_right(close[0])}?" if close else f"there are {', '.join(sorted(OPTIONS))}"
     return f"there is no such option; {hint}"

@@ -17,7 +17,7 @@ It asks no broker: `start_and_end` finds the offsets.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,6 +27,8 @@ from rmq_spark.spark.option_values import duration, json_object, time_in_ms
 EARLIEST: Final = -2
 LATEST: Final = -1
 ANY: Final = "*"
+
+_LEVELS: Final = 3
 
 _COUNT: Final = re.compile(r"-\s*([0-9]{1,18})\s*(messages?|records?|rows?)?")
 _HINT: Final = "earliest, latest, group, a time, -10m, -100 messages, or JSON of offsets"
@@ -120,13 +122,13 @@ def parse_positions(option: str, text: str) -> Positions:
         found = json_object(option, stripped)
         if "v" in found and isinstance(found.get("offsets"), dict):
             found = found["offsets"]
-        return Positions(option, tree=_tree(option, found, "", _offset_or_word))
+        return Positions(option, tree=_tree(option, found, (), _offset_or_word))
     return Positions(option, everywhere=parse_position(option, stripped))
 
 
 def parse_times(option: str, text: str) -> Positions:
     """What an option as startingOffsetsByTimestamp says: the same tree, of milliseconds or ISO times."""
-    return Positions(option, tree=_tree(option, json_object(option, text), "", _time))
+    return Positions(option, tree=_tree(option, json_object(option, text), (), _time))
 
 
 def parse_position(option: str, text: str) -> Position:
@@ -152,19 +154,23 @@ def parse_position(option: str, text: str) -> Position:
     raise OptionError(option, f"needed {_HINT}, found {text!r}")
 
 
-def _tree(option: str, found: Mapping[str, Any], path: str, leaf: Any) -> dict[str, Any]:
+def _tree(
+    option: str, found: Mapping[str, Any], path: tuple[str, ...], leaf: Callable[[str, str, Any], Position]
+) -> dict[str, Any]:
+    place = " > ".join(path)
     if not found:
-        raise OptionError(option, f"{path or 'the object'} is empty: name queues, or {ANY} for all others")
-    if path.count(" > ") > 1:
-        raise OptionError(option, f"{path} is one level too deep: needed topic, broker, queue")
-    tree = {}
+        raise OptionError(option, f"{place or 'the object'} is empty: name queues, or {ANY} for all others")
+    if len(path) >= _LEVELS:
+        raise OptionError(option, f"{place} is one level too deep: needed topic, broker, queue")
+    tree: dict[str, Any] = {}
     for name, below in found.items():
-        here = f"{path} > {name}" if path else name
-        is_object = isinstance(below, dict)
-        tree[name] = _tree(option, below, here, leaf) if is_object else leaf(option, here, below)
-        is_queue = not is_object and name != ANY and path
-        if is_queue and not (name.isascii() and name.isdigit()):
-            raise OptionError(option, f"{here}: needed the number of a queue, found {name!r}")
+        here = (*path, name)
+        if isinstance(below, dict):
+            tree[name] = _tree(option, below, here, leaf)
+            continue
+        if path and name != ANY and not (name.isascii() and name.isdigit()):
+            raise OptionError(option, f"{place}: needed the number of a queue, found {name!r}")
+        tree[name] = leaf(option, " > ".join(here), below)
     return tree
 
 
