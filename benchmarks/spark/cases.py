@@ -21,6 +21,9 @@ FROM_ROCKETMQ = "ours, from RocketMQ"
 """The role of our source and sink with a RocketMQ broker: shown, and compared with nobody."""
 
 _ALL = (OURS, FROM_ROCKETMQ, PEER)
+CPU_ROWS = 1_000_000
+"""Rows for which the processor time of broker and driver is given: comparable when the machine is not."""
+
 _SMALL, _LARGE = 100, 1_000
 _SETTLE_SECONDS = 5.0
 
@@ -94,12 +97,15 @@ def _ingest_case(arena: Arena, scale: Scale, size: str, body_bytes: int, rows: i
         messages = min(rows, scale.rocketmq_rows) if role == FROM_ROCKETMQ else rows
         topic = f"ingest-{body_bytes}"
         side = arena.filled(role, topic, messages, body_bytes)
+        cpu_before = side.cpu_seconds
         answer = side.ask("ingest", topic=topic)
+        cpu = side.cpu_seconds - cpu_before
         if answer["rows"] != messages:
             raise ValueError(f"{role}: {answer['rows']:,} rows of {messages:,} messages")
-        return _rates(answer)
+        return *_rates(answer), cpu / messages * CPU_ROWS
 
-    return Case(f"ingest, AvailableNow, {size}", _rate_figures(Target("ratio", ratio)), measure, _ALL)
+    figures = (*_rate_figures(Target("ratio", ratio)), Figure(f"CPU for {CPU_ROWS:,}", "s"))
+    return Case(f"ingest, AvailableNow, {size}", figures, measure, _ALL)
 
 
 def _latency_case(arena: Arena, scale: Scale) -> Case:

@@ -47,6 +47,11 @@ class RunningSide:
         return _answer(self.driver)
 
     @property
+    def cpu_seconds(self) -> float:
+        """Of both."""
+        return self.driver_cpu_seconds + self.broker_cpu_seconds
+
+    @property
     def driver_cpu_seconds(self) -> float:
         """Of the driver, its JVM and its Python workers."""
         return tree_cpu_seconds(self.driver.popen.pid)

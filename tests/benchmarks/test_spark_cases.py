@@ -41,7 +41,9 @@ def test_what_a_child_uses_of_the_cores_is_its_starters_too():
 
 def test_what_a_child_has_used_that_has_ended_is_still_counted():
     before = tree_cpu_seconds(os.getpid())
-    subprocess.run([sys.executable, "-c", CHILD], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(
+        [sys.executable, "-c", CHILD], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True
+    )
     assert tree_cpu_seconds(os.getpid()) - before >= 0.3
 
 
