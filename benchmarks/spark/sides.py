@@ -29,6 +29,9 @@ from rmq_spark.client import Admin, Producer
 QUEUES = 4
 DRIVER_MEMORY = "4g"
 _FILL_ROWS = 500_000
+_ANSWER_SECONDS_MAX = 900
+"""Millions of rows on a busy machine."""
+
 _DRIVER = "benchmarks.spark.driver"
 
 
@@ -139,7 +142,7 @@ def _start_driver(
 
 
 def _answer(driver: Process) -> Any:
-    answer = json.loads(driver.read_line())
+    answer = json.loads(driver.read_line(_ANSWER_SECONDS_MAX))
     if "error" in answer:
         raise driver.failure(f"failed: {answer['error']}")
     return answer["answer"]
