@@ -46,6 +46,7 @@ class Housekeeping:
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._under_way: set[Callable[[], object]] = set()
         self._jobs: set[Future[object]] = set()
+        self._aside = 0
 
     def start(self, hold_service: PullRequestHoldService, processors: Processors) -> None:
         """Begin; nothing is done at once."""
@@ -58,6 +59,13 @@ class Housekeeping:
         self._every(config.flush_delay_offset_interval_ms, self._save_delay_offsets)
         self._every(config.checkpoint_interval_ms, self._save_checkpoint)
         self._every(config.clean_resource_interval_ms, self.clean)
+
+    async def settled(self, seconds: float) -> None:
+        """Return when all that was to be done aside is done, or after some time."""
+        until = self._loop.time() + seconds
+        while self._aside and self._loop.time() < until:  # what is done may bring more to do
+            behind_all = self._loop.run_in_executor(self._thread, _nothing)
+            await asyncio.wait([behind_all], timeout=until - self._loop.time())
 
     async def stop(self) -> None:
         """Begin nothing more, and wait for what has begun; without another thread, which may be too late."""
@@ -83,10 +91,16 @@ class Housekeeping:
 
     def run_aside(self, job: Callable[[], object], then: Callable[[BaseException | None], None]) -> None:
         """Do it in the thread; then, here again, say what it has raised."""
+        self._aside += 1
+
+        def done(future: Future[object]) -> None:
+            self._aside -= 1
+            then(future.exception())
+
         future = self._thread.submit(job)
         self._jobs.add(future)
         future.add_done_callback(self._jobs.discard)
-        future.add_done_callback(lambda future: self._loop.call_soon_threadsafe(then, future.exception()))
+        future.add_done_callback(lambda future: self._loop.call_soon_threadsafe(done, future))
 
     def _sweep_holds(self, hold_service: PullRequestHoldService) -> None:
         # At the end of the turn: after a standstill of the machine, deadlines are due in it as well.
@@ -117,3 +131,7 @@ class Housekeeping:
                 _log.error("%s failed: %s", job, error)
 
         self.run_aside(job, done)
+
+
+def _nothing() -> None:
+    """What comes behind all else."""

@@ -182,6 +182,8 @@ class RemotingServer:
         if not self._per_address[address]:
             del self._per_address[address]
         self._since_new.pop(connection, None)
+        if connection in self._held_back:
+            self._held_back.remove(connection)
         self.congested(connection, 0)
         self.holds_partial_frame(connection, 0)
         self._on_closed(connection)
@@ -209,6 +211,8 @@ class RemotingServer:
         """Close whoever has kept us waiting for too long."""
         now = self._loop.time()
         limits = self._limits
+        for connection in self._held_back:  # it is we who do not read
+            self._since_partial[connection] = connection.last_active = now
         self._close_since(self._since_new, now - limits.first_frame_timeout_ms / 1000, "it says nothing")
         self._close_since(
             self._since_partial, now - limits.partial_frame_timeout_ms / 1000, "its request does not end"

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 MESSAGES_AT_ONCE: Final = 64
 """What a RocketMQ broker gives at most, if nobody has changed its settings."""
 
+FULL_PAGE: Final = 32
+"""So many may have been cut off, if somebody has: there may be more."""
+
+_INDEX_MS: Final = 1_000
+"""The index knows times by the second, rounded down."""
+
 _CONFLICTS: Final = ("tags", "sql", "assign", "minPartitions", "maxRecordsPerPartition")
 
 
@@ -70,9 +76,14 @@ def _messages(options: ReadOptions, piece: KeyPiece) -> dict[int, StoredMessage]
     found: dict[int, StoredMessage] = {}
     seen: set[int] = set()
     end_ms = piece.end_ms
-    while end_ms >= piece.begin_ms:
+    while end_ms >= max(piece.begin_ms - _INDEX_MS, 0):
         header = QueryMessageRequestHeader(
-            piece.topic, piece.key, MESSAGES_AT_ONCE, piece.begin_ms, end_ms, unique_key_query=False
+            piece.topic,
+            piece.key,
+            MESSAGES_AT_ONCE,
+            max(piece.begin_ms - _INDEX_MS, 0),
+            end_ms,
+            unique_key_query=False,
         )
         page = list(decode_records(instance.api.query_message(address, header)))
         for message in page:
@@ -80,14 +91,14 @@ def _messages(options: ReadOptions, piece: KeyPiece) -> dict[int, StoredMessage]
             if is_it and piece.begin_ms <= message.store_timestamp <= piece.end_ms:
                 found[message.physical_offset] = message
         places = {message.physical_offset for message in page}
-        if len(page) < MESSAGES_AT_ONCE:
+        if len(page) < FULL_PAGE:
             break
         oldest_ms = min(message.store_timestamp for message in page)
-        if places <= seen or oldest_ms >= end_ms:
+        if places <= seen:
             raise SparkError(
-                f"option key: over {MESSAGES_AT_ONCE} messages with key {piece.key!r} of {piece.topic} on "
-                f"{piece.broker_name} were stored at {oldest_ms} ms, more than its index gives at once: "
-                "read the topic without key, and filter its rows"
+                f"option key: {piece.broker_name} has more messages with key {piece.key!r} of {piece.topic} "
+                f"from the second of {oldest_ms} ms than its index gives at once ({len(page)}): read "
+                "the topic without key, and filter its rows"
             )
         seen |= places
         end_ms = oldest_ms

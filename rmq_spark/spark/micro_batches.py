@@ -43,6 +43,7 @@ class MicroBatches:
         self._options = options
         self._queues = queues
         self._clock = clock
+        self._initial: SourceOffset | None = None
         self._mine: SourceOffset | None = None  # the last that was made or checked here
         self._newest: SourceOffset | None = None
         self._target: Mapping[MessageQueue, int] | None = None
@@ -54,11 +55,16 @@ class MicroBatches:
     # ---- where
 
     def initial(self) -> SourceOffset:
-        """Where a query begins that has no checkpoint yet."""
-        found = self._queues.discover(now=True)
-        begin = Span(self._options, self._queues, found).starting(default=LATEST)
-        self._mine = self._with_times(begin)
-        return self._mine
+        """Where a query begins that has no checkpoint yet.
+
+        Spark asks again and again until there is a first batch: the end of the queues must not move on
+        meanwhile, or what comes between two questions would never be read.
+        """
+        if self._initial is None:
+            found = self._queues.discover(now=True)
+            begin = Span(self._options, self._queues, found).starting(default=LATEST)
+            self._initial = self._mine = self._with_times(begin)
+        return self._initial
 
     def prepare_available_now(self) -> None:
         """From now on, nothing counts that arrives later."""
@@ -68,6 +74,16 @@ class MicroBatches:
     def newest(self) -> SourceOffset | None:
         """Where the queues end, as `latest` last saw it."""
         return self._newest
+
+    @property
+    def sizes(self) -> Mapping[MessageQueue, float]:
+        """How long the messages of each queue are, as far as they were seen."""
+        return self._sizes
+
+    def look(self, known: SourceOffset) -> SourceOffset:
+        """Where the queues end now that an offset knows."""
+        ends = self._queues.ends(known.positions, every=True)
+        return self._with_times(ends, known)
 
     def latest(self, start: SourceOffset, limits: Limits) -> SourceOffset:
         """Where the next batch ends; ``start`` itself if there is none yet.
@@ -151,10 +167,13 @@ class MicroBatches:
             for queue, offset in first.items()
             if queue in ends or queue in at
         }
-        if end == at:
+        if end == at and not began:
             return None
         self._last_batch_at = self._clock()
         found = self._with_times(end, start, self._newest)
+        if start == self._initial:
+            # Where the first batch begins is in no log of Spark's: after a crash it asks for it once more.
+            began = {**at, **began}
         return SourceOffset(found.positions, MappingProxyType(began))
 
     def _is_enough(
@@ -192,26 +211,35 @@ class MicroBatches:
             first = end.began.get(queue, position.next_offset if before is None else before.next_offset)
             ranges[queue] = (first, position.next_offset)
         if end not in (start, self._mine):
-            self._check_replay(start, end, ranges)
+            gone = self._check_replay(start, end, ranges)
+            ranges = {queue: each for queue, each in ranges.items() if queue not in gone}
             self._mine = end
         return pieces(ranges, self._options.pieces_min, self._options.piece_rows_max)
 
     def _check_replay(
         self, start: SourceOffset, end: SourceOffset, ranges: Mapping[MessageQueue, tuple[int, int]]
-    ) -> None:
-        """A batch that was planned before a restart: everything it takes has to be there still."""
+    ) -> set[MessageQueue]:
+        """A batch that was planned before a restart: everything it takes has to be there still.
+
+        Returns:
+            The queues of which nothing is there any more, if the query may go on without.
+        """
         self._check_topics(start)
         self._queues.discover()
-        moving = [queue for queue, (first, last) in ranges.items() if last > first]
+        moving = {queue: each for queue, each in ranges.items() if each[1] > each[0]}
         ends = self._queues.ends(moving, every=True)
         starts = self._queues.starts(moving, every=True)
-        losses = [
-            _gone(queue, first, last, starts[queue], ends[queue])
-            for queue, (first, last) in ranges.items()
-            if last > first and not starts[queue] <= first <= last <= ends[queue]
-        ]
-        self._report(losses)
-        self._report(self._made_again(end, {q: p.next_offset for q, p in end.positions.items() if q in ends}))
+        losses = {
+            queue: _gone(queue, first, last, starts[queue], ends[queue])
+            for queue, (first, last) in moving.items()
+            if not starts[queue] <= first <= last <= ends[queue]
+        }
+        gone = {
+            queue for queue, (first, last) in moving.items() if last <= starts[queue] or first >= ends[queue]
+        }
+        others = self._made_again(end, {queue: moving[queue][1] for queue in moving if queue not in gone})
+        self._report([*losses.values(), *others.values()])
+        return gone | set(others)
 
     def commit(self, reached: SourceOffset) -> None:
         """Tell brokers how far the group has come, if one was named."""
@@ -247,18 +275,13 @@ class MicroBatches:
             for queue, position in start.positions.items()
             if queue in starts and queue not in began
         }
-        for queue, loss in self._made_again_queues(start, waiting).items():
+        for queue, loss in self._made_again(start, waiting).items():
             losses.append(loss)
             began[queue] = min(starts[queue], ends[queue])
         self._report(losses)
         return began
 
-    def _made_again(self, offset: SourceOffset, which: Mapping[MessageQueue, int]) -> list[str]:
-        return list(self._made_again_queues(offset, which).values())
-
-    def _made_again_queues(
-        self, offset: SourceOffset, which: Mapping[MessageQueue, int]
-    ) -> dict[MessageQueue, str]:
+    def _made_again(self, offset: SourceOffset, which: Mapping[MessageQueue, int]) -> dict[MessageQueue, str]:
         """Queues whose message before the offset is not the one that was there: another topic's now."""
         before = {
             queue: next_offset - 1
@@ -329,10 +352,6 @@ class MicroBatches:
             mean = self._sizes.get(queue)
             self._sizes[queue] = message.size if mean is None else (mean * 3 + message.size) / 4
         return times
-
-
-def _named(queue: MessageQueue) -> str:
-    return f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name}"
 
 
 def _gone(queue: MessageQueue, first: int, last: int | None, start: int, end: int) -> str:

@@ -54,6 +54,9 @@ _PAUSE_SECONDS: Final = 0.2
 _HOLD_AGAIN_SECONDS: Final = 0.1
 """A pull that comes back empty sooner is not asked again at once: this broker does not hold."""
 
+_NO_SUCH_QUEUE: Final = "is illegal"
+"""What brokers say of a queue's number that a topic has not, or no more and without any message."""
+
 _AWAY: Final = (*CONNECTION_FAULTS, BrokerNotFound, SystemBusy)
 _SYSTEM_TOPIC: Final = re.compile(
     r"%|SCHEDULE_TOPIC_XXXX|TBW102|RMQ_SYS_|rmq_sys_|BenchmarkTest|TRANS_CHECK_MAX_TIME_TOPIC|"
@@ -165,7 +168,7 @@ class Queues:
     def ends(self, queues: Iterable[MessageQueue], *, every: bool = False) -> dict[MessageQueue, int]:
         """The offset of each queue's next message; none for those that nobody answers for now.
 
-        ``every``: wait until all have answered. A topic that its broker does not know any more ends at 0.
+        ``every``: wait until all have answered. What a broker does not know any more ends at 0.
         """
         return self._numbers(queues, RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader, every=every)
 
@@ -364,10 +367,12 @@ class Queues:
         for queue, answer in asked:
             try:
                 found[queue] = answer.result()
-            except TopicNotFound:  # noqa: PERF203  # the same
-                found[queue] = gone
-            except _AWAY as error:
+            except _AWAY as error:  # noqa: PERF203  # the same
                 fault = error
+            except BrokerRefused as error:
+                if not isinstance(error, TopicNotFound) and _NO_SUCH_QUEUE not in (error.remark or ""):
+                    raise
+                found[queue] = gone
         if fault is not None:
             self._look_again()
         return fault

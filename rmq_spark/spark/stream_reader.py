@@ -25,7 +25,7 @@ from rmq_spark.spark.options import Limits, ReadOptions, read_options
 from rmq_spark.spark.planning import Piece
 from rmq_spark.spark.queues import Queues, instance_for
 from rmq_spark.spark.schema import arrow_schema_of, columns_of
-from rmq_spark.spark.source_offset import SourceOffset
+from rmq_spark.spark.source_offset import SourceOffset, with_sizes
 from rmq_spark.spark.tasks import read_piece
 
 try:
@@ -185,5 +185,5 @@ if HAS_LIMITS:
 
         def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
             """Where the queues end: what progress calls latestOffset."""
-            newest = self._planner.batches.newest
-            return None if newest is None else newest.to_json()
+            batches = self._planner.batches
+            return None if batches.newest is None else with_sizes(batches.newest.to_json(), batches.sizes)

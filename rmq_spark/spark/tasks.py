@@ -23,9 +23,12 @@ from rmq_spark.spark.planning import Piece
 from rmq_spark.spark.queues import instance_for
 from rmq_spark.spark.schema import BatchMaker
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION
+from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from rmq_spark.wire.chunk import RecordChunk
 
 _log = logging.getLogger(__name__)
 
@@ -66,15 +69,21 @@ def read_piece(options: ReadOptions, schema: pa.Schema, piece: Piece) -> Iterato
     instance = client_of(options.access)
     maker = BatchMaker(schema)
     queue, at, end = piece
+    is_filtered = options.expression.strip() != "*"
     given_up_at: float | None = None
     is_done = False
     while not is_done and at < end:
         try:
             for chunk in _pull(instance, options, Piece(queue, at, end)):
-                yield maker.record_batch(RecordChunk(chunk.records, chunk.sizes), queue.broker_name)
+                records = RecordChunk(chunk.records, chunk.sizes)
+                if not is_filtered and len(records) < chunk.next_offset - at:
+                    _check_gaps(options, queue, at, records, chunk.next_offset)
+                yield maker.record_batch(records, queue.broker_name)
                 at = chunk.next_offset
                 given_up_at = None
             is_done = True
+            if not is_filtered and at < end:
+                _report(options, [_lost(queue, at, end)])
         except OffsetMoved as moved:  # noqa: PERF203  # to be read again from where it stands
             at = _passed_over(options, piece, at, moved)
         except _AWAY as error:
@@ -101,16 +110,35 @@ def _pull(instance: ClientInstance, options: ReadOptions, piece: Piece) -> BulkP
 def _passed_over(options: ReadOptions, piece: Piece, at: int, moved: OffsetMoved) -> int:
     """Where to go on after messages that are gone."""
     queue = piece.queue
-    go_on = piece.end
     if at < moved.min_offset:
         go_on = min(moved.min_offset, piece.end)
-        loss = f"{named(queue)} has lost offsets {at} to {go_on - 1} before they were read"
-    else:
-        loss = f"{named(queue)} ends at offset {moved.max_offset}, and was to be read to {piece.end}"
+        _report(options, [_lost(queue, at, go_on)])
+        return go_on
+    _report(options, [f"{named(queue)} ends at offset {moved.max_offset}, and was to be read to {piece.end}"])
+    return piece.end
+
+
+def _check_gaps(options: ReadOptions, queue: MessageQueue, at: int, records: RecordChunk, end: int) -> None:
+    """Offsets are dense: what a broker leaves out is gone, though its first offset may not show it yet."""
+    from rmq_spark.wire.chunk import COLUMNS  # noqa: PLC0415  # brings numpy and pyarrow
+
+    losses = []
+    for queue_offset in [*COLUMNS["queueOffset"].build(records).to_pylist(), end]:
+        if queue_offset > at:
+            losses.append(_lost(queue, at, queue_offset))
+        at = queue_offset + 1
+    _report(options, losses)
+
+
+def _lost(queue: MessageQueue, start: int, end: int) -> str:
+    return f"{named(queue)} has lost offsets {start} to {end - 1} before they were read"
+
+
+def _report(options: ReadOptions, losses: list[str]) -> None:
     if options.fail_on_data_loss:
-        raise DataLoss([loss]) from moved
-    _log.warning("messages are gone, and are passed over: %s", loss)
-    return go_on
+        raise DataLoss(losses)
+    for loss in losses:
+        _log.warning("messages are gone, and are passed over: %s", loss)
 
 
 def _look_again(instance: ClientInstance, topic: str) -> None:
