@@ -59,6 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "our_spark": options.spark,
         "peer_spark": PEER_VERSION,
         "driver_memory": DRIVER_MEMORY,
+        "settings": dict(options.conf),
         "rounds": rounds,
         **vars(scale),
     }
@@ -74,11 +75,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _sides(options: argparse.Namespace) -> dict[Role, SparkSide]:
-    sides = {OURS: our_broker(options.spark)}
+    settings = dict(options.conf)
+    sides = {OURS: our_broker(options.spark, settings)}
     if options.rocketmq != _NONE:
-        sides[FROM_ROCKETMQ] = rocketmq_broker(JavaClasses(options.rocketmq), options.spark)
+        sides[FROM_ROCKETMQ] = rocketmq_broker(JavaClasses(options.rocketmq), options.spark, settings)
     if options.peer != _NONE:
-        sides[PEER] = kafka_broker()
+        sides[PEER] = kafka_broker(settings)
     return sides
 
 
@@ -118,6 +120,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="VERSION",
         help="the pyspark that ours runs in; Kafka's source is there for %(default)s only (%(default)s)",
     )
+    parser.add_argument(
+        "--conf",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of Spark, on every side",
+    )
     parser.add_argument("--only", default="", metavar="SUBSTRING", help="cases with this in their names")
     parser.add_argument(
         "--quick", action="store_true", help="as little as possible of everything, to see that it works"
@@ -126,6 +136,13 @@ def _parser() -> argparse.ArgumentParser:
         "--json", type=Path, default=_BUILD / "bench" / "spark.json", metavar="PATH", help="for the results"
     )
     return parser
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise argparse.ArgumentTypeError("NAME=VALUE is needed")
+    return name, value
 
 
 def _positive(text: str) -> int:

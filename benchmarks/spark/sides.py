@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,38 +74,43 @@ class SparkSide:
     """In an empty directory; what ends it is put on the stack."""
 
 
-def ours(broker: BrokerSide, name: str, spark_version: str) -> SparkSide:
+Settings = Mapping[str, str]
+"""Of Spark, beside those that every driver has."""
+
+
+def ours(broker: BrokerSide, name: str, spark_version: str, settings: Settings) -> SparkSide:
     """``format("rocketpoll")`` with a broker of either kind."""
 
     def start(directory: Path, ending: ExitStack) -> RunningSide:
         running = broker.start(directory)
         ending.callback(running.stop)
         address = running.name_server
-        driver = _start_driver(directory, ending, "rocketpoll", address, spark_version)
+        driver = _start_driver(directory, ending, "rocketpoll", address, spark_version, settings)
         return RunningSide(driver, running.process, lambda *fill: _send_table(address, *fill))
 
     return SparkSide(name, start)
 
 
-def our_broker(spark_version: str) -> SparkSide:
+def our_broker(spark_version: str, settings: Settings) -> SparkSide:
     """Ours altogether."""
-    return ours(RocketPoll(), "rocketpoll", spark_version)
+    return ours(RocketPoll(), "rocketpoll", spark_version, settings)
 
 
-def rocketmq_broker(classes: JavaClasses, spark_version: str) -> SparkSide:
+def rocketmq_broker(classes: JavaClasses, spark_version: str, settings: Settings) -> SparkSide:
     """Our source and sink with a RocketMQ."""
     broker = RocketMQ(classes)
-    return ours(broker, f"from {broker.name}", spark_version)
+    return ours(broker, f"from {broker.name}", spark_version, settings)
 
 
-def kafka_broker() -> SparkSide:
+def kafka_broker(settings: Settings) -> SparkSide:
     """The peer."""
 
     def start(directory: Path, ending: ExitStack) -> RunningSide:
         address, broker = kafka.start_kafka(directory, QUEUES)
         ending.callback(broker.stop)
-        jars = [str(jar) for jar in sorted(bring_jars("kafka-source").glob("*.jar"))]
-        driver = _start_driver(directory, ending, "kafka", address, PEER_VERSION, jars)
+        jars = ",".join(map(str, sorted(bring_jars("kafka-source").glob("*.jar"))))
+        with_jars = {**settings, "spark.jars": jars}
+        driver = _start_driver(directory, ending, "kafka", address, PEER_VERSION, with_jars)
 
         return RunningSide(driver, broker, lambda *fill: kafka.fill_topic(address, *fill))
 
@@ -118,14 +123,13 @@ def _start_driver(
     form: str,
     address: str,
     spark_version: str,
-    jars: list[str] | None = None,
+    settings: Settings,
 ) -> Process:
     asked = {
         "format": form,
         "address": address,
         "queues": QUEUES,
-        "jars": jars or [],
-        "memory": DRIVER_MEMORY,
+        "settings": {"spark.driver.memory": DRIVER_MEMORY, **settings},
         "directory": str(directory),
     }
     driver = Process(

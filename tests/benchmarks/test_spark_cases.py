@@ -80,9 +80,9 @@ def test_ours_alone_is_measured_and_reported(tmp_path, capsys):
 def test_each_case_does_its_work_on_every_side_and_can_be_run_again(tmp_path):
     try:
         sides = {
-            OURS: our_broker(PEER_VERSION),
-            FROM_ROCKETMQ: rocketmq_broker(JavaClasses(VERSIONS[0]), PEER_VERSION),
-            PEER: kafka_broker(),
+            OURS: our_broker(PEER_VERSION, {}),
+            FROM_ROCKETMQ: rocketmq_broker(JavaClasses(VERSIONS[0]), PEER_VERSION, {}),
+            PEER: kafka_broker({}),
         }
     except JavaUnavailable as error:
         java_programs.unavailable(str(error))

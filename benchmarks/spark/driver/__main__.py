@@ -1,7 +1,8 @@
 """One side's Spark: a session, and a line of JSON back for each line that tells it what to do.
 
-PYTHON -m benchmarks.spark.driver '{"format": "kafka", "address": "127.0.0.1:9092", "queues": 4, "jars": [],
-                                    "memory": "4g", "directory": "/where/checkpoints/lie"}'
+PYTHON -m benchmarks.spark.driver '{"format": "kafka", "address": "127.0.0.1:9092", "queues": 4,
+                                    "settings": {"spark.driver.memory": "4g"},
+                                    "directory": "/where/checkpoints/lie"}'
 
 {"do": "ingest", "topic": "t"} is a call of `Queries.ingest`; its answer, {"answer": ...} or {"error": ...}.
 """
@@ -49,14 +50,13 @@ def _session(asked: dict[str, Any]) -> SparkSession:
     builder: Any = SparkSession.builder
     builder = (
         builder.master("local[2]")
-        .config("spark.driver.memory", asked["memory"])
         .config("spark.local.dir", asked["directory"])
         .config("spark.sql.warehouse.dir", f"{asked['directory']}/warehouse")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
     )
-    if asked["jars"]:
-        builder = builder.config("spark.jars", ",".join(asked["jars"]))
+    for name, value in asked["settings"].items():
+        builder = builder.config(name, value)
     spark: SparkSession = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
