@@ -112,6 +112,7 @@ bench: $(READY)  ## all benchmarks; results in build/bench
 	$(BIN)/python -m benchmarks.broker
 	$(BIN)/python -m benchmarks.client
 	$(BIN)/python -m benchmarks.embedded
+	$(BIN)/python -m benchmarks.spark
 
 clean:  ## forget everything that was built
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
