@@ -10,7 +10,7 @@ VECTORS_POM := tests/java/vectors/pom.xml
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test demo tour fuzz crash holds peers vectors bench clean
+.PHONY: help check format lint types test demo archive tour fuzz crash holds peers vectors bench clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -43,6 +43,9 @@ test: $(READY)  ## the default suite
 
 demo: $(READY)  ## a broker, a producer and a Spark stream at work, on this terminal (Java 17)
 	$(BIN)/rocketpoll demo
+
+archive: $(READY)  ## dist/rocketpoll.zip, for spark-submit --py-files
+	$(BIN)/rocketpoll archive dist/rocketpoll.zip
 
 tour: $(READY)  ## a broker, producers and consumers at work, without Spark
 	$(BIN)/python examples/broker_tour.py

@@ -1,4 +1,4 @@
-"""docs/options.md and the code: the same options, for the same, with the same defaults; the same columns and forms."""
+"""docs/options.md and the code have the same options, with the same defaults; the same columns and forms."""
 
 from __future__ import annotations
 
