@@ -11,8 +11,8 @@ SPARK_SUITE := $(wildcard tests/spark/test_source_*.py)
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test demo tour fuzz crash holds peers matrix cluster restarts golden vectors \
-	bench clean
+.PHONY: help check format lint types test demo archive tour fuzz crash holds peers matrix cluster restarts golden \
+	vectors bench clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -46,6 +46,9 @@ test: $(READY)  ## the default suite
 
 demo: $(READY)  ## a broker, a producer and a Spark stream at work, on this terminal (Java 17)
 	$(BIN)/rocketpoll demo
+
+archive: $(READY)  ## dist/rocketpoll.zip, for spark-submit --py-files
+	$(BIN)/rocketpoll archive dist/rocketpoll.zip
 
 tour: $(READY)  ## a broker, producers and consumers at work, without Spark
 	$(BIN)/python examples/broker_tour.py
