@@ -214,7 +214,7 @@ class _Bulk:
     def _append_chunk(self, address: str, queue: MessageQueue, columns: dict[str, Any]) -> Future[Any]:
         rules = self._producer.rules
         try:
-            encoded = encode_chunk(columns)
+            encoded = encode_chunk(columns, has_checksums=True)
         except RecordError as error:
             raise MessageRejected("a row", "one that can be a message", str(error)) from error
         header = AppendChunkRequestHeader(
