@@ -13,8 +13,9 @@ from typing import Final
 from rmq_spark.client.admin_calls import AdminCalls
 from rmq_spark.client.calls import Calls, body_of, checked, command_of, header_of
 from rmq_spark.client.connections import REQUEST_TIMEOUT_MS, Agreement, Connections
-from rmq_spark.client.errors import ProtocolError
+from rmq_spark.client.errors import ProtocolError, refusal
 from rmq_spark.client.results import AppendResult, PullResult, PullStatus, SendResult, SendStatus
+from rmq_spark.client.waiters import Waiter
 from rmq_spark.errors import WireError
 from rmq_spark.wire.bodies.clients import (
     CheckClientRequestBody,
@@ -51,7 +52,7 @@ HOLD_MARGIN_MS: Final = 10_000
 
 LOCK_TIMEOUT_MS: Final = 1_000
 
-_SENT: Final = frozenset(status.value for status in SendStatus)
+_SENT: Final = {status.value: status for status in SendStatus}
 _PULLED: Final = frozenset(status.value for status in PullStatus)
 _NONE_STORED: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.QUERY_NOT_FOUND.value})
 _NO_MEMBERS: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.SYSTEM_ERROR.value})
@@ -102,6 +103,10 @@ class BrokerApi(AdminCalls):
 
         timeout_ms = self._timeout(timeout_ms)
         return self.connections.request_async(address, command, timeout_ms, interpret, may_gather=True)
+
+    def send_to(self, waiter: Waiter, address: str, header: SendMessageRequestHeader, body: Buffer) -> None:
+        """The same; the waiter gets the answer, of which `sent` says what it means."""
+        self.connections.ask(address, waiter, send_command(header, body))
 
     def send_one_way(self, address: str, header: SendMessageRequestHeader, body: Buffer) -> None:
         """The same, with nobody ever knowing what became of it."""
@@ -310,10 +315,12 @@ def sent(
     message_id: str,
 ) -> SendResult:
     """What an answer to a send says."""
-    checked(address, request_code, answer, _SENT)
+    status = _SENT.get(answer.code)
+    if status is None:
+        raise refusal(answer.code, answer.remark, address, request_code)
     found = header_of(address, request_code, answer)
     return SendResult(
-        SendStatus(answer.code),
+        status,
         message_id,
         MessageQueue(header.topic, header.broker_name or "", found.queue_id),
         found.queue_offset,

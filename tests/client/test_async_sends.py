@@ -3,7 +3,8 @@ import threading
 import pytest
 from client_clusters import FakeCluster
 
-from rmq_spark.client.errors import BrokerRefused, ClientError, SendFailed, TooManyPending
+from rmq_spark.client.errors import BrokerRefused, ClientError, MessageRejected, SendFailed, TooManyPending
+from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer import Producer
 from rmq_spark.wire.message_queue import MessageQueue
@@ -70,6 +71,15 @@ def test_no_more_than_so_many_wait_and_room_comes_with_answers():
         go_on.set()
         futures.append(producer.send_async(X, timeout_ms=20_000))
         assert [future.result(10).send_status.name for future in futures] == ["SEND_OK"] * 3
+
+
+def test_where_no_thread_reads_nobody_would_hear_of_the_answer():
+    with FakeCluster(a=ok) as cluster:
+        instance = ClientInstance(cluster.address, reads_itself=True)
+        with Producer("P", instance=instance) as producer:
+            assert producer.send(X).send_status.name == "SEND_OK"
+            with pytest.raises(MessageRejected, match=r"read by threads, found .reads_itself=True"):
+                producer.send_async(X)
 
 
 def test_the_end_of_the_producer_is_the_end_of_what_waits():
