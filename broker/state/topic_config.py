@@ -10,7 +10,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from broker.state.names import (
+from broker.state.table import Saver, Table
+from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from rmq_spark.wire.flags import TopicPermission
+from rmq_spark.wire.names import (
     BENCHMARK_TOPIC,
     DEFAULT_TOPIC,
     DLQ_PREFIX,
@@ -26,9 +29,6 @@ from broker.state.names import (
     retry_topic,
     topic_fault,
 )
-from broker.state.table import Saver, Table
-from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig, TopicConfigSerializeWrapper
-from rmq_spark.wire.flags import TopicPermission
 
 __all__ = [
     "DLQ_PREFIX",

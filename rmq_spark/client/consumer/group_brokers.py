@@ -15,7 +15,6 @@ from rmq_spark.client.broker_api import BrokerApi
 from rmq_spark.client.consumer.subscriptions import wanted
 from rmq_spark.client.errors import BrokerNotFound, ClientError
 from rmq_spark.client.message import MessageExt, decode_messages
-from rmq_spark.client.names import RETRY_PREFIX
 from rmq_spark.client.results import PullResult, PullStatus
 from rmq_spark.client.routes import MASTER_ID, Routes
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION, CheckClientRequestBody, SubscriptionData
@@ -23,6 +22,7 @@ from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import RETRY_PREFIX
 
 _HELD = (PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION).value
 _COMMIT = PullSysFlag.COMMIT_OFFSET.value
