@@ -152,6 +152,24 @@ def test_the_next_pull_goes_where_the_broker_suggests_and_commits_nothing_there(
     assert api.asked[-1][1] == "a:1"
 
 
+@pytest.mark.parametrize("error", [RequestTimeout("a:2", 11, 3), ConnectionClosed("a:2", "gone")])
+def test_a_suggested_broker_that_fails_is_left_for_the_master(brokers, api, error):
+    answered(brokers, api, pull_of(), found(suggests=1))
+    answered(brokers, api, pull_of(), error)
+    assert api.asked[-1][1] == "a:2"
+    answered(brokers, api, pull_of(commit_offset=4), found())
+    assert (api.asked[-1][1], api.asked[-1][2].sys_flag) == ("a:1", 7)
+
+
+def test_a_suggested_broker_that_cannot_be_reached_is_left_for_the_master(brokers, api):
+    answered(brokers, api, pull_of(), found(suggests=1))
+    api.down.add("a:2")
+    with pytest.raises(ConnectionClosed):
+        brokers.pull(pull_of(), lambda _: None)
+    answered(brokers, api, pull_of(), found())
+    assert api.asked[-1][1] == "a:1"
+
+
 @pytest.mark.parametrize(
     ("asked", "next_begin", "least", "most", "legal"),
     [(9, 3, 0, 5, 3), (9, 9, 0, 5, 5), (0, 0, 4, 5, 4), (9, 0, 4, 5, 5), (7, 0, 0, 0, 0), (7, 7, -1, 0, 0)],
