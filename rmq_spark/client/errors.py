@@ -202,8 +202,14 @@ _KINDS: Final[Mapping[int, type[BrokerRefused]]] = {
 }
 
 
+_OF_ACCESS_LISTS: Final = "AclException"
+"""RocketMQ 4.9 has no code for what its access lists do not permit, only this class's name."""
+
+
 def refusal(code: int, remark: str | None, address: str, request_code: int) -> BrokerRefused:
     """The refusal that a code stands for."""
+    if code == ResponseCode.SYSTEM_ERROR and _OF_ACCESS_LISTS in (remark or ""):
+        return NoPermission(code, remark, address, request_code)
     return _KINDS.get(code, BrokerRefused)(code, remark, address, request_code)
 
 

@@ -110,3 +110,9 @@ def test_a_send_that_failed_tells_what_became_of_each_try():
 
 def test_no_error_repeats_megabytes_of_what_was_wrong():
     assert len(str(MessageRejected("body", "bytes", "x" * 10_000))) < 200
+
+
+def test_what_an_access_list_of_4_9_does_not_permit_has_no_code_of_its_own():
+    remark = "org.apache.rocketmq.acl.common.AclException: Check signature failed for accessKey=billing"
+    assert type(refusal(1, remark, "h:1", 310)) is errors.NoPermission
+    assert type(refusal(1, "the disk is full", "h:1", 310)) is BrokerRefused
