@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 
-from rmq_spark.client.broker_api import sent
+from rmq_spark.client.answers import sent
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerNotFound,
