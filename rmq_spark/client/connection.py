@@ -12,6 +12,7 @@ stream's end all that wait are told at once. It knows neither routes nor what re
 from __future__ import annotations
 
 import logging
+import select
 import socket
 import threading
 import time
@@ -187,23 +188,21 @@ class Connection:
         self._end(ConnectionClosed(self.address, why))
 
     def _check_has_not_ended(self) -> None:
-        """Where nobody reads between requests, nobody has noticed that the broker has gone."""
+        self.notice_end()
         self._waiters.check_has_not_ended()
-        if not self._reads_itself or len(self._waiters) > 1:
-            return
-        self._socket.settimeout(0)
-        try:
-            is_over = not self._socket.recv(1, socket.MSG_PEEK)
-        except (BlockingIOError, InterruptedError):
-            is_over = False
-        except OSError:
-            is_over = True
-        finally:
-            with suppress(OSError):
-                self._socket.settimeout(TICK_SECONDS)
-        if is_over:
+
+    def notice_end(self) -> None:
+        """Where nobody reads between requests, nobody has noticed that the broker has gone: look."""
+        if self._reads_itself and not self.is_closed and len(self._waiters) <= 1 and self._has_gone():
             self._end(ConnectionClosed(self.address, "the broker has closed it"))
-            raise ConnectionClosed(self.address, "the broker has closed it")
+
+    def _has_gone(self) -> bool:
+        poll = select.poll()
+        try:
+            poll.register(self._socket, select.POLLRDHUP)
+        except ValueError:  # it is closed here, too
+            return True
+        return bool(poll.poll(0))
 
     # ---- reading
 

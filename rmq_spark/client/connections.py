@@ -164,8 +164,10 @@ class Connections:
 
     def _line(self, address: str) -> _Line:
         line = self._lines.get(address)
-        if line is not None and not line.connection.is_closed:
-            return line
+        if line is not None:
+            line.connection.notice_end()
+            if not line.connection.is_closed:
+                return line
         with self._lock:
             if self._is_shut_down:
                 raise ClientShutDown
