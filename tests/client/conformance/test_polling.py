@@ -11,9 +11,8 @@ import pytest
 from broker_kinds import wait_until
 from conforming_clients import bodies_of, messages, numbers, polled
 
-from rmq_spark.client.consumer.lite_pull_consumer import NotAssigned, OffsetOutOfRange
 from rmq_spark.client.consumer.subscriptions import by_sql
-from rmq_spark.client.errors import SubscriptionRejected
+from rmq_spark.client.errors import NotAssigned, OffsetOutOfRange, SubscriptionRejected
 from rmq_spark.client.message import Message, decode_messages
 from rmq_spark.client.results import PullStatus
 from rmq_spark.wire.bodies.clients import MessageModel
