@@ -20,8 +20,8 @@ def test_thousands_are_answered_each_with_its_own(running_broker):
     with Producer("P", running_broker.address) as producer:
         queue = MessageQueue("T", "broker-a", 0)
         producer.send(X)
-        futures = [producer.send_async(Message("T", b"%d" % n), queue) for n in range(2_000)]
-        offsets = [future.result(30).queue_offset for future in futures]
+        futures = [producer.send_async(Message("T", b"%d" % n), queue, 60_000) for n in range(2_000)]
+        offsets = [future.result(60).queue_offset for future in futures]
         assert offsets == list(range(offsets[0], offsets[0] + 2_000))
 
 
