@@ -24,6 +24,9 @@ from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import RETRY_PREFIX
 
+PLAIN_PULL_MESSAGES_MAX = 32
+"""What brokers give at once, whatever is asked for; ours gives more to who asks for a chunk."""
+
 _HELD = (PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION).value
 _COMMIT = PullSysFlag.COMMIT_OFFSET.value
 _LITE = PullSysFlag.LITE_PULL.value
@@ -81,7 +84,9 @@ class GroupBrokers:
             queue.topic, lambda: self._routes.address_for_read(queue.broker_name, broker_id)
         )
         try:
-            future = self._api.pull_async(address, self._pull_header(pull, broker_id), pull.timeout_ms)
+            is_chunk = pull.max_messages > PLAIN_PULL_MESSAGES_MAX and self._api.takes_chunks(address)
+            header = self._pull_header(pull, broker_id)
+            future = self._api.pull_async(address, header, pull.timeout_ms, is_chunk=is_chunk)
         except CONNECTION_FAULTS:
             self._suggested.pop(queue, None)
             raise
