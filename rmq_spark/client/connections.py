@@ -22,7 +22,6 @@ from rmq_spark.client.waiters import Answer, Waiter
 from rmq_spark.wire.codes import RequestCode, ResponseCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader
-from rmq_spark.wire.signature import signed_fields
 
 REQUEST_TIMEOUT_MS: Final = 3_000
 
@@ -262,6 +261,8 @@ class Connections:
         credentials = self._credentials
         if credentials is None:
             return command
+        from rmq_spark.wire.signature import signed_fields  # noqa: PLC0415  # brings OpenSSL: when first needed
+
         is_before_5 = 0 < connection.peer_version < _VERSION_5
         return command._replace(
             ext_fields=signed_fields(
