@@ -10,7 +10,7 @@ VECTORS_POM := tests/java/vectors/pom.xml
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test demo fuzz crash holds peers vectors bench clean
+.PHONY: help check format lint types test demo tour fuzz crash holds peers vectors bench clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -20,7 +20,8 @@ check: lint types test  ## everything that must hold before a commit; CI runs ex
 $(READY): pyproject.toml setup.cfg
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	# compat: the clone itself is on the path of modules, where Spark looks for sources
+	$(BIN)/python -m pip install --quiet --editable '.[dev]' --config-settings editable_mode=compat
 	touch $@
 
 format: $(READY)  ## put the sources into their form
@@ -41,7 +42,10 @@ JOBS ?= 3
 test: $(READY)  ## the default suite
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
 
-demo: $(READY)  ## a broker, producers and consumers at work, on a terminal
+demo: $(READY)  ## a broker, a producer and a Spark stream at work, on this terminal (Java 17)
+	$(BIN)/rocketpoll demo
+
+tour: $(READY)  ## a broker, producers and consumers at work, without Spark
 	$(BIN)/python examples/broker_tour.py
 
 fuzz: $(READY)  ## mutated frames by the million: make fuzz FRAMES=10000000
@@ -82,6 +86,7 @@ bench: $(READY)  ## all benchmarks; results in build/bench
 	$(BIN)/python -m benchmarks.filter
 	$(BIN)/python -m benchmarks.broker
 	$(BIN)/python -m benchmarks.client
+	$(BIN)/python -m benchmarks.embedded
 
 clean:  ## forget everything that was built
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -291,6 +291,26 @@ async def test_a_client_that_does_not_read_is_cut_off_when_it_is_closed():
 
 
 @story
+async def test_what_is_ready_when_a_client_is_closed_leaves_before():
+    end = End()
+    end.connection.send(RemotingCommand(0, opaque=7, flag=RESPONSE))
+    end.connection.close("because")
+    assert [answer.opaque for answer in end.transport.answers()] == [7]
+    await asyncio.sleep(0)
+    assert len(end.transport.writes) == 1
+
+
+@story
+async def test_a_client_that_does_not_read_is_not_asked():
+    end = End()
+    answers = []
+    end.connection.pause_writing()
+    end.connection.request(RemotingCommand(307), 5_000, answers.append)
+    await asyncio.sleep(0)
+    assert (answers, end.transport.writes) == ([None], [])
+
+
+@story
 async def test_a_client_that_is_closed_and_does_not_go_is_cut_off_after_a_while():
     end = End()
     end.connection.close("because")

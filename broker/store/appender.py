@@ -10,10 +10,11 @@ fails, none of them is in the log, and their offsets are given to others.
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,7 @@ from rmq_spark.wire.record_checksum import CHECKSUM_BYTES
 if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
 
+_log = logging.getLogger(__name__)
 _PUT_OK = PutMessageStatus.PUT_OK
 # The checksum is a property, too, and may need a separator before it.
 _PROPERTIES_BYTES_MAX = PROPERTIES_BYTES_MAX - CHECKSUM_BYTES - 1
@@ -47,6 +49,13 @@ Sizes: TypeAlias = npt.ArrayLike
 
 _Later: TypeAlias = tuple[PutMessageResult, "tuple[str, int] | None", Then]
 """A message that has its place and is not written yet; its queue if it has an offset; who hears of it."""
+
+
+class TopicNumbers(NamedTuple):
+    """Where the log ended, and the next offset of each of a topic's queues, as far as one was given, then."""
+
+    log_end_offset: int
+    next_offsets: Mapping[int, int]
 
 
 class MessageAppender:
@@ -137,7 +146,10 @@ class MessageAppender:
         with self._lock:
             later, failure = self._written_out()
         for result, _, then in later:
-            then(result if failure is None else failure)
+            try:
+                then(result if failure is None else failure)
+            except Exception:  # noqa: BLE001, PERF203  # one that fails must not keep the others waiting
+                _log.exception("a send that ended at %d could not be answered", result.end_offset)
 
     def _written_out(self) -> tuple[Sequence[_Later], PutMessageResult | None]:
         """What is told of, and why it is not in the log, if so."""
@@ -286,12 +298,24 @@ class MessageAppender:
             count = int(np.searchsorted(ends, self._file_room, side="right"))
         return count
 
-    def forget_topic(self, topic: str) -> int:
-        """A topic that comes back begins anew; where in the log that will be."""
+    def numbers_of(self, topic: str) -> TopicNumbers:
+        """What a topic's queues were given so far."""
         with self._lock:
-            for key in [key for key in self._next_offsets if key[0] == topic]:
-                del self._next_offsets[key]
-            return self._log.end_offset
+            return TopicNumbers(self._log.end_offset, self._numbers_of(topic))
+
+    def forget_topic(self, topic: str, ended: TopicNumbers) -> list[int]:
+        """A topic that comes back begins anew; but for the queues, returned, that have got more since."""
+        with self._lock:
+            now = self._numbers_of(topic)
+            later = [
+                queue_id for queue_id, number in now.items() if number != ended.next_offsets.get(queue_id)
+            ]
+            for queue_id in now.keys() - set(later):
+                del self._next_offsets[topic, queue_id]
+            return later
+
+    def _numbers_of(self, topic: str) -> dict[int, int]:
+        return {queue_id: number for (name, queue_id), number in self._next_offsets.items() if name == topic}
 
     def _next_offset(self, queue: tuple[str, int]) -> int:
         known = self._next_offsets.get(queue)

@@ -8,11 +8,13 @@ from typing import Final
 
 from rmq_spark import __version__
 from rmq_spark.cli.broker_command import run_broker
+from rmq_spark.cli.demo.command import run_demo
 
 Command = Callable[[Sequence[str]], int]
 
 COMMANDS: Final[Mapping[str, tuple[Command, str]]] = {
     "broker": (run_broker, "run a broker, which is its own name server: rocketpoll broker -c FILE key=value"),
+    "demo": (run_demo, "a broker, a producer and a Spark stream at work, in this terminal"),
 }
 
 

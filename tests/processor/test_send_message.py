@@ -60,7 +60,7 @@ class Room:
             lambda _: parse_host(host),
             lambda: self.busy,
         )
-        self._dispatch = RequestDispatcher([self.processor.handlers()])
+        self._dispatch = RequestDispatcher([self.processor.handlers()], 1_024)
 
     def ask(self, request):
         answer = self._dispatch(self.connection, request)

@@ -172,6 +172,18 @@ def put_later(store, results, *texts, **named):
         store.put_later(draft_of(message(text, **named)), results.append)
 
 
+def test_an_answer_that_fails_keeps_nobody_else_from_theirs(tmp_path, caplog):
+    store, results = open_store(tmp_path), []
+    put_later(store, results, "a")
+    store.put_later(draft_of(message("b")), lambda result: 1 // (result.queue_offset - 1))
+    put_later(store, results, "c")
+    store.write_out()
+    assert [result.queue_offset for result in results] == [0, 2]
+    assert "could not be answered" in caplog.text
+    assert bodies(store) == ["a", "b", "c"]
+    store.shutdown()
+
+
 def test_what_is_put_later_has_its_place_at_once_and_is_written_by_one_write(tmp_path):
     disk = FaultyDisk(LocalDisk())
     store, results = open_store(tmp_path, disk), []

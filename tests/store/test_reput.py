@@ -45,15 +45,6 @@ def test_in_sync_flush_a_message_is_visible_only_when_it_is_on_the_disk(tmp_path
     store.shutdown()
 
 
-@pytest.mark.parametrize("settings", [{"long_polling_enable": False}])
-def test_nobody_is_told_without_long_polling(tmp_path, listener, settings):
-    store = open_store(tmp_path, listener=listener, **settings)
-    store.put_message(message("x"))
-    assert listener.arrivals == []
-    assert bodies(store) == ["x"]
-    store.shutdown()
-
-
 def test_a_slave_takes_nothing_and_tells_nobody_but_serves_what_it_has(tmp_path, listener):
     open_and_put(tmp_path, "x")
     (tmp_path / "checkpoint").unlink()  # so that all is dispatched again
