@@ -55,6 +55,6 @@ def check_group(group: str) -> str:
 
 
 def _rejected(kind: str, name: str, characters_max: int) -> MessageRejected:
-    needed = f"1 to {characters_max} of the characters % | _ - a-z A-Z 0-9"
+    needed = f"letters, digits and % | _ -, 1 to {characters_max} of them"
     found = name if len(name) <= _SHOWN_MAX else f"{name[:_SHOWN_MAX]}..., {len(name)} characters"
     return MessageRejected(kind, needed, found)

@@ -23,7 +23,7 @@ def test_retry_topics_may_be_as_long_as_their_groups_need():
     group = "g" * names.GROUP_CHARACTERS_MAX
     assert check_topic(retry_topic(check_group(group)))
     assert check_topic(dlq_topic(group))
-    with pytest.raises(MessageRejected, match="1 to 127 of the characters"):
+    with pytest.raises(MessageRejected, match="1 to 127 of them"):
         check_topic("x" * 128)
 
 
