@@ -9,25 +9,27 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 from rmq_spark.errors import BodyError, Verbatim
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 
-# Both are installed with rocketpoll. On a cluster that got it as an archive they may be missing: then
-# messages that need them cannot be read there, and all others can.
-try:
-    import lz4.frame as lz4_frame
-except ImportError:
-    lz4_frame = None
-try:
-    if sys.version_info >= (3, 14):
-        from compression import zstd
-    else:
-        from backports import zstd
-except ImportError:
-    zstd = None
+
+def _module(name: str) -> Any:
+    """A module that is installed with rocketpoll, unless a cluster got that as an archive; None if it is not.
+
+    Then messages that need it cannot be read there, and all others can.
+    """
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
+
+
+lz4_frame = _module("lz4.frame")
+zstd = _module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
 PLAIN_BYTES_MAX = 16_777_216
 """Four times the largest message that a broker takes by default."""
