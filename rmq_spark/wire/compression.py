@@ -65,7 +65,7 @@ def compress_body(body: Buffer, compression: MessageSysFlag, level: int = DEFAUL
             raise BodyError(
                 "compression", at="type", needed="COMPRESSION_ZLIB, _LZ4 or _ZSTD", found=compression
             )
-    except (*_DAMAGES, ValueError, OverflowError) as error:
+    except _BAD_LEVELS as error:
         raise BodyError(
             "compression", at="level", needed=f"one that {compression.name} has", found=level
         ) from error
@@ -86,7 +86,7 @@ def uncompress_body(body: Buffer, sys_flag: int, bytes_max: int = PLAIN_BYTES_MA
         )
     try:
         plain, is_whole = inflate(body, bytes_max + 1)
-    except (*_DAMAGES, RuntimeError) as error:  # the last is what lz4 raises
+    except _BAD_BYTES as error:
         raise _damaged(name, body) from error
     if len(plain) > bytes_max:
         raise BodyError(
@@ -135,6 +135,8 @@ def _needed(module: Any, distribution: str) -> Any:
 
 
 _DAMAGES: tuple[type[Exception], ...] = (zlib.error,) if zstd is None else (zlib.error, zstd.ZstdError)
+_BAD_LEVELS: tuple[type[Exception], ...] = (*_DAMAGES, ValueError, OverflowError)
+_BAD_BYTES: tuple[type[Exception], ...] = (*_DAMAGES, RuntimeError)  # the last is what lz4 raises
 _INFLATERS: Mapping[int, tuple[str, Callable[[Buffer, int], tuple[bytes, bool]]]] = {
     0: ("ZLIB", _inflate_zlib),  # producers before 4.9.4 knew no other type
     _ZLIB: ("ZLIB", _inflate_zlib),
