@@ -1,10 +1,19 @@
 """One Spark and one broker of each kind for all tests in here; for each test a room of its own."""
 
+import pyspark
 import pytest
 from broker_kinds import NAME
 from consumer_clusters import EVERY_CLUSTER, Cluster, running
 from source_rooms import SourceRoom
 from spark_sessions import started_session
+
+LEAVES_SOCKETS_OPEN = ("4.0.", "4.1.")
+
+
+def pytest_configure(config):
+    """Older releases leave the sockets that rows come through to Python's collector, which warns of them."""
+    if pyspark.__version__.startswith(LEAVES_SOCKETS_OPEN):
+        config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
 
 
 @pytest.fixture(scope="session")
