@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = Path(__file__).parent / "spark" / "programs" / "held_driver.py"
-PATIENCE_SECONDS = 90
+PATIENCE_SECONDS = 300
 _POLL_SECONDS = 0.02
 
 _SETTINGS = {
