@@ -6,11 +6,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JAVA_VERSIONS := 4.9.7 5.5.0
 VECTORS_POM := tests/java/vectors/pom.xml
+SPARK_SUITE := $(wildcard tests/spark/test_source_*.py)
 
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test demo tour fuzz crash holds peers restarts golden vectors bench clean
+.PHONY: help check format lint types test demo archive tour fuzz crash holds peers matrix cluster restarts golden \
+	vectors bench clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -45,6 +47,9 @@ test: $(READY)  ## the default suite
 demo: $(READY)  ## a broker, a producer and a Spark stream at work, on this terminal (Java 17)
 	$(BIN)/rocketpoll demo
 
+archive: $(READY)  ## dist/rocketpoll.zip, for spark-submit --py-files
+	$(BIN)/rocketpoll archive dist/rocketpoll.zip
+
 tour: $(READY)  ## a broker, producers and consumers at work, without Spark
 	$(BIN)/python examples/broker_tour.py
 
@@ -61,7 +66,21 @@ crash: $(READY)  ## thousands of crashes, failing disks, flipped bits and kill -
 	  $(BIN)/python -m pytest tests/store
 
 peers: $(READY)  ## what Java clients and ours see, of a real RocketMQ as well as of our broker (Java 17, Maven)
-	ROCKETPOLL_PEERS=1 ROCKETPOLL_REQUIRE_INTEROP=1 $(BIN)/python -m pytest tests/interop tests/client
+	ROCKETPOLL_PEERS=1 ROCKETPOLL_REQUIRE_INTEROP=1 $(BIN)/python -m pytest tests/interop tests/client $(SPARK_SUITE)
+
+# Releases of Spark: make matrix SPARKS=4.1; with real brokers as well: ROCKETPOLL_PEERS=1 make matrix
+SPARKS ?= 4.0 4.1 4.2 4.3
+
+build/spark-%/.ready: pyproject.toml setup.cfg
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --editable '.[dev]' 'pyspark==$*.*'
+	touch $@
+
+matrix: $(SPARKS:%=build/spark-%/.ready)  ## the tests of the Spark source on every release of Spark, in the newest patch of each
+	for version in $(SPARKS); do build/spark-$$version/bin/python -m pytest $(SPARK_SUITE) || exit 1; done
+
+cluster: $(READY)  ## the same tests on a Spark cluster with two workers on this machine, through spark-submit
+	$(BIN)/python tests/spark_cluster.py $(SPARK_SUITE)
 
 # Races of arriving messages against pulls that find nothing: make holds ROUNDS=1000000
 ROUNDS ?= 100000
@@ -96,6 +115,7 @@ bench: $(READY)  ## all benchmarks; results in build/bench
 	$(BIN)/python -m benchmarks.broker
 	$(BIN)/python -m benchmarks.client
 	$(BIN)/python -m benchmarks.embedded
+	$(BIN)/python -m benchmarks.spark
 
 clean:  ## forget everything that was built
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

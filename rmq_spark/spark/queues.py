@@ -26,7 +26,6 @@ from rmq_spark.client.errors import (
     BrokerNotFound,
     BrokerRefused,
     ClientError,
-    NoNameServer,
     NotFound,
     RouteNotFound,
     SystemBusy,
@@ -85,25 +84,6 @@ def instance_for(access: Access) -> ClientInstance:
     return ClientInstance(
         access.name_servers, credentials=access.credentials, request_timeout_ms=access.request_timeout_ms
     )
-
-
-def check_reachable(options: ReadOptions) -> None:
-    """Raise now, where the user looks, what would otherwise end the query when it starts."""
-    instance = instance_for(options.access)
-    try:
-        if options.selection.pattern is None:
-            for topic in options.selection.topics:
-                instance.routes.subscribe_queues(topic)
-        else:
-            instance.name_servers.topics()
-    except NoNameServer as error:
-        raise OptionError("namesrvAddr", str(error)) from error
-    except RouteNotFound as error:
-        raise OptionError("topic", str(error)) from error
-    except ClientError as error:
-        raise OptionError("namesrvAddr", f"a name server does not give routes: {error}") from error
-    finally:
-        instance.shutdown()
 
 
 def is_gone(error: BrokerRefused) -> bool:
