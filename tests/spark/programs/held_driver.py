@@ -35,7 +35,8 @@ HELD_FORMAT = f"{FORMAT}-held"
 HOLDS = "holds"
 """The option that names the directory."""
 
-_POLL_SECONDS = 0.005
+_POLL_SECONDS = 0.02
+_NOT_IN_TIME = "Python worker failed to connect back"
 
 
 class Holds:
@@ -130,6 +131,16 @@ class FilePerBatch:
 
 
 def start(spark, command):
+    """Start a query; once more, if its planner has not come up within the ten seconds that Spark gives it."""
+    while True:
+        query = start_once(spark, command)
+        while query.isActive and query.status["message"].startswith("Initializing"):
+            time.sleep(_POLL_SECONDS)
+        if _NOT_IN_TIME not in str(query.exception()):
+            return query
+
+
+def start_once(spark, command):
     """Start a query."""
     options = {"columns": "topic,queueId,queueOffset,body", **command["options"], HOLDS: command["holds"]}
     stream = spark.readStream.format(HELD_FORMAT).options(**options).load()
