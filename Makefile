@@ -6,11 +6,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JAVA_VERSIONS := 4.9.7 5.5.0
 VECTORS_POM := tests/java/vectors/pom.xml
+SPARK_SUITE := $(wildcard tests/spark/test_source_*.py)
 
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test demo tour fuzz crash holds peers vectors bench clean
+.PHONY: help check format lint types test demo tour fuzz crash holds peers matrix cluster vectors bench clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -20,7 +21,8 @@ check: lint types test  ## everything that must hold before a commit; CI runs ex
 $(READY): pyproject.toml setup.cfg
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	# compat: the clone itself is on the path of modules, where Spark looks for sources
+	$(BIN)/python -m pip install --quiet --editable '.[dev]' --config-settings editable_mode=compat
 	touch $@
 
 format: $(READY)  ## put the sources into their form
@@ -60,7 +62,21 @@ crash: $(READY)  ## thousands of crashes, failing disks, flipped bits and kill -
 	  $(BIN)/python -m pytest tests/store
 
 peers: $(READY)  ## what Java clients and ours see, of a real RocketMQ as well as of our broker (Java 17, Maven)
-	ROCKETPOLL_PEERS=1 ROCKETPOLL_REQUIRE_INTEROP=1 $(BIN)/python -m pytest tests/interop tests/client
+	ROCKETPOLL_PEERS=1 ROCKETPOLL_REQUIRE_INTEROP=1 $(BIN)/python -m pytest tests/interop tests/client $(SPARK_SUITE)
+
+# Releases of Spark: make matrix SPARKS=4.1; with real brokers as well: ROCKETPOLL_PEERS=1 make matrix
+SPARKS ?= 4.0 4.1 4.2 4.3
+
+build/spark-%/.ready: pyproject.toml setup.cfg
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --editable '.[dev]' 'pyspark==$*.*'
+	touch $@
+
+matrix: $(SPARKS:%=build/spark-%/.ready)  ## the tests of the Spark source on every release of Spark, in the newest patch of each
+	for version in $(SPARKS); do build/spark-$$version/bin/python -m pytest $(SPARK_SUITE) || exit 1; done
+
+cluster: $(READY)  ## the same tests on a Spark cluster with two workers on this machine, through spark-submit
+	$(BIN)/python tests/spark_cluster.py $(SPARK_SUITE)
 
 # Races of arriving messages against pulls that find nothing: make holds ROUNDS=1000000
 ROUNDS ?= 100000

@@ -87,6 +87,7 @@ class SendMessageProcessor:
         self._why_busy = why_busy
         self._properties = PropertyRewriter(config.broker_cluster_name)
         self._delay_levels = len(config.store.message_delay_level_ms)
+        self._batch_bytes_max = config.store.max_message_size
         self._marks = {"MSG_REGION": config.region_id, "TRACE_ON": "true" if config.trace_on else "false"}
         self._sent = UsualAnswer(("msgId", "queueId", "queueOffset"), self._marks)
         self._ends: dict[Connection, _Ends] = {}
@@ -193,6 +194,11 @@ class SendMessageProcessor:
         if properties.delay_level or header.topic.startswith(RETRY_PREFIX):
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL, "a batch can neither be delayed nor go to a retry topic"
+            )
+        if len(body) > self._batch_bytes_max:  # taking one apart keeps all others waiting
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a batch of {len(body)} bytes is over {self._batch_bytes_max} (maxMessageSize)",
             )
         of_batch = self._properties.of_batch(properties.text)
         stored = self._properties.stored_in_batch

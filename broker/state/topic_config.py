@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 QUEUE_NUMS_MAX: Final = 4_096
-"""What lists a topic's queues keeps all others waiting meanwhile: some 10 us each."""
+"""What lists a topic's queues keeps all others waiting meanwhile: some 15 us each."""
 
 _READ_WRITE = int(TopicPermission.READ | TopicPermission.WRITE)
 _INHERIT = int(TopicPermission.INHERIT)

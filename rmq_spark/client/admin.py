@@ -143,6 +143,7 @@ class Admin:
         for address in self.masters(cluster).values():
             self._api.delete_topic(address, topic)
         self.instance.name_servers.delete_topic(topic, cluster)
+        self.instance.routes.forget(topic)
 
     def topic_offsets(self, topic: str) -> Mapping[MessageQueue, TopicOffset]:
         """What each queue of a topic holds."""

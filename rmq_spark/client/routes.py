@@ -203,6 +203,11 @@ class Routes:
             except ClientError as error:
                 _log.warning("the route of %s stays as it is: %s", topic, error)
 
+    def forget(self, topic: str) -> None:
+        """It was deleted: it is asked for no more until somebody needs it."""
+        with self._lock:
+            self._table.pop(topic, None)
+
     def _broker(self, broker_name: str) -> BrokerData:
         broker = self._brokers.get(broker_name)
         if broker is None:

@@ -5,6 +5,7 @@
     schema          which columns, and that record batches have exactly their types
     positions       where a query starts and ends, as users say it
     source_offset   where a query stands, as it lies in the checkpoint
+    broker_checks   what only brokers can tell of options, asked at load()
     queues          what brokers know of queues: ends, times, single messages, and waiting for news
     start_and_end   positions and queues to offsets
     planning        which offsets the next batch takes: limits, fairness, pieces for tasks

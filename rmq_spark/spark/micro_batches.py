@@ -303,18 +303,18 @@ class MicroBatches:
         """A checkpoint of other topics is a mistake; one of more topics would lose what is left in them."""
         if start == self._mine or self._options.selection.pattern is not None:
             return
-        chosen = frozenset(self._options.selection.topics)
+        option, chosen = self._options.selection.option, frozenset(self._options.selection.topics)
         others = sorted(start.topics - chosen)
         if not others:
             return
         if not start.topics & chosen:
             raise CheckpointError(
-                f"the checkpoint is of {', '.join(others)}, and option topic names "
+                f"the checkpoint is of {', '.join(others)}, and option {option} names "
                 f"{', '.join(sorted(chosen))}: give this query a checkpointLocation of its own, or name the "
                 "topics that it has read so far"
             )
         self._report(
-            [f"the checkpoint also is of {', '.join(others)}, which option topic does not name any more"]
+            [f"the checkpoint also is of {', '.join(others)}, which option {option} does not name any more"]
         )
 
     def _report(self, losses: list[str]) -> None:

@@ -54,9 +54,10 @@ class Access:
 class Selection:
     """Which queues: of these topics, of those whose names match, or just these of each topic.
 
-    ``assigned`` gives numbers by topic and broker; the broker may be ``*``.
+    ``assigned`` gives numbers by topic and broker; the broker may be ``*``. ``option`` is where it was said.
     """
 
+    option: str = "topic"
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     assigned: Mapping[str, Mapping[str, frozenset[int]]] = field(default_factory=dict)
@@ -126,6 +127,7 @@ class _Given:
     def __init__(self, given: Mapping[str, str], uses: frozenset[Use]) -> None:
         right_names = {name.lower(): name for name in OPTIONS}
         self._texts: dict[str, str] = {}
+        self._written: dict[str, str] = {}
         for name, text in given.items():
             known = right_names.get(name.lower())
             if known is None:
@@ -138,24 +140,27 @@ class _Given:
             if right is None or not uses & OPTIONS[right].uses:
                 right = known
             if right in self._texts:
-                raise OptionError(
-                    "topic" if right == "subscribe" else right, "it is given by two names: keep one"
-                )
+                raise OptionError(known, f"it is given as {self._written[right]}, too: keep one")
             self._texts[right] = text
+            self._written[right] = known
 
     @property
     def names(self) -> frozenset[str]:
         return frozenset(self._texts)
 
+    def written(self, name: str) -> str:
+        """An option as the user calls it."""
+        return self._written.get(name, name)
+
     def text(self, name: str) -> str | None:
         found = self._texts.get(name)
         if found is not None and not found.strip():
-            raise OptionError(name, "it is empty: leave it out, or give it a value")
+            raise OptionError(self.written(name), "it is empty: leave it out, or give it a value")
         return found
 
     def get(self, name: str, parse: Any, default: Any = None) -> Any:
         text = self.text(name)
-        return default if text is None else parse(name, text)
+        return default if text is None else parse(self.written(name), text)
 
     def number(self, name: str, least: int = 1) -> int | None:
         text = self.text(name)
@@ -165,7 +170,8 @@ class _Given:
         """That one of these which is given; two are refused."""
         given = [name for name in names if name in self._texts]
         if len(given) > 1:
-            raise OptionError(given[0], f"it cannot be given together with {', '.join(given[1:])}: keep one")
+            first, *others = map(self.written, given)
+            raise OptionError(first, f"it cannot be given together with {', '.join(others)}: keep one")
         return given[0] if given else None
 
 
@@ -269,17 +275,18 @@ def _selection(options: _Given) -> Selection:
             "topic", "it is needed: a topic, or several with commas (or subscribePattern, assign)"
         )
     text = options.text(chosen) or ""
+    option = options.written(chosen)
     if chosen == "subscribePattern":
         try:
             re.compile(text)
         except re.error as error:
-            raise OptionError(chosen, f"this is no regular expression ({error}): {text!r}") from error
-        return Selection(pattern=text)
+            raise OptionError(option, f"this is no regular expression ({error}): {text!r}") from error
+        return Selection(option=option, pattern=text)
     if chosen == "subscribe":
-        topics = [_topic(chosen, name) for name in _names(chosen, text)]
-        return Selection(topics=tuple(dict.fromkeys(topics)))
-    assigned = _assigned(values.json_object(chosen, text))
-    return Selection(topics=tuple(assigned), assigned=assigned)
+        topics = [_topic(option, name) for name in _names(option, text)]
+        return Selection(option=option, topics=tuple(dict.fromkeys(topics)))
+    assigned = _assigned(values.json_object(option, text))
+    return Selection(option=option, topics=tuple(assigned), assigned=assigned)
 
 
 def _assigned(given: Mapping[str, Any]) -> Mapping[str, Mapping[str, frozenset[int]]]:

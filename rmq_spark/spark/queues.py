@@ -26,7 +26,6 @@ from rmq_spark.client.errors import (
     BrokerNotFound,
     BrokerRefused,
     ClientError,
-    NoNameServer,
     NotFound,
     RouteNotFound,
     SystemBusy,
@@ -34,9 +33,8 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.results import PullResult, PullStatus
-from rmq_spark.client.routes import DEFAULT_TOPIC
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.options import Access, ReadOptions, Selection, WriteOptions
+from rmq_spark.spark.options import Access, ReadOptions, Selection
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
@@ -86,47 +84,6 @@ def instance_for(access: Access) -> ClientInstance:
     return ClientInstance(
         access.name_servers, credentials=access.credentials, request_timeout_ms=access.request_timeout_ms
     )
-
-
-def check_reachable(options: ReadOptions) -> None:
-    """Raise now, where the user looks, what would otherwise end the query when it starts."""
-    instance = instance_for(options.access)
-    try:
-        if options.selection.pattern is None:
-            for topic in options.selection.topics:
-                instance.routes.subscribe_queues(topic)
-        else:
-            instance.name_servers.topics()
-    except NoNameServer as error:
-        raise OptionError("namesrvAddr", str(error)) from error
-    except RouteNotFound as error:
-        raise OptionError("topic", str(error)) from error
-    except ClientError as error:
-        raise OptionError("namesrvAddr", f"a name server does not give routes: {error}") from error
-    finally:
-        instance.shutdown()
-
-
-def check_writable(options: WriteOptions) -> None:
-    """The same for a sink: whether its topic is there, or would be made by the first message."""
-    instance = instance_for(options.access)
-    topic = options.topic
-    try:
-        if topic is None:
-            instance.name_servers.topics()
-        else:
-            try:
-                instance.routes.publish_queues(topic)
-            except RouteNotFound:
-                instance.routes.queues_to_be_made(topic, DEFAULT_TOPIC, 1)
-    except NoNameServer as error:
-        raise OptionError("namesrvAddr", str(error)) from error
-    except RouteNotFound as error:
-        raise OptionError("topic", str(error)) from error
-    except ClientError as error:
-        raise OptionError("namesrvAddr", f"a name server does not give routes: {error}") from error
-    finally:
-        instance.shutdown()
 
 
 class Queues:

@@ -40,13 +40,13 @@ class RocketPollDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns; asked for at ``load()``, which is where mistakes are to be found."""
-        from rmq_spark.spark.options import read_options  # noqa: PLC0415  # see the module
-        from rmq_spark.spark.queues import check_reachable  # noqa: PLC0415
+        from rmq_spark.spark.broker_checks import check_with_brokers  # noqa: PLC0415  # see the module
+        from rmq_spark.spark.options import read_options  # noqa: PLC0415
         from rmq_spark.spark.schema import check_columns, ddl_of  # noqa: PLC0415
 
         options = read_options(self.options)
         columns = check_columns(options.columns)
-        check_reachable(options)
+        check_with_brokers(options)
         return ddl_of(columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:

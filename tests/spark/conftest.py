@@ -1,33 +1,34 @@
-"""One Spark for all tests of the folder, as a user's laptop has it."""
-
-from __future__ import annotations
-
-import shutil
-import sys
+"""One Spark and one broker of each kind for all tests in here; for each test a room of its own."""
 
 import pytest
-from pyspark.sql import SparkSession
+from broker_kinds import NAME
+from consumer_clusters import EVERY_CLUSTER, Cluster, running
+from source_rooms import SourceRoom
+from spark_sessions import started_session
 
 
 @pytest.fixture(scope="session")
-def spark_builder(tmp_path_factory):
-    if shutil.which("java") is None:
-        pytest.skip("Spark needs Java 17")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("PYSPARK_PYTHON", sys.executable)
-        yield (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        )
-        session = SparkSession.getActiveSession()
-        if session is not None:
-            session.stop()
+def spark(tmp_path_factory):
+    session = started_session(tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session", params=EVERY_CLUSTER)
+def brokers(request, tmp_path_factory):
+    with running(request.param, tmp_path_factory.mktemp("broker")) as addresses:
+        yield addresses
 
 
 @pytest.fixture
-def spark(spark_builder):
-    """Made anew if another test has stopped it."""
-    return spark_builder.getOrCreate()
+def cluster(brokers):
+    cluster = Cluster(*brokers, NAME)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def source(spark, cluster, tmp_path):
+    room = SourceRoom(spark, cluster, tmp_path)
+    yield room
+    room.close()
