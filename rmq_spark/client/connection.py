@@ -372,25 +372,35 @@ class Connection:
         try:
             if seconds is not None:
                 self._socket.settimeout(seconds)
-            data = self._socket.recv(_READ_BYTES)
+            count = self._receive()
         except (TimeoutError, BlockingIOError, InterruptedError):
             return
         except OSError as error:
             self._end(ConnectionClosed(self.address, error.strerror or str(error)))
             return
-        if not data:
+        if not count:
             why = "the broker has closed it"
             if self._frames.bytes_held:
                 why += f" in the middle of an answer, {self._frames.bytes_held} bytes into it"
             self._end(ConnectionClosed(self.address, why))
             return
         self._received_at = self.clock()
-        self._frames.feed(data)
         try:
             while (frame := self._frames.next_frame()) is not None:
                 self._received(decode_command(frame))
         except (FrameError, HeaderError) as error:
             self._end(ProtocolError(self.address, str(error)))
+
+    def _receive(self) -> int:
+        """How many bytes have arrived; those of a large answer go where they belong."""
+        room = self._frames.room()
+        if room is None:
+            data = self._socket.recv(_READ_BYTES)
+            self._frames.feed(data)
+            return len(data)
+        count = self._socket.recv_into(room)
+        self._frames.wrote(count)
+        return count
 
     def _received(self, command: RemotingCommand) -> None:
         if not command.is_response:

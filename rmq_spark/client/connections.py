@@ -21,6 +21,7 @@ from rmq_spark.client.errors import ClientShutDown, ConnectionFailed
 from rmq_spark.wire.codes import RequestCode, ResponseCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader
+from rmq_spark.wire.header_msgpack import HAS_MSGPACK
 from rmq_spark.wire.signature import signed_fields
 
 REQUEST_TIMEOUT_MS: Final = 3_000
@@ -76,7 +77,7 @@ class Connections:
         self._credentials = credentials
         self._on_request = on_request
         self._on_closed = on_closed
-        self._extensions = extensions
+        self._extensions = extensions if HAS_MSGPACK else extensions - {Extension.MSGPACK_HEADER}
         self._reads_itself = reads_itself
         self._connect_timeout_ms = connect_timeout_ms
         self._lock = threading.Lock()

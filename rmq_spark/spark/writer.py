@@ -20,9 +20,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from rmq_spark.spark.broker_checks import check_writable
 from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.options import WriteOptions, write_options
-from rmq_spark.spark.broker_checks import check_writable
 from rmq_spark.spark.sending import send_rows
 from rmq_spark.spark.sink_columns import SinkColumn, check_sink_columns
 from rmq_spark.spark.sink_rows import WriteTask
