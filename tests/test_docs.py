@@ -18,9 +18,11 @@ from rmq_spark.client import (
     broker_requests,
     connection,
     connections,
+    frame_writer,
     message,
     outgoing,
     producer,
+    waiters,
 )
 from rmq_spark.client import errors as client_errors
 from rmq_spark.wire import compression, framing, header
@@ -117,8 +119,8 @@ def test_the_limits_in_the_tour_of_the_client_are_those_of_the_code():
     stated = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE))
     for what, limit in {
         "a held pull": f"and {broker_api.HOLD_MARGIN_MS // 1000} s",
-        "a future's timeout is noticed": f"up to {connection.TICK_SECONDS:.0f} s",
-        "answers that nobody asked for": f"{connection.STRAYS_MAX} on a connection",
+        "a future's timeout is noticed": f"up to {frame_writer.TICK_SECONDS:.0f} s",
+        "answers that nobody asked for": f"{waiters.STRAYS_MAX} on a connection",
         "sends that wait for answers": f"{producer.PENDING_MAX:,} for each",
         "a message's body": f"{message.BODY_BYTES_MAX >> 20} MiB",
         "a batch": f"and {outgoing.BATCH_MESSAGES_MAX:,} messages",

@@ -23,7 +23,6 @@ from broker.processor.stored_properties import PropertyRewriter, StoredPropertie
 from broker.processor.usual_answer import UsualAnswer
 from broker.schedule.delayed_message import scheduled
 from broker.state.broker_stats import BrokerStats
-from broker.state.names import RETRY_PREFIX
 from broker.store.message_store import MessageStore
 from broker.store.record_draft import RecordDraft, draft_of
 from broker.store.results import PutMessageResult, PutMessageStatus
@@ -34,6 +33,7 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.hosts import Host, decode_host
 from rmq_spark.wire.message_batch import split_batch
+from rmq_spark.wire.names import RETRY_PREFIX
 from rmq_spark.wire.record import StoredMessage, magic_of
 
 _BORN_V6 = MessageSysFlag.BORN_HOST_V6.value

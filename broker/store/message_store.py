@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 
-from broker.store.appender import MessageAppender, Then
+from broker.store.appender import MessageAppender, Sizes, Then
 from broker.store.checkpoint import CHECKPOINT, Checkpoint, save_checkpoint
 from broker.store.commit_log import FULL, CommitLog
 from broker.store.config import BrokerRole, FlushDiskType, StoreConfig
@@ -273,7 +273,7 @@ class MessageStore:
         result, sizes = self._appender.put_uniform(common, parts)
         return self._appended(result), sizes
 
-    def put_chunk(self, records: Buffer, sizes: Sequence[int]) -> PutMessageResult:
+    def put_chunk(self, records: Buffer, sizes: Sizes) -> PutMessageResult:
         """Append ready-encoded records of one queue."""
         return self._appended(self._appender.put_chunk(records, sizes))
 
