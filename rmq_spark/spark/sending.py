@@ -63,13 +63,13 @@ PAUSE_SECONDS_MAX: Final = 5.0
 
 _AWAY: Final = (*CONNECTION_FAULTS, BrokerNotFound, SystemBusy)
 _CREATE: Final = "create the topic, as with mqadmin updateTopic -n ADDRESS -c CLUSTER -t TOPIC"
-_REMEDIES: Final[Sequence[tuple[type[ClientError], str]]] = (
+_REMEDIES: Final[Sequence[tuple[type[ClientError] | tuple[type[ClientError], ...], str]]] = (
     (MessageIllegal, "if it is too large: set option maxMessageBytes to the broker's maxMessageSize"),
     (NoPermission, "let the topic be written (perm 6), or the user of option accessKey write to it"),
     (TopicNotFound, _CREATE),
     (RouteNotFound, _CREATE),
     (SystemBusy, "write with fewer tasks, as by coalesce(), or raise option retryTimeoutMs"),
-    (ClientError, "see that brokers and name servers of option namesrvAddr run; see option retryTimeoutMs"),
+    (_AWAY, "see that brokers and name servers of option namesrvAddr run, or raise option retryTimeoutMs"),
 )
 
 

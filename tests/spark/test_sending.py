@@ -199,6 +199,16 @@ def test_what_was_stored_before_a_failure_is_not_sent_again_and_is_counted(monke
     assert "4000 rows of this partition are stored and stay" in problem
 
 
+def test_a_broker_that_cannot_be_reached_is_waited_for_as_long_as_is_said():
+    clock = Clock()
+    with FakeCluster(a=lambda _: 0) as cluster:
+        options = options_of(cluster.address, retryTimeoutMs="1000")
+        write(options, {"body": ["a"]})
+    problem = refused(options, {"body": ["b"]}, clock=clock)
+    assert 1 < clock.now - Clock().now < 4
+    assert "see that brokers and name servers of option namesrvAddr run" in problem
+
+
 def test_a_topic_that_nobody_makes_is_an_error_at_once():
     with EmbeddedBroker(autoCreateTopicEnable=False) as broker:
         problem = refused(

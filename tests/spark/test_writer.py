@@ -19,7 +19,7 @@ from rmq_spark.spark.source import RocketPollDataSource
 from rmq_spark.spark.writer import BatchWriter, StreamRowWriter, TaskSent, record_batches
 from rmq_spark.wire.message_queue import MessageQueue
 
-PATIENCE_SECONDS = 240
+PATIENCE_SECONDS = 480
 
 
 @pytest.fixture
