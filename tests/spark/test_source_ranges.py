@@ -99,7 +99,7 @@ class TestGroup:
         source.cluster.store_offset(group, topic, 3, queue_id=0)
         of_group = {"topic": topic, "consumerGroup": group}
         assert source.bodies(startingOffsets="group", **of_group) == sorted(EVEN[3:] + ODD)
-        # RocketMQ 4.9 says 0 of a group that has stored nothing, where the queue's first message is still new.
+        # RocketMQ 4.9 says 0 of a group that has stored nothing, where a queue still has its first message.
         nothing_stored = ODD if kind == "4.9.7" else []
         found = source.bodies(startingOffsets="group:latest", **of_group)
         assert found == sorted(EVEN[3:] + nothing_stored)
