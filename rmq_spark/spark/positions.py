@@ -1,7 +1,8 @@
 """Positions: where a query starts or ends, as users say it, for all queues or for each by name.
 
     earliest, latest                    the first message there is; behind the last
-    group, group:latest                 what consumerGroup has committed; else earliest, or latest
+    group, group:latest                 what consumerGroup has committed; else earliest, or latest (but of a
+                                        queue that still has its first message RocketMQ 4.9 says 0: earliest)
     2026-01-31T12:00:00Z                the first message stored then or later
     -10m, -2h                           the same, counted back from now
     -100 messages (or just -100)        so many before the end of each queue

@@ -24,8 +24,14 @@ def spark(tmp_path_factory):
 
 
 @pytest.fixture(scope="session", params=EVERY_CLUSTER)
-def brokers(request, tmp_path_factory):
-    with running(request.param, tmp_path_factory.mktemp("broker")) as addresses:
+def kind(request):
+    """The broker's; results hardly ever depend on it."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def brokers(kind, tmp_path_factory):
+    with running(kind, tmp_path_factory.mktemp("broker")) as addresses:
         yield addresses
 
 

@@ -94,12 +94,15 @@ class TestTimes:
 
 
 class TestGroup:
-    def test_a_read_starts_where_a_group_is(self, source, topic):
+    def test_a_read_starts_where_a_group_is(self, source, topic, kind):
         group = source.cluster.group()
         source.cluster.store_offset(group, topic, 3, queue_id=0)
         of_group = {"topic": topic, "consumerGroup": group}
         assert source.bodies(startingOffsets="group", **of_group) == sorted(EVEN[3:] + ODD)
-        assert source.bodies(startingOffsets="group:latest", **of_group) == EVEN[3:]
+        # RocketMQ 4.9 says 0 of a group that has stored nothing, where a queue still has its first message.
+        nothing_stored = ODD if kind == "4.9.7" else []
+        found = source.bodies(startingOffsets="group:latest", **of_group)
+        assert found == sorted(EVEN[3:] + nothing_stored)
         assert source.bodies(endingOffsets="group", **of_group) == EVEN[:3]
 
     def test_a_group_beyond_the_end_is_an_error_unless_told_otherwise(self, source, topic):
