@@ -23,9 +23,6 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_TOPIC: Final = "TBW102"
-"""Its brokers make a topic that is not there, if they may."""
-
 MASTER_ID: Final = 0
 QUEUES_MAX: Final = 1 << 16
 _READ: Final = TopicPermission.READ.value

@@ -9,25 +9,27 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 from rmq_spark.errors import BodyError, Verbatim
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 
-# Both are installed with rocketpoll. On a cluster that got it as an archive they may be missing: then
-# messages that need them cannot be read there, and all others can.
-try:
-    import lz4.frame as lz4_frame
-except ImportError:
-    lz4_frame = None
-try:
-    if sys.version_info >= (3, 14):
-        from compression import zstd
-    else:
-        from backports import zstd
-except ImportError:
-    zstd = None
+
+def _module(name: str) -> Any:
+    """A module that is installed with rocketpoll, unless a cluster got that as an archive; None if it is not.
+
+    Then messages that need it cannot be read there, and all others can.
+    """
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
+
+
+lz4_frame = _module("lz4.frame")
+zstd = _module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
 PLAIN_BYTES_MAX = 16_777_216
 """Four times the largest message that a broker takes by default."""
@@ -63,7 +65,7 @@ def compress_body(body: Buffer, compression: MessageSysFlag, level: int = DEFAUL
             raise BodyError(
                 "compression", at="type", needed="COMPRESSION_ZLIB, _LZ4 or _ZSTD", found=compression
             )
-    except (*_DAMAGES, ValueError, OverflowError) as error:
+    except _BAD_LEVELS as error:
         raise BodyError(
             "compression", at="level", needed=f"one that {compression.name} has", found=level
         ) from error
@@ -84,7 +86,7 @@ def uncompress_body(body: Buffer, sys_flag: int, bytes_max: int = PLAIN_BYTES_MA
         )
     try:
         plain, is_whole = inflate(body, bytes_max + 1)
-    except (*_DAMAGES, RuntimeError) as error:  # the last is what lz4 raises
+    except _BAD_BYTES as error:
         raise _damaged(name, body) from error
     if len(plain) > bytes_max:
         raise BodyError(
@@ -133,6 +135,8 @@ def _needed(module: Any, distribution: str) -> Any:
 
 
 _DAMAGES: tuple[type[Exception], ...] = (zlib.error,) if zstd is None else (zlib.error, zstd.ZstdError)
+_BAD_LEVELS: tuple[type[Exception], ...] = (*_DAMAGES, ValueError, OverflowError)
+_BAD_BYTES: tuple[type[Exception], ...] = (*_DAMAGES, RuntimeError)  # the last is what lz4 raises
 _INFLATERS: Mapping[int, tuple[str, Callable[[Buffer, int], tuple[bytes, bool]]]] = {
     0: ("ZLIB", _inflate_zlib),  # producers before 4.9.4 knew no other type
     _ZLIB: ("ZLIB", _inflate_zlib),
