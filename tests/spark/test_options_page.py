@@ -63,6 +63,8 @@ def test_the_defaults_are_those_of_the_code():
         "discoveryIntervalMs": READ.discovery_ms,
         "availableNow": READ.available_now,
         "producerGroup": WRITE.producer_group,
+        "maxMessageBytes": f"{WRITE.max_message_bytes >> 20}m",
+        "rowIds": WRITE.row_ids,
     }
     stated = {name: row[1].strip("`") for name, row in ROWS.items()}
     assert {name: stated[name] for name in in_code} == {name: shown(value) for name, value in in_code.items()}
