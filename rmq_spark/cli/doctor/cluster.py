@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from rmq_spark.cli.doctor.findings import Finding
 from rmq_spark.errors import RocketPollError
-from rmq_spark.spark.options import NAME_SERVER_VARIABLE, read_options
-from rmq_spark.spark.queues import Queues, check_reachable, instance_for
+from rmq_spark.spark.broker_checks import check_with_brokers, check_writable
+from rmq_spark.spark.options import NAME_SERVER_VARIABLE, read_options, write_options
+from rmq_spark.spark.queues import Queues, instance_for
 
-_ANY_TOPIC: Final = {"subscribePattern": ".*"}
 _PATIENCE_MS: Final = "3000"
 
 
@@ -22,13 +22,13 @@ def check_cluster(namesrv: str | None, topic: str | None) -> list[Finding]:
         return [_skipped("name server", f"--namesrv HOST:PORT, or {NAME_SERVER_VARIABLE}")]
     given = {"namesrvAddr": address, "retryTimeoutMs": _PATIENCE_MS}
     remedy = "take the name server's address, not a broker's; `rocketpoll broker` starts one of your own"
-    fault = _fault_of({**given, **_ANY_TOPIC})
+    fault = _fault_of(lambda: check_writable(write_options(given)))
     if fault is not None:
         return [Finding("name server", fault, remedy)]
     answers = Finding("name server", f"{address} answers")
     if topic is None:
         return [answers, _skipped("topic", "--topic NAME")]
-    fault = _fault_of({**given, "topic": topic})
+    fault = _fault_of(lambda: check_with_brokers(read_options({**given, "topic": topic})))
     if fault is not None:
         return [
             answers,
@@ -37,9 +37,9 @@ def check_cluster(namesrv: str | None, topic: str | None) -> list[Finding]:
     return [answers, Finding("topic", f"{topic} is there"), _brokers({**given, "topic": topic})]
 
 
-def _fault_of(given: Mapping[str, str]) -> str | None:
+def _fault_of(check: Callable[[], None]) -> str | None:
     try:
-        check_reachable(read_options(given))
+        check()
     except RocketPollError as error:
         return str(error)
     return None
