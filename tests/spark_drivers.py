@@ -1,4 +1,4 @@
-"""Spark drivers as processes of their own, which tests hold, talk to and kill: see `spark/programs/held_driver`."""
+"""Spark drivers as processes of their own, which tests hold and kill: see `spark/programs/held_driver`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PROGRAM = Path(__file__).parent / "spark" / "programs" / "held_driver.py"
 PATIENCE_SECONDS = 90
-_POLL_SECONDS = 0.005
+_POLL_SECONDS = 0.02
 
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -22,6 +22,7 @@ _SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "1",
+    "spark.python.authenticate.socketTimeout": "90s",  # workers start slowly on a busy machine
     "spark.sql.streaming.stopTimeout": "2s",
     "spark.sql.streaming.minBatchesToRetain": "1000",
 }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from rmq_spark.spark.broker_checks import check_filter
 from rmq_spark.spark.errors import OptionError, named
 from rmq_spark.spark.key_read import KeyPiece, key_pieces, read_key_piece
 from rmq_spark.spark.option_table import Use
@@ -43,7 +44,7 @@ class BatchReader(DataSourceReader):
         options.check_is_for(Use.BATCH)
         if options.starting is not None and options.starting.everywhere == AtOffset(LATEST):
             raise OptionError(options.starting.option, "a batch read that starts at the end has no rows")
-        columns_of(schema)
+        columns_of(schema, options.columns)
         self._options = options
         self._schema = schema
 
@@ -52,6 +53,7 @@ class BatchReader(DataSourceReader):
         instance = instance_for(self._options.access)
         try:
             queues = Queues(self._options, instance)
+            check_filter(self._options, instance, queues)
             if self._options.key is not None:
                 return [BatchPiece(piece) for piece in key_pieces(self._options, queues)]
             return [BatchPiece(piece) for piece in _queue_pieces(self._options, queues)]

@@ -10,14 +10,15 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rmq_spark.client.connections import Credentials
 from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.message import BODY_BYTES_MAX
 from rmq_spark.client.name_servers import parse_addresses
-from rmq_spark.client.names import check_group, check_topic
+from rmq_spark.client.names import check_group, check_topic, check_topic_to_send_to
 from rmq_spark.spark import option_values as values
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.option_table import OPTIONS, Use
@@ -35,7 +36,7 @@ DEFAULT_GROUP: Final = "rocketpoll-spark"
 SUSPEND_MS_MAX: Final = 1_500
 """So that a query which is stopped while a broker holds its pulls ends within two seconds."""
 
-_SPARKS_OWN: Final = frozenset(["checkpointlocation"])
+_SPARKS_OWN: Final = frozenset(["checkpointlocation", "queryname"])
 """What Spark hands to a sink although it is meant for Spark."""
 
 
@@ -53,9 +54,10 @@ class Access:
 class Selection:
     """Which queues: of these topics, of those whose names match, or just these of each topic.
 
-    ``assigned`` gives numbers by topic and broker; the broker may be ``*``.
+    ``assigned`` gives numbers by topic and broker; the broker may be ``*``. ``option`` is where it was said.
     """
 
+    option: str = "topic"
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     assigned: Mapping[str, Mapping[str, frozenset[int]]] = field(default_factory=dict)
@@ -115,6 +117,8 @@ class WriteOptions:
     access: Access
     topic: str | None = None
     producer_group: str = DEFAULT_GROUP
+    max_message_bytes: int = BODY_BYTES_MAX
+    row_ids: bool = True
 
 
 class _Given:
@@ -123,6 +127,7 @@ class _Given:
     def __init__(self, given: Mapping[str, str], uses: frozenset[Use]) -> None:
         right_names = {name.lower(): name for name in OPTIONS}
         self._texts: dict[str, str] = {}
+        self._written: dict[str, str] = {}
         for name, text in given.items():
             known = right_names.get(name.lower())
             if known is None:
@@ -135,24 +140,27 @@ class _Given:
             if right is None or not uses & OPTIONS[right].uses:
                 right = known
             if right in self._texts:
-                raise OptionError(
-                    "topic" if right == "subscribe" else right, "it is given by two names: keep one"
-                )
+                raise OptionError(known, f"it is given as {self._written[right]}, too: keep one")
             self._texts[right] = text
+            self._written[right] = known
 
     @property
     def names(self) -> frozenset[str]:
         return frozenset(self._texts)
 
+    def written(self, name: str) -> str:
+        """An option as the user calls it."""
+        return self._written.get(name, name)
+
     def text(self, name: str) -> str | None:
         found = self._texts.get(name)
         if found is not None and not found.strip():
-            raise OptionError(name, "it is empty: leave it out, or give it a value")
+            raise OptionError(self.written(name), "it is empty: leave it out, or give it a value")
         return found
 
     def get(self, name: str, parse: Any, default: Any = None) -> Any:
         text = self.text(name)
-        return default if text is None else parse(name, text)
+        return default if text is None else parse(self.written(name), text)
 
     def number(self, name: str, least: int = 1) -> int | None:
         text = self.text(name)
@@ -162,7 +170,8 @@ class _Given:
         """That one of these which is given; two are refused."""
         given = [name for name in names if name in self._texts]
         if len(given) > 1:
-            raise OptionError(given[0], f"it cannot be given together with {', '.join(given[1:])}: keep one")
+            first, *others = map(self.written, given)
+            raise OptionError(first, f"it cannot be given together with {', '.join(others)}: keep one")
         return given[0] if given else None
 
 
@@ -216,8 +225,10 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     options = _Given(given, frozenset([Use.SINK]))
     return WriteOptions(
         access=_access(options),
-        topic=options.get("topic", lambda name, text: _topic(name, text.strip())),
+        topic=options.get("topic", lambda name, text: _topic(name, text.strip(), check_topic_to_send_to)),
         producer_group=options.get("producerGroup", _group, DEFAULT_GROUP),
+        max_message_bytes=options.get("maxMessageBytes", values.size_in_bytes, BODY_BYTES_MAX),
+        row_ids=options.get("rowIds", values.truth, default=True),
     )
 
 
@@ -264,17 +275,18 @@ def _selection(options: _Given) -> Selection:
             "topic", "it is needed: a topic, or several with commas (or subscribePattern, assign)"
         )
     text = options.text(chosen) or ""
+    option = options.written(chosen)
     if chosen == "subscribePattern":
         try:
             re.compile(text)
         except re.error as error:
-            raise OptionError(chosen, f"this is no regular expression ({error}): {text!r}") from error
-        return Selection(pattern=text)
+            raise OptionError(option, f"this is no regular expression ({error}): {text!r}") from error
+        return Selection(option=option, pattern=text)
     if chosen == "subscribe":
-        topics = [_topic(chosen, name) for name in _names(chosen, text)]
-        return Selection(topics=tuple(dict.fromkeys(topics)))
-    assigned = _assigned(values.json_object(chosen, text))
-    return Selection(topics=tuple(assigned), assigned=assigned)
+        topics = [_topic(option, name) for name in _names(option, text)]
+        return Selection(option=option, topics=tuple(dict.fromkeys(topics)))
+    assigned = _assigned(values.json_object(option, text))
+    return Selection(option=option, topics=tuple(assigned), assigned=assigned)
 
 
 def _assigned(given: Mapping[str, Any]) -> Mapping[str, Mapping[str, frozenset[int]]]:
@@ -335,9 +347,9 @@ def _names(option: str, text: str) -> list[str]:
     return found
 
 
-def _topic(option: str, name: str) -> str:
+def _topic(option: str, name: str, check: Callable[[str], str] = check_topic) -> str:
     try:
-        return check_topic(name)
+        return check(name)
     except MessageRejected as error:
         raise OptionError(option, str(error)) from error
 
@@ -351,6 +363,10 @@ def _group(option: str, name: str) -> str:
 
 def _unknown(name: str) -> str:
     word = name.lower()
+    if word == "path":
+        return (
+            "there is no such option: load(), save() and start() take no path, name the topic in option topic"
+        )
     if word.startswith("kafka."):
         word = {"kafka.bootstrap.servers": "namesrvaddr", "kafka.group.id": "consumergroup"}.get(word, "")
         hint = f"that is Kafka's; here it is {_right(word)}" if word else "that is Kafka's: leave it out"

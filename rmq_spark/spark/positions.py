@@ -109,6 +109,18 @@ class Positions:
         """Those that are named."""
         return frozenset(self.tree or ()) - {ANY}
 
+    def queues_named(self, topic: str) -> list[tuple[str, str]]:
+        """Brokers and queues of a topic, as far as it is named; ``*`` for those that are not."""
+        below = (self.tree or {}).get(topic)
+        if not isinstance(below, Mapping):
+            return []
+        brokers = {ANY: below} if _has_no_brokers(below) else below
+        return [
+            (broker, number)
+            for broker, queues in brokers.items()
+            for number in (queues if isinstance(queues, Mapping) else (ANY,))
+        ]
+
     @property
     def uses_group(self) -> bool:
         """Whether a group's offsets are asked for."""
@@ -185,7 +197,10 @@ def _offset_or_word(option: str, path: str, value: object) -> Position:
 def _time(option: str, path: str, value: object) -> Position:
     ms = time_in_ms(value) if isinstance(value, str) else value
     if isinstance(ms, bool) or not isinstance(ms, int) or ms < 0:
-        raise OptionError(option, f"{path}: needed milliseconds since 1970, found {value!r}")
+        raise OptionError(
+            option,
+            f"{path}: needed milliseconds since 1970 or a time as 2026-01-31T12:00:00Z, found {value!r}",
+        )
     return AtTime(ms)
 
 

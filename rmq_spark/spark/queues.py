@@ -26,7 +26,6 @@ from rmq_spark.client.errors import (
     BrokerNotFound,
     BrokerRefused,
     ClientError,
-    NoNameServer,
     NotFound,
     RouteNotFound,
     SystemBusy,
@@ -87,23 +86,17 @@ def instance_for(access: Access) -> ClientInstance:
     )
 
 
-def check_reachable(options: ReadOptions) -> None:
-    """Raise now, where the user looks, what would otherwise end the query when it starts."""
-    instance = instance_for(options.access)
-    try:
-        if options.selection.pattern is None:
-            for topic in options.selection.topics:
-                instance.routes.subscribe_queues(topic)
-        else:
-            instance.name_servers.topics()
-    except NoNameServer as error:
-        raise OptionError("namesrvAddr", str(error)) from error
-    except RouteNotFound as error:
-        raise OptionError("topic", str(error)) from error
-    except ClientError as error:
-        raise OptionError("namesrvAddr", f"a name server does not give routes: {error}") from error
-    finally:
-        instance.shutdown()
+def is_gone(error: BrokerRefused) -> bool:
+    """Whether a broker says so because it has no such topic, or no such queue."""
+    return isinstance(error, TopicNotFound) or _NO_SUCH_QUEUE in (error.remark or "")
+
+
+def masters(instance: ClientInstance) -> dict[str, str]:
+    """The brokers' addresses by name, also of those to which no route leads."""
+    brokers = instance.name_servers.cluster_info().broker_addr_table
+    return {
+        name: min(broker.broker_addrs.items())[1] for name, broker in brokers.items() if broker.broker_addrs
+    }
 
 
 class Queues:
@@ -316,12 +309,7 @@ class Queues:
             return self._instance.routes.address_for_read(queue.broker_name)
         except BrokerNotFound:
             if queue.broker_name not in self._masters:
-                brokers = self._instance.name_servers.cluster_info().broker_addr_table
-                self._masters = {
-                    name: min(broker.broker_addrs.items())[1]
-                    for name, broker in brokers.items()
-                    if broker.broker_addrs
-                }
+                self._masters = masters(self._instance)
             if queue.broker_name not in self._masters:
                 raise
             return self._masters[queue.broker_name]
@@ -370,7 +358,7 @@ class Queues:
             except _AWAY as error:  # noqa: PERF203  # the same
                 fault = error
             except BrokerRefused as error:
-                if not isinstance(error, TopicNotFound) and _NO_SUCH_QUEUE not in (error.remark or ""):
+                if not is_gone(error):
                     raise
                 found[queue] = gone
         if fault is not None:

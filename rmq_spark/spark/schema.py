@@ -7,6 +7,7 @@ stands only what Spark wants different: ``brokerName``, which no record holds, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
 from rmq_spark.spark.errors import OptionError, SchemaError
@@ -63,11 +64,14 @@ def ddl_of(names: Iterable[str]) -> str:
     return ", ".join(f"{name} {DDL_TYPES[name]}" for name in names)
 
 
-def columns_of(schema: StructType) -> tuple[str, ...]:
+def columns_of(schema: StructType, chosen: Sequence[str] = ()) -> tuple[str, ...]:
     """The columns that a schema names: the user's own, which may be fewer, and in any order.
+
+    ``chosen`` is what option ``columns`` names. Without a schema of the user's own, the two are the same.
 
     Raises:
         SchemaError: It names what there is not, or gives it another type.
+        OptionError: The option names others.
     """
     wrong = []
     for field in schema.fields:
@@ -82,13 +86,22 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
             f"the schema given to the source does not fit: {'; '.join(wrong)}. Leave it out and cast columns "
             f"afterwards, or name some of {ddl_of(DDL_TYPES)}"
         )
-    return tuple(schema.fieldNames())
+    names = tuple(schema.fieldNames())
+    if chosen and check_columns(chosen) != names:
+        raise OptionError(
+            "columns",
+            f"it names {', '.join(chosen)}, and the schema given to the source {', '.join(names) or 'none'}: "
+            "keep one of the two",
+        )
+    return names
 
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:
     """The types that record batches must have, to the letter."""
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415  # brings pyarrow: in tasks only
 
+    if "timezone" not in signature(to_arrow_schema).parameters:  # Spark 4.0 and 4.1 always mean UTC
+        return to_arrow_schema(schema)
     return to_arrow_schema(schema, timezone="UTC")
 
 

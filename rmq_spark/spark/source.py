@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
 FORMAT = "rocketpoll"
@@ -35,13 +40,13 @@ class RocketPollDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns; asked for at ``load()``, which is where mistakes are to be found."""
-        from rmq_spark.spark.options import read_options  # noqa: PLC0415  # see the module
-        from rmq_spark.spark.queues import check_reachable  # noqa: PLC0415
+        from rmq_spark.spark.broker_checks import check_with_brokers  # noqa: PLC0415  # see the module
+        from rmq_spark.spark.options import read_options  # noqa: PLC0415
         from rmq_spark.spark.schema import check_columns, ddl_of  # noqa: PLC0415
 
         options = read_options(self.options)
         columns = check_columns(options.columns)
-        check_reachable(options)
+        check_with_brokers(options)
         return ddl_of(columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -55,3 +60,15 @@ class RocketPollDataSource(DataSource):
         from rmq_spark.spark.stream_reader import stream_reader  # noqa: PLC0415  # see the module
 
         return stream_reader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  # Spark's signature
+        """For ``df.write``."""
+        from rmq_spark.spark.writer import BatchWriter  # noqa: PLC0415  # see the module
+
+        return BatchWriter(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, FBT001, N802  # Spark's; complete mode overwrites, see there
+        """For ``df.writeStream``."""
+        from rmq_spark.spark.writer import stream_writer  # noqa: PLC0415  # see the module
+
+        return stream_writer(self.options, schema)

@@ -9,6 +9,7 @@ from typing import Final
 from rmq_spark.spark.errors import OptionError, named
 from rmq_spark.spark.options import ReadOptions
 from rmq_spark.spark.positions import (
+    ANY,
     EARLIEST,
     LATEST,
     AtGroup,
@@ -84,10 +85,28 @@ class Span:
                 positions.option, f"it names {', '.join(strangers)}, but the topics read are {known}"
             )
         for topic in topics:
+            self._check_queues(positions, topic)
             brokers = {queue.broker_name for queue in self.queues if queue.topic == topic}
             if len(brokers) > 1 and not positions.names_brokers(topic):
                 raise OptionError(
                     positions.option, f"topic {topic} is on brokers {', '.join(sorted(brokers))}: name them"
+                )
+
+    def _check_queues(self, positions: Positions, topic: str) -> None:
+        queues = [queue for queue in self.queues if queue.topic == topic]
+        brokers = sorted({queue.broker_name for queue in queues})
+        for broker, number in positions.queues_named(topic):
+            if broker not in (ANY, *brokers):
+                raise OptionError(
+                    positions.option,
+                    f"it names broker {broker} of {topic}, but the brokers read are {', '.join(brokers)}",
+                )
+            there = sorted({queue.queue_id for queue in queues if broker in (ANY, queue.broker_name)})
+            if number != ANY and int(number) not in there:
+                raise OptionError(
+                    positions.option,
+                    f"it names queue {number} of {topic}, but the queues read are "
+                    f"{', '.join(map(str, there))}",
                 )
 
     def _offset(self, option: str, queue: MessageQueue, position: Position, *, is_start: bool) -> int:

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from rmq_spark.client.instance import ClientInstance
+from rmq_spark.spark.broker_checks import check_filter
 from rmq_spark.spark.micro_batches import NO_LIMITS, MicroBatches
 from rmq_spark.spark.option_table import Use
 from rmq_spark.spark.options import Limits, ReadOptions, read_options
@@ -65,10 +66,12 @@ class _Planner:
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         options = read_options(given)
         options.check_is_for(Use.STREAM)
-        columns_of(schema)
+        columns_of(schema, options.columns)
         self.options: ReadOptions = options
         self.instance: ClientInstance = instance_for(options.access)
-        self.batches = MicroBatches(options, Queues(options, self.instance), time.monotonic)
+        queues = Queues(options, self.instance)
+        check_filter(options, self.instance, queues)
+        self.batches = MicroBatches(options, queues, time.monotonic)
         if options.available_now:
             self.batches.prepare_available_now()
 

@@ -120,7 +120,7 @@ def test_times_by_queue():
     )
     assert positions.of("T", "b", 0) == AtTime(1000)
     assert positions.of("T", "b", 1) == AtTime(2000)
-    with pytest.raises(OptionError, match="T > b > 0: needed milliseconds since 1970, found -1"):
+    with pytest.raises(OptionError, match="T > b > 0: needed milliseconds since 1970 or a time as"):
         parse_times("o", '{"T": {"b": {"0": -1}}}')
 
 

@@ -2,11 +2,10 @@ import threading
 import time
 
 import pytest
-from source_parts import options_for, queue_of, queues_of, send
+from source_parts import queue_of, queues_of, send
 
 from rmq_spark.client.errors import ConnectionFailed
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.queues import check_reachable
 
 
 def test_the_queues_of_a_topic_are_found(rocketpoll_broker, rocketpoll_topic):
@@ -121,23 +120,6 @@ def test_messages_that_the_filter_leaves_out_wake_nobody(rocketpoll_broker, rock
         queues.wait(ends, 30_000)
         assert both.is_set()
         sender.join()
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ({"topic": "no-such-topic"}, "option topic: no route to topic no-such-topic"),
-        ({"namesrvAddr": "127.0.0.1:1"}, "option namesrvAddr: no name server answers"),
-    ],
-)
-def test_what_cannot_be_reached_is_said_before_a_query_starts(
-    rocketpoll_broker, rocketpoll_topic, more, said
-):
-    topic = more.get("topic", rocketpoll_topic)
-    with pytest.raises(OptionError, match=said):
-        check_reachable(
-            options_for(rocketpoll_broker, topic, **{k: v for k, v in more.items() if k != "topic"})
-        )
 
 
 def test_a_broker_that_is_away_is_waited_for_and_then_given_up(rocketpoll_topic):

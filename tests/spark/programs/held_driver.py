@@ -1,14 +1,15 @@
 """A Spark driver that a test holds at any point of a query, and kills there: the child of `spark_drivers`.
 
-It reads commands, one line of JSON each, and answers each with a line: ``start`` a query, ``stop`` it, wait for
-what has made it ``end``. Its source is the real one under another name; before and after what Spark calls it looks
-for a file of the point's name in a directory, and while there is one, it waits, having said who it is:
+It reads commands, one line of JSON each, and answers each with a line: ``start`` a query, ``stop`` it, wait
+for its ``end``. Its source is the real one under another name. Before and after what Spark calls,
+it looks for a file of the point's name in a directory; while there is one it waits, having said who it is:
 
     latest              offsets/N is about to be asked for
     latest-done         where batch N ends is known, and nowhere written
     partitions          offsets/N is written
     partitions-done     the batch is planned
     task                a task has handed over its first rows
+    straggler           the same, and only the first who comes by waits
     sink                the sink has the rows of batch N, in a file that does not count yet
     sink-done           the file counts, commits/N is not written
     commit              commits/N is written
@@ -43,12 +44,12 @@ class Holds:
     def __init__(self, directory):
         self._directory = Path(directory)
 
-    def pass_by(self, point):
+    def pass_by(self, point, *, only_first=False):
         """Wait while there is a file of this name; `reached` says who waits."""
         hold = self._directory / point
-        if not hold.exists():
-            return
         reached = self._directory / f"{point}.reached"
+        if not hold.exists() or (only_first and reached.exists()):
+            return
         written = reached.with_suffix(f".{os.getpid()}")
         written.write_text(str(os.getpid()))
         written.rename(reached)
@@ -77,6 +78,7 @@ def held_reader(given, schema, holds):
             yield rows
             if not number:
                 holds.pass_by("task")
+                holds.pass_by("straggler", only_first=True)
 
     methods = {
         "latestOffset": held("latestOffset", "latest", "latest-done"),
