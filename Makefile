@@ -11,7 +11,8 @@ SPARK_SUITE := $(wildcard tests/spark/test_source_*.py)
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test demo tour fuzz crash holds peers matrix cluster vectors bench clean
+.PHONY: help check format lint types test demo archive tour fuzz crash holds peers matrix cluster restarts golden \
+	vectors bench clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -21,7 +22,8 @@ check: lint types test  ## everything that must hold before a commit; CI runs ex
 $(READY): pyproject.toml setup.cfg
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	# compat: the clone itself is on the path of modules, where Spark looks for sources
+	$(BIN)/python -m pip install --quiet --editable '.[dev]' --config-settings editable_mode=compat
 	touch $@
 
 format: $(READY)  ## put the sources into their form
@@ -44,6 +46,9 @@ test: $(READY)  ## the default suite
 
 demo: $(READY)  ## a broker, a producer and a Spark stream at work, on this terminal (Java 17)
 	$(BIN)/rocketpoll demo
+
+archive: $(READY)  ## dist/rocketpoll.zip, for spark-submit --py-files
+	$(BIN)/rocketpoll archive dist/rocketpoll.zip
 
 tour: $(READY)  ## a broker, producers and consumers at work, without Spark
 	$(BIN)/python examples/broker_tour.py
@@ -84,6 +89,15 @@ holds: $(READY)  ## a message and its pull at the same moment, 100,000 times; re
 	ROCKETPOLL_HOLD_ROUNDS=$(ROUNDS) ROCKETPOLL_FUZZ_REQUESTS=$(ROUNDS) ROCKETPOLL_BROKER_FAILURE_STEP=1 \
 	  $(BIN)/python -m pytest tests/test_broker_holds.py tests/test_broker_bad_input.py tests/test_broker_durability.py
 
+# Kills around a Spark query, and topics that come and go under one: make restarts ROUNDS=1000
+restarts: ROUNDS = 120
+restarts: $(READY)  ## kill -9 of drivers, workers and brokers under a Spark query, with a ledger of its rows (Java 17)
+	ROCKETPOLL_RESTARTS=$(ROUNDS) ROCKETPOLL_STRESS_ROUNDS=$(ROUNDS) ROCKETPOLL_STOPS=50 \
+	  $(BIN)/python -m pytest tests/spark/faults
+
+golden: $(READY)  ## checkpoints of this release and the Spark that is installed, for later releases to load (Java 17)
+	PYTHONPATH=.:tests $(BIN)/python tests/spark/golden/make_golden.py
+
 vectors: $(READY)  ## remake tests/vectors with RocketMQ's own classes (Java 17, Maven)
 	for version in $(JAVA_VERSIONS); do \
 	  mvn -q -B -f $(VECTORS_POM) -Drocketmq.version=$$version \
@@ -101,6 +115,7 @@ bench: $(READY)  ## all benchmarks; results in build/bench
 	$(BIN)/python -m benchmarks.broker
 	$(BIN)/python -m benchmarks.client
 	$(BIN)/python -m benchmarks.embedded
+	$(BIN)/python -m benchmarks.spark
 
 clean:  ## forget everything that was built
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -142,11 +142,11 @@ class ClientConnection(asyncio.Protocol):
         self._out.clear()
         if exc is not None and not isinstance(exc, ConnectionError):
             _log.info("%s: lost: %s", self.remote_host, exc)
+        self._table.closed(self)
         waiting, self._waiting = self._waiting, {}
         for then, timer in waiting.values():
             timer.cancel()
-            then(None)
-        self._table.closed(self)
+            self._loop.call_soon(then, None)
 
     # ---- what others may do
 

@@ -33,12 +33,12 @@ from broker.processor.runtime_info import DiskUsage
 from broker.processors import Processors, Surroundings
 from broker.schedule.schedule_message_service import ScheduleMessageService
 from broker.server import RemotingServer
-from broker.state.names import SCHEDULE_TOPIC, topic_fault
 from broker.state.topic_config import QUEUE_NUMS_MAX
 from broker.state_tables import StateTables
 from broker.store.disk import Disk, LocalDisk
 from broker.store.message_store import MessageStore
 from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.names import SCHEDULE_TOPIC, topic_fault
 
 _log = logging.getLogger(__name__)
 _DELIVERY_CHECK_MAX_MS = 1_000

@@ -20,6 +20,9 @@ _TYPES = {
     "int": types.IntegerType(),
     "bigint": types.LongType(),
     "timestamp": types.TimestampType(),
+    "smallint": types.ShortType(),
+    "double": types.DoubleType(),
+    "array<string>": types.ArrayType(types.StringType()),
     "map<string,string>": types.MapType(types.StringType(), types.StringType()),
 }
 

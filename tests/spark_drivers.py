@@ -1,4 +1,4 @@
-"""Spark drivers as processes of their own, which tests hold, talk to and kill: see `spark/programs/held_driver`."""
+"""Spark drivers as processes of their own, which tests hold and kill: see `spark/programs/held_driver`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = Path(__file__).parent / "spark" / "programs" / "held_driver.py"
-PATIENCE_SECONDS = 90
-_POLL_SECONDS = 0.005
+PATIENCE_SECONDS = 300
+_POLL_SECONDS = 0.02
 
 _SETTINGS = {
     "spark.ui.enabled": "false",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # for a short life
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m",  # for a short life
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "1",
+    "spark.python.authenticate.socketTimeout": "90s",  # workers start slowly on a busy machine
     "spark.sql.streaming.stopTimeout": "2s",
     "spark.sql.streaming.minBatchesToRetain": "1000",
 }

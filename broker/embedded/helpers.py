@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from types import TracebackType
@@ -45,7 +46,7 @@ class NotInTime(RocketPollError):
     """What was waited for has not come; it says what was there instead."""
 
 
-class BrokerHelpers:
+class BrokerHelpers(ABC):
     """See the module. All methods may be called from any thread, and in a fork of the process."""
 
     def __init__(self) -> None:
@@ -54,9 +55,9 @@ class BrokerHelpers:
         self._connecting = threading.Lock()
 
     @property
+    @abstractmethod
     def address(self) -> str:
         """Where clients find the broker, as ``127.0.0.1:port``: name server and broker in one."""
-        raise NotImplementedError
 
     def create_topic(self, name: str, queues: int = QUEUES) -> None:
         """Create a topic, or change how many queues it has."""

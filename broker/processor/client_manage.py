@@ -14,10 +14,9 @@ from broker.connection import Connection
 from broker.filter.subscription import TAGS_BYTES_MAX
 from broker.processor.request import Handlers, RequestRejected, answer, body_of, header_of
 from broker.processor.to_clients import notice
-from broker.state.clients import ClientChannel
+from broker.state.clients import ClientChannel, client_fault
 from broker.state.consumers import ConsumerGroup, ConsumerManager
 from broker.state.limits import TooMany
-from broker.state.names import client_fault
 from broker.state.producers import ProducerManager
 from broker.state.subscription_group import SubscriptionGroupManager, group_fault
 from broker.state.topic_config import TopicConfigManager, retry_topic, topic_fault

@@ -112,13 +112,17 @@ class PullMessageProcessor:
         return self._process(held.connection, held.request, held.header, may_hold=False)
 
     def is_matched_by_commit_log(self, held: PullRequest, from_queue_offset: int) -> bool:
-        """Whether there is a message for a waiting pull among those from an offset on."""
+        """Whether a message for a waiting pull is among those from an offset on, or too many are to look at.
+
+        Then its replay looks at some, and the client goes on from there.
+        """
         topic, queue_id = held.queue
         try:
             message_filter = self._message_filter(held.header)
         except RequestRejected:  # its group has left, or wants something else: the replay will say so
             return True
-        while True:
+        look_until = from_queue_offset + _EXTENDED_ENTRIES_FILTERED
+        while from_queue_offset < look_until:
             found = self._store.get_message(
                 topic, queue_id, from_queue_offset, count_max=1_024, message_filter=message_filter
             )
@@ -127,6 +131,7 @@ class PullMessageProcessor:
             if found.next_begin_offset <= from_queue_offset:  # the end; else the replay will say what it is
                 return found.status is not GetMessageStatus.OFFSET_OVERFLOW_ONE
             from_queue_offset = found.next_begin_offset
+        return True
 
     def _process(
         self,

@@ -23,7 +23,6 @@ from broker.processor.stored_properties import PropertyRewriter, StoredPropertie
 from broker.processor.usual_answer import UsualAnswer
 from broker.schedule.delayed_message import scheduled
 from broker.state.broker_stats import BrokerStats
-from broker.state.names import RETRY_PREFIX
 from broker.store.message_store import MessageStore
 from broker.store.record_draft import RecordDraft, draft_of
 from broker.store.results import PutMessageResult, PutMessageStatus
@@ -34,6 +33,7 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.hosts import Host, decode_host
 from rmq_spark.wire.message_batch import split_batch
+from rmq_spark.wire.names import RETRY_PREFIX
 from rmq_spark.wire.record import StoredMessage, magic_of
 
 _BORN_V6 = MessageSysFlag.BORN_HOST_V6.value
@@ -87,6 +87,7 @@ class SendMessageProcessor:
         self._why_busy = why_busy
         self._properties = PropertyRewriter(config.broker_cluster_name)
         self._delay_levels = len(config.store.message_delay_level_ms)
+        self._batch_bytes_max = config.store.max_message_size
         self._marks = {"MSG_REGION": config.region_id, "TRACE_ON": "true" if config.trace_on else "false"}
         self._sent = UsualAnswer(("msgId", "queueId", "queueOffset"), self._marks)
         self._ends: dict[Connection, _Ends] = {}
@@ -193,6 +194,11 @@ class SendMessageProcessor:
         if properties.delay_level or header.topic.startswith(RETRY_PREFIX):
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL, "a batch can neither be delayed nor go to a retry topic"
+            )
+        if len(body) > self._batch_bytes_max:  # taking one apart keeps all others waiting
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a batch of {len(body)} bytes is over {self._batch_bytes_max} (maxMessageSize)",
             )
         of_batch = self._properties.of_batch(properties.text)
         stored = self._properties.stored_in_batch

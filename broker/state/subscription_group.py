@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from broker.state.limits import check_room
-from broker.state.names import SYSTEM_GROUPS, group_fault, is_system_group
 from broker.state.table import Saver, Table
 from broker.state.topic_config import QUEUE_NUMS_MAX
 from rmq_spark.wire.bodies.configs import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rmq_spark.wire.names import SYSTEM_GROUPS, group_fault, is_system_group
 
 __all__ = ["SubscriptionGroupManager", "group_fault"]
 

@@ -11,7 +11,10 @@ from types import MappingProxyType
 from typing import Final
 
 from broker.state.limits import check_room
-from broker.state.names import (
+from broker.state.table import Saver, Table
+from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from rmq_spark.wire.flags import TopicPermission
+from rmq_spark.wire.names import (
     BENCHMARK_TOPIC,
     DEFAULT_TOPIC,
     DLQ_PREFIX,
@@ -27,9 +30,6 @@ from broker.state.names import (
     retry_topic,
     topic_fault,
 )
-from broker.state.table import Saver, Table
-from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig, TopicConfigSerializeWrapper
-from rmq_spark.wire.flags import TopicPermission
 
 __all__ = [
     "DLQ_PREFIX",
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 QUEUE_NUMS_MAX: Final = 4_096
-"""What lists a topic's queues keeps all others waiting meanwhile: some 10 us each."""
+"""What lists a topic's queues keeps all others waiting meanwhile: some 15 us each."""
 
 _READ_WRITE = int(TopicPermission.READ | TopicPermission.WRITE)
 _INHERIT = int(TopicPermission.INHERIT)

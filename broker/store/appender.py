@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -42,6 +43,8 @@ _PROPERTIES_BYTES_MAX = PROPERTIES_BYTES_MAX - CHECKSUM_BYTES - 1
 
 _new_result: Callable[[type[PutMessageResult], tuple[Any, ...]], PutMessageResult] = tuple.__new__
 Then: TypeAlias = Callable[[PutMessageResult], None]
+Sizes: TypeAlias = npt.ArrayLike
+"""Of records that lie back to back."""
 
 
 _Later: TypeAlias = tuple[PutMessageResult, "tuple[str, int] | None", Then]
@@ -216,18 +219,18 @@ class MessageAppender:
                 self._next_offsets[queue] = queue_offset + offsets
         return PutMessageResult(PutMessageStatus.PUT_OK, position, queue_offset, end_offset, timestamp, count)
 
-    def put_chunk(self, records: Buffer, sizes: Sequence[int]) -> PutMessageResult:
+    def put_chunk(self, records: Buffer, sizes: Sizes) -> PutMessageResult:
         """Append ready-encoded records of one topic and queue, checking each as if it had come alone.
 
         They may be spread over two files; then a failure between leaves the first part in the log, and
         the result says how many messages that is.
         """
         try:
-            given = chunks.RecordChunk(records, sizes)
-            given.check_crcs()
+            given = chunks.RecordChunk(bytearray(records), sizes)  # theirs stays as it is
             if not len(given):
                 return _illegal("the chunk is empty")
             chunk = chunks.with_empty_checksums(given)
+            chunk.check_crcs()
         except RecordError as error:
             return _illegal(str(error))
         longest = int(chunk.sizes.max())
@@ -249,6 +252,7 @@ class MessageAppender:
         if fault is not None:
             return _illegal(fault)
         timestamps_at = chunk.store_timestamp_at - chunk.starts
+        sealing = chunks.Sealing(chunk)
         first: PutMessageResult | None = None
         if self._later:
             self.write_out()
@@ -265,7 +269,11 @@ class MessageAppender:
                 offsets = np.arange(queue_offset + done, queue_offset + end)
                 try:
                     position, end_offset, timestamp = self._log.append_many(
-                        piece, chunk.sizes[done:end], offsets, starts + timestamps_at[done:end]
+                        piece,
+                        chunk.sizes[done:end],
+                        offsets,
+                        starts + timestamps_at[done:end],
+                        partial(sealing.seal, done, end),
                     )
                 except (DiskFull, StoreFailed) as error:
                     return first or _unavailable(_why(error))

@@ -5,7 +5,7 @@ Kept as config/manifest.json; RocketMQ has nothing like it, and leaves it alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -60,10 +60,11 @@ class Manifest:
                 queues.get_or_make(topic, queue_id).skip_to(span.max_offset)
 
 
-def manifest_of(log_min_offset: int, queues: QueueTable, deleted_topics: Mapping[str, int]) -> Manifest:
-    """What is there now, but for the index."""
-    spans: dict[str, dict[int, QueueSpan]] = {}
-    for topic, queue_id, queue in queues:
-        span = QueueSpan(min_offset=queue.min_offset, max_offset=queue.max_offset)
-        spans.setdefault(topic, {})[queue_id] = span
-    return Manifest(log_min_offset=log_min_offset, queues=spans, deleted_topics=dict(deleted_topics))
+def manifest_of(
+    log_min_offset: int, spans: Iterable[tuple[str, int, int, int]], deleted_topics: Mapping[str, int]
+) -> Manifest:
+    """What was there, but for the index, by the spans of the queues."""
+    queues: dict[str, dict[int, QueueSpan]] = {}
+    for topic, queue_id, min_offset, max_offset in sorted(spans):
+        queues.setdefault(topic, {})[queue_id] = QueueSpan(min_offset=min_offset, max_offset=max_offset)
+    return Manifest(log_min_offset=log_min_offset, queues=queues, deleted_topics=dict(deleted_topics))

@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 
-from broker.store.appender import MessageAppender, Then
+from broker.store.appender import MessageAppender, Sizes, Then
 from broker.store.checkpoint import CHECKPOINT, Checkpoint, save_checkpoint
 from broker.store.commit_log import FULL, CommitLog
 from broker.store.config import BrokerRole, FlushDiskType, StoreConfig
@@ -34,20 +34,22 @@ from broker.store.message_filter import MessageFilter
 from broker.store.queue_table import QueueTable
 from broker.store.reader import MessageReader
 from broker.store.record_draft import RecordDraft
+from broker.store.record_glance import glance, pattern_of, property_of
 from broker.store.recovery import LogRecovery, reliable_checkpoint, wipe_behind
 from broker.store.reput import ReputMessageService
 from broker.store.results import GetMessageResult, PutMessageResult, PutMessageStatus
 from broker.store.retention import Retention
 from broker.store.tables import JsonTable
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.properties import KEY_SEPARATOR, UNIQ_KEY
-from rmq_spark.wire.record import StoredMessage, decode_record
+from rmq_spark.wire.properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
+from rmq_spark.wire.record import StoredMessage
 
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
 INDEX = "index"
 
 _INDEX_CANDIDATES_PER_RESULT = 4
+_UNIQ_KEY, _KEYS = pattern_of(UNIQ_KEY), pattern_of(KEYS)
 
 
 @dataclass(frozen=True)
@@ -222,7 +224,9 @@ class MessageStore:
             self._reput.catch_up_index()
             with self._reput.paused():  # what is noted here is flushed below
                 safe_offset = min(self._log.flushed_offset, self._reput.index_from_offset)
-                manifest = manifest_of(self._log.min_offset, self._queues, self._dispatcher.deleted_topics)
+                spans = self._queues.spans()
+                deleted = self._dispatcher.deleted_topics
+            manifest = manifest_of(self._log.min_offset, spans, deleted)
             self._queues.flush()
             if self._index is not None:
                 self._index.flush()
@@ -269,7 +273,7 @@ class MessageStore:
         result, sizes = self._appender.put_uniform(common, parts)
         return self._appended(result), sizes
 
-    def put_chunk(self, records: Buffer, sizes: Sequence[int]) -> PutMessageResult:
+    def put_chunk(self, records: Buffer, sizes: Sizes) -> PutMessageResult:
         """Append ready-encoded records of one queue."""
         return self._appended(self._appender.put_chunk(records, sizes))
 
@@ -371,10 +375,12 @@ class MessageStore:
         found: list[memoryview] = []
         candidates = self._index.query(topic, key, begin_ms, end_ms, max_num * _INDEX_CANDIDATES_PER_RESULT)
         for physical_offset in dict.fromkeys(candidates):
+            if len(found) == max_num:
+                break
             record = self.record_at(physical_offset)
-            if record is not None and _has_key(decode_record(record), topic, key):
+            if record is not None and _has_key(record, topic.encode(), key.encode()):
                 found.append(record)
-        return found[:max_num]
+        return found
 
     # ---- keeping house
 
@@ -464,11 +470,12 @@ class MessageStore:
             self._lock.release()
 
 
-def _has_key(message: StoredMessage, topic: str, key: str) -> bool:
-    """The index knows hashes only: whether this is the message that was asked for."""
-    properties = message.properties
-    return message.topic == topic and (
-        properties.get(UNIQ_KEY) == key or key in (message.keys or "").split(KEY_SEPARATOR)
+def _has_key(record: memoryview, topic: bytes, key: bytes) -> bool:
+    """The index knows hashes only: whether this is the message that was asked for. Bodies are not touched."""
+    of_topic, _, _, _, _, properties = glance(record, 0, len(record))
+    keys = property_of(properties, _KEYS) or b""
+    return of_topic == topic and (
+        property_of(properties, _UNIQ_KEY) == key or key in keys.split(KEY_SEPARATOR.encode())
     )
 
 

@@ -12,7 +12,11 @@
     micro_batches   one query's batches: what is new, what is lost, what is next
     stream_reader, batch_reader    Spark's interfaces over these
     tasks           a task's reading: pulls to record batches
-    writer          a task's writing
+    sink_columns    which columns a sink takes, of which types
+    sink_rows       rows checked, in the columns that a producer sends, each with its id
+    parcels         what goes to one queue, or to any of a topic's
+    sending         a task's writing: parcels to brokers, until all are stored
+    writer          Spark's interfaces over these
 
 The only folder that imports pyspark, and only `source`, the readers and the writer do. It knows the client
 and the wire's chunks, never the broker.

@@ -9,9 +9,10 @@ from __future__ import annotations
 from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerRefused, ClientError, NoNameServer, RouteNotFound
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.options import ReadOptions
+from rmq_spark.spark.options import ReadOptions, WriteOptions
 from rmq_spark.spark.queues import Queues, instance_for
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, CheckClientRequestBody, SubscriptionData
+from rmq_spark.wire.names import DEFAULT_TOPIC
 
 
 def check_with_brokers(options: ReadOptions) -> None:
@@ -60,3 +61,25 @@ def check_filter(options: ReadOptions, instance: ClientInstance, queues: Queues)
             ) from error
         except CONNECTION_FAULTS:
             continue
+
+
+def check_writable(options: WriteOptions) -> None:
+    """The same for a sink: whether its topic is there, or would be made by the first message."""
+    instance = instance_for(options.access)
+    topic = options.topic
+    try:
+        if topic is None:
+            instance.name_servers.topics()
+        else:
+            try:
+                instance.routes.publish_queues(topic)
+            except RouteNotFound:
+                instance.routes.queues_to_be_made(topic, DEFAULT_TOPIC, 1)
+    except NoNameServer as error:
+        raise OptionError("namesrvAddr", str(error)) from error
+    except RouteNotFound as error:
+        raise OptionError("topic", str(error)) from error
+    except ClientError as error:
+        raise OptionError("namesrvAddr", f"a name server does not give routes: {error}") from error
+    finally:
+        instance.shutdown()

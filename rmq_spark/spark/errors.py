@@ -1,7 +1,9 @@
 """What goes wrong between Spark and the brokers, said so that the user can mend it.
 
     OptionError        an option, or several that do not go together; raised on the driver
-    SchemaError        columns that there are not, or rows that cannot be messages
+    SchemaError        columns that there are not
+    RowError           a row that cannot be a message
+    WriteError         rows that could not be sent, or ways of writing that there are not
     CheckpointError    an offset in a checkpoint that this release cannot go on from
     DataLoss           messages that a query had not read yet are gone
 
@@ -34,6 +36,25 @@ class OptionError(SparkError):
 
 class SchemaError(SparkError):
     """The columns of a source, or of what is to be written."""
+
+
+class RowError(SparkError):
+    """One row of those to be written, what is wrong with it, and how to mend it."""
+
+    def __init__(self, partition: int, row: int, column: str, problem: str) -> None:
+        """``row`` counts from 0 in its partition."""
+        super().__init__(partition, row, column, problem)
+        self.partition = partition
+        self.row = row
+        self.column = column
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"row {self.row} of partition {self.partition}, column {self.column}: {self.problem}"
+
+
+class WriteError(SparkError):
+    """Rows that were not sent, with what was; or a way of writing that there is not."""
 
 
 class CheckpointError(SparkError):

@@ -14,7 +14,7 @@ with failOnDataLoss=false is logged and passed over. It knows neither Spark nor 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -106,7 +106,8 @@ class MicroBatches:
 
     def _ends(self, start: SourceOffset) -> dict[MessageQueue, int]:
         """Where queues end, or are to end: those that there are, and those that the query knows."""
-        queues = self._queues.discover() if self._target is None else frozenset(self._target)
+        readable = self._queues.discover()
+        queues = readable if self._target is None else frozenset(self._target)
         self._check_topics(start)
         every = self._target is not None
         ends = self._queues.ends({*queues, *start.positions}, every=every)
@@ -118,10 +119,15 @@ class MicroBatches:
                 break
             self._queues.pause()  # a broker that has just started may not have counted all yet
             ends = self._queues.ends({*queues, *start.positions}, every=every)
-        self._newest = self._with_times(ends, start, self._newest)
+        self._newest = self._with_times(ends, self._newest, start)
+        ends = self._readable(start, ends, readable)
         if self._target is not None:
-            ends = {queue: min(end, self._target.get(queue, end)) for queue, end in ends.items()}
-        return self._readable(start, ends, queues)
+            at = {queue: position.next_offset for queue, position in start.positions.items()}
+            ends = {
+                queue: min(end, self._target[queue] if queue in self._target else at[queue])
+                for queue, end in ends.items()
+            }
+        return ends
 
     def _readable(
         self, start: SourceOffset, ends: dict[MessageQueue, int], queues: frozenset[MessageQueue]
@@ -170,10 +176,10 @@ class MicroBatches:
         if end == at and not began:
             return None
         self._last_batch_at = self._clock()
-        found = self._with_times(end, start, self._newest)
+        found = self._with_times(end, self._newest, start, but=began)
         if start == self._initial:
             # Where the first batch begins is in no log of Spark's: after a crash it asks for it once more.
-            began = {**at, **began}
+            began = {**{queue: at[queue] for queue in taken if queue in at}, **began}
         return SourceOffset(found.positions, MappingProxyType(began))
 
     def _is_enough(
@@ -205,15 +211,16 @@ class MicroBatches:
 
     def pieces(self, start: SourceOffset, end: SourceOffset) -> list[Piece]:
         """The ranges between two offsets, cut for tasks: always the same for the same two."""
+        if start == end:
+            return []
         ranges = {}
         for queue, position in end.positions.items():
             before = start.positions.get(queue)
             first = end.began.get(queue, position.next_offset if before is None else before.next_offset)
             ranges[queue] = (first, position.next_offset)
-        if end not in (start, self._mine):
+        if end != self._mine:
             gone = self._check_replay(start, end, ranges)
             ranges = {queue: each for queue, each in ranges.items() if queue not in gone}
-            self._mine = end
         return pieces(ranges, self._options.pieces_min, self._options.piece_rows_max)
 
     def _check_replay(
@@ -234,10 +241,13 @@ class MicroBatches:
             for queue, (first, last) in moving.items()
             if not starts[queue] <= first <= last <= ends[queue]
         }
-        gone = {
-            queue for queue, (first, last) in moving.items() if last <= starts[queue] or first >= ends[queue]
+        gone = {queue for queue, (_, last) in moving.items() if not starts[queue] < last <= ends[queue]}
+        there = moving.keys() - gone
+        went_on = there & start.positions.keys() - end.began.keys()
+        others = {
+            **self._made_again(start, {queue: moving[queue][0] for queue in went_on}),
+            **self._made_again(end, {queue: moving[queue][1] for queue in there}),
         }
-        others = self._made_again(end, {queue: moving[queue][1] for queue in moving if queue not in gone})
         self._report([*losses.values(), *others.values()])
         return gone | set(others)
 
@@ -327,15 +337,23 @@ class MicroBatches:
 
     # ---- times
 
-    def _with_times(self, offsets: Mapping[MessageQueue, int], *known: SourceOffset | None) -> SourceOffset:
-        """These offsets with the times when the messages before them were stored; what is known stays."""
+    def _with_times(
+        self,
+        offsets: Mapping[MessageQueue, int],
+        *known: SourceOffset | None,
+        but: Container[MessageQueue] = (),
+    ) -> SourceOffset:
+        """These offsets with the times when the messages before them were stored.
+
+        What is known stays, the last having the last word; ``but`` of these queues nothing is known.
+        """
         positions = {queue: QueuePosition(offset) for queue, offset in offsets.items()}
         for each in known:
             if each is not None:
                 positions.update(
                     (queue, position)
                     for queue, position in each.positions.items()
-                    if offsets.get(queue) == position.next_offset
+                    if offsets.get(queue) == position.next_offset and queue not in but
                 )
         unknown = {
             q: p.next_offset - 1 for q, p in positions.items() if p.next_offset and p.stored_ms is None

@@ -10,14 +10,15 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rmq_spark.client.connections import Credentials
 from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.message import BODY_BYTES_MAX
 from rmq_spark.client.name_servers import parse_addresses
-from rmq_spark.client.names import check_group, check_topic
+from rmq_spark.client.names import check_group, check_topic, check_topic_to_send_to
 from rmq_spark.spark import option_values as values
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.option_table import OPTIONS, Use
@@ -35,7 +36,7 @@ DEFAULT_GROUP: Final = "rocketpoll-spark"
 SUSPEND_MS_MAX: Final = 1_500
 """So that a query which is stopped while a broker holds its pulls ends within two seconds."""
 
-_SPARKS_OWN: Final = frozenset(["checkpointlocation"])
+_SPARKS_OWN: Final = frozenset(["checkpointlocation", "queryname"])
 """What Spark hands to a sink although it is meant for Spark."""
 
 
@@ -116,6 +117,8 @@ class WriteOptions:
     access: Access
     topic: str | None = None
     producer_group: str = DEFAULT_GROUP
+    max_message_bytes: int = BODY_BYTES_MAX
+    row_ids: bool = True
 
 
 class _Given:
@@ -222,8 +225,10 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     options = _Given(given, frozenset([Use.SINK]))
     return WriteOptions(
         access=_access(options),
-        topic=options.get("topic", lambda name, text: _topic(name, text.strip())),
+        topic=options.get("topic", lambda name, text: _topic(name, text.strip(), check_topic_to_send_to)),
         producer_group=options.get("producerGroup", _group, DEFAULT_GROUP),
+        max_message_bytes=options.get("maxMessageBytes", values.size_in_bytes, BODY_BYTES_MAX),
+        row_ids=options.get("rowIds", values.truth, default=True),
     )
 
 
@@ -342,9 +347,9 @@ def _names(option: str, text: str) -> list[str]:
     return found
 
 
-def _topic(option: str, name: str) -> str:
+def _topic(option: str, name: str, check: Callable[[str], str] = check_topic) -> str:
     try:
-        return check_topic(name)
+        return check(name)
     except MessageRejected as error:
         raise OptionError(option, str(error)) from error
 
@@ -358,6 +363,10 @@ def _group(option: str, name: str) -> str:
 
 def _unknown(name: str) -> str:
     word = name.lower()
+    if word == "path":
+        return (
+            "there is no such option: load(), save() and start() take no path, name the topic in option topic"
+        )
     if word.startswith("kafka."):
         word = {"kafka.bootstrap.servers": "namesrvaddr", "kafka.group.id": "consumergroup"}.get(word, "")
         hint = f"that is Kafka's; here it is {_right(word)}" if word else "that is Kafka's: leave it out"

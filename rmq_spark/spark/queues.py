@@ -86,6 +86,19 @@ def instance_for(access: Access) -> ClientInstance:
     )
 
 
+def is_gone(error: BrokerRefused) -> bool:
+    """Whether a broker says so because it has no such topic, or no such queue."""
+    return isinstance(error, TopicNotFound) or _NO_SUCH_QUEUE in (error.remark or "")
+
+
+def masters(instance: ClientInstance) -> dict[str, str]:
+    """The brokers' addresses by name, also of those to which no route leads."""
+    brokers = instance.name_servers.cluster_info().broker_addr_table
+    return {
+        name: min(broker.broker_addrs.items())[1] for name, broker in brokers.items() if broker.broker_addrs
+    }
+
+
 class Queues:
     """See the module. For one thread."""
 
@@ -296,12 +309,7 @@ class Queues:
             return self._instance.routes.address_for_read(queue.broker_name)
         except BrokerNotFound:
             if queue.broker_name not in self._masters:
-                brokers = self._instance.name_servers.cluster_info().broker_addr_table
-                self._masters = {
-                    name: min(broker.broker_addrs.items())[1]
-                    for name, broker in brokers.items()
-                    if broker.broker_addrs
-                }
+                self._masters = masters(self._instance)
             if queue.broker_name not in self._masters:
                 raise
             return self._masters[queue.broker_name]
@@ -350,7 +358,7 @@ class Queues:
             except _AWAY as error:  # noqa: PERF203  # the same
                 fault = error
             except BrokerRefused as error:
-                if not isinstance(error, TopicNotFound) and _NO_SUCH_QUEUE not in (error.remark or ""):
+                if not is_gone(error):
                     raise
                 found[queue] = gone
         if fault is not None:

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
 FORMAT = "rocketpoll"
@@ -55,3 +60,15 @@ class RocketPollDataSource(DataSource):
         from rmq_spark.spark.stream_reader import stream_reader  # noqa: PLC0415  # see the module
 
         return stream_reader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  # Spark's signature
+        """For ``df.write``."""
+        from rmq_spark.spark.writer import BatchWriter  # noqa: PLC0415  # see the module
+
+        return BatchWriter(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, FBT001, N802  # Spark's; complete mode overwrites, see there
+        """For ``df.writeStream``."""
+        from rmq_spark.spark.writer import stream_writer  # noqa: PLC0415  # see the module
+
+        return stream_writer(self.options, schema)

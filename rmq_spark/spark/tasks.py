@@ -15,12 +15,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.bulk_pull import BulkPull, PullRules
-from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerNotFound, OffsetMoved, RouteNotFound, SystemBusy
+from rmq_spark.client.errors import (
+    CONNECTION_FAULTS,
+    BrokerNotFound,
+    BrokerRefused,
+    OffsetMoved,
+    RouteNotFound,
+    SystemBusy,
+)
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.spark.errors import DataLoss, named
 from rmq_spark.spark.options import Access, ReadOptions
 from rmq_spark.spark.planning import Piece
-from rmq_spark.spark.queues import instance_for
+from rmq_spark.spark.queues import instance_for, is_gone, masters
 from rmq_spark.spark.schema import BatchMaker
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION
 from rmq_spark.wire.message_queue import MessageQueue
@@ -64,26 +71,17 @@ def read_piece(options: ReadOptions, schema: pa.Schema, piece: Piece) -> Iterato
     Raises:
         DataLoss: Some of them are gone, and the query does not go on without.
     """
-    from rmq_spark.wire.chunk import RecordChunk  # noqa: PLC0415  # brings numpy and pyarrow
-
     instance = client_of(options.access)
     maker = BatchMaker(schema)
     queue, at, end = piece
-    is_filtered = options.expression.strip() != "*"
     given_up_at: float | None = None
     is_done = False
     while not is_done and at < end:
         try:
-            for chunk in _pull(instance, options, Piece(queue, at, end)):
-                records = RecordChunk(chunk.records, chunk.sizes)
-                if not is_filtered and len(records) < chunk.next_offset - at:
-                    _check_gaps(options, queue, at, records, chunk.next_offset)
+            for records, next_offset in _pulled(instance, options, Piece(queue, at, end)):
                 yield maker.record_batch(records, queue.broker_name)
-                at = chunk.next_offset
-                given_up_at = None
+                at, given_up_at = next_offset, None
             is_done = True
-            if not is_filtered and at < end:
-                _report(options, [_lost(queue, at, end)])
         except OffsetMoved as moved:  # noqa: PERF203  # to be read again from where it stands
             at = _passed_over(options, piece, at, moved)
         except _AWAY as error:
@@ -95,16 +93,50 @@ def read_piece(options: ReadOptions, schema: pa.Schema, piece: Piece) -> Iterato
                 raise
             time.sleep(_PAUSE_SECONDS)
             _look_again(instance, queue.topic)
+        except BrokerRefused as error:
+            if not is_gone(error):
+                raise
+            _report(options, [f"{named(queue)} is gone, and was to be read from {at} to {end - 1}"])
+            return
+
+
+def _pulled(
+    instance: ClientInstance, options: ReadOptions, piece: Piece
+) -> Iterator[tuple[RecordChunk, int]]:
+    """Chunks of records, and where the next begins. Nothing is left out of them unsaid."""
+    from rmq_spark.wire.chunk import RecordChunk  # noqa: PLC0415  # brings numpy and pyarrow
+
+    queue, at, end = piece
+    is_filtered = options.expression.strip() != "*"
+    for chunk in _pull(instance, options, piece):
+        records = RecordChunk(chunk.records, chunk.sizes)
+        if not is_filtered and len(records) < chunk.next_offset - at:
+            _check_gaps(options, queue, at, records, chunk.next_offset)
+        at = chunk.next_offset
+        yield records, at
+    if not is_filtered and at < end:
+        _report(options, [_lost(queue, at, end)])
 
 
 def _pull(instance: ClientInstance, options: ReadOptions, piece: Piece) -> BulkPull:
-    instance.routes.route(piece.queue.topic)
     rules = PullRules(
         subscription=options.expression,
         expression_type=SQL92_EXPRESSION if options.is_sql else TAG_EXPRESSION,
     )
-    address = instance.routes.address_for_read(piece.queue.broker_name)
+    address = _address(instance, piece.queue)
     return BulkPull(instance.api, address, options.group, piece.queue, piece.start, piece.end, rules)
+
+
+def _address(instance: ClientInstance, queue: MessageQueue) -> str:
+    """Where to ask; if no name server knows the topic, its broker still says whether it is gone."""
+    try:
+        instance.routes.route(queue.topic)
+        return instance.routes.address_for_read(queue.broker_name)
+    except (RouteNotFound, BrokerNotFound):
+        found = masters(instance).get(queue.broker_name)
+        if found is None:
+            raise
+        return found
 
 
 def _passed_over(options: ReadOptions, piece: Piece, at: int, moved: OffsetMoved) -> int:

@@ -65,6 +65,15 @@ def test_it_is_found_where_nobody_has_installed_it(tmp_path):
         BrokerProcess(uninstalled).start()
 
 
+def test_what_is_written_to_it_does_not_end_it():
+    with EmbeddedBroker(own_process=True) as broker:
+        stdin = broker._runner._process.stdin
+        stdin.write(b"something\n")
+        stdin.flush()
+        broker.send("orders", "one")
+        assert len(broker.messages("orders")) == 1
+
+
 def test_one_that_ends_without_a_word_is_an_error():
     for program in ("pass", "print('hello')"):
         with pytest.raises(RocketPollError, match="it has said nothing"):

@@ -133,3 +133,4 @@ def test_a_topic_that_is_deleted_is_gone(broker, topic):
     broker.delete_topic(topic)
     with pytest.raises(RouteNotFound):
         broker.messages(topic)
+    assert topic not in broker._connected().admin.instance.routes.topics

@@ -210,6 +210,18 @@ def test_whether_a_waiting_filter_matches_is_looked_up_in_all_that_is_new(parts)
     assert not matched(room.held[0], 3_001)
 
 
+def test_so_many_messages_are_looked_at_for_a_waiting_filter_and_its_replay_goes_on(parts, monkeypatch):
+    monkeypatch.setattr("broker.processor.pull_message._EXTENDED_ENTRIES_FILTERED", 1_000)
+    room = Room(parts)
+    room.pull(0, suspend_ms=5_000, subscription="price = 7", expression_type="SQL92")
+    parts.put(*range(700), price="6")
+    assert not room.processor.is_matched_by_commit_log(room.held[0], 0)
+    parts.put(*range(5_000), price="6")
+    assert room.processor.is_matched_by_commit_log(room.held[0], 0)
+    answer = room.processor.execute_request_when_wakeup(room.held[0])
+    assert (answer.code, 0 < int(answer.ext_fields["nextBeginOffset"]) <= 1_000) == (20, True)
+
+
 class Expiring:
     """A queue whose messages before an offset have expired; behind its end there is nothing."""
 

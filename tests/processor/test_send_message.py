@@ -251,3 +251,12 @@ def test_a_turn_that_cannot_be_written_is_refused_as_a_whole(parts, monkeypatch)
     answer = room.send("c").ext_fields
     assert answer["queueOffset"] == "0"
     assert bodies(parts.store, "T", int(answer["queueId"])) == ["c"]
+
+
+def test_a_batch_that_is_longer_than_a_message_may_be_is_not_even_taken_apart(parts):
+    room = Room(parts)
+    room.processor._batch_bytes_max = 1_000
+    answer = room.ask(batch_request(*["x" * 100] * 10))
+    assert (answer.code, answer.remark.endswith("is over 1000 (maxMessageSize)")) == (13, True)
+    assert room.ask(batch_request(*["x" * 100] * 5)).code == 0
+    assert parts.store.queue_offsets("T", 0) == (0, 5)

@@ -1,8 +1,10 @@
 import pytest
 from source_parts import options_for
 
-from rmq_spark.spark.broker_checks import check_with_brokers
+from broker.embedded import EmbeddedBroker
+from rmq_spark.spark.broker_checks import check_with_brokers, check_writable
 from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.options import write_options
 
 
 @pytest.mark.parametrize(
@@ -25,3 +27,17 @@ def test_what_brokers_do_not_have_is_said_before_a_query_starts(
 @pytest.mark.parametrize("given", [{}, {"tags": "a || b"}])
 def test_what_brokers_have_is_let_through(rocketpoll_broker, rocketpoll_topic, given):
     check_with_brokers(options_for(rocketpoll_broker, rocketpoll_topic, **given))
+
+
+def test_a_sink_needs_brokers_that_have_its_topic_or_would_make_it(rocketpoll_broker):
+    check_writable(write_options({"namesrvAddr": rocketpoll_broker.address}))
+    check_writable(write_options({"namesrvAddr": rocketpoll_broker.address, "topic": "not-there-yet"}))
+    with pytest.raises(OptionError, match="option namesrvAddr: no name server answers"):
+        check_writable(write_options({"namesrvAddr": "127.0.0.1:1", "topic": "T"}))
+    with EmbeddedBroker(autoCreateTopicEnable=False) as broker:
+        broker.create_topic("T")
+        check_writable(write_options({"namesrvAddr": broker.address, "topic": "T"}))
+        with pytest.raises(
+            OptionError, match="option topic: no route to topic U: there is none, and no broker"
+        ):
+            check_writable(write_options({"namesrvAddr": broker.address, "topic": "U"}))

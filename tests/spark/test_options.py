@@ -60,7 +60,7 @@ def test_an_address_that_cannot_be_one_is_refused(address):
         ("kafka.group.id", "that is Kafka's; here it is consumerGroup"),
         ("kafka.max.poll.records", "that is Kafka's: leave it out"),
         ("zzz", "there are accessKey, assign,"),
-        ("path", "there is no such option"),
+        ("path", "name the topic in option topic"),
     ],
 )
 def test_a_name_that_is_no_option_is_refused_with_the_nearest(name, hint):
@@ -207,3 +207,17 @@ def test_a_group_has_to_be_able_to_be_one():
     assert read(consumerGroup="G").group == "G"
     assert "option consumerGroup: group: needed letters" in refused({**NEEDED, "consumerGroup": "a b"})
     assert "option producerGroup" in refused({**NEEDED, "producerGroup": "a b"}, write_options)
+
+
+def test_a_sink_is_told_how_large_messages_may_be_and_whether_they_have_ids():
+    options = write_options({**NEEDED, "checkpointLocation": "/c", "queryName": "q"})
+    assert options.max_message_bytes == 4 * 1024 * 1024
+    assert options.row_ids
+    options = write_options({**NEEDED, "maxMessageBytes": "8m", "rowIds": "false"})
+    assert options.max_message_bytes == 8 * 1024 * 1024
+    assert not options.row_ids
+
+
+def test_a_sink_refuses_topics_that_only_brokers_write_to():
+    problem = refused({**NEEDED, "topic": "SCHEDULE_TOPIC_XXXX"}, write_options)
+    assert "option topic: topic: needed one that is not the broker's own" in problem

@@ -96,7 +96,7 @@ def test_later_sparks_say_where_and_how_much(rocketpoll_broker, rocketpoll_topic
     assert bodies(reader, start, end) == [b"a", b"b", b"c", b"d", b"e"]
     end = through_json(end)
     assert reader.latestOffset(end, ReadMaxRows(2)) is end
-    assert reader.reportLatestOffset() == end
+    assert reader.reportLatestOffset()["offsets"] == end["offsets"]
     reader.commit(end)
     reader.stop()
 

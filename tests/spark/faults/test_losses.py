@@ -1,4 +1,4 @@
-"""Messages that are gone before they are read: a clear end, or on with what there is, as failOnDataLoss says."""
+"""Messages that are gone before they are read: a clear end, or on with the others, as failOnDataLoss says."""
 
 import os
 from contextlib import contextmanager
@@ -41,7 +41,7 @@ def topic(expiring_broker, rocketpoll_topic):
 
 
 def expire(broker, topic):
-    """Let all files of the log but the last grow old, and the broker delete them; the bodies that are left."""
+    """Let all files of the log but the last grow old, and the broker delete them; the bodies left over."""
     files = sorted((broker.directory / "commitlog").iterdir())[:-1]
     for file in files:
         os.utime(file, (LONG_AGO, LONG_AGO))
@@ -115,7 +115,7 @@ def test_retention_that_overtakes_a_query_costs_it_just_what_is_gone(
 
 
 def test_a_planned_batch_that_retention_has_overtaken_ends_the_query(expiring_broker, topic):
-    query, bodies = slow_query(expiring_broker, topic)
+    query, _ = slow_query(expiring_broker, topic)
     query.crash_at = "partitions"
     with pytest.raises(Crashed):
         query.trigger()

@@ -1,14 +1,15 @@
 """A Spark driver that a test holds at any point of a query, and kills there: the child of `spark_drivers`.
 
-It reads commands, one line of JSON each, and answers each with a line: ``start`` a query, ``stop`` it, wait for
-what has made it ``end``. Its source is the real one under another name; before and after what Spark calls it looks
-for a file of the point's name in a directory, and while there is one, it waits, having said who it is:
+It reads commands, one line of JSON each, and answers each with a line: ``start`` a query, ``stop`` it, wait
+for its ``end``. Its source is the real one under another name. Before and after what Spark calls,
+it looks for a file of the point's name in a directory; while there is one it waits, having said who it is:
 
     latest              offsets/N is about to be asked for
     latest-done         where batch N ends is known, and nowhere written
     partitions          offsets/N is written
     partitions-done     the batch is planned
     task                a task has handed over its first rows
+    straggler           the same, and only the first who comes by waits
     sink                the sink has the rows of batch N, in a file that does not count yet
     sink-done           the file counts, commits/N is not written
     commit              commits/N is written
@@ -34,7 +35,8 @@ HELD_FORMAT = f"{FORMAT}-held"
 HOLDS = "holds"
 """The option that names the directory."""
 
-_POLL_SECONDS = 0.005
+_POLL_SECONDS = 0.02
+_NOT_IN_TIME = "Python worker failed to connect back"
 
 
 class Holds:
@@ -43,12 +45,12 @@ class Holds:
     def __init__(self, directory):
         self._directory = Path(directory)
 
-    def pass_by(self, point):
+    def pass_by(self, point, *, only_first=False):
         """Wait while there is a file of this name; `reached` says who waits."""
         hold = self._directory / point
-        if not hold.exists():
-            return
         reached = self._directory / f"{point}.reached"
+        if not hold.exists() or (only_first and reached.exists()):
+            return
         written = reached.with_suffix(f".{os.getpid()}")
         written.write_text(str(os.getpid()))
         written.rename(reached)
@@ -77,6 +79,7 @@ def held_reader(given, schema, holds):
             yield rows
             if not number:
                 holds.pass_by("task")
+                holds.pass_by("straggler", only_first=True)
 
     methods = {
         "latestOffset": held("latestOffset", "latest", "latest-done"),
@@ -128,6 +131,16 @@ class FilePerBatch:
 
 
 def start(spark, command):
+    """Start a query; once more, if its planner has not come up within the ten seconds that Spark gives it."""
+    while True:
+        query = start_once(spark, command)
+        while query.isActive and query.status["message"].startswith("Initializing"):
+            time.sleep(_POLL_SECONDS)
+        if _NOT_IN_TIME not in str(query.exception()):
+            return query
+
+
+def start_once(spark, command):
     """Start a query."""
     options = {"columns": "topic,queueId,queueOffset,body", **command["options"], HOLDS: command["holds"]}
     stream = spark.readStream.format(HELD_FORMAT).options(**options).load()

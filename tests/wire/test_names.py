@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.state.names import (
+from rmq_spark.wire.names import (
     DLQ_PREFIX,
     GROUP_CHARACTERS_MAX,
     NOT_TO_BE_SENT_TO,

@@ -1,7 +1,8 @@
-"""Which names topics, groups and clients may have, and which of them RocketMQ keeps for itself.
+"""Which names topics and groups may have, and which of them RocketMQ keeps for itself.
 
 A topic's name becomes a directory's, and a group's is part of its retry topic's: so none may hold what
-leads out of a directory, or be longer than a directory's name can be. It knows no table.
+leads out of a directory, or be longer than a directory's name can be. Brokers check them, and clients
+before they send.
 """
 
 from __future__ import annotations
@@ -56,31 +57,24 @@ LONG_TOPIC_CHARACTERS_MAX: Final = 255
 GROUP_CHARACTERS_MAX: Final = LONG_TOPIC_CHARACTERS_MAX - len(RETRY_PREFIX)
 """RocketMQ lets groups have 255, and then cannot make their retry topics."""
 
-CLIENT_ID_CHARACTERS_MAX: Final = 1_024
-"""Of what a client calls itself; RocketMQ sets no limit."""
-
 _CHARACTERS = re.compile(r"[%|a-zA-Z0-9_-]+")
 _SHOWN_MAX = 60
 
 
+def topic_characters_max(topic: str) -> int:
+    """How long this topic's name may be."""
+    is_long = topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    return LONG_TOPIC_CHARACTERS_MAX if is_long else TOPIC_CHARACTERS_MAX
+
+
 def topic_fault(topic: str) -> str | None:
     """What is wrong with a topic's name; None if nothing is."""
-    is_long = topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
-    return _fault("topic", topic, LONG_TOPIC_CHARACTERS_MAX if is_long else TOPIC_CHARACTERS_MAX)
+    return _fault("topic", topic, topic_characters_max(topic))
 
 
 def group_fault(group: str) -> str | None:
     """What is wrong with a group's name; None if nothing is."""
     return _fault("group", group, GROUP_CHARACTERS_MAX)
-
-
-def client_fault(client_id: str) -> str | None:
-    """What is wrong with a client's id; None if nothing is."""
-    if not client_id.strip():
-        return "there is no clientID"
-    if len(client_id) > CLIENT_ID_CHARACTERS_MAX:
-        return f"the clientID has {len(client_id)} characters, over {CLIENT_ID_CHARACTERS_MAX}"
-    return None
 
 
 def _fault(kind: str, name: str, characters_max: int) -> str | None:
