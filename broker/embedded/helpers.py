@@ -61,7 +61,9 @@ class BrokerHelpers(ABC):
 
     def create_topic(self, name: str, queues: int = QUEUES) -> None:
         """Create a topic, or change how many queues it has."""
-        self._connected().admin.create_topic(name, queues)
+        admin = self._connected().admin
+        admin.create_topic(name, queues)
+        admin.instance.routes.refresh(name)  # so that what is sent next goes to the queues that it has now
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with its messages."""

@@ -54,6 +54,15 @@ def test_messages_are_seen_in_the_order_in_which_they_were_stored_whatever_their
     assert {(message.tags, message.keys) for message in seen} == {("created", ("a", "b"))}
 
 
+def test_what_is_sent_goes_to_the_queues_that_a_topic_has_now(broker):
+    broker.create_topic("grown", 1)
+    broker.send("grown", "a")
+    broker.create_topic("grown", 3)
+    assert {result.queue.queue_id for result in broker.send("grown", *"bcd")} == {0, 1, 2}
+    broker.create_topic("grown", 1)
+    assert {result.queue.queue_id for result in broker.send("grown", *"efg")} == {0}
+
+
 def test_many_and_large_messages_are_all_seen(broker, topic):
     with broker.producer() as producer:
         producer.send_batch([Message(topic, b"%d" % number) for number in range(5_000)])
