@@ -17,7 +17,8 @@ from benchmarks.harness import Case, Target
 from benchmarks.store import samples
 from benchmarks.store.workspace import Workspace, copy_sparse, open_store
 from broker.store.checkpoint import CHECKPOINT
-from broker.store.message_store import COMMIT_LOG, CONSUME_QUEUE, INDEX, MANIFEST, MessageStore
+from broker.store.manifest import MANIFEST
+from broker.store.message_store import COMMIT_LOG, CONSUME_QUEUE, INDEX, MessageStore
 
 _BYTES_PER_SECOND_MIN = (1 << 30) / 2
 _PEER = "CRC of the log"

@@ -44,6 +44,14 @@ class TopicAdmission:
             return randrange(config.write_queue_nums)  # noqa: S311  # any will do
         return queue_id
 
+    def config_of(self, topic: str) -> TopicConfig | None:
+        """What `admit` has looked at."""
+        return self._topics.get(topic)
+
+    def is_still(self, topic: str, config: TopicConfig | None) -> bool:
+        """Whether nothing has changed since then: `admit` would say the same again."""
+        return self._topics.get(topic) is config
+
     def _made(self, topic: str, default_topic: str | None, default_queue_nums: int) -> TopicConfig:
         fault = topic_fault(topic)
         if fault is not None:

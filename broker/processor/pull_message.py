@@ -47,7 +47,7 @@ _EXTENDED_ENTRIES_FILTERED: Final = 16_000
 """An expression is evaluated message by message: this many take some 20 ms."""
 
 _STAYING: Final = {"suggestWhichBrokerId": "0"}
-_VARYING: Final = ("nextBeginOffset", "minOffset", "maxOffset")
+_VARYING: Final = {"nextBeginOffset": "%d", "minOffset": "%d", "maxOffset": "%d"}
 
 _CODES: Final = {
     GetMessageStatus.FOUND: ResponseCode.SUCCESS,

@@ -10,9 +10,11 @@ fails, none of them is in the log, and their offsets are given to others.
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +23,10 @@ from broker.store import chunks
 from broker.store.commit_log import BLANK_BYTES, CommitLog, DiskFull, Draft
 from broker.store.consume_queue import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
 from broker.store.errors import StoreFailed
+from broker.store.fresh_records import FreshRecord, FreshRun, FreshRuns
 from broker.store.queue_table import QueueTable, topic_fault
-from broker.store.record_draft import BatchDraft, RecordDraft, UniformBatch, draft_of
+from broker.store.record_draft import BatchDraft, RecordDraft, draft_of, ready_properties
+from broker.store.record_template import RecordTemplate, UniformBatch
 from broker.store.results import PutMessageResult, PutMessageStatus
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
@@ -39,11 +43,7 @@ _PROPERTIES_BYTES_MAX = PROPERTIES_BYTES_MAX - CHECKSUM_BYTES - 1
 
 
 _new_result: Callable[[type[PutMessageResult], tuple[Any, ...]], PutMessageResult] = tuple.__new__
-Then: TypeAlias = Callable[[PutMessageResult], None]
-
-
-_Later: TypeAlias = tuple[PutMessageResult, "tuple[str, int] | None", Then]
-"""A message that has its place and is not written yet; its queue if it has an offset; who hears of it."""
+_new_fresh: Callable[[type[FreshRecord], tuple[Any, ...]], FreshRecord] = tuple.__new__
 
 
 class MessageAppender:
@@ -55,16 +55,21 @@ class MessageAppender:
         queues: QueueTable,
         message_bytes_max: int,
         refusal: Callable[[], str | None],
+        fresh: FreshRuns,
     ) -> None:
-        """``refusal`` says why the store takes no messages now, if it does not."""
+        """``refusal`` says why the store takes no messages now, if so; ``fresh`` is told what is written."""
         self._log = log
         self._queues = queues
         self._message_bytes_max = message_bytes_max
         self._refusal = refusal
+        self._fresh = fresh
         self._file_room = log.files.file_size - BLANK_BYTES
         self._lock = threading.Lock()
         self._next_offsets: dict[tuple[str, int], int] = {}
-        self._later: list[_Later] = []
+        self._later: list[FreshRecord] = []
+        """What has its place and is not written yet."""
+        self._put_later: list[PutMessageResult] = []
+        """What came of all that was put later since the last `write_out`, as far as that is known."""
 
     def put_message(self, message: StoredMessage) -> PutMessageResult:
         """Append one message. Its offsets, store timestamp and body CRC are given here."""
@@ -85,68 +90,77 @@ class MessageAppender:
         except RecordError as error:
             return _illegal(str(error))
 
-    def put_later(self, draft: RecordDraft, then: Then) -> None:
-        """The same, to be written by the next `write_out` at the latest; ``then`` is told what came of it.
+    def put_later(
+        self, template: RecordTemplate, body: Buffer, properties: bytes, born_timestamp: int
+    ) -> PutMessageResult | None:
+        """Append one message by the next `write_out` at the latest; what keeps it from that, if so.
 
-        It is called by whoever writes, and must not put anything. All puts come from one thread then.
+        All puts come from one thread then.
         """
-        queue = draft.topic, draft.queue_id
-        try:
-            fault = self._fault_in(queue, len(draft.body), len(draft.properties))
-            if fault is None:
-                draft.prepare()
-                fault = self._put_later(draft, queue, then)
-        except RecordError as error:
-            fault = _illegal(str(error))
+        queue, common = template.queue, template.common
+        fault = self._fault_in(queue, len(body), len(properties))
         if fault is not None:
-            then(fault)
-
-    def _put_later(self, draft: RecordDraft, queue: tuple[str, int], then: Then) -> PutMessageResult | None:
-        """Why it cannot be put, if so."""
-        if draft.size > self._file_room:
-            return _illegal(f"a record of {draft.size} bytes does not fit into one file of the log")
-        has_offset = draft.sys_flag & TRANSACTION_MASK not in STATES_WITHOUT_ENTRY
-        while True:
-            with self._lock:
-                refusal = self._refusal()
-                if refusal is not None:
-                    return _unavailable(refusal)
-                queue_offset = self._next_offset(queue) if has_offset else 0
+            return fault
+        properties = ready_properties(properties)
+        size = template.size_of(body, properties)
+        if size > self._file_room:
+            return _illegal(f"a record of {size} bytes does not fit into one file of the log")
+        with self._lock:
+            refusal = self._refusal()
+            if refusal is not None:
+                return _unavailable(refusal)
+            log = self._log
+            while True:
+                queue_offset = self._next_offset(queue)
                 try:
-                    placed = self._log.append_later(draft, queue_offset)
+                    position = log.append_later(
+                        size,
+                        template.seal,
+                        template.common.flag,
+                        body,
+                        properties,
+                        born_timestamp,
+                        queue_offset,
+                    )
                 except StoreFailed as error:
                     return _unavailable(str(error))
-                if placed is not None:
-                    if has_offset:
-                        self._next_offsets[queue] = queue_offset + 1
-                    position, end, timestamp = placed
-                    result = _new_result(
-                        PutMessageResult, (_PUT_OK, position, queue_offset, end, timestamp, 1, None)
-                    )
-                    self._later.append((result, queue if has_offset else None, then))
-                    return None
-            self.write_out()  # and only then is there room
+                except struct.error:
+                    return _illegal(str(replace(common, born_timestamp=born_timestamp).fault()))
+                if position is not None:
+                    break
+                self._write_later()  # and only then is there room
+            self._next_offsets[queue] = queue_offset + 1
+            self._later.append(_new_fresh(FreshRecord, (queue, queue_offset, position, size, properties)))
+        return None
 
-    def write_out(self) -> None:
-        """Write what was put to be written later, and tell of it."""
-        if not self._later:
-            return
+    def write_out(self) -> Sequence[PutMessageResult]:
+        """Write what was put to be written later: what came of each that was since the last time."""
+        if not self._later and not self._put_later:
+            return ()
         with self._lock:
-            later, failure = self._written_out()
-        for result, _, then in later:
-            then(result if failure is None else failure)
+            self._write_later()
+            results, self._put_later = self._put_later, []
+        return results
 
-    def _written_out(self) -> tuple[Sequence[_Later], PutMessageResult | None]:
-        """What is told of, and why it is not in the log, if so."""
+    def _write_later(self) -> None:
+        """All of it, or nothing: then its offsets are free again."""
         later, self._later = self._later, []
+        if not later:
+            return
         try:
             self._log.write_out()
         except (DiskFull, StoreFailed) as error:
-            for result, queue, _ in reversed(later):
+            for queue, queue_offset, _, _, _ in reversed(later):
                 if queue in self._next_offsets:  # else its topic was deleted meanwhile
-                    self._next_offsets[queue] = result.queue_offset
-            return later, _unavailable(_why(error))
-        return later, None
+                    self._next_offsets[queue] = queue_offset
+            self._put_later += [_unavailable(_why(error))] * len(later)
+            return
+        timestamp = self._log.later_timestamp
+        self._put_later += [
+            _new_result(PutMessageResult, (_PUT_OK, place, queue_offset, place + size, timestamp, 1, None))
+            for _, queue_offset, place, size, _ in later
+        ]
+        self._fresh.add(FreshRun(later, timestamp, self._log.written_offset))
 
     def put_batch(self, messages: Sequence[StoredMessage]) -> PutMessageResult:
         """Append messages of one queue, all or none, with successive offsets."""
@@ -167,31 +181,33 @@ class MessageAppender:
             return _illegal(str(error))
 
     def put_uniform(
-        self, common: RecordDraft, parts: Sequence[tuple[int, Buffer, bytes]]
+        self, template: RecordTemplate, parts: Sequence[tuple[int, Buffer, bytes]], born_timestamp: int
     ) -> tuple[PutMessageResult, list[int]]:
         """The same, where only flag, body and properties differ; and the sizes of the records."""
         if not parts:
             return _illegal("the batch is empty"), []
         longest_body = max(len(body) for _, body, _ in parts)
         longest_properties = max(len(properties) for _, _, properties in parts)
-        fault = self._fault_in((common.topic, common.queue_id), longest_body, longest_properties)
+        fault = self._fault_in(template.queue, longest_body, longest_properties)
         if fault is not None:
             return fault, []
+        batch = UniformBatch(template, parts, born_timestamp)
         try:
-            batch = UniformBatch(common, parts)
-            queue = common.topic, common.queue_id
-            return self._append(batch, queue, len(parts), len(parts)), batch.sizes
+            result = self._append(batch, template.queue, len(parts), len(parts))
         except RecordError as error:
             return _illegal(str(error)), []
+        if result.status is _PUT_OK:
+            records = batch.fresh_records(result.queue_offset, result.physical_offset)
+            self._fresh.add(FreshRun(records, result.store_timestamp, result.end_offset))
+        return result, batch.sizes
 
     def _append(self, draft: Draft, queue: tuple[str, int], offsets: int, count: int) -> PutMessageResult:
         """Append messages of a queue that take so many of its offsets."""
         if draft.size > self._file_room:
             what = "a record" if count == 1 else "a batch"
             return _illegal(f"{what} of {draft.size} bytes does not fit into one file of the log")
-        if self._later:
-            self.write_out()
         with self._lock:
+            self._write_later()
             refusal = self._refusal()
             if refusal is not None:
                 return _unavailable(refusal)
@@ -238,9 +254,8 @@ class MessageAppender:
             return _illegal(fault)
         timestamps_at = chunk.store_timestamp_at - chunk.starts
         first: PutMessageResult | None = None
-        if self._later:
-            self.write_out()
         with self._lock:
+            self._write_later()
             refusal = self._refusal()
             if refusal is not None:
                 return _unavailable(refusal)

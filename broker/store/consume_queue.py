@@ -40,14 +40,8 @@ STATES_WITHOUT_ENTRY = (
 ENTRY_STRUCT = struct.Struct(">qiq")
 _BLANK = ENTRY_STRUCT.pack(0, BLANK_SIZE, 0)
 _LOOKED_AT = 4096
-_TAGS_CODE = struct.Struct(">12xq")
 
 Entries = npt.NDArray[Any]
-
-
-def tags_codes_of(entries: Buffer) -> list[int]:
-    """The tags codes of entries."""
-    return [code for (code,) in _TAGS_CODE.iter_unpack(entries)]
 
 
 class ConsumeQueue:

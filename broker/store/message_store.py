@@ -14,12 +14,12 @@ It must not know sockets, clients or any other room of the broker: arrivals go t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from broker.store.appender import MessageAppender, Then
+from broker.store.appender import MessageAppender
 from broker.store.checkpoint import CHECKPOINT, Checkpoint, save_checkpoint
 from broker.store.commit_log import FULL, CommitLog
 from broker.store.config import BrokerRole, FlushDiskType, StoreConfig
@@ -28,11 +28,14 @@ from broker.store.disk import Disk
 from broker.store.dispatch import Dispatcher, MessageArrivingListener
 from broker.store.errors import StoreError
 from broker.store.flush import FlushService
+from broker.store.fresh_records import FreshRuns
 from broker.store.index_service import IndexService
+from broker.store.manifest import MANIFEST, Manifest, QueueSpan
 from broker.store.message_filter import MessageFilter
 from broker.store.queue_table import QueueTable
 from broker.store.reader import MessageReader
 from broker.store.record_draft import RecordDraft
+from broker.store.record_template import RecordTemplate
 from broker.store.recovery import LogRecovery, reliable_checkpoint, wipe_behind
 from broker.store.reput import ReputMessageService
 from broker.store.results import GetMessageResult, PutMessageResult, PutMessageStatus
@@ -45,28 +48,8 @@ from rmq_spark.wire.record import StoredMessage, decode_record
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
 INDEX = "index"
-MANIFEST = "manifest.json"
 
 _INDEX_CANDIDATES_PER_RESULT = 4
-
-
-@dataclass(frozen=True, kw_only=True)
-class QueueSpan:
-    """What one queue held at a checkpoint."""
-
-    min_offset: int
-    max_offset: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Manifest:
-    """What was there at a checkpoint, by which a start notices what has gone missing since."""
-
-    log_min_offset: int = 0
-    queues: Mapping[str, Mapping[int, QueueSpan]] = field(default_factory=dict)
-    index_files: tuple[str, ...] = ()
-    deleted_topics: Mapping[str, int] = field(default_factory=dict)
-    """Records of these topics before these places in the log are not to be dispatched again."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +126,7 @@ class MessageStore:
             else None
         )
         self._dispatcher = Dispatcher(config.message_delay_level_ms)
+        fresh = FreshRuns()
         tells = config.long_polling_enable and config.broker_role is not BrokerRole.SLAVE
         self._reput = ReputMessageService(
             self._log,
@@ -151,9 +135,10 @@ class MessageStore:
             self._dispatcher,
             listener if tells else None,
             self.confirm_offset,
+            fresh,
         )
         self._appender = MessageAppender(
-            self._log, self._queues, config.max_message_size, lambda: self._failure or self._refusal
+            self._log, self._queues, config.max_message_size, lambda: self._failure or self._refusal, fresh
         )
         self._reader = MessageReader(self._log, self._queues)
         self._retention = Retention(config, disk, self._log.files)
@@ -194,7 +179,7 @@ class MessageStore:
             checkpoint is None
             or bool(recovered.holes)
             or self._queues.is_damaged
-            or self._is_anything_missing(manifest)
+            or manifest.misses_anything(self._log.min_offset, self._queues, self._index)
         )
         self._reput.resume(*self._starts(safe_offset, rebuild=rebuild), recovered.holes)
         self._reput.run()
@@ -221,20 +206,6 @@ class MessageStore:
             return safe_offset, safe_offset
         self._index.discard_from(self._log.written_offset)
         return safe_offset, max(self._index.last_indexed_physical_offset, first)
-
-    def _is_anything_missing(self, manifest: Manifest) -> bool:
-        """Whether a queue or an index file that the last checkpoint knew is not what it was."""
-        if manifest.log_min_offset != self._log.min_offset:
-            return True  # a crash came between the deletion of old files and the checkpoint behind it
-        for topic, queues in manifest.queues.items():
-            for queue_id, span in queues.items():
-                queue = self._queues.get(topic, queue_id)
-                found = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
-                if span.min_offset < span.max_offset and not (
-                    found[0] <= span.min_offset and span.max_offset <= found[1]
-                ):
-                    return True
-        return self._index is not None and not set(manifest.index_files) <= set(self._index.file_names)
 
     def save_checkpoint(self) -> None:
         """Make log, queues and index durable, and note that they are.
@@ -289,25 +260,31 @@ class MessageStore:
         """The same, of a message whose texts are bytes already."""
         return self._appended(self._appender.put_draft(draft))
 
-    def put_later(self, draft: RecordDraft, then: Then) -> None:
-        """The same, written together with others by `write_out`, or before; then ``then`` gets the result."""
-        self._appender.put_later(draft, then)
+    def put_later(
+        self, template: RecordTemplate, body: Buffer, properties: bytes, born_timestamp: int
+    ) -> PutMessageResult | None:
+        """The same, written together with others by `write_out`, or before; why not, if it cannot be put."""
+        return self._appender.put_later(template, body, properties, born_timestamp)
 
-    def write_out(self) -> None:
-        """Write what was put to be written later: nobody sees it before, and no answer may leave."""
-        self._appender.write_out()
-        if self._log.written_offset > self._reput.reput_from_offset and not self._is_sync:
+    def write_out(self) -> Sequence[PutMessageResult]:
+        """Write what was put to be written later: what came of each since the last time, in their order.
+
+        Nobody sees it before, and no answer may leave.
+        """
+        results = self._appender.write_out()
+        if results and not self._is_sync:
             self._wake_reput()
+        return results
 
     def put_batch(self, messages: Sequence[StoredMessage]) -> PutMessageResult:
         """Append messages of one queue, all or none."""
         return self._appended(self._appender.put_batch(messages))
 
     def put_uniform(
-        self, common: RecordDraft, parts: Sequence[tuple[int, Buffer, bytes]]
+        self, template: RecordTemplate, parts: Sequence[tuple[int, Buffer, bytes]], born_timestamp: int
     ) -> tuple[PutMessageResult, list[int]]:
         """The same, where only flag, body and properties differ; and the sizes of the records."""
-        result, sizes = self._appender.put_uniform(common, parts)
+        result, sizes = self._appender.put_uniform(template, parts, born_timestamp)
         return self._appended(result), sizes
 
     def put_chunk(self, records: Buffer, sizes: Sequence[int]) -> PutMessageResult:
