@@ -22,6 +22,7 @@ TESTED_ELSEWHERE = {
     "broker/state/clients.py": "state/test_consumers.py",
     "broker/config.py": "test_settings.py",
     "broker/connection.py": "test_client_connection.py",
+    "broker/filter/sql_limits.py": "filter/test_sql_parser.py",
     "broker/longpolling/hold_limits.py": "longpolling/test_pull_request_hold_service.py",
     "broker/processors.py": "test_controller.py",
     "broker/store/config.py": "store/test_message_store.py",
@@ -121,6 +122,7 @@ def test_the_list_of_modules_tested_elsewhere_names_only_what_is_there():
         ("rmq_spark.wire.headers", ("numpy", "pyarrow", "pyspark", "broker")),
         ("rmq_spark.wire.record", ("numpy", "pyarrow", "pyspark", "broker")),
         ("rmq_spark.wire.chunk", ("pyspark", "broker")),
+        ("broker.__main__", ("numpy", "pyarrow", "pyspark", "broker.filter.sql_parser")),
     ],
 )
 def test_an_import_brings_nothing_heavy_along(module, heavy):

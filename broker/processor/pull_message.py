@@ -264,5 +264,4 @@ def _fields(*offsets: int) -> dict[str, str]:
 def _with_sizes(found: GetMessageResult) -> tuple[Buffer, ...]:
     from rmq_spark.wire.chunk.sized import encode_sizes  # noqa: PLC0415  # brings pyarrow: when first needed
 
-    assert found.sizes is not None  # noqa: S101  # as something was found
     return (encode_sizes(found.sizes), *found.buffers)

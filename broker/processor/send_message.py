@@ -27,6 +27,7 @@ from broker.schedule.delayed_message import scheduled
 from broker.state.broker_stats import BrokerStats
 from broker.store.message_store import MessageStore
 from broker.store.record_draft import RecordDraft, draft_of
+from broker.store.record_template import UniformParts
 from broker.store.results import PutMessageResult, PutMessageStatus
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
@@ -164,14 +165,14 @@ class SendMessageProcessor:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL, "a batch can neither be delayed nor go to a retry topic"
             )
-        of_batch = self._properties.of_batch(properties.text)
-        stored = self._properties.stored_in_batch
-        parts = [
-            (flag, own_body, stored(own_properties, of_batch))
-            for flag, own_body, own_properties in split_batch(body)
-        ]
-        if not all(own_body for _, own_body, _ in parts):
+        entries = split_batch(body)
+        if not entries:
+            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
+        flags, bodies, own = zip(*entries, strict=True)
+        if not all(bodies):
             raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the body of a batched message is empty")
+        of_batch = self._properties.of_batch(properties.text)
+        parts = UniformParts(flags, bodies, self._properties.all_stored_in_batch(own, of_batch))
         return self._store.put_uniform(plan.template, parts, born_timestamp)
 
     def _stored(

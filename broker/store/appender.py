@@ -16,17 +16,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
 from broker.store import chunks
+from broker.store import lazy_numpy as np
 from broker.store.commit_log import BLANK_BYTES, CommitLog, DiskFull, Draft
 from broker.store.consume_queue import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
 from broker.store.errors import StoreFailed
 from broker.store.fresh_records import FreshRecord, FreshRun, FreshRuns
 from broker.store.queue_table import QueueTable, topic_fault
 from broker.store.record_draft import BatchDraft, RecordDraft, draft_of, ready_properties
-from broker.store.record_template import RecordTemplate, UniformBatch
+from broker.store.record_template import RecordTemplate, UniformBatch, UniformParts
 from broker.store.results import PutMessageResult, PutMessageStatus
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
@@ -35,6 +33,8 @@ from rmq_spark.wire.record import StoredMessage
 from rmq_spark.wire.record_checksum import CHECKSUM_BYTES
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from rmq_spark.wire.chunk import RecordChunk
 
 _PUT_OK = PutMessageStatus.PUT_OK
@@ -181,19 +181,18 @@ class MessageAppender:
             return _illegal(str(error))
 
     def put_uniform(
-        self, template: RecordTemplate, parts: Sequence[tuple[int, Buffer, bytes]], born_timestamp: int
+        self, template: RecordTemplate, parts: UniformParts, born_timestamp: int
     ) -> tuple[PutMessageResult, list[int]]:
         """The same, where only flag, body and properties differ; and the sizes of the records."""
-        if not parts:
+        if not parts.bodies:
             return _illegal("the batch is empty"), []
-        longest_body = max(len(body) for _, body, _ in parts)
-        longest_properties = max(len(properties) for _, _, properties in parts)
-        fault = self._fault_in(template.queue, longest_body, longest_properties)
+        longest = max(map(len, parts.bodies)), max(map(len, parts.properties))
+        fault = self._fault_in(template.queue, *longest)
         if fault is not None:
             return fault, []
         batch = UniformBatch(template, parts, born_timestamp)
         try:
-            result = self._append(batch, template.queue, len(parts), len(parts))
+            result = self._append(batch, template.queue, len(batch.sizes), len(batch.sizes))
         except RecordError as error:
             return _illegal(str(error)), []
         if result.status is _PUT_OK:

@@ -16,18 +16,19 @@ import errno
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from broker.store import chunks
+from broker.store import lazy_numpy as np
 from broker.store.disk import Disk
 from broker.store.errors import StoreFailed
 from broker.store.mapped_file_queue import MappedFileQueue
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import encode_blank
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 BLANK_BYTES = 8
 LATER_BYTES_MAX = 1 << 14

@@ -12,10 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from broker.store import chunks
+from broker.store import lazy_numpy as np
 from broker.store.consume_queue import (
     ENTRY,
     ENTRY_BYTES,
@@ -33,6 +31,7 @@ from rmq_spark.wire.record import decode_blank
 from rmq_spark.wire.tags import tags_code
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import pyarrow as pa
 
     from rmq_spark.wire.chunk import RecordChunk

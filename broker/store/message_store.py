@@ -35,7 +35,7 @@ from broker.store.message_filter import MessageFilter
 from broker.store.queue_table import QueueTable
 from broker.store.reader import MessageReader
 from broker.store.record_draft import RecordDraft
-from broker.store.record_template import RecordTemplate
+from broker.store.record_template import RecordTemplate, UniformParts
 from broker.store.recovery import LogRecovery, reliable_checkpoint, wipe_behind
 from broker.store.reput import ReputMessageService
 from broker.store.results import GetMessageResult, PutMessageResult, PutMessageStatus
@@ -281,7 +281,7 @@ class MessageStore:
         return self._appended(self._appender.put_batch(messages))
 
     def put_uniform(
-        self, template: RecordTemplate, parts: Sequence[tuple[int, Buffer, bytes]], born_timestamp: int
+        self, template: RecordTemplate, parts: UniformParts, born_timestamp: int
     ) -> tuple[PutMessageResult, list[int]]:
         """The same, where only flag, body and properties differ; and the sizes of the records."""
         result, sizes = self._appender.put_uniform(template, parts, born_timestamp)

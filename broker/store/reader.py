@@ -6,12 +6,10 @@ together, one gathered buffer where they are many and scattered. Nothing here wr
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from broker.store import chunks
+from broker.store import lazy_numpy as np
 from broker.store.commit_log import CommitLog
 from broker.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_BYTES, ENTRY_STRUCT, ConsumeQueue, Entries
 from broker.store.message_filter import MessageFilter
@@ -20,6 +18,9 @@ from broker.store.results import GetMessageResult, GetMessageStatus
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import decode_record, record_size
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 SLICES_MAX = 256
 """With more pieces than this, one copy is cheaper than handing them all to the network."""
@@ -93,7 +94,7 @@ class MessageReader:
             low,
             high,
             self._records(places, sizes),
-            np.array(sizes, np.int32),
+            sizes,
         )
 
     def _pick_few(

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import methodcaller
 from zlib import crc32
 
 from rmq_spark.errors import RecordError
@@ -33,6 +34,7 @@ _HOSTS_V6 = (MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6).value
 _CHECKSUM_NAME = PROPERTY_CRC32.encode()
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
 PROPERTIES_LENGTH = struct.Struct(">h")
+_ENDS = methodcaller("endswith", _SEPARATOR)
 _TOPIC_LENGTH = {layout.MAGIC_V1: struct.Struct(">b"), layout.MAGIC_V2: struct.Struct(">h")}
 
 
@@ -186,6 +188,13 @@ def ready_properties(properties: bytes) -> bytes:
     if properties and not properties.endswith(_SEPARATOR):
         return properties + _SEPARATOR
     return properties
+
+
+def all_ready(properties: Sequence[bytes]) -> Sequence[bytes]:
+    """The same of many, each."""
+    if not b"".join(properties).count(_CHECKSUM_NAME) and all(map(_ENDS, properties)):
+        return properties
+    return list(map(ready_properties, properties))
 
 
 def _without_checksum(properties: bytes) -> bytes:

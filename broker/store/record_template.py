@@ -11,20 +11,24 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from itertools import accumulate, repeat
+from typing import NamedTuple
 from zlib import crc32
 
 from broker.store.consume_queue import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
 from broker.store.fresh_records import FreshRecord
-from broker.store.record_draft import PROPERTIES_LENGTH, RecordDraft, head_of, ready_properties, topic_part
+from broker.store.record_draft import PROPERTIES_LENGTH, RecordDraft, all_ready, head_of, topic_part
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record_checksum import CHECKSUM_BYTES, checksum_property
 
-Sealed: TypeAlias = "tuple[bytes, bytes]"
-"""A record in two pieces: all of it, and the checksum that ends it."""
 
-_Part: TypeAlias = "tuple[int, int, Buffer, bytes]"
+class UniformParts(NamedTuple):
+    """What differs between messages of one template that come together: by field, one for each message."""
+
+    flags: Sequence[int]
+    bodies: Sequence[Buffer]
+    properties: Sequence[bytes]
 
 
 class RecordTemplate:
@@ -48,12 +52,14 @@ class RecordTemplate:
         return self.fixed_bytes + len(body) + len(properties)
 
 
-def _sealer(common: RecordDraft, pack: Callable[..., bytes], before: bytes) -> Callable[..., Sealed]:
+def _sealer(
+    common: RecordDraft, pack: Callable[..., bytes], before: bytes
+) -> Callable[..., tuple[bytes, bytes]]:
     """The function that makes a record of the rest; in a closure, as what it knows costs no look-up."""
     magic, queue_id, sys_flag = common.magic, common.queue_id, common.sys_flag
     born_host, store_host = common.born_host, common.store_host
     reconsume_times, prepared = common.reconsume_times, common.prepared_transaction_offset
-    pack_length, mask = PROPERTIES_LENGTH.pack, layout.BODY_CRC_MASK
+    pack_length, mask, join = PROPERTIES_LENGTH.pack, layout.BODY_CRC_MASK, b"".join
 
     def seal(
         size: int,
@@ -64,14 +70,14 @@ def _sealer(common: RecordDraft, pack: Callable[..., bytes], before: bytes) -> C
         queue_offset: int,
         physical_offset: int,
         store_timestamp: int,
-    ) -> Sealed:
+    ) -> tuple[bytes, bytes]:
+        """All of it, and the checksum that ends it."""
         head = pack(
             size, magic, crc32(body) & mask, queue_id, flag, queue_offset,
             physical_offset, sys_flag, born_timestamp, born_host, store_timestamp,
             store_host, reconsume_times, prepared, len(body),
         )  # fmt: skip
-        length = pack_length(len(properties) + CHECKSUM_BYTES)
-        record = b"".join((head, body, before, length, properties))
+        record = join((head, body, before, pack_length(len(properties) + CHECKSUM_BYTES), properties))
         return record, checksum_property(crc32(record))
 
     return seal
@@ -80,42 +86,37 @@ def _sealer(common: RecordDraft, pack: Callable[..., bytes], before: bytes) -> C
 class UniformBatch:
     """Messages of one template that go into the log back to back, with successive queue offsets."""
 
-    def __init__(
-        self, template: RecordTemplate, parts: Sequence[tuple[int, Buffer, bytes]], born_timestamp: int
-    ) -> None:
-        """Flag, body and properties of each."""
+    def __init__(self, template: RecordTemplate, parts: UniformParts, born_timestamp: int) -> None:
+        """The parts of at least one."""
         self._template = template
+        self._parts = parts._replace(properties=all_ready(parts.properties))
         self._born_timestamp = born_timestamp
         fixed_bytes = template.fixed_bytes
-        self._parts: list[_Part] = []
-        add = self._parts.append
-        for flag, body, properties in parts:
-            ready = ready_properties(properties)
-            add((fixed_bytes + len(body) + len(ready), flag, body, ready))
-        self.sizes = [part[0] for part in self._parts]
+        lengths = zip(map(len, parts.bodies), map(len, self._parts.properties), strict=True)
+        self.sizes = [fixed_bytes + body + properties for body, properties in lengths]
         self.size = sum(self.sizes)
 
     def sealed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
         """All records, with what the first one gets; RecordError if one cannot be stored."""
-        common = replace(self._template.common, born_timestamp=self._born_timestamp)
         seal, born_timestamp = self._template.seal, self._born_timestamp
         pieces: list[bytes] = []
-        for size, flag, body, properties in self._parts:
-            place = queue_offset, physical_offset, store_timestamp
-            try:
+        try:
+            for size, flag, body, properties in zip(self.sizes, *self._parts, strict=True):
+                place = queue_offset, physical_offset, store_timestamp
                 pieces += seal(size, flag, body, properties, born_timestamp, *place)
-            except struct.error as error:
-                raise replace(common, flag=flag, body=body, properties=properties).fault() from error
-            queue_offset += 1
-            physical_offset += size
+                queue_offset += 1
+                physical_offset += size
+        except struct.error as error:
+            common = self._template.common
+            raise replace(
+                common, flag=flag, body=body, properties=properties, born_timestamp=born_timestamp
+            ).fault() from error
         return b"".join(pieces)
 
     def fresh_records(self, queue_offset: int, physical_offset: int) -> list[FreshRecord]:
         """What reput wants to know of them, likewise."""
-        queue = self._template.queue
-        records: list[FreshRecord] = []
-        for size, _, _, properties in self._parts:
-            records.append(FreshRecord(queue, queue_offset, physical_offset, size, properties))
-            queue_offset += 1
-            physical_offset += size
-        return records
+        queue, sizes = self._template.queue, self.sizes
+        offsets = range(queue_offset, queue_offset + len(sizes))
+        places = accumulate(sizes[:-1], initial=physical_offset)
+        fields = zip(repeat(queue), offsets, places, sizes, self._parts.properties, strict=False)
+        return list(map(FreshRecord._make, fields))

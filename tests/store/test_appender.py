@@ -7,7 +7,7 @@ from stores import LOG_FILE_BYTES, STORE_HOST, bodies, message, open_store, put_
 
 from broker.store.disk import LocalDisk
 from broker.store.record_draft import RecordDraft, draft_of
-from broker.store.record_template import RecordTemplate
+from broker.store.record_template import RecordTemplate, UniformParts
 from broker.store.results import PutMessageStatus as Status
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.hosts import parse_host
@@ -49,15 +49,19 @@ def test_what_has_its_texts_as_bytes_is_put_as_a_draft(store):
 
     assert store.put_draft(draft(b"one")).queue_offset == 0
     template = RecordTemplate(draft(b""))
-    parts = [(7, b"two", b"TAGS\x01a"), (0, memoryview(b"three"), b"TAGS\x01a\x02")]
+    tags = b"TAGS\x01a"
+    parts = UniformParts((7, 0), (b"two", memoryview(b"three")), (tags, tags + b"\x02"))
     result, sizes = store.put_uniform(template, parts, 6)
     assert (result.status, result.queue_offset, result.message_count) == (Status.PUT_OK, 1, 2)
     assert sum(sizes) == result.end_offset - result.physical_offset
     found = [(each.flag, each.born_timestamp) for each in read_all(store, "T", 3)]
     assert found == [(0, 5), (7, 6), (0, 6)]
-    assert store.put_uniform(template, [], 6)[0].remark == "the batch is empty"
-    assert "does not fit" in store.put_uniform(template, [(0, bytes(1 << 20), b"")], 6)[0].remark
-    assert "32 bits" in store.put_uniform(template, [(1 << 31, b"x", b"")], 6)[0].remark
+    assert store.put_uniform(template, UniformParts((), (), ()), 6)[0].remark == "the batch is empty"
+    assert (
+        "does not fit"
+        in store.put_uniform(template, UniformParts((0,), (bytes(1 << 20),), (b"",)), 6)[0].remark
+    )
+    assert "32 bits" in store.put_uniform(template, UniformParts((1 << 31,), (b"x",), (b"",)), 6)[0].remark
     assert "topic" in store.put_draft(dataclasses.replace(draft(b"x"), topic="a b")).remark
     assert bodies(store, "T", 3) == ["one", "two", "three"]
     assert {each.tags for each in read_all(store, "T", 3)} == {"a"}

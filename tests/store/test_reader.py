@@ -124,7 +124,7 @@ def test_a_read_ends_at_its_limits_but_always_has_a_first_message(store, count_m
     assert 2 * size <= 250 < 3 * size
     result = store.get_message("T", 0, 0, count_max=count_max, bytes_max=bytes_max)
     assert (result.message_count, result.next_begin_offset) == (found, found)
-    assert result.body_bytes == found * size == int(result.sizes.sum())
+    assert result.body_bytes == found * size == sum(result.sizes)
 
 
 def test_a_filter_that_matches_nothing_goes_on_behind_what_it_has_seen(store):

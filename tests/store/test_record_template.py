@@ -9,7 +9,7 @@ from stored_messages import int32s, int64s, messages, properties
 from stores import message
 
 from broker.store.record_draft import BatchDraft, draft_of, ready_properties
-from broker.store.record_template import RecordTemplate, UniformBatch
+from broker.store.record_template import RecordTemplate, UniformBatch, UniformParts
 from rmq_spark.errors import RecordError
 
 plain_messages = messages().filter(lambda each: each.transaction_state not in (0x4, 0xC))
@@ -36,7 +36,8 @@ def test_messages_that_differ_little_become_the_same_records_as_each_by_itself(c
     for draft in drafts:
         draft.prepare()
     expected = BatchDraft(drafts)
-    given_parts = [(flag, body, text.encode()) for flag, body, text in parts]
+    flags, all_bodies, all_texts = zip(*parts, strict=True)
+    given_parts = UniformParts(flags, all_bodies, [text.encode() for text in all_texts])
     batch = UniformBatch(RecordTemplate(draft_of(common)), given_parts, born_timestamp)
     assert batch.size == expected.size
     assert batch.sizes == [draft.size for draft in drafts]
@@ -54,4 +55,4 @@ def test_what_cannot_be_stored_is_said_by_who_puts_it():
         RecordTemplate(draft_of(dataclasses.replace(message("x"), sys_flag=0x4)))
     template = RecordTemplate(draft_of(message("x")))
     with pytest.raises(RecordError, match="32 bits"):
-        UniformBatch(template, [(0, b"good", b""), (1 << 31, b"bad", b"")], 0).sealed(0, 0, 0)
+        UniformBatch(template, UniformParts((0, 1 << 31), (b"good", b"bad"), (b"", b"")), 0).sealed(0, 0, 0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -48,10 +49,22 @@ class HeaderCodec(Generic[HeaderType]):
     def __init__(self, header_type: type[HeaderType], keys: Mapping[str, str] | None = None) -> None:
         """``keys`` gives the wire names that are not the camel case of the field's."""
         self.header_type = header_type
+        self._keys = keys or {}
         self._make: Callable[[list[Any]], HeaderType] = header_type._make  # type: ignore[attr-defined]  # every NamedTuple has it
-        self._fields = _fields_of(header_type, keys or {})
-        self._decode_plain = _plain_decoder(header_type, self._fields)
-        self._writers = tuple(_WRITERS[field.parse] for field in self._fields)
+
+    # What follows takes a third of a millisecond for each header, and most are never met: when first needed.
+
+    @cached_property
+    def _fields(self) -> tuple[_Field, ...]:
+        return _fields_of(self.header_type, self._keys)
+
+    @cached_property
+    def _decode_plain(self) -> Callable[[Mapping[str, str]], HeaderType]:
+        return _plain_decoder(self.header_type, self._fields)
+
+    @cached_property
+    def _writers(self) -> tuple[Callable[[Any], str], ...]:
+        return tuple(_WRITERS[field.parse] for field in self._fields)
 
     @property
     def keys(self) -> tuple[str, ...]:
