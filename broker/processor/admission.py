@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import randrange
 
 from broker.config import BrokerConfig
@@ -20,6 +21,8 @@ class TopicAdmission:
     def __init__(self, config: BrokerConfig, topics: TopicConfigManager) -> None:
         self._may_write = bool(config.broker_permission & _WRITE)
         self._topics = topics
+        self.config_of: Callable[[str], TopicConfig | None] = topics.topics.get
+        """What `admit` looks at: as long as this is the same object, it says the same again."""
 
     def admit(self, topic: str, queue_id: int, default_topic: str | None, default_queue_nums: int) -> int:
         """The queue for a message; any that takes messages, if the one asked for is negative.
@@ -43,14 +46,6 @@ class TopicAdmission:
         if queue_id < 0:
             return randrange(config.write_queue_nums)  # noqa: S311  # any will do
         return queue_id
-
-    def config_of(self, topic: str) -> TopicConfig | None:
-        """What `admit` has looked at."""
-        return self._topics.get(topic)
-
-    def is_still(self, topic: str, config: TopicConfig | None) -> bool:
-        """Whether nothing has changed since then: `admit` would say the same again."""
-        return self._topics.get(topic) is config
 
     def _made(self, topic: str, default_topic: str | None, default_queue_nums: int) -> TopicConfig:
         fault = topic_fault(topic)

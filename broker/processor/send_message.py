@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from broker.config import BrokerConfig
 from broker.connection import Connection
@@ -50,13 +50,8 @@ CODES: Final = {
 }
 
 
-class _Unanswered(NamedTuple):
-    """A message that is put to be written at the end of the turn."""
-
-    connection: Connection
-    request: RemotingCommand
-    plan: SendPlan
-    waits: bool
+_Unanswered: TypeAlias = tuple[Connection, RemotingCommand, SendPlan, bool]
+"""Who has sent a message that is put to be written at the end of the turn, and waits for the disk or not."""
 
 
 class SendMessageProcessor:
@@ -126,7 +121,7 @@ class SendMessageProcessor:
                 plan.template, request.body, properties.text.encode(), born_timestamp
             )
             if fault is None:
-                self._unanswered.append(_Unanswered(connection, request, plan, properties.waits))
+                self._unanswered.append((connection, request, plan, properties.waits))
                 return None
             result = fault
         self._stored(connection, request, plan, sizes, result, waits=properties.waits)
@@ -138,8 +133,17 @@ class SendMessageProcessor:
         if not results:
             return
         unanswered, self._unanswered = self._unanswered, []
+        stored: dict[str, list[int]] = {}
         for (connection, request, plan, waits), result in zip(unanswered, results, strict=True):
-            self._stored(connection, request, plan, (), result, waits=waits)
+            status, physical_offset, queue_offset, end_offset, _, _, _ = result
+            if status is not _PUT_OK or (waits and self._acknowledger.is_sync):
+                self._stored(connection, request, plan, (), result, waits=waits)
+                continue
+            stored.setdefault(plan.topic, []).append(end_offset - physical_offset)
+            queue_id = plan.template.queue[1]
+            self._sent.send(connection, request, plan.id_start, physical_offset, queue_id, queue_offset)
+        for topic, sizes in stored.items():
+            self._stats.put(topic, len(sizes), sum(sizes), calls=len(sizes))
 
     def _new_plans(self, connection: Connection) -> SendPlans:
         plans = self._plans[connection] = SendPlans(
@@ -206,7 +210,7 @@ class SendMessageProcessor:
             self._stats.put_failed()
             reply(connection, request, request.respond(CODES[status], remark))
             return
-        topic, (_, queue_id) = plan.header.topic, plan.template.queue
+        topic, (_, queue_id) = plan.topic, plan.template.queue
         self._stats.put(topic, message_count, end_offset - physical_offset)
         if status is _PUT_OK and not sizes:
             self._sent.send(connection, request, plan.id_start, physical_offset, queue_id, queue_offset)

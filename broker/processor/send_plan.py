@@ -40,6 +40,7 @@ class SendPlan(NamedTuple):
 
     header: SendMessageRequestHeader
     """Of the first of them: good for all that does not differ."""
+    topic: str
     topic_config: TopicConfig | None
     template: RecordTemplate
     is_batch: bool
@@ -77,6 +78,7 @@ class SendPlans:
     def __init__(self, admission: TopicAdmission, born_host: Host, store_host: Host) -> None:
         """Its messages come from one host and are stored at the other."""
         self._admission = admission
+        self._config_of = admission.config_of
         self._born_host, self._store_host = born_host.encode(), store_host.encode()
         self._sys_flag = _BORN_V6 * born_host.is_v6 | _STORE_V6 * store_host.is_v6
         self._id_start = self._store_host.hex().upper()
@@ -92,7 +94,7 @@ class SendPlans:
         same, born_timestamp, properties = _NAMES[request.code]
         key = request.code, tuple(map(get, same))
         plan = self._plans.get(key)
-        if plan is not None and self._admission.is_still(plan.header.topic, plan.topic_config):
+        if plan is not None and self._config_of(plan.topic) is plan.topic_config:
             try:
                 return plan, parse_int64(get(born_timestamp, "")), get(properties)
             except ValueError:
@@ -126,7 +128,8 @@ class SendPlans:
         )
         return SendPlan(
             header,
-            self._admission.config_of(topic),
+            topic,
+            self._config_of(topic),
             RecordTemplate(common),
             header.batch or request.code == _BATCH,
             topic.startswith(RETRY_PREFIX),

@@ -59,10 +59,11 @@ class PropertyRewriter:
             return self._looked_through(text)
         waits = True
         if _WAIT in text:
-            if text.count(_WAIT) == 1 and _WAITS in text:  # as Java's producers write it
-                text = text.replace(_WAITS, PROPERTY_SEPARATOR)
-            else:
+            shorter = text.replace(_WAITS, PROPERTY_SEPARATOR)  # as Java's producers write it
+            if _WAIT in shorter:
                 waits, text = _without_wait(text)
+            else:
+                text = shorter
         if text and not text.endswith(PROPERTY_SEPARATOR):
             text += PROPERTY_SEPARATOR
         return _new_properties(StoredProperties, (text + self._cluster, waits, 0, False))

@@ -176,10 +176,12 @@ class BrokerStats:
 
     # ---- counting, on every send and pull
 
-    def put(self, topic: str, count: int, byte_count: int, took_ms: int | None = None) -> None:
+    def put(
+        self, topic: str, count: int, byte_count: int, took_ms: int | None = None, *, calls: int = 1
+    ) -> None:
         """So many messages were stored; ``took_ms`` until they were acknowledged, if that is known."""
-        self._add(self._sums, (_TOPIC_PUT, topic), count, byte_count)
-        self._add(self._whole, self._put_key, count, byte_count)
+        self._add(self._sums, (_TOPIC_PUT, topic), count, byte_count, calls)
+        self._add(self._whole, self._put_key, count, byte_count, calls)
         self.put_messages += count
         self.put_bytes += byte_count
         if took_ms is not None:
@@ -206,13 +208,13 @@ class BrokerStats:
         self._add(self._sums, (_SEND_BACK, f"{topic}@{group}"), 1, 0)
 
     @staticmethod
-    def _add(sums: _Sums, key: _Key, count: int, byte_count: int) -> None:
+    def _add(sums: _Sums, key: _Key, count: int, byte_count: int, calls: int = 1) -> None:
         found = sums.get(key)
         if found is None:
             found = sums[key] = _Sum()
         found.messages += count
         found.bytes += byte_count
-        found.calls += 1
+        found.calls += calls
 
     # ---- every ten seconds
 

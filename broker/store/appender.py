@@ -97,12 +97,12 @@ class MessageAppender:
 
         All puts come from one thread then.
         """
-        queue, common = template.queue, template.common
+        queue = template.queue
         fault = self._fault_in(queue, len(body), len(properties))
         if fault is not None:
             return fault
         properties = ready_properties(properties)
-        size = template.size_of(body, properties)
+        size = template.fixed_bytes + len(body) + len(properties)
         if size > self._file_room:
             return _illegal(f"a record of {size} bytes does not fit into one file of the log")
         with self._lock:
@@ -114,18 +114,12 @@ class MessageAppender:
                 queue_offset = self._next_offset(queue)
                 try:
                     position = log.append_later(
-                        size,
-                        template.seal,
-                        template.common.flag,
-                        body,
-                        properties,
-                        born_timestamp,
-                        queue_offset,
+                        size, template.seal, template.flag, body, properties, born_timestamp, queue_offset
                     )
                 except StoreFailed as error:
                     return _unavailable(str(error))
                 except struct.error:
-                    return _illegal(str(replace(common, born_timestamp=born_timestamp).fault()))
+                    return _illegal(str(replace(template.common, born_timestamp=born_timestamp).fault()))
                 if position is not None:
                     break
                 self._write_later()  # and only then is there room

@@ -43,6 +43,7 @@ FEW = 128
 _COPIED_BYTES_MAX = 1 << 16  # pieces of bytes are cheaper than pieces of a view
 _REMEMBERED_BYTES_MAX = 128
 _TAGS = pattern_of(TAGS)
+_TAGS_NAME = TAGS.encode()
 _SIZE = struct.Struct(layout.struct_format(layout.HEAD[:1]))
 
 
@@ -144,10 +145,11 @@ class Dispatcher:
                 if run is None or run.end != queue_offset:
                     run = last_of_queue[queue] = _Run(*queue, queue_offset)
                     runs.append(run)
+                code = 0
+                if properties.find(_TAGS_NAME) >= 0:
+                    code = _tags_code(property_of(properties, _TAGS))
                 if run.topic == SCHEDULE_TOPIC:
                     code = store_timestamp + self._delay_ms(run.queue_id)
-                else:
-                    code = _tags_code(property_of(properties, _TAGS))
                 run.entries.append(pack(place, size, code))
                 run.codes.append(code)
                 run.end += 1

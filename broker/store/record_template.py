@@ -34,7 +34,7 @@ class UniformParts(NamedTuple):
 class RecordTemplate:
     """See the module."""
 
-    __slots__ = ("common", "fixed_bytes", "queue", "seal")
+    __slots__ = ("common", "fixed_bytes", "flag", "queue", "seal")
 
     def __init__(self, common: RecordDraft) -> None:
         """``common`` is one such message, or one without a body; RecordError if it cannot be stored."""
@@ -42,14 +42,12 @@ class RecordTemplate:
         if common.sys_flag & TRANSACTION_MASK in STATES_WITHOUT_ENTRY:
             raise ValueError("messages of open transactions take no offsets, and come one by one")
         self.common = common
+        self.flag = common.flag
         self.queue = common.topic, common.queue_id
         head, before = head_of(common), topic_part(common.topic, common.magic)
+        # What a record has beside its body and its properties, which must be ready.
         self.fixed_bytes = head.size + len(before) + PROPERTIES_LENGTH.size + CHECKSUM_BYTES
         self.seal = _sealer(common, head.pack, before)
-
-    def size_of(self, body: Buffer, properties: bytes) -> int:
-        """The size of a record with this body and these properties, which must be ready."""
-        return self.fixed_bytes + len(body) + len(properties)
 
 
 def _sealer(

@@ -67,4 +67,4 @@ class GetMessageResult(NamedTuple):
     @property
     def body_bytes(self) -> int:
         """How many bytes they have together."""
-        return sum(len(buffer) for buffer in self.buffers)
+        return sum(map(len, self.buffers))

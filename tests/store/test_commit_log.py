@@ -198,7 +198,7 @@ def test_what_waits_takes_its_place_and_is_written_by_one_write_or_not_at_all(tm
     def later(body):
         draft = draft_of(message(body))
         template = RecordTemplate(draft)
-        size = template.size_of(draft.body, draft.properties)
+        size = template.fixed_bytes + len(draft.body) + len(draft.properties)
         place = log.append_later(size, template.seal, 0, draft.body, draft.properties, 5, 0)
         return None if place is None else Appended(place, place + size, log.later_timestamp)
 
