@@ -272,6 +272,9 @@ def test_entries_looked_at_one_by_one_or_all_at_once_come_to_the_same(found, cou
     limits = count_max, bytes_max, CodeFilter() if filtered else None
     few = reader._pick_few(view, *limits)
     many = reader._pick(np.frombuffer(view, ENTRY), *limits)
+    all_of_them = None if filtered else reader._pick_all(view, count_max, bytes_max)
+    if all_of_them is not None:
+        assert all_of_them == few
     if few is None:
         assert len(found) > 64 or many.status is Status.MESSAGE_WAS_REMOVING
     else:
