@@ -25,6 +25,7 @@ TESTED_ELSEWHERE = {
     "broker/filter/sql_limits.py": "filter/test_sql_parser.py",
     "broker/longpolling/hold_limits.py": "longpolling/test_pull_request_hold_service.py",
     "broker/processors.py": "test_controller.py",
+    "broker/store/chunk_appender.py": "store/test_appender.py",
     "broker/store/config.py": "store/test_message_store.py",
     "broker/store/disk.py": "store/test_mapped_file_queue.py",
     "broker/store/dump.py": "store/test_inspection.py",

@@ -14,10 +14,8 @@ import struct
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from broker.store import chunks
-from broker.store import lazy_numpy as np
 from broker.store.commit_log import BLANK_BYTES, CommitLog, DiskFull, Draft
 from broker.store.consume_queue import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
 from broker.store.errors import StoreFailed
@@ -31,11 +29,6 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX
 from rmq_spark.wire.record import StoredMessage
 from rmq_spark.wire.record_checksum import CHECKSUM_BYTES
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from rmq_spark.wire.chunk import RecordChunk
 
 _PUT_OK = PutMessageStatus.PUT_OK
 # The checksum is a property, too, and may need a separator before it.
@@ -58,12 +51,13 @@ class MessageAppender:
         fresh: FreshRuns,
     ) -> None:
         """``refusal`` says why the store takes no messages now, if so; ``fresh`` is told what is written."""
+        self.message_bytes_max = message_bytes_max
+        self.file_room = log.files.file_size - BLANK_BYTES
+        """How many bytes of records a file of the log has room for."""
         self._log = log
         self._queues = queues
-        self._message_bytes_max = message_bytes_max
         self._refusal = refusal
         self._fresh = fresh
-        self._file_room = log.files.file_size - BLANK_BYTES
         self._lock = threading.Lock()
         self._next_offsets: dict[tuple[str, int], int] = {}
         self._later: list[FreshRecord] = []
@@ -76,7 +70,7 @@ class MessageAppender:
         try:
             return self.put_draft(draft_of(message))
         except RecordError as error:
-            return _illegal(str(error))
+            return illegal(str(error))
 
     def put_draft(self, draft: RecordDraft) -> PutMessageResult:
         """The same, of a message whose texts are bytes already."""
@@ -88,7 +82,7 @@ class MessageAppender:
             has_offset = draft.sys_flag & TRANSACTION_MASK not in STATES_WITHOUT_ENTRY
             return self._append(draft, (draft.topic, draft.queue_id), 1 if has_offset else 0, 1)
         except RecordError as error:
-            return _illegal(str(error))
+            return illegal(str(error))
 
     def put_later(
         self, template: RecordTemplate, body: Buffer, properties: bytes, born_timestamp: int
@@ -103,12 +97,12 @@ class MessageAppender:
             return fault
         properties = ready_properties(properties)
         size = template.fixed_bytes + len(body) + len(properties)
-        if size > self._file_room:
-            return _illegal(f"a record of {size} bytes does not fit into one file of the log")
+        if size > self.file_room:
+            return illegal(f"a record of {size} bytes does not fit into one file of the log")
         with self._lock:
             refusal = self._refusal()
             if refusal is not None:
-                return _unavailable(refusal)
+                return unavailable(refusal)
             log = self._log
             while True:
                 queue_offset = self._next_offset(queue)
@@ -117,9 +111,9 @@ class MessageAppender:
                         size, template.seal, template.flag, body, properties, born_timestamp, queue_offset
                     )
                 except StoreFailed as error:
-                    return _unavailable(str(error))
+                    return unavailable(error)
                 except struct.error:
-                    return _illegal(str(replace(template.common, born_timestamp=born_timestamp).fault()))
+                    return illegal(str(replace(template.common, born_timestamp=born_timestamp).fault()))
                 if position is not None:
                     break
                 self._write_later()  # and only then is there room
@@ -147,7 +141,7 @@ class MessageAppender:
             for queue, queue_offset, _, _, _ in reversed(later):
                 if queue in self._next_offsets:  # else its topic was deleted meanwhile
                     self._next_offsets[queue] = queue_offset
-            self._put_later += [_unavailable(_why(error))] * len(later)
+            self._put_later += [unavailable(error)] * len(later)
             return
         timestamp = self._log.later_timestamp
         self._put_later += [
@@ -165,21 +159,21 @@ class MessageAppender:
                 if fault is not None:
                     return fault
                 if (draft.topic, draft.queue_id) != (drafts[0].topic, drafts[0].queue_id):
-                    return _illegal("the messages of a batch must be of one queue")
+                    return illegal("the messages of a batch must be of one queue")
                 draft.prepare()
             if not drafts:
-                return _illegal("the batch is empty")
+                return illegal("the batch is empty")
             queue = drafts[0].topic, drafts[0].queue_id
             return self._append(BatchDraft(drafts), queue, len(drafts), len(drafts))
         except RecordError as error:
-            return _illegal(str(error))
+            return illegal(str(error))
 
     def put_uniform(
         self, template: RecordTemplate, parts: UniformParts, born_timestamp: int
     ) -> tuple[PutMessageResult, list[int]]:
         """The same, where only flag, body and properties differ; and the sizes of the records."""
         if not parts.bodies:
-            return _illegal("the batch is empty"), []
+            return illegal("the batch is empty"), []
         longest = max(map(len, parts.bodies)), max(map(len, parts.properties))
         fault = self._fault_in(template.queue, *longest)
         if fault is not None:
@@ -188,7 +182,7 @@ class MessageAppender:
         try:
             result = self._append(batch, template.queue, len(batch.sizes), len(batch.sizes))
         except RecordError as error:
-            return _illegal(str(error)), []
+            return illegal(str(error)), []
         if result.status is _PUT_OK:
             records = batch.fresh_records(result.queue_offset, result.physical_offset)
             self._fresh.add(FreshRun(records, result.store_timestamp, result.end_offset))
@@ -196,95 +190,37 @@ class MessageAppender:
 
     def _append(self, draft: Draft, queue: tuple[str, int], offsets: int, count: int) -> PutMessageResult:
         """Append messages of a queue that take so many of its offsets."""
-        if draft.size > self._file_room:
+        if draft.size > self.file_room:
             what = "a record" if count == 1 else "a batch"
-            return _illegal(f"{what} of {draft.size} bytes does not fit into one file of the log")
-        with self._lock:
-            self._write_later()
-            refusal = self._refusal()
-            if refusal is not None:
-                return _unavailable(refusal)
-            queue_offset = self._next_offset(queue) if offsets else 0
+            return illegal(f"{what} of {draft.size} bytes does not fit into one file of the log")
+
+        def append(queue_offset: int) -> PutMessageResult:
             try:
-                position, end_offset, timestamp = self._log.append(draft, queue_offset)
+                place, end, timestamp = self._log.append(draft, queue_offset if offsets else 0)
             except (DiskFull, StoreFailed) as error:
-                return _unavailable(_why(error))
-            if offsets:
-                self._next_offsets[queue] = queue_offset + offsets
-        return PutMessageResult(PutMessageStatus.PUT_OK, position, queue_offset, end_offset, timestamp, count)
+                return unavailable(error)
+            given = queue_offset if offsets else 0
+            return PutMessageResult(PutMessageStatus.PUT_OK, place, given, end, timestamp, count)
 
-    def put_chunk(self, records: Buffer, sizes: Sequence[int]) -> PutMessageResult:
-        """Append ready-encoded records of one topic and queue, checking each as if it had come alone.
+        return self.in_turn(queue, append, takes_offsets=bool(offsets))
 
-        They may be spread over two files; then a failure between leaves the first part in the log, and
-        the result says how many messages that is.
+    def in_turn(
+        self, queue: tuple[str, int], append: Callable[[int], PutMessageResult], *, takes_offsets: bool = True
+    ) -> PutMessageResult:
+        """Append with the next offset of a queue while nobody else does, behind all that was put before.
+
+        The result says how many messages there are, and so how many offsets were taken.
         """
-        try:
-            given = chunks.RecordChunk(records, sizes)
-            given.check_crcs()
-            if not len(given):
-                return _illegal("the chunk is empty")
-            chunk = chunks.with_empty_checksums(given)
-        except RecordError as error:
-            return _illegal(str(error))
-        longest = int(chunk.sizes.max())
-        if longest > min(self._message_bytes_max, self._file_room):
-            return _illegal(f"a record of {longest} bytes is over {self._message_bytes_max}")
-        if (chunk.sys_flag & TRANSACTION_MASK).any():
-            return _illegal("half messages cannot come in a chunk")
-        return self._put_records(chunk)
-
-    def _put_records(self, chunk: RecordChunk) -> PutMessageResult:
-        """Append records with offsets in their order, in as few pieces as the files allow."""
-        topics = chunks.COLUMNS["topic"].build(chunk).unique().to_pylist()
-        queue_ids = chunk.head["queue_id"]
-        queue_id = int(queue_ids[0])
-        if len(topics) != 1 or (queue_ids != queue_id).any():
-            return _illegal("the records must be of one queue")
-        topic = topics[0]
-        fault = topic_fault(topic)
-        if fault is not None:
-            return _illegal(fault)
-        timestamps_at = chunk.store_timestamp_at - chunk.starts
-        first: PutMessageResult | None = None
         with self._lock:
             self._write_later()
             refusal = self._refusal()
             if refusal is not None:
-                return _unavailable(refusal)
-            queue_offset = self._next_offset((topic, queue_id))
-            done = 0
-            while done < len(chunk):
-                end = done + self._fitting(chunk.sizes[done:])
-                piece = chunk.data[int(chunk.starts[done]) : int(chunk.ends[end - 1])]
-                starts = chunk.starts[done:end] - chunk.starts[done]
-                offsets = np.arange(queue_offset + done, queue_offset + end)
-                try:
-                    position, end_offset, timestamp = self._log.append_many(
-                        piece, chunk.sizes[done:end], offsets, starts + timestamps_at[done:end]
-                    )
-                except (DiskFull, StoreFailed) as error:
-                    return first or _unavailable(_why(error))
-                done = end
-                self._next_offsets[topic, queue_id] = queue_offset + done
-                first = PutMessageResult(
-                    PutMessageStatus.PUT_OK,
-                    first.physical_offset if first else position,
-                    queue_offset,
-                    end_offset,
-                    timestamp,
-                    done,
-                )
-        return first or _illegal("the chunk is empty")
-
-    def _fitting(self, sizes: npt.NDArray[np.int64]) -> int:
-        """How many of the next records fit into the current file; all that fit a new one if none does."""
-        room = self._log.room_in_file()
-        ends = np.cumsum(sizes)
-        count = int(np.searchsorted(ends, room, side="right"))
-        if not count:
-            count = int(np.searchsorted(ends, self._file_room, side="right"))
-        return count
+                return unavailable(refusal)
+            queue_offset = self._next_offset(queue)
+            result = append(queue_offset)
+            if takes_offsets and result.message_count:
+                self._next_offsets[queue] = queue_offset + result.message_count
+        return result
 
     def forget_topic(self, topic: str) -> int:
         """A topic that comes back begins anew; where in the log that will be."""
@@ -310,11 +246,11 @@ class MessageAppender:
             topic, queue_id = queue
             fault = topic_fault(topic)
             if fault is not None:
-                return _illegal(fault)
+                return illegal(fault)
             if queue_id < 0:
-                return _illegal(f"queue {queue_id} does not exist")
-        if body_bytes > self._message_bytes_max:
-            return _illegal(f"a body of {body_bytes} bytes is over {self._message_bytes_max}")
+                return illegal(f"queue {queue_id} does not exist")
+        if body_bytes > self.message_bytes_max:
+            return illegal(f"a body of {body_bytes} bytes is over {self.message_bytes_max}")
         if properties_bytes > _PROPERTIES_BYTES_MAX:
             return PutMessageResult(
                 PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
@@ -323,13 +259,12 @@ class MessageAppender:
         return None
 
 
-def _illegal(remark: str) -> PutMessageResult:
+def illegal(remark: str) -> PutMessageResult:
+    """This message can never be put."""
     return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
 
 
-def _unavailable(remark: str) -> PutMessageResult:
+def unavailable(why: str | Exception) -> PutMessageResult:
+    """No message can be put now."""
+    remark = "the disk is full" if isinstance(why, DiskFull) else str(why)
     return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=remark)
-
-
-def _why(error: Exception) -> str:
-    return "the disk is full" if isinstance(error, DiskFull) else str(error)

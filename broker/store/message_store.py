@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 from broker.store.appender import MessageAppender
 from broker.store.checkpoint import CHECKPOINT, Checkpoint, save_checkpoint
+from broker.store.chunk_appender import ChunkAppender
 from broker.store.commit_log import FULL, CommitLog
 from broker.store.config import BrokerRole, FlushDiskType, StoreConfig
 from broker.store.directory_lock import AbortFile, DirectoryLock
@@ -140,6 +141,7 @@ class MessageStore:
         self._appender = MessageAppender(
             self._log, self._queues, config.max_message_size, lambda: self._failure or self._refusal, fresh
         )
+        self._chunks = ChunkAppender(self._log, self._appender)
         self._reader = MessageReader(self._log, self._queues)
         self._retention = Retention(config, disk, self._log.files)
         self._manifest = JsonTable(disk, root / "config" / MANIFEST, Manifest)
@@ -289,7 +291,7 @@ class MessageStore:
 
     def put_chunk(self, records: Buffer, sizes: Sequence[int]) -> PutMessageResult:
         """Append ready-encoded records of one queue."""
-        return self._appended(self._appender.put_chunk(records, sizes))
+        return self._appended(self._chunks.put_chunk(records, sizes))
 
     def _appended(self, result: PutMessageResult) -> PutMessageResult:
         if result.status is PutMessageStatus.PUT_OK and not self._is_sync:
