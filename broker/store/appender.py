@@ -92,9 +92,14 @@ class MessageAppender:
         All puts come from one thread then.
         """
         queue = template.queue
-        fault = self._fault_in(queue, len(body), len(properties))
-        if fault is not None:
-            return fault
+        if (
+            queue not in self._next_offsets
+            or len(body) > self.message_bytes_max
+            or len(properties) > _PROPERTIES_BYTES_MAX
+        ):
+            fault = self._fault_in(queue, len(body), len(properties))
+            if fault is not None:
+                return fault
         properties = ready_properties(properties)
         size = template.fixed_bytes + len(body) + len(properties)
         if size > self.file_room:
@@ -105,7 +110,9 @@ class MessageAppender:
                 return unavailable(refusal)
             log = self._log
             while True:
-                queue_offset = self._next_offset(queue)
+                queue_offset = self._next_offsets.get(queue)
+                if queue_offset is None:
+                    queue_offset = self._next_offset(queue)
                 try:
                     position = log.append_later(
                         size, template.seal, template.flag, body, properties, born_timestamp, queue_offset
