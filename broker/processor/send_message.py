@@ -8,6 +8,7 @@ The answer carries what Java's client reads: ids, queue, offset, region and whet
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -36,6 +37,7 @@ from rmq_spark.wire.hosts import Host, decode_host
 from rmq_spark.wire.message_batch import split_batch
 from rmq_spark.wire.record import StoredMessage
 
+_log = logging.getLogger(__name__)
 _PUT_OK = PutMessageStatus.PUT_OK
 
 IDS_MAX: Final = 3_000
@@ -136,12 +138,15 @@ class SendMessageProcessor:
         stored: dict[str, list[int]] = {}
         for (connection, request, plan, waits), result in zip(unanswered, results, strict=True):
             status, physical_offset, queue_offset, end_offset, _, _, _ = result
-            if status is not _PUT_OK or (waits and self._acknowledger.is_sync):
-                self._stored(connection, request, plan, (), result, waits=waits)
-                continue
-            stored.setdefault(plan.topic, []).append(end_offset - physical_offset)
-            queue_id = plan.template.queue[1]
-            self._sent.send(connection, request, plan.id_start, physical_offset, queue_id, queue_offset)
+            try:
+                if status is not _PUT_OK or (waits and self._acknowledger.is_sync):
+                    self._stored(connection, request, plan, (), result, waits=waits)
+                    continue
+                stored.setdefault(plan.topic, []).append(end_offset - physical_offset)
+                queue_id = plan.template.queue[1]
+                self._sent.send(connection, request, plan.id_start, physical_offset, queue_id, queue_offset)
+            except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
+                _log.exception("a send that ended at %d could not be answered", end_offset)
         for topic, sizes in stored.items():
             self._stats.put(topic, len(sizes), sum(sizes), calls=len(sizes))
 

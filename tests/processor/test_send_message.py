@@ -251,3 +251,18 @@ def test_a_turn_that_cannot_be_written_is_refused_as_a_whole(parts, monkeypatch)
     answer = room.send("c").ext_fields
     assert answer["queueOffset"] == "0"
     assert bodies(parts.store, "T", int(answer["queueId"])) == ["c"]
+
+
+def test_an_answer_that_fails_keeps_no_other_waiting(parts, monkeypatch, caplog):
+    room, broken = Room(parts), FakeConnection(remote="10.0.0.8:40000")
+
+    def fail(*_):
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(broken, "send_frame", fail)
+    room._dispatch(broken, send_request("a"))
+    room._dispatch(room.connection, send_request("b", opaque=2))
+    room.processor.end_turn()
+    assert [(answer.code, answer.opaque) for answer in room.connection.sent] == [(0, 2)]
+    assert "could not be answered" in caplog.text
+    assert bodies(parts.store) == ["a", "b"]
