@@ -6,11 +6,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JAVA_VERSIONS := 4.9.7 5.5.0
 VECTORS_POM := tests/java/vectors/pom.xml
+SPARK_SUITE := $(wildcard tests/spark/test_source_*.py)
 
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test demo fuzz crash holds peers vectors bench clean
+.PHONY: help check format lint types test demo archive tour fuzz crash holds peers matrix cluster restarts golden \
+	vectors bench clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -20,7 +22,8 @@ check: lint types test  ## everything that must hold before a commit; CI runs ex
 $(READY): pyproject.toml setup.cfg
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	# compat: the clone itself is on the path of modules, where Spark looks for sources
+	$(BIN)/python -m pip install --quiet --editable '.[dev]' --config-settings editable_mode=compat
 	touch $@
 
 format: $(READY)  ## put the sources into their form
@@ -41,7 +44,13 @@ JOBS ?= 3
 test: $(READY)  ## the default suite
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
 
-demo: $(READY)  ## a broker, producers and consumers at work, on a terminal
+demo: $(READY)  ## a broker, a producer and a Spark stream at work, on this terminal (Java 17)
+	$(BIN)/rocketpoll demo
+
+archive: $(READY)  ## dist/rocketpoll.zip, for spark-submit --py-files
+	$(BIN)/rocketpoll archive dist/rocketpoll.zip
+
+tour: $(READY)  ## a broker, producers and consumers at work, without Spark
 	$(BIN)/python examples/broker_tour.py
 
 fuzz: $(READY)  ## mutated frames by the million: make fuzz FRAMES=10000000
@@ -57,7 +66,21 @@ crash: $(READY)  ## thousands of crashes, failing disks, flipped bits and kill -
 	  $(BIN)/python -m pytest tests/store
 
 peers: $(READY)  ## what Java clients and ours see, of a real RocketMQ as well as of our broker (Java 17, Maven)
-	ROCKETPOLL_PEERS=1 ROCKETPOLL_REQUIRE_INTEROP=1 $(BIN)/python -m pytest tests/interop tests/client
+	ROCKETPOLL_PEERS=1 ROCKETPOLL_REQUIRE_INTEROP=1 $(BIN)/python -m pytest tests/interop tests/client $(SPARK_SUITE)
+
+# Releases of Spark: make matrix SPARKS=4.1; with real brokers as well: ROCKETPOLL_PEERS=1 make matrix
+SPARKS ?= 4.0 4.1 4.2 4.3
+
+build/spark-%/.ready: pyproject.toml setup.cfg
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --editable '.[dev]' 'pyspark==$*.*'
+	touch $@
+
+matrix: $(SPARKS:%=build/spark-%/.ready)  ## the tests of the Spark source on every release of Spark, in the newest patch of each
+	for version in $(SPARKS); do build/spark-$$version/bin/python -m pytest $(SPARK_SUITE) || exit 1; done
+
+cluster: $(READY)  ## the same tests on a Spark cluster with two workers on this machine, through spark-submit
+	$(BIN)/python tests/spark_cluster.py $(SPARK_SUITE)
 
 # Races of arriving messages against pulls that find nothing: make holds ROUNDS=1000000
 ROUNDS ?= 100000
@@ -65,6 +88,15 @@ ROUNDS ?= 100000
 holds: $(READY)  ## a message and its pull at the same moment, 100,000 times; requests of all kinds; failing disks
 	ROCKETPOLL_HOLD_ROUNDS=$(ROUNDS) ROCKETPOLL_FUZZ_REQUESTS=$(ROUNDS) ROCKETPOLL_BROKER_FAILURE_STEP=1 \
 	  $(BIN)/python -m pytest tests/test_broker_holds.py tests/test_broker_bad_input.py tests/test_broker_durability.py
+
+# Kills around a Spark query, and topics that come and go under one: make restarts ROUNDS=1000
+restarts: ROUNDS = 120
+restarts: $(READY)  ## kill -9 of drivers, workers and brokers under a Spark query, with a ledger of its rows (Java 17)
+	ROCKETPOLL_RESTARTS=$(ROUNDS) ROCKETPOLL_STRESS_ROUNDS=$(ROUNDS) ROCKETPOLL_STOPS=50 \
+	  $(BIN)/python -m pytest tests/spark/faults
+
+golden: $(READY)  ## checkpoints of this release and the Spark that is installed, for later releases to load (Java 17)
+	PYTHONPATH=.:tests $(BIN)/python tests/spark/golden/make_golden.py
 
 vectors: $(READY)  ## remake tests/vectors with RocketMQ's own classes (Java 17, Maven)
 	for version in $(JAVA_VERSIONS); do \
@@ -83,6 +115,8 @@ bench: $(READY)  ## all benchmarks; results in build/bench
 	$(BIN)/python -m benchmarks.turns
 	$(BIN)/python -m benchmarks.broker
 	$(BIN)/python -m benchmarks.client
+	$(BIN)/python -m benchmarks.embedded
+	$(BIN)/python -m benchmarks.spark
 
 clean:  ## forget everything that was built
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

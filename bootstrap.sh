@@ -2,8 +2,8 @@
 # Installs what `make` needs on a fresh Debian machine that has Python 3.10 or newer: make, and Python's
 # venv module. Everything else goes into .venv. Where nothing is missing, it does nothing.
 # Another Python than python3 is named by `export PYTHON=python3.12`: exported, so that make sees it too.
-# Java 17 and Maven are looked for, as the interop tests run RocketMQ's own classes; without them these
-# tests are skipped, and this says so.
+# Java 17 or newer, on which Spark runs, is found or installed likewise. Maven is only looked for: with it, the
+# interop tests run RocketMQ's own classes; without it they are skipped, and this says so.
 set -eu
 
 say() { printf 'bootstrap: %s\n' "$*" >&2; }
@@ -28,21 +28,45 @@ if ! "$python" -c 'import ensurepip, venv' >/dev/null 2>&1; then
     fi
 fi
 
+# The version of the Java that Spark would take: that of JAVA_HOME, or else of PATH; 0 if there is none.
+java_version() {
+    java=${JAVA_HOME:+$JAVA_HOME/bin/java}
+    "${java:-java}" -version 2>&1 | sed -n 's/.*version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1 | grep . || echo 0
+}
+has_java() { [ "$(java_version)" -ge 17 ]; }
+
+if ! has_java; then
+    if [ -n "${JAVA_HOME:-}" ]; then
+        say "Spark needs Java 17 or newer; JAVA_HOME=$JAVA_HOME has $(java_version). Point it at a newer one, or unset it"
+        exit 1
+    fi
+    missing="$missing JAVA"
+fi
+
 if [ -n "$missing" ]; then
     if ! command -v apt-get >/dev/null 2>&1; then
-        say "please install:$missing"
+        say "please install: $(printf '%s' "$missing" | sed 's/JAVA/Java 17 (a JRE)/')"
         exit 1
     fi
     as_root=
     if [ "$(id -u)" != 0 ]; then
         if ! command -v sudo >/dev/null 2>&1; then
-            say "please have an administrator run: apt-get install -y$missing"
+            list=$(printf '%s' "$missing" | sed 's/JAVA/openjdk-17-jre-headless/')
+            say "please have an administrator run: apt-get install -y$list"
             exit 1
         fi
         as_root=sudo
     fi
     say "installing$missing"
     $as_root apt-get update -q >&2
+    case $missing in
+    *JAVA*)  # Debian's releases differ in which they have
+        for java in openjdk-17-jre-headless openjdk-21-jre-headless default-jre-headless; do
+            if apt-cache show "$java" >/dev/null 2>&1; then break; fi
+        done
+        missing=$(printf '%s' "$missing" | sed "s/JAVA/$java/")
+        ;;
+    esac
     # shellcheck disable=SC2086  # the list is meant to be split
     $as_root apt-get install -y -q --no-install-recommends $missing >&2
 fi
@@ -51,8 +75,12 @@ if [ -n "${PYTHON:-}" ]; then
     # What was set for this script alone, make does not see.
     say "make takes the same Python when told so: export PYTHON='$PYTHON'"
 fi
+if [ "$(java_version)" -lt 17 ]; then
+    say "the Java that was installed is $(java_version), and Spark needs 17 or newer: see https://adoptium.net"
+    exit 1
+fi
 if command -v javac >/dev/null 2>&1 && command -v mvn >/dev/null 2>&1; then
     exit 0
 fi
-say "Java 17 or Maven is missing: the interop tests will be skipped."
+say "Maven, or a JDK, is missing: the interop tests will be skipped."
 say "To run them as well: apt-get install -y openjdk-17-jdk-headless maven"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import resource
 import signal
 import sys
@@ -15,10 +16,12 @@ from pathlib import Path
 
 from broker.config import BrokerConfig
 from broker.controller import BrokerController
+from broker.event_loop import new_event_loop
 from broker.settings import ConfigError, load_config, settings_of
 from rmq_spark.errors import RocketPollError
 
 _log = logging.getLogger(__name__)
+_INPUT_BYTES = 4_096
 _DESCRIPTORS_BESIDE_CONNECTIONS = 2_000
 """For files of the log and of queues, two each; a store with more queues than that needs more."""
 
@@ -31,6 +34,9 @@ def main(arguments: list[str] | None = None, program: str = "python -m broker") 
         "-p", "--printConfigItem", action="store_true", help="print all settings with their values, and end"
     )
     parser.add_argument("settings", nargs="*", metavar="key=value", help="settings that go before the file's")
+    parser.add_argument(
+        "--untilInputEnds", action="store_true", help="stop when stdin ends: for a program that runs a broker"
+    )
     given = parser.parse_args(arguments)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.INFO)
     try:
@@ -41,9 +47,9 @@ def main(arguments: list[str] | None = None, program: str = "python -m broker") 
     if given.printConfigItem:
         sys.stdout.writelines(f"{name}={value}\n" for name, value in settings_of(config).items())
         return 0
-    loop = _new_event_loop()
+    loop = new_event_loop()
     try:
-        loop.run_until_complete(serve(config))
+        loop.run_until_complete(serve(config, until_input_ends=given.untilInputEnds))
     except (RocketPollError, OSError) as error:
         sys.stderr.write(f"the broker cannot run: {error}\n")
         return 1
@@ -52,20 +58,28 @@ def main(arguments: list[str] | None = None, program: str = "python -m broker") 
     return 0
 
 
-async def serve(config: BrokerConfig) -> None:
-    """Run a broker until a signal comes."""
+async def serve(config: BrokerConfig, *, until_input_ends: bool = False) -> None:
+    """Run a broker until a signal comes, or until stdin, a pipe, ends."""
     allow_descriptors(config.server.max_connections + _DESCRIPTORS_BESIDE_CONNECTIONS)
     controller = BrokerController(config)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if until_input_ends:
+        loop.add_reader(sys.stdin.fileno(), _look_for_end, loop, sys.stdin.fileno(), stop)
     port = await controller.start()
     address = f"[{config.bind_address}]" if ":" in config.bind_address else config.bind_address
     sys.stdout.write(f"rocketpoll {config.broker_name} listens on {address}:{port}\n")
     sys.stdout.flush()
     await stop.wait()
     await controller.stop()
+
+
+def _look_for_end(loop: asyncio.AbstractEventLoop, descriptor: int, stop: asyncio.Event) -> None:
+    if not os.read(descriptor, _INPUT_BYTES):
+        loop.remove_reader(descriptor)
+        stop.set()
 
 
 def allow_descriptors(wanted: int) -> None:
@@ -81,16 +95,6 @@ def allow_descriptors(wanted: int) -> None:
             wanted,
             allowed,
         )
-
-
-def _new_event_loop() -> asyncio.AbstractEventLoop:
-    """Of uvloop where it is there: it serves half as many single requests again."""
-    try:
-        import uvloop  # noqa: PLC0415  # not on every platform
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ class ClientConnection(asyncio.Protocol):
         self._table = table
         self._dispatch = dispatch
         self._end_turn = end_turn
-        self._reader = FrameReader(limits.frame_bytes_max)
+        self._reader = FrameReader(limits.frame_bytes_max, limits.header_bytes_max)
         self._transport: asyncio.Transport
         self._out: list[Buffer] = []
         self._out_bytes = 0
@@ -142,11 +142,11 @@ class ClientConnection(asyncio.Protocol):
         self._out.clear()
         if exc is not None and not isinstance(exc, ConnectionError):
             _log.info("%s: lost: %s", self.remote_host, exc)
+        self._table.closed(self)
         waiting, self._waiting = self._waiting, {}
         for then, timer in waiting.values():
             timer.cancel()
-            then(None)
-        self._table.closed(self)
+            self._loop.call_soon(then, None)
 
     # ---- what others may do
 
@@ -170,8 +170,8 @@ class ClientConnection(asyncio.Protocol):
             self._loop.call_soon(self._uncork)
 
     def request(self, command: RemotingCommand, timeout_ms: int, then: Then) -> None:
-        """Ask the client something."""
-        if self.is_closed:
+        """Ask the client something; one that does not read would not answer in time."""
+        if self.is_closed or self.is_congested:
             self._loop.call_soon(then, None)
             return
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
@@ -183,6 +183,7 @@ class ClientConnection(asyncio.Protocol):
         """End it, with what it was sent before as far as it reads that at once."""
         if not self.is_closed:
             _log.warning("%s: closed: %s", self.remote_host, why)
+            self._write_out()  # what is corked
             self.is_closed = True
             if self.is_congested:
                 self._transport.abort()
@@ -210,6 +211,11 @@ class ClientConnection(asyncio.Protocol):
         """There is memory again."""
         self.is_held_back = False
         self._go_on()
+
+    def descriptor(self) -> int:
+        """The number of its socket in this process."""
+        number: int = self._transport.get_extra_info("socket").fileno()
+        return number
 
     # ---- within
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from broker.longpolling.hold_limits import HoldLimits
 from broker.store.config import StoreConfig
+from rmq_spark.wire.framing import HEADER_BYTES_MAX
 
 _MIB = 1 << 20
 
@@ -21,6 +22,8 @@ class ServerLimits:
     max_connections_per_address: int = 2_048
     max_accepts_per_second: int = 200
     frame_bytes_max: int = 16 * _MIB
+    header_bytes_max: int = HEADER_BYTES_MAX
+    json_body_bytes_max: int = _MIB
     first_frame_timeout_ms: int = 10_000
     partial_frame_timeout_ms: int = 30_000
     idle_timeout_ms: int = 120_000
@@ -57,6 +60,9 @@ class BrokerConfig:
     auto_create_topic_enable: bool = True
     auto_create_subscription_group: bool = True
     default_topic_queue_nums: int = 8
+    max_topics: int = 10_000
+    max_groups: int = 5_000
+    max_groups_per_connection: int = 500
     max_transfer_count: int = 32
     max_transfer_bytes: int = 262_144
     max_transfer_bytes_extended: int = 8 * _MIB

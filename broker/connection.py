@@ -45,7 +45,10 @@ class Connection(Protocol):
     def request(
         self, command: RemotingCommand, timeout_ms: int, then: Callable[[RemotingCommand | None], None]
     ) -> None:
-        """Ask the client something. ``then`` gets its answer; None if it gives none in time or goes."""
+        """Ask the client something. ``then`` gets its answer; None if there is none in time.
+
+        There is none of a client that goes, or that leaves unread what it was sent.
+        """
 
     def close(self, why: str) -> None:
         """End it; the reason is logged."""

@@ -1,8 +1,9 @@
 """BrokerController: builds the rooms, connects them, starts and stops them in order.
 
     start   store (which recovers), state tables, processors, timers; the port last
-    stop    the port first; waiting pulls are answered; sends that wait for the disk are acknowledged;
-            connections; state tables; the store, which removes its abort file
+    stop    the port first; no more messages are taken; waiting pulls are answered, sends that wait for the
+            disk acknowledged, requests that wait for a file answered; only then connections are closed;
+            state tables; the store, which removes its abort file
 
 Everything but housekeeping on files happens on the loop's thread. It is imported by whoever runs a broker,
 and by no room; what each room needs is handed to it here.
@@ -32,16 +33,17 @@ from broker.processor.runtime_info import DiskUsage
 from broker.processors import Processors, Surroundings
 from broker.schedule.schedule_message_service import ScheduleMessageService
 from broker.server import RemotingServer
-from broker.state.names import SCHEDULE_TOPIC, topic_fault
 from broker.state.topic_config import QUEUE_NUMS_MAX
 from broker.state_tables import StateTables
 from broker.store.disk import Disk, LocalDisk
 from broker.store.message_store import MessageStore
 from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.names import SCHEDULE_TOPIC, topic_fault
 
 _log = logging.getLogger(__name__)
 _DELIVERY_CHECK_MAX_MS = 1_000
-_ACKNOWLEDGE_SECONDS = 5.0
+_ANSWER_SECONDS = 5.0
+_REPUT_AGAIN_SECONDS = 1.0
 _USUAL_QUEUE_NUMS = 4
 """What Java's producers ask for."""
 
@@ -55,6 +57,7 @@ class BrokerController:
         self._disk = disk or LocalDisk()
         self._is_stopping = False
         self._reput_is_due = False
+        self._reput_again: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._delivery: asyncio.TimerHandle | None = None
         self._advertised_address = ip_address(config.broker_ip1).packed if config.broker_ip1 else None
@@ -104,6 +107,7 @@ class BrokerController:
                 store=self.store,
                 tables=self.tables,
                 schedule=self.schedule,
+                hold_service=self.hold_service,
                 loop=self._loop,
                 now_ms=now_ms,
                 monotonic_ms=self._monotonic_ms,
@@ -126,13 +130,17 @@ class BrokerController:
 
     async def stop(self) -> None:
         """End in order: nobody is left without an answer, nothing that was acknowledged is lost."""
+        if self._is_stopping:
+            return
         self._is_stopping = True
         self.server.stop_listening()
-        for timer in (self._delivery, self._deadline):
+        self.store.take_no_more("the broker is stopping")
+        for timer in (self._delivery, self._deadline, self._reput_again):
             if timer is not None:
                 timer.cancel()
         self.hold_service.release_all()
-        await self.processors.acknowledger.settled(_ACKNOWLEDGE_SECONDS)
+        await self.processors.acknowledger.settled(_ANSWER_SECONDS)
+        await self._housekeeping.settled(_ANSWER_SECONDS)
         await self.server.stop()
         await self._housekeeping.stop()
         try:
@@ -184,7 +192,12 @@ class BrokerController:
 
     def _reput(self) -> None:
         self._reput_is_due = False
-        self.store.reput()
+        is_done = self.store.reput()
+        if not is_done and self._reput_again is None:
+            _log.warning("%s; tried again until there is", self.store.state().hindrance)
+        if self._reput_again is not None:
+            self._reput_again.cancel()
+        self._reput_again = None if is_done else self._loop.call_later(_REPUT_AGAIN_SECONDS, self._plan_reput)
 
     def _has_arrived(self, topic: str, queue_id: int) -> None:
         if topic == SCHEDULE_TOPIC and not self._is_stopping:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 from broker.config import BrokerConfig
@@ -48,6 +48,8 @@ class Housekeeping:
         self._thread = ThreadPoolExecutor(1, "BrokerHousekeeping")
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._under_way: set[Callable[[], object]] = set()
+        self._jobs: set[Future[object]] = set()
+        self._aside = 0
 
     def start(self, hold_service: PullRequestHoldService, processors: Processors) -> None:
         """Begin; nothing is done at once."""
@@ -63,11 +65,20 @@ class Housekeeping:
         load = partial(self._in_thread, lazy_numpy.load_numpy)
         self._timers[load] = self._loop.call_later(_LOAD_NUMPY_MS / 1000, load)
 
+    async def settled(self, seconds: float) -> None:
+        """Return when all that was to be done aside is done, or after some time."""
+        until = self._loop.time() + seconds
+        while self._aside and self._loop.time() < until:  # what is done may bring more to do
+            behind_all = self._loop.run_in_executor(self._thread, _nothing)
+            await asyncio.wait([behind_all], timeout=until - self._loop.time())
+
     async def stop(self) -> None:
-        """Begin nothing more, and wait for what has begun."""
+        """Begin nothing more, and wait for what has begun; without another thread, which may be too late."""
         for timer in self._timers.values():
             timer.cancel()
-        await self._loop.run_in_executor(None, self._thread.shutdown)
+        jobs = [asyncio.wrap_future(job) for job in tuple(self._jobs)]
+        await asyncio.gather(*jobs, return_exceptions=True)
+        self._thread.shutdown()
 
     def _every(self, interval_ms: int, job: Callable[[], None]) -> None:
         def run() -> None:
@@ -85,8 +96,16 @@ class Housekeeping:
 
     def run_aside(self, job: Callable[[], object], then: Callable[[BaseException | None], None]) -> None:
         """Do it in the thread; then, here again, say what it has raised."""
+        self._aside += 1
+
+        def done(future: Future[object]) -> None:
+            self._aside -= 1
+            then(future.exception())
+
         future = self._thread.submit(job)
-        future.add_done_callback(lambda future: self._loop.call_soon_threadsafe(then, future.exception()))
+        self._jobs.add(future)
+        future.add_done_callback(self._jobs.discard)
+        future.add_done_callback(lambda future: self._loop.call_soon_threadsafe(done, future))
 
     def _sweep_holds(self, hold_service: PullRequestHoldService) -> None:
         # At the end of the turn: after a standstill of the machine, deadlines are due in it as well.
@@ -117,3 +136,7 @@ class Housekeeping:
                 _log.error("%s failed: %s", job, error)
 
         self.run_aside(job, done)
+
+
+def _nothing() -> None:
+    """What comes behind all else."""

@@ -10,6 +10,7 @@ from typing import Protocol
 from broker.config import BrokerConfig
 from broker.connection import Connection
 from broker.longpolling.pull_request import PullRequest
+from broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from broker.processor.acknowledger import Acknowledger
 from broker.processor.admission import TopicAdmission
 from broker.processor.after_saving import AfterSaving, RunAside
@@ -62,6 +63,7 @@ class Surroundings:
     store: MessageStore
     tables: StateTables
     schedule: ScheduleMessageService
+    hold_service: PullRequestHoldService
     run_aside: RunAside
     clean: Callable[[], object]
     disk_usage: Callable[[], DiskUsage]
@@ -92,6 +94,7 @@ class Processors:
             timeout_ms=config.sync_flush_timeout_ms,
             capacity=config.send_queue_capacity,
             wait_max_ms=config.send_wait_max_ms,
+            took_ms=self.stats.put_took.add,
         )
         self.retries = RetryRules(around.tables.topics, around.tables.groups)
         self.sends = SendMessageProcessor(
@@ -106,15 +109,15 @@ class Processors:
         )
         self.pull = self._pulls()
         self.clients = self._clients()
+        families = (
+            *self._of_messages(),
+            self.pull,
+            self.clients,
+            *self._of_groups(),
+            *self._of_operators(),
+        )
         self.dispatch = RequestDispatcher(
-            processor.handlers()
-            for processor in (
-                *self._of_messages(),
-                self.pull,
-                self.clients,
-                *self._of_groups(),
-                *self._of_operators(),
-            )
+            (processor.handlers() for processor in families), config.server.json_body_bytes_max
         )
 
     def replay(self, held: PullRequest) -> RemotingCommand | None:
@@ -166,6 +169,7 @@ class Processors:
             self.filters.check,
             around.monotonic_ms,
             expired_timeout_ms=around.config.client_expired_timeout_ms,
+            max_groups_per_connection=around.config.max_groups_per_connection,
         )
 
     def _of_messages(self) -> tuple[Processor, ...]:
@@ -257,6 +261,7 @@ class Processors:
             around.config,
             around.store,
             self.stats,
+            around.hold_service,
             around.schedule.offsets,
             self.acknowledger.queue,
             around.disk_usage,

@@ -73,6 +73,18 @@ class RemotingServer:
         """What half requests and unread answers take."""
         return self._in_flight
 
+    def descriptors(self) -> list[int]:
+        """The numbers of all its sockets in this process, for a fork of it to let go of them."""
+        listening = self._server.sockets if self._server is not None else ()
+        return [
+            number
+            for number in (
+                *(each.fileno() for each in listening),
+                *(connection.descriptor() for connection in self._connections),
+            )
+            if number >= 0
+        ]
+
     async def start(self, address: str, port: int) -> int:
         """Listen; the port, which was chosen if 0 was asked for."""
         self._loop = asyncio.get_running_loop()
@@ -170,6 +182,8 @@ class RemotingServer:
         if not self._per_address[address]:
             del self._per_address[address]
         self._since_new.pop(connection, None)
+        if connection in self._held_back:
+            self._held_back.remove(connection)
         self.congested(connection, 0)
         self.holds_partial_frame(connection, 0)
         self._on_closed(connection)
@@ -197,6 +211,8 @@ class RemotingServer:
         """Close whoever has kept us waiting for too long."""
         now = self._loop.time()
         limits = self._limits
+        for connection in self._held_back:  # it is we who do not read
+            self._since_partial[connection] = connection.last_active = now
         self._close_since(self._since_new, now - limits.first_frame_timeout_ms / 1000, "it says nothing")
         self._close_since(
             self._since_partial, now - limits.partial_frame_timeout_ms / 1000, "its request does not end"

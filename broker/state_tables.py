@@ -64,11 +64,13 @@ class StateTables:
                 auto_create=config.auto_create_topic_enable,
                 default_queue_nums=config.default_topic_queue_nums,
                 delay_levels=len(config.store.message_delay_level_ms),
+                max_topics=config.max_topics,
                 now_ms=now_ms,
             ),
             groups=SubscriptionGroupManager(
                 table("subscriptionGroup.json", SubscriptionGroupWrapper),
                 auto_create=config.auto_create_subscription_group,
+                max_groups=config.max_groups,
                 now_ms=now_ms,
             ),
             offsets=ConsumerOffsetManager(table("consumerOffset.json", ConsumerOffsetSerializeWrapper)),

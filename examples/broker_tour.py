@@ -1,7 +1,7 @@
 """A broker, a producer, a table of Arrow and two consumers, in half a minute on one machine.
 
 Starts a broker with its files in a temporary directory, sends to it one by one and by the table, reads all
-of it back, and shows how soon a waiting consumer hears of a message. Run it with `make demo`.
+of it back, and shows how soon a waiting consumer hears of a message. Run it with `make tour`.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from broker_connections import FakeConnection
 from disks import ManualClock
+from held_pulls import Hold
 from stores import message, open_store, small_config
 from tables import groups_in, kv_in, offsets_in, table_in, topics_in
 
@@ -54,6 +55,7 @@ class AdminRoom:
         self.kv_configs = kv_in(self._directory)
         self.consumers = ConsumerManager(lambda _: None)
         self.stats = BrokerStats(self.config.broker_cluster_name, self.clock())
+        self.holds = Hold()
         self.delay_offsets = {}
         self.send_queue = SendQueue(0, 0)
         self.disk_usage = DiskUsage(100 << 30, 25 << 30, 75 << 30)
@@ -78,6 +80,7 @@ class AdminRoom:
             self.config,
             self.store,
             self.stats,
+            self.holds.service,
             lambda: DelayOffsetSerializeWrapper(offset_table=self.delay_offsets),
             lambda: self.send_queue,
             lambda: self.disk_usage,

@@ -18,11 +18,11 @@ from broker_stories import BrokerThread, small_broker
 from broker.store.config import FlushDiskType
 from rmq_spark.client.errors import ClientError, RouteNotFound
 from rmq_spark.client.instance import ClientInstance
-from rmq_spark.client.names import retry_topic
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import retry_topic
 from rmq_spark.wire.properties import encode_properties
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

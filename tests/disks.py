@@ -183,9 +183,10 @@ class FaultyDisk(_WatchedDisk):
         result = call.run(self._disk)
         with self._lock:
             if call.kind in {"delete", "rename"}:
-                moved = self._pages.pop(call.path, set())
-                if call.kind == "rename":
-                    self._pages[call.new_path] = moved
+                for path in [path for path in self._pages if path.is_relative_to(call.path)]:
+                    moved = self._pages.pop(path)
+                    if call.kind == "rename":
+                        self._pages[call.new_path / path.relative_to(call.path)] = moved
         return result
 
     def _room(self, call):

@@ -59,4 +59,6 @@ class Hold:
 
 def a_pull(client=None, topic="T", queue_id=0, queue_offset=0, now_ms=0, timeout_ms=15_000, wants=None):
     header = PullMessageRequestHeader("G", topic, queue_id, queue_offset, 32, 2, 0, timeout_ms, 0)
-    return PullRequest(client or Client(), RemotingCommand(11), header, now_ms, timeout_ms, wants)
+    return PullRequest(
+        client or Client(), RemotingCommand(11), header, now_ms, timeout_ms, wants, queue_offset
+    )

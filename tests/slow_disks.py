@@ -24,8 +24,12 @@ class SlowDisk(FaultyDisk):
     def let_go(self):
         self._goes.set()
 
+    def wait(self):
+        """Until it is let go."""
+        self._goes.wait(20)
+
     def _run(self, call):
         if call.kind == "flush" and "commitlog" in call.path.parts:
             self.flushes += 1
-            self._goes.wait(20)
+            self.wait()
         return super()._run(call)

@@ -29,15 +29,16 @@ def topics_in(root, clock, **settings):
         "auto_create": True,
         "default_queue_nums": 8,
         "delay_levels": 18,
+        "max_topics": 1_000,
     }
     table = table_in(root, "topics.json", TopicConfigSerializeWrapper)
     return TopicConfigManager(table, now_ms=clock, **{**usual, **settings})
 
 
-def groups_in(root, clock, *, auto_create=True):
+def groups_in(root, clock, *, auto_create=True, max_groups=1_000):
     """The groups of a broker."""
     table = table_in(root, "subscriptionGroup.json", SubscriptionGroupWrapper)
-    return SubscriptionGroupManager(table, auto_create=auto_create, now_ms=clock)
+    return SubscriptionGroupManager(table, auto_create=auto_create, max_groups=max_groups, now_ms=clock)
 
 
 def offsets_in(root):

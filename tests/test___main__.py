@@ -13,7 +13,8 @@ from broker_processes import BrokerProcess, run_broker
 from broker_stories import SMALL
 
 from broker.__main__ import allow_descriptors, main
-from broker.settings import KEYS, load_config
+from broker.setting_keys import KEYS
+from broker.settings import load_config
 
 
 def test_the_settings_that_it_would_run_with_are_printed_as_a_file_that_it_reads(tmp_path, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import os
 
@@ -15,6 +16,8 @@ from slow_disks import SlowDisk
 from stores import encoded, message
 
 from broker.store.disk import LocalDisk
+from rmq_spark.wire.bodies import decode_body
+from rmq_spark.wire.bodies.routes import KVTable
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers import HEADERS
@@ -82,6 +85,45 @@ def test_a_message_is_acknowledged_and_seen_when_it_is_on_the_disk_and_not_befor
         assert pulled(await consumer.receive()).bodies == ["a"]
 
     tell(story, tmp_path, disk, **SYNC)
+
+
+class FullForQueues(FaultyDisk):
+    """Has room for the log, and none for consume queues while it is told so."""
+
+    is_full = False
+
+    def _run(self, call):
+        if self.is_full and call.kind == "write" and "consumequeue" in call.path.parts:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(call.path))
+        return super()._run(call)
+
+
+def test_messages_come_to_their_queues_by_themselves_when_the_disk_has_room_again(tmp_path, caplog):
+    disk = FullForQueues(LocalDisk())
+
+    async def story(broker):
+        broker.make_topic("T")
+        producer, consumer = await broker.connect(), await broker.connect()
+        consumer.send(pull_request(0, suspend_ms=60_000))
+        await broker.held(1)
+        disk.is_full = True
+        await producer.put("a")
+        for _ in range(3):
+            await broker.until(lambda: broker.store.state().hindrance)
+            broker.move(1)
+            await producer.ask(0)
+        info = decode_body(KVTable, (await producer.ask(28)).body).table
+        assert "No space left on device" in info["storeFailure"]
+        assert broker.holds.held == 1
+        disk.is_full = False
+        broker.move(1)
+        assert pulled(await consumer.receive()).bodies == ["a"]
+        assert decode_body(KVTable, (await producer.ask(28)).body).table["storeFailure"] == ""
+
+    tell(story, tmp_path, disk)
+    assert (
+        len([each for each in caplog.records if "there is no room for consume queues" in each.message]) == 1
+    )
 
 
 def test_one_flush_acknowledges_all_that_wait(tmp_path):

@@ -297,15 +297,17 @@ def test_a_log_that_cannot_be_read_while_waking_gives_each_pull_one_answer(tmp_p
 # ---- limits
 
 
-def test_sixteen_pulls_of_one_client_may_wait_for_a_queue_and_the_seventeenth_is_answered(tmp_path):
+def test_sixteen_pulls_of_one_client_may_wait_for_a_queue_and_the_seventeenth_is_put_off(tmp_path):
     async def story(broker):
         broker.make_topic("T")
         client, other = await broker.connect(), await broker.connect()
         for opaque in range(17):
             client.send(pull_request(0, suspend_ms=60_000, opaque=opaque))
+        await broker.until(lambda: broker.holds.put_offs)
+        assert broker.holds.held == 16
+        broker.move(1)
         answer = await client.receive()
         assert (answer.code, answer.opaque) == (19, 16)
-        assert broker.holds.held == 16
         client.send(pull_request(0, queue_id=1, suspend_ms=60_000))
         other.send(pull_request(0, suspend_ms=60_000))
         await broker.held(18)
@@ -323,11 +325,17 @@ def test_no_more_pulls_wait_than_the_broker_holds(tmp_path):
         for client in clients[:3]:
             client.send(pull_request(0, suspend_ms=60_000))
         await broker.held(3)
-        assert (await clients[3].pull(0, suspend_ms=60_000)).code == 19
+        for opaque in range(4):
+            clients[3].send(pull_request(0, suspend_ms=60_000, opaque=opaque))
+        answer = await clients[3].receive()
+        assert (answer.code, answer.opaque, broker.holds.put_offs) == (2, 3, 3)
+        broker.move(1)
+        assert [(await clients[3].receive()).code for _ in range(3)] == [19, 19, 19]
         clients[0].abort()
         await broker.held(2)
         clients[3].send(pull_request(0, suspend_ms=60_000))
         await broker.held(3)
+        assert broker.holds.put_offs == 3
 
     tell(story, tmp_path, maxHolds=3)
 

@@ -9,6 +9,8 @@ from broker_clients import pull_request, pulled, send_request
 from broker_stories import tell
 from slow_disks import SlowDisk
 
+from rmq_spark.wire.record import decode_record
+
 
 @pytest.mark.parametrize("name", ["maxConnections", "maxConnectionsPerAddress", "maxAcceptsPerSecond"])
 def test_so_many_clients_and_no_more(tmp_path, name, caplog):
@@ -38,6 +40,39 @@ def test_max_frame_bytes(tmp_path, caplog):
 
     tell(story, tmp_path, maxFrameBytes=4_096)
     assert "needed 4 to 4092" in caplog.text
+
+
+def test_max_header_bytes(tmp_path, caplog):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("a", properties={"p": "x" * 3_000})
+        client.send(send_request("a", properties={"p": "x" * 4_096}))
+        assert await client.closed() == b""
+
+    tell(story, tmp_path, maxHeaderBytes=4_096)
+    assert "at most 4096" in caplog.text
+
+
+def test_max_json_body_bytes(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("x" * 5_000)
+        await client.heartbeat("G", "T")
+        with pytest.raises(AssertionError, match="maxJsonBodyBytes"):
+            await client.heartbeat("G", *(f"T{number}" for number in range(100)))
+        await client.heartbeat("G", "T")
+
+    tell(story, tmp_path, maxJsonBodyBytes=1_024)
+
+
+def test_max_index_hops(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put(*range(30), properties={"KEYS": "k"})
+        found = broker.store.query_message("T", "k", 64, 0, 1 << 62)
+        assert [decode_record(record).body for record in found] == [b"29", b"28", b"27", b"26", b"25"]
+
+    tell(story, tmp_path, maxIndexHops=5)
 
 
 def test_max_message_size(tmp_path):
@@ -215,10 +250,48 @@ def test_max_holds_per_connection_and_queue(tmp_path):
         client.send(pull_request(0, suspend_ms=60_000, opaque=1))
         client.send(pull_request(0, suspend_ms=60_000, opaque=2))
         client.send(pull_request(0, suspend_ms=60_000, opaque=3))
+        await broker.until(lambda: broker.holds.put_offs)
+        broker.move(1)
         assert pulled(await client.receive()).opaque == 3
         assert broker.holds.held == 2
 
     tell(story, tmp_path, maxHoldsPerConnectionAndQueue=2)
+
+
+def test_max_topics(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("a", topic="T10")
+        refused = await client.call(send_request("a", topic="T11"))
+        assert (refused.code, "(maxTopics=10)" in refused.remark) == (1, True)
+        await client.put("b", topic="T10")
+        await client.heartbeat("G", "T10")  # its retry topic is the broker's own business
+
+    tell(story, tmp_path, maxTopics=10)
+
+
+def test_max_groups(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await client.pull(0, group="G8")
+        for request in (pull_request(0, group="G9"), send_request("a", topic="%RETRY%G9")):
+            refused = await client.call(request)
+            assert (refused.code, "(maxGroups=8)" in refused.remark) == (1, True)
+        assert (await client.pull(0, group="G8")).code == 19
+
+    tell(story, tmp_path, maxGroups=8)
+
+
+def test_max_groups_per_connection(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.heartbeat("G1", "T")
+        await client.heartbeat("G2", "T")
+        with pytest.raises(AssertionError, match="in 3 groups"):
+            await client.heartbeat("G3", "T")
+
+    tell(story, tmp_path, maxGroupsPerConnection=2)
 
 
 @pytest.mark.parametrize(

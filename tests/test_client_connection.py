@@ -257,12 +257,13 @@ async def test_questions_to_a_client_that_goes_or_has_gone_have_no_answer():
     answers = []
     end.connection.request(RemotingCommand(307), 5_000, answers.append)
     end.connection.connection_lost(None)
+    assert end.table.told[-1] == "closed"
+    await asyncio.sleep(0)
     assert answers == [None]
     end.connection.request(RemotingCommand(307), 5_000, answers.append)
     assert answers == [None]
     await asyncio.sleep(0)
     assert answers == [None, None]
-    assert end.table.told[-1] == "closed"
 
 
 @story
@@ -288,6 +289,26 @@ async def test_a_client_that_does_not_read_is_cut_off_when_it_is_closed():
     end.connection.pause_writing()
     end.connection.close("it does not read")
     assert end.transport.ended == "aborted"
+
+
+@story
+async def test_what_is_ready_when_a_client_is_closed_leaves_before():
+    end = End()
+    end.connection.send(RemotingCommand(0, opaque=7, flag=RESPONSE))
+    end.connection.close("because")
+    assert [answer.opaque for answer in end.transport.answers()] == [7]
+    await asyncio.sleep(0)
+    assert len(end.transport.writes) == 1
+
+
+@story
+async def test_a_client_that_does_not_read_is_not_asked():
+    end = End()
+    answers = []
+    end.connection.pause_writing()
+    end.connection.request(RemotingCommand(307), 5_000, answers.append)
+    await asyncio.sleep(0)
+    assert (answers, end.transport.writes) == ([None], [])
 
 
 @story

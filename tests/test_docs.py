@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +18,11 @@ from rmq_spark.client import (
     broker_requests,
     connection,
     connections,
+    frame_writer,
     message,
     outgoing,
     producer,
+    waiters,
 )
 from rmq_spark.client import errors as client_errors
 from rmq_spark.wire import compression, framing, header
@@ -58,9 +62,43 @@ def test_the_commands_of_make_are_there(document):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
-def test_the_python_of_the_readme_runs():
-    for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
-        exec(compile(block, "README.md", "exec"), {})  # noqa: S102  # our own text
+@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
+def test_the_python_of_the_readme_runs(tmp_path):
+    [block] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    program = tmp_path / "five_minutes.py"
+    program.write_text(block, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, program],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [line for line in done.stdout.splitlines() if "created" in line]
+    assert len(rows) == 2, done.stdout
+
+
+def test_the_programs_and_the_tests_of_the_page_on_the_embedded_broker_run(tmp_path):
+    page = (ROOT / "docs" / "embedded.md").read_text(encoding="utf-8")
+    named = []
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        name = re.match(r"# (\w+\.py)\n", block)
+        if name is None:
+            exec(compile(block, "embedded.md", "exec"), {})  # noqa: S102  # our own text
+        elif "pyspark" not in block or shutil.which("java"):
+            (tmp_path / name[1]).write_text(block, encoding="utf-8")
+            named.append(name[1])
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+    )
+    assert f"{len(named) - 1} passed" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=name_of)
@@ -81,8 +119,8 @@ def test_the_limits_in_the_tour_of_the_client_are_those_of_the_code():
     stated = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE))
     for what, limit in {
         "a held pull": f"and {broker_api.HOLD_MARGIN_MS // 1000} s",
-        "a future's timeout is noticed": f"up to {connection.TICK_SECONDS:.0f} s",
-        "answers that nobody asked for": f"{connection.STRAYS_MAX} on a connection",
+        "a future's timeout is noticed": f"up to {frame_writer.TICK_SECONDS:.0f} s",
+        "answers that nobody asked for": f"{waiters.STRAYS_MAX} on a connection",
         "sends that wait for answers": f"{producer.PENDING_MAX:,} for each",
         "a message's body": f"{message.BODY_BYTES_MAX >> 20} MiB",
         "a batch": f"and {outgoing.BATCH_MESSAGES_MAX:,} messages",

@@ -7,6 +7,7 @@ import logging
 from dataclasses import replace
 
 import pytest
+from broker_stories import run as run_story
 from raw_clients import RawClients, until
 
 from broker.config import ServerLimits
@@ -47,7 +48,7 @@ def serve(story, limits=None, **changed):
         assert server.connections == 0
         assert server.in_flight_bytes == 0
 
-    asyncio.run(run())
+    run_story(run())
 
 
 def test_requests_are_answered_in_one_piece_in_many_and_byte_by_byte():
@@ -201,6 +202,42 @@ def test_half_requests_of_many_clients_take_no_more_memory_than_there_is_for_the
 
     serve(story, in_flight_bytes_max=4 << 20)
     assert not caplog.records
+
+
+def test_who_is_held_back_is_not_closed_for_what_we_do_not_read(caplog):
+    async def story(server, clients, gone):
+        frame = RemotingCommand(ECHO, body=bytes(1 << 20)).encode()
+        first, second = await clients.connect(), await clients.connect()
+        for client in (first, second):  # the first may finish, and does not; the second would
+            await client.ask(ECHO)
+            client.send(frame[: 1 << 19])
+            await until(lambda: server.in_flight_bytes >= 1 << 18)
+        await until(lambda: server._held_back)
+        second.send(frame[1 << 19 :])
+        asyncio.get_running_loop().move(121)
+        await first.closed()
+        assert len((await second.receive()).body) == 1 << 20
+
+    serve(story, in_flight_bytes_max=1 << 18, partial_frame_timeout_ms=30_000, idle_timeout_ms=120_000)
+    assert [record.getMessage().partition("closed: ")[2] for record in caplog.records] == [
+        "its request does not end"
+    ]
+
+
+def test_a_client_that_goes_while_it_is_held_back_is_forgotten():
+    async def story(server, clients, gone):
+        frame = RemotingCommand(ECHO, body=bytes(1 << 20)).encode()
+        for _ in range(2):
+            (await clients.connect()).send(frame[: 1 << 19])
+        await until(lambda: server._held_back)
+        server._held_back[0].abort()
+        await until(lambda: gone)
+        assert server._held_back == []
+        asyncio.get_running_loop().move(1)
+        await until(lambda: server._sweeps)
+        assert server._since_partial.keys() == {server._favoured}
+
+    serve(story, in_flight_bytes_max=1 << 18)
 
 
 @pytest.mark.parametrize(

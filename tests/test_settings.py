@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from broker.config import BrokerConfig
-from broker.settings import DEFAULT_STORE, KEYS, ConfigError, config_of, load_config, settings_of
+from broker.setting_keys import KEYS
+from broker.settings import DEFAULT_STORE, ConfigError, config_of, load_config, settings_of
 
 CONF = Path(__file__).parent.parent / "conf" / "broker.conf"
 
@@ -36,6 +37,8 @@ OTHERS = {
     "maxFilterDepth": ("10", "201"),
     "maxTransferBytesExtended": ("1048576", "15728641"),
     "maxFrameBytes": ("65536", "1023"),
+    "maxHeaderBytes": ("65536", "262145"),
+    "maxJsonBodyBytes": ("65536", "1023"),
     "storePathRootDir": ("/somewhere/else", ""),
     "mappedFileSizeCommitLog": ("16777216", "4095"),
     "mappedFileSizeConsumeQueue": ("20000", "19"),
@@ -75,10 +78,7 @@ def test_every_setting_has_a_key():
         config = config_of({})
         values = getattr(config, section) if section else config
         for field in dataclasses.fields(values):
-            if field.name in {"store", "server", "holds", "filters"} or (section, field.name) == (
-                "store",
-                "long_polling_enable",  # whether pulls wait is the hold service's business
-            ):
+            if field.name in {"store", "server", "holds", "filters"}:
                 continue
             assert (section, field.name) in known
 
@@ -87,13 +87,6 @@ def test_the_defaults_are_those_of_the_configuration():
     directory = Path(DEFAULT_STORE).expanduser()
     store = dataclasses.replace(config_of({}).store, store_path_root_dir=directory)
     assert config_of({}) == BrokerConfig(store=store)
-
-
-def test_the_store_tells_of_arrivals_without_long_polling_too():
-    """Delayed messages wait for them."""
-    config = config_of({"longPollingEnable": "false"})
-    assert not config.holds.long_polling_enable
-    assert config.store.long_polling_enable
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,10 @@ class Arena:
             make()
             self._done.add((role, name))
 
+    def at_the_end(self, end: Callable[[], object]) -> None:
+        """Have something ended with all else, before the brokers that it uses."""
+        self._ending.callback(end)
+
     def _new_directory(self) -> Path:
         path = self._directory / str(next(self._numbers))
         path.mkdir()

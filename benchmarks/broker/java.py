@@ -31,7 +31,7 @@ class JavaClasses:
     def __init__(self, version: str) -> None:
         """Builds it, if that has not been done since its sources were changed."""
         self.version = version
-        self._executable = _java_executable()
+        self._executable = java_executable()
         self._build = ROOT / "build" / "load" / version
         if not self._is_built():
             self._build_with_maven()
@@ -70,7 +70,8 @@ class JavaClasses:
         self._mark.touch()
 
 
-def _java_executable() -> str:
+def java_executable() -> str:
+    """The path of a Java that is new enough."""
     executable = shutil.which("java")
     if executable is None:
         raise JavaUnavailable("no java on the path")

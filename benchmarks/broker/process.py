@@ -59,15 +59,15 @@ class Process:
         self.popen.stdin.write(text + "\n")
         self.popen.stdin.flush()
 
-    def read_line(self) -> str:
+    def read_line(self, seconds_max: float = ANSWER_SECONDS_MAX) -> str:
         """What it says next on its standard output, likewise; it says one line at a time and then waits."""
         if self.popen.stdout is None:
             raise RuntimeError(f"{self._log.stem} has no pipe to write to")
         with selectors.DefaultSelector() as answers:
             answers.register(self.popen.stdout, selectors.EVENT_READ)
-            readable = answers.select(ANSWER_SECONDS_MAX)
+            readable = answers.select(seconds_max)
         if not readable:
-            raise self.failure(f"says nothing for {ANSWER_SECONDS_MAX} s")
+            raise self.failure(f"says nothing for {seconds_max:g} s")
         line: str = self.popen.stdout.readline()
         if not line:
             raise self.failure(f"has ended with {self.popen.wait(STOP_SECONDS_MAX)}")

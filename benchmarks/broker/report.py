@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from benchmarks.broker.figures import OURS, OURS_SYNC, PEER, Result, Role
+from benchmarks.broker.figures import Result, Role
 
-_ROLES = (OURS, OURS_SYNC, PEER)
 _LEFT = {"case", "target"}  # columns of words; numbers end where their columns end
 
 
 def as_table(results: Sequence[Result], names: Mapping[Role, str]) -> str:
-    """One line for each figure below its subject; a column for each side, called by its name."""
-    roles = [role for role in _ROLES if role in names]
+    """One line for each figure below its subject; a column for each side, in the order of the names."""
+    roles = list(names)
     columns = ["case", *(column for role in roles for column in (names[role], "±")), "ratio", "target"]
     rows = [columns]
     for subject, group in groupby(results, lambda result: result.subject):

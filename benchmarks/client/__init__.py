@@ -1,19 +1,8 @@
-"""The client against a broker of ours: sends, pulls, how soon a held pull comes back, importing.
+"""The client: against our broker and against a real RocketMQ, side by side in the same minutes.
 
-python -m benchmarks.client [--rounds N] [--seconds S] [--only SUBSTRING] [--json PATH]
+python -m benchmarks.client [--client VERSION] [--peer VERSION] [--rounds N] [--seconds S]
+                            [--only SUBSTRING] [--json PATH] [--quick]
 
-The broker is a process of its own, with ASYNC_FLUSH and a store below build/ that is removed afterwards.
+The Java batch producer runs beside ours; what is measured of one process alone, memory and importing, has no
+broker to be compared by. All that brokers write lies under the checkout's build directory.
 """
-
-from __future__ import annotations
-
-from benchmarks.client import pulling, sending, starting
-from benchmarks.client.running_broker import RunningBroker
-from benchmarks.harness import Case
-
-LIBRARIES = ("numpy", "pyarrow", "msgpack")
-
-
-def client_cases(broker: RunningBroker) -> list[Case]:
-    """All cases, those of a subject side by side."""
-    return [*sending.cases(broker), *pulling.cases(broker), *starting.cases()]

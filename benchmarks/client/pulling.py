@@ -1,69 +1,79 @@
-"""Bulk pulls of a queue, in our chunks and as from a RocketMQ broker; and the way back of a held pull."""
+"""Pulls by a consumer that polls, by a bulk pull, and one that is held until its message comes."""
 
 from __future__ import annotations
 
-import random
-from functools import partial
+import itertools
+import time
+from collections.abc import Sequence
 
-import pyarrow as pa
-
-from benchmarks.client.running_broker import RunningBroker
-from benchmarks.harness import Case, Target
-from rmq_spark.client import BrokerApi, BulkPull, Connections, Message, MessageQueue, Producer
+from benchmarks.client.clients import message
+from rmq_spark.client import (
+    BrokerApi,
+    BulkPull,
+    ClientInstance,
+    LitePullConsumer,
+    LitePullSettings,
+    MessageQueue,
+    Producer,
+)
+from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 
-MESSAGES = 200_000
-FEW = 20_000
-GROUP = "benchmarks"
-HOLD_MS = 20_000
+_POLL_MS = 10_000
+_HOLD_MS = 20_000
+_UNTIL_HELD_SECONDS = 0.002
+_GROUP = "benchmarks"
 _HELD = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
+_numbers = itertools.count(1)
 
 
-def cases(broker: RunningBroker) -> list[Case]:
-    """Bulk pulls, and waking."""
-    producer = broker.producer
-    queue = producer.send(Message("pulls", b"first")).queue
-    producer.instance.routes.refresh("pulls")
-    body = random.Random(1).randbytes(100)
-    rows = pa.table({"body": pa.array([body] * MESSAGES, pa.binary())})
-    producer.send_table(rows, "pulls", queue=queue)
-    chunks = BrokerApi(Connections(reads_itself=True))
-    plain = BrokerApi(Connections(reads_itself=True, extensions=frozenset()))
-    subject = "bulk pull, 100 B"
-    return [
-        Case(subject, "as RocketMQ's", partial(_pull, plain, broker.address, queue, FEW), FEW),
-        Case(
-            subject,
-            "chunks",
-            partial(_pull, chunks, broker.address, queue, MESSAGES),
-            MESSAGES,
-            peer="as RocketMQ's",
-        ),
-        Case(
-            "held pull, sent to received",
-            "who waits reads",
-            partial(_wake, chunks, broker.address, producer),
-            1,
-            target=Target("microseconds", 500),
-        ),
-    ]
+def lite_pull(name_server: str, topic: str, count: int, pull_batch_size: int) -> int:
+    """Poll so many messages, from the first on, in a group of its own; joining it is part of the time."""
+    settings = LitePullSettings(
+        consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        pull_batch_size=pull_batch_size,
+        auto_commit=False,
+    )
+    consumer = LitePullConsumer(f"readers-{next(_numbers)}", ClientInstance(name_server), settings)
+    consumer.assign(consumer.fetch_message_queues(topic))
+    with consumer:
+        polled = 0
+        while polled < count:
+            found = consumer.poll(_POLL_MS)
+            if not found:
+                raise AssertionError(f"only {polled} of {count} messages")
+            polled += len(found)
+    return polled
 
 
-def _pull(api: BrokerApi, address: str, queue: MessageQueue, count: int) -> None:
-    size = sum(len(chunk.records) for chunk in BulkPull(api, address, GROUP, queue, 0, count))
-    if not size:
-        raise AssertionError("nothing was pulled")
+def bulk_pull(api: BrokerApi, address: str, queues: Sequence[MessageQueue]) -> int:
+    """All that these queues hold; how many that are."""
+    pulled = 0
+    for queue in queues:
+        end = api.max_offset(address, queue)
+        records = sum(len(chunk.records) for chunk in BulkPull(api, address, _GROUP, queue, 0, end))
+        if end and not records:
+            raise AssertionError(f"nothing was pulled of {queue}")
+        pulled += end
+    return pulled
 
 
-def _wake(api: BrokerApi, address: str, producer: Producer) -> None:
-    """One message through a pull that waits for it: the send, without its answer, and the pull's answer."""
-    queue = MessageQueue("wakes", "broker-a", 0)
-    if "wakes" not in producer.instance.routes.topics:
-        producer.send(Message("wakes", b"x"))
-        producer.instance.routes.refresh("wakes")
+def wakes(
+    api: BrokerApi, address: str, producer: Producer, queue: MessageQueue, seconds: float
+) -> Sequence[float]:
+    """One held pull after the other: the seconds from each send to the pull's answer, in order of size."""
+    took: list[float] = []
     end = api.max_offset(address, queue)
-    header = PullMessageRequestHeader(GROUP, "wakes", 0, end, 32, _HELD, 0, HOLD_MS, 0, "*", "TAG")
-    held = api.pull_async(address, header)
-    producer.send_one_way(Message("wakes", b"x"), queue)
-    held.result(HOLD_MS / 1000)
+    stop = time.perf_counter() + seconds
+    while not took or time.perf_counter() < stop:
+        header = PullMessageRequestHeader(
+            *(_GROUP, queue.topic, queue.queue_id, end, 32, _HELD, 0, _HOLD_MS, 0, "*", "TAG")
+        )
+        held = api.pull_async(address, header)
+        time.sleep(_UNTIL_HELD_SECONDS)
+        started = time.perf_counter()
+        producer.send_one_way(message(queue.topic), queue)
+        end = held.result(_HOLD_MS / 1000).next_begin_offset
+        took.append(time.perf_counter() - started)
+    return sorted(took)

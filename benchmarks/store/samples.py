@@ -19,7 +19,7 @@ from broker.store.config import StoreConfig
 from broker.store.disk import LocalDisk
 from broker.store.message_store import COMMIT_LOG
 from rmq_spark.wire.chunk import EncodedChunk, RecordChunk, encode_chunk
-from rmq_spark.wire.chunk.checksums import with_empty_checksums
+from rmq_spark.wire.chunk.checksums import Sealing, with_empty_checksums
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import StoredMessage
@@ -105,6 +105,12 @@ class LogWriter:
         while self._count < end:
             chunk = stored(encoded(self._count, min(_AT_A_TIME, end - self._count), self._queues))
             numbers = np.arange(self._count, self._count + len(chunk))
-            self.log.append_many(chunk.data, chunk.sizes, numbers // self._queues, chunk.store_timestamp_at)
+            self.log.append_many(
+                chunk.data,
+                chunk.sizes,
+                numbers // self._queues,
+                chunk.store_timestamp_at,
+                Sealing(chunk).seal,
+            )
             self._count += len(chunk)
         self.log.flush()

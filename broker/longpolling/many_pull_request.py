@@ -33,7 +33,7 @@ class ManyPullRequest:
 
     def add(self, request: PullRequest) -> None:
         """One more."""
-        self._looked_at[request] = request.pull_from_this_offset
+        self._looked_at[request] = request.nothing_before
         self._by_connection[request.connection] = self.count_of(request.connection) + 1
 
     def note(self, request: PullRequest, queue_offset: int) -> None:

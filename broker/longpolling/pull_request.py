@@ -34,7 +34,9 @@ class PullRequest:
     header: PullMessageRequestHeader
     suspend_timestamp_ms: int
     timeout_ms: int
-    message_filter: HoldFilter | None = None
+    message_filter: HoldFilter | None
+    nothing_before: int
+    """No message that it wants has a queue offset below this one."""
 
     @property
     def queue(self) -> tuple[str, int]:
@@ -43,7 +45,7 @@ class PullRequest:
 
     @property
     def pull_from_this_offset(self) -> int:
-        """The first message that it wants."""
+        """Where it asked for messages from."""
         return self.header.queue_offset
 
     @property

@@ -1,6 +1,7 @@
 """PullRequestHoldService: holds pulls until a message for them arrives or their time is over.
 
-    suspend_pull_request      a pull found nothing: into the table, by topic and queue
+    suspend_pull_request      a pull found nothing: into the table, by topic and queue; where too many wait
+                              already it is put off, for a short while in which nobody wakes it
     notify_message_arriving   a queue has new messages: pulls that may want one of them leave the table
     expire                    those whose deadline has come leave it, at their exact millisecond
     check_hold_request        every few seconds: whoever should have left already leaves now, and is counted
@@ -21,6 +22,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import count
 from typing import TypeAlias
 
@@ -56,6 +58,8 @@ class PullRequestHoldService:
         self._deadlines: list[tuple[int, int, PullRequest]] = []
         self._number = count()
         self._held = 0
+        self._put_off: set[PullRequest] = set()
+        self.put_offs = 0
         self.rescued = 0
 
     @property
@@ -76,22 +80,21 @@ class PullRequestHoldService:
         return self._deadlines[0][0] if self._deadlines else None
 
     def suspend_pull_request(self, request: PullRequest) -> bool:
-        """Let it wait; False if too many do already, and it is to be answered at once."""
+        """Let it wait; False if it has to be refused, as too many are even put off.
+
+        An answer at once would bring the same pull back at once.
+        """
         many = self._pull_request_table.get(request.queue)
         if self._held >= self._limits.holds_max or (
             many is not None
             and many.count_of(request.connection) >= self._limits.holds_per_connection_and_queue
         ):
-            return False
+            return self._put_it_off(request)
         if many is None:
             many = self._pull_request_table[request.queue] = ManyPullRequest()
         many.add(request)
-        self._of_connection.setdefault(request.connection, set()).add(request)
         self._held += 1
-        heapq.heappush(self._deadlines, (request.deadline_ms, next(self._number), request))
-        if len(self._deadlines) > 2 * self._held + _DEAD_DEADLINES_MIN:
-            self._deadlines = [entry for entry in self._deadlines if self._holds(entry[2])]
-            heapq.heapify(self._deadlines)
+        self._expect(request)
         return True
 
     def notify_message_arriving(
@@ -140,7 +143,25 @@ class PullRequestHoldService:
 
     def release_all(self) -> None:
         """All leave, to be answered with whatever there is."""
-        self._wake_all([request for many in self._pull_request_table.values() for request in many.requests()])
+        held = [request for many in self._pull_request_table.values() for request in many.requests()]
+        self._wake_all([*held, *self._put_off])
+
+    def _put_it_off(self, request: PullRequest) -> bool:
+        if len(self._put_off) >= self._limits.holds_max:
+            return False
+        soon = replace(request, timeout_ms=min(request.timeout_ms, self._limits.short_polling_time_ms))
+        self._put_off.add(soon)
+        self.put_offs += 1
+        self._expect(soon)
+        return True
+
+    def _expect(self, request: PullRequest) -> None:
+        """Note its deadline, and whose it is."""
+        self._of_connection.setdefault(request.connection, set()).add(request)
+        heapq.heappush(self._deadlines, (request.deadline_ms, next(self._number), request))
+        if len(self._deadlines) > 2 * (self._held + len(self._put_off)) + _DEAD_DEADLINES_MIN:
+            self._deadlines = [entry for entry in self._deadlines if self._holds(entry[2])]
+            heapq.heapify(self._deadlines)
 
     def _is_ready(
         self,
@@ -185,16 +206,19 @@ class PullRequestHoldService:
         return len(requests)
 
     def _remove(self, request: PullRequest) -> None:
-        many = self._pull_request_table[request.queue]
-        many.remove(request)
-        if not many:
-            del self._pull_request_table[request.queue]
+        if request in self._put_off:
+            self._put_off.remove(request)
+        else:
+            many = self._pull_request_table[request.queue]
+            many.remove(request)
+            self._held -= 1
+            if not many:
+                del self._pull_request_table[request.queue]
         of_connection = self._of_connection[request.connection]
         of_connection.remove(request)
         if not of_connection:
             del self._of_connection[request.connection]
-        self._held -= 1
 
     def _holds(self, request: PullRequest) -> bool:
         many = self._pull_request_table.get(request.queue)
-        return many is not None and request in many
+        return (many is not None and request in many) or request in self._put_off

@@ -18,7 +18,7 @@ RunAside: TypeAlias = Callable[[Callable[[], None], Callable[["BaseException | N
 
 
 class AfterSaving:
-    """Processors return what `answer` returns: None, for the answer comes by the connection."""
+    """Processors return what these return: None, for the answer comes by the connection."""
 
     def __init__(self, run_aside: RunAside) -> None:
         self._run_aside = run_aside
@@ -32,13 +32,24 @@ class AfterSaving:
         if_failed: Callable[[], None] = lambda: None,
     ) -> None:
         """Save, then answer; if that fails, take back what can be, and answer why."""
+        self.go_on(connection, request, save, lambda: reply(connection, request, success), if_failed)
 
-        def then(error: BaseException | None) -> None:
-            if error is not None:
-                if_failed()
-                remark = f"the change could not be saved: {error}"
-                reply(connection, request, request.respond(ResponseCode.SYSTEM_ERROR, remark))
-            else:
-                reply(connection, request, success)
+    def go_on(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        save: Callable[[], None],
+        then: Callable[[], None],
+        if_failed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Save, then go on; if that fails, take back what can be, and answer why."""
 
-        self._run_aside(save, then)
+        def done(error: BaseException | None) -> None:
+            if error is None:
+                then()
+                return
+            if_failed()
+            remark = f"the change could not be saved: {error}"
+            reply(connection, request, request.respond(ResponseCode.SYSTEM_ERROR, remark))
+
+        self._run_aside(save, done)

@@ -14,9 +14,9 @@ from broker.connection import Connection
 from broker.filter.subscription import TAGS_BYTES_MAX
 from broker.processor.request import Handlers, RequestRejected, answer, body_of, header_of
 from broker.processor.to_clients import notice
-from broker.state.clients import ClientChannel
+from broker.state.clients import ClientChannel, client_fault
 from broker.state.consumers import ConsumerGroup, ConsumerManager
-from broker.state.names import client_fault
+from broker.state.limits import TooMany
 from broker.state.producers import ProducerManager
 from broker.state.subscription_group import SubscriptionGroupManager, group_fault
 from broker.state.topic_config import TopicConfigManager, retry_topic, topic_fault
@@ -46,9 +46,10 @@ class NotifyConsumerIdsChanged:
         config = self._groups.get(group.name)
         if config is not None and not config.notify_consumer_ids_changed_enable:
             return
-        command = notice(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader(group.name))
+        header = ConsumerGroupRequestHeader(group.name)
+        frame = notice(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header).encode()
         for connection in tuple(group.clients):
-            connection.send(command)
+            connection.send_frame(frame)
 
 
 class ClientManageProcessor:
@@ -64,6 +65,7 @@ class ClientManageProcessor:
         now_ms: Callable[[], int],
         *,
         expired_timeout_ms: int,
+        max_groups_per_connection: int,
     ) -> None:
         """``check_expression`` raises RequestRejected for what this broker does not filter by.
 
@@ -76,6 +78,7 @@ class ClientManageProcessor:
         self._check_expression = check_expression
         self._now_ms = now_ms
         self._expired_timeout_ms = expired_timeout_ms
+        self._max_groups_per_connection = max_groups_per_connection
 
     def handlers(self) -> Handlers:
         """Coming, leaving, and asking before coming."""
@@ -91,22 +94,42 @@ class ClientManageProcessor:
         fault = _fault_of(heartbeat)
         if fault is not None:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
+        self._check_number_of_groups(connection, heartbeat)
         channel = ClientChannel(
             connection, heartbeat.client_id, request.language.name, request.version, self._now_ms()
         )
         for producer in heartbeat.producer_data_set:
             self._producers.register(producer.group_name, channel)
-        unknown = [
-            data.group_name
-            for data in heartbeat.consumer_data_set
-            if not self._enter(channel, data, keep_subscriptions=bool(heartbeat.without_sub))
-        ]
+        unknown: list[str] = []
+        too_many: TooMany | None = None
+        for data in heartbeat.consumer_data_set:
+            try:
+                if not self._enter(channel, data, keep_subscriptions=bool(heartbeat.without_sub)):
+                    unknown.append(data.group_name)
+            except TooMany as error:  # noqa: PERF203  # the others are entered all the same
+                too_many = error
         if unknown:
             raise RequestRejected(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group [{', '.join(unknown)}] does not exist and is not made by itself",
             )
+        if too_many is not None:
+            raise too_many
         return answer(request)
+
+    def _check_number_of_groups(self, connection: Connection, heartbeat: HeartbeatData) -> None:
+        """With those that it is in already: it may say of them one by one."""
+        consumers = {data.group_name for data in heartbeat.consumer_data_set}
+        producers = {data.group_name for data in heartbeat.producer_data_set}
+        consumers |= self._consumers.groups_with(connection)
+        producers |= self._producers.groups_with(connection)
+        limit = self._max_groups_per_connection
+        if len(consumers) + len(producers) > limit:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"the client would be in {len(consumers) + len(producers)} groups; one may be in {limit} "
+                "(maxGroupsPerConnection)",
+            )
 
     def _enter(self, channel: ClientChannel, data: ConsumerData, *, keep_subscriptions: bool) -> bool:
         """Make a client a member of a group; whether there is such a group."""

@@ -7,18 +7,18 @@ longer subscribes to is left out: nobody is going to consume the rest of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from typing import Final
 
 from broker.config import BrokerConfig
 from broker.connection import Connection
 from broker.processor.queues import topic_of
-from broker.processor.request import Handlers, answer, header_of
+from broker.processor.request import Handlers, RequestRejected, answer, header_of
 from broker.processor.store_times import store_timestamp
 from broker.state.broker_stats import BrokerStats
 from broker.state.consumer_offset import ConsumerOffsetManager
 from broker.state.consumers import ConsumerManager
 from broker.state.subscription_group import SubscriptionGroupManager
-from broker.state.topic_config import TopicConfigManager
+from broker.state.topic_config import QUEUE_NUMS_MAX, TopicConfigManager
 from broker.store.message_store import MessageStore
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.bodies.stats import (
@@ -28,13 +28,15 @@ from rmq_spark.wire.bodies.stats import (
     QueryConsumeTimeSpanBody,
     QueueTimeSpan,
 )
-from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.groups import GetConsumeStatsRequestHeader
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.message_queue import MessageQueue
 
 _TOPIC_SEPARATOR = ";"
+_QUEUES_MAX: Final = 2 * QUEUE_NUMS_MAX
+"""Of one answer: they are looked at in one go, which keeps all others waiting."""
 
 
 class ConsumeStatsProcessor:
@@ -77,32 +79,39 @@ class ConsumeStatsProcessor:
         header: GetConsumeStatsRequestHeader = header_of(request)
         group = header.consumer_group
         if header.topic_list:
-            topics: Iterable[str] = filter(None, header.topic_list.split(_TOPIC_SEPARATOR))
+            topics: Iterable[str] = dict.fromkeys(filter(None, header.topic_list.split(_TOPIC_SEPARATOR)))
         else:
             topics = [header.topic] if header.topic else sorted(self._offsets.topics_of(group))
-        total = ConsumeStats()
-        for config in self._consumed(group, topics):
+        table: dict[MessageQueue, OffsetWrapper] = {}
+        tps = 0.0
+        consumed = list(self._consumed(group, topics))
+        _check_number_of_queues(sum(config.read_queue_nums for config in consumed))
+        for config in consumed:
             each = self._stats_of(group, config, config.read_queue_nums)
-            total = replace(
-                total,
-                offset_table={**total.offset_table, **each.offset_table},
-                consume_tps=total.consume_tps + each.consume_tps,
-            )
-        return answer(request, body=total)
+            table |= each.offset_table
+            tps += each.consume_tps
+        return answer(request, body=ConsumeStats(offset_table=table, consume_tps=tps))
 
     def of_broker(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_CONSUME_STATS: every group, or of every group what it consumes in order."""
         only_ordered = header_of(request).is_order
+        consumed = {
+            group: [
+                config
+                for config in self._consumed(group, sorted(self._offsets.topics_of(group)))
+                if config.order or not only_ordered
+            ]
+            for group in sorted(self._groups.groups)
+        }
+        _check_number_of_queues(
+            sum(each.write_queue_nums for configs in consumed.values() for each in configs)
+        )
         reports = []
         behind = 0
-        for group in sorted(self._groups.groups):
-            found = []
-            for config in self._consumed(group, sorted(self._offsets.topics_of(group))):
-                if config.order or not only_ordered:
-                    each = self._stats_of(group, config, config.write_queue_nums)
-                    offsets = each.offset_table.values()
-                    behind += sum(offset.broker_offset - offset.consumer_offset for offset in offsets)
-                    found.append(each)
+        for group, configs in consumed.items():
+            found = [self._stats_of(group, config, config.write_queue_nums) for config in configs]
+            offsets = [offset for each in found for offset in each.offset_table.values()]
+            behind += sum(offset.broker_offset - offset.consumer_offset for offset in offsets)
             reports.append({group: tuple(found)})
         body = ConsumeStatsList(
             consume_stats_list=tuple(reports),
@@ -164,4 +173,13 @@ class ConsumeStatsProcessor:
             max_time_stamp=store_timestamp(self._store, topic, queue_id, high - 1),
             consume_time_stamp=consumed or earliest,
             delay_time=max(self._now_ms() - waiting, 0) if waiting else 0,
+        )
+
+
+def _check_number_of_queues(queues: int) -> None:
+    if queues > _QUEUES_MAX:
+        raise RequestRejected(
+            ResponseCode.SYSTEM_ERROR,
+            f"the answer would tell of {queues} queues, over {_QUEUES_MAX}: ask for one group, or one topic, "
+            "at a time",
         )

@@ -9,10 +9,9 @@ from collections.abc import Callable
 
 from broker.connection import Connection
 from broker.processor.request import Handlers, RequestRejected, answer, body_of, header_of
-from broker.state.clients import ClientChannel
+from broker.state.clients import ClientChannel, client_fault
 from broker.state.consumer_offset import ConsumerOffsetManager
 from broker.state.consumers import ConsumerManager
-from broker.state.names import client_fault
 from broker.state.producers import ProducerManager
 from broker.state.queue_locks import QueueLocks
 from broker.state.subscription_group import group_fault

@@ -7,24 +7,36 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import Final
 
 from broker.connection import Connection
 from broker.processor.request import Handler, Handlers, RequestRejected
+from broker.state.limits import TooMany
 from broker.store.errors import StoreError
 from rmq_spark.errors import WireError
-from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import CommandFlag
 
 _log = logging.getLogger(__name__)
 _ONE_WAY = CommandFlag.ONE_WAY.value
+_WITH_MESSAGES: Final = frozenset(
+    [
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.APPEND_CHUNK,
+    ]
+)
+"""Their bodies are messages, which have limits of their own; all others are JSON."""
 
 
 class RequestDispatcher:
     """All handlers of a broker."""
 
-    def __init__(self, families: Iterable[Handlers]) -> None:
-        """Each processor's; no code may have two."""
+    def __init__(self, families: Iterable[Handlers], json_body_bytes_max: int) -> None:
+        """Each processor's; no code may have two. Reading a longer body would keep all others waiting."""
+        self._json_body_bytes_max = json_body_bytes_max
         self._handlers: dict[int, Handler] = {}
         for family in families:
             for code, handler in family.items():
@@ -41,16 +53,25 @@ class RequestDispatcher:
         """The answer; None if it comes later, or if none is wanted."""
         handler = self._handlers.get(request.code, _not_supported)
         try:
+            if len(request.body) > self._json_body_bytes_max and request.code not in _WITH_MESSAGES:
+                handler = self._refuse_body
             answer = handler(connection, request)
         except Exception as error:  # noqa: BLE001  # one request must not end the broker
             answer = self.excused(connection, request, error)
         return None if request.flag & _ONE_WAY else answer
 
+    def _refuse_body(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        raise RequestRejected(
+            ResponseCode.SYSTEM_ERROR,
+            f"the body of request {request.code} has {len(request.body)} bytes, over "
+            f"{self._json_body_bytes_max} (maxJsonBodyBytes)",
+        )
+
     def excused(self, connection: Connection, request: RemotingCommand, error: Exception) -> RemotingCommand:
         """What an exception is to the client, which is not to be left waiting."""
         if isinstance(error, RequestRejected):
             return request.respond(error.code, error.remark)
-        if isinstance(error, WireError):
+        if isinstance(error, (WireError, TooMany)):
             return request.respond(ResponseCode.SYSTEM_ERROR, str(error))
         if isinstance(error, StoreError):
             return request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))

@@ -92,7 +92,7 @@ class ExtensionsProcessor:
                 f"the records are of queue {first.queue_id} of {first.topic}, "
                 f"the request of queue {queue_id} of {header.topic}",
             )
-        result = self._store.put_chunk(records, sizes.tolist())
+        result = self._store.put_chunk(records, sizes)
         if result.status is not PutMessageStatus.PUT_OK or not self._acknowledger.is_sync:
             return self._answer(request, header, queue_id, result)
 

@@ -76,7 +76,7 @@ class PullMessageProcessor:
         now_ms: Callable[[], int],
         suspend: Callable[[PullRequest], bool],
     ) -> None:
-        """``now_ms`` is a clock that never jumps; ``suspend`` says whether it has taken a pull."""
+        """``now_ms`` is a clock that never jumps; ``suspend`` says whether a pull will be answered later."""
         self._config = config
         self._store = store
         self._topics = topics
@@ -112,13 +112,17 @@ class PullMessageProcessor:
         return self._process(held.connection, held.request, held.header, may_hold=False)
 
     def is_matched_by_commit_log(self, held: PullRequest, from_queue_offset: int) -> bool:
-        """Whether there is a message for a waiting pull among those from an offset on."""
+        """Whether a message for a waiting pull is among those from an offset on, or too many are to look at.
+
+        Then its replay looks at some, and the client goes on from there.
+        """
         topic, queue_id = held.queue
         try:
             message_filter = self._message_filter(held.header)
         except RequestRejected:  # its group has left, or wants something else: the replay will say so
             return True
-        while True:
+        look_until = from_queue_offset + _EXTENDED_ENTRIES_FILTERED
+        while from_queue_offset < look_until:
             found = self._store.get_message(
                 topic, queue_id, from_queue_offset, count_max=1_024, message_filter=message_filter
             )
@@ -127,6 +131,7 @@ class PullMessageProcessor:
             if found.next_begin_offset <= from_queue_offset:  # the end; else the replay will say what it is
                 return found.status is not GetMessageStatus.OFFSET_OVERFLOW_ONE
             from_queue_offset = found.next_begin_offset
+        return True
 
     def _process(
         self,
@@ -141,12 +146,17 @@ class PullMessageProcessor:
         if may_hold and header.sys_flag & _COMMIT_OFFSET and self._commits and header.commit_offset >= 0:
             self._offsets.advance(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         is_chunk = request.code == RequestCode.PULL_CHUNK
+        began_ms = self._now_ms()
         found = self._get_message(header, message_filter, is_chunk=is_chunk)
+        took_ms = self._now_ms() - began_ms
+        self._stats.got(header.topic, header.consumer_group, found.message_count, found.body_bytes, took_ms)
         code = _CODES.get(found.status)
         if code is None:  # there is nothing in this queue at all
             is_start = header.queue_offset == 0
             code = ResponseCode.PULL_NOT_FOUND if is_start else ResponseCode.PULL_OFFSET_MOVED
-        if code is ResponseCode.PULL_NOT_FOUND and may_hold and header.sys_flag & _SUSPEND:
+        is_end = found.next_begin_offset >= found.max_offset  # else the client has to go on from there
+        can_wait = may_hold and header.sys_flag & _SUSPEND and not connection.is_congested
+        if code is ResponseCode.PULL_NOT_FOUND and is_end and can_wait:
             held = PullRequest(
                 connection,
                 request._replace(ext_fields=NO_EXT_FIELDS, body=b""),
@@ -154,13 +164,14 @@ class PullMessageProcessor:
                 self._now_ms(),
                 self._timeout_ms(header.suspend_timeout_millis),
                 message_filter,
+                found.max_offset,
             )
-            if not connection.is_congested and self._suspend(held):
+            if self._suspend(held):
                 return None
+            raise RequestRejected(ResponseCode.SYSTEM_BUSY, "no more pulls can wait here now")
         offsets = (found.next_begin_offset, found.min_offset, found.max_offset)
         if code is not ResponseCode.SUCCESS:
             return request.respond(code, found.status.name, _fields(*offsets))
-        self._stats.got(header.topic, header.consumer_group, found.message_count, found.body_bytes)
         body = _with_sizes(found) if is_chunk else found.buffers
         self._found.send(connection, request, *offsets, body=body)
         return None

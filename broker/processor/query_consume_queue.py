@@ -19,7 +19,8 @@ from rmq_spark.wire.record import StoredMessage, decode_record, record_size
 from rmq_spark.wire.tags import tags_code
 
 ENTRIES_MAX: Final = 256
-"""Of one answer."""
+LOOK_BYTES_MAX: Final = 8 << 20
+"""Of one answer, and of the messages that are looked at for it; beyond, entries are left out."""
 
 
 class QueryConsumeQueueProcessor:
@@ -71,12 +72,14 @@ class QueryConsumeQueueProcessor:
         self, topic: str, queue_id: int, start: int, end: int, message_filter: MessageFilter | None
     ) -> Iterator[tuple[StoredMessage, int]]:
         """The messages between two offsets, and the sizes of their records."""
-        while start < end:
+        left = LOOK_BYTES_MAX
+        while start < end and left > 0:
             count = end - start
             found = self._store.get_message(
                 topic, queue_id, start, count_max=count, scan_max=count, message_filter=message_filter
             )
             data = b"".join(found.buffers)
+            left -= len(data)
             position = 0
             while position < len(data):
                 size = record_size(data, position)

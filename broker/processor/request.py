@@ -7,7 +7,7 @@ not at all. It refuses by raising `RequestRejected`. It never blocks: the broker
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from broker.connection import Connection
 from rmq_spark.errors import HeaderError, RocketPollError
@@ -23,10 +23,6 @@ Handlers: TypeAlias = Mapping[int, Handler]
 _DECODERS = {
     int(code): exchange.request.decode for code, exchange in HEADERS.items() if exchange.request is not None
 }
-
-
-BODY_BYTES_MAX: Final = 1 << 20
-"""Of JSON: ten times what the heartbeat of a client with hundreds of groups has."""
 
 
 class RequestRejected(RocketPollError):
@@ -50,11 +46,6 @@ def body_of(request: RemotingCommand, body_type: type[Any]) -> Any:
     """The JSON body of a request."""
     if not request.body:
         raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"request {request.code} needs a body")
-    if len(request.body) > BODY_BYTES_MAX:  # reading it would keep all others waiting
-        raise RequestRejected(
-            ResponseCode.SYSTEM_ERROR,
-            f"the body of request {request.code} has {len(request.body)} bytes, over {BODY_BYTES_MAX}",
-        )
     return decode_body(body_type, request.body)
 
 

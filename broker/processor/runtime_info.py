@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from broker.config import BrokerConfig
+from broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from broker.state.broker_stats import BrokerStats
 from broker.store.dispatch import SCHEDULE_TOPIC
 from broker.store.message_store import COMMIT_LOG, MessageStore, StoreState
@@ -70,6 +71,7 @@ class RuntimeInfo:
         config: BrokerConfig,
         store: MessageStore,
         stats: BrokerStats,
+        holds: PullRequestHoldService,
         delay_offsets: Callable[[], DelayOffsetSerializeWrapper],
         send_queue: Callable[[], SendQueue],
         disk_usage: Callable[[], DiskUsage],
@@ -79,6 +81,7 @@ class RuntimeInfo:
         self._config = config
         self._store = store
         self._stats = stats
+        self._holds = holds
         self._delay_offsets = delay_offsets
         self._send_queue = send_queue
         self._disk_usage = disk_usage
@@ -99,20 +102,23 @@ class RuntimeInfo:
             **self._disk(),
             **self._sends(),
             **self._delays(),
+            **self._pulls(),
         }
 
     def _puts(self) -> dict[str, str]:
         stats = self._stats
         average = stats.put_bytes / stats.put_messages if stats.put_messages else 0.0
         return {
-            "putMessageEntireTimeMax": str(stats.put_took_ms_max),
+            "putMessageEntireTimeMax": str(stats.put_took.max_ms),
             "putMessageTimesTotal": str(stats.put_messages),
             "putMessageFailedTimes": str(stats.put_failures),
             "putMessageSizeTotal": str(stats.put_bytes),
             "putMessageAverageSize": str(round(average, 2)),
-            "putMessageDistributeTime": " ".join(f"[{cell}]:{count}" for cell, count in stats.put_took),
-            "putLatency99": f"{stats.put_took_ms(0.99):.2f}",
-            "putLatency999": f"{stats.put_took_ms(0.999):.2f}",
+            "putMessageDistributeTime": " ".join(
+                f"[{cell}]:{count}" for cell, count in stats.put_took.cells()
+            ),
+            "putLatency99": f"{stats.put_took.within_ms(0.99):.2f}",
+            "putLatency999": f"{stats.put_took.within_ms(0.999):.2f}",
             "getMessageEntireTimeMax": str(stats.get_took_ms_max),
         }
 
@@ -146,6 +152,7 @@ class RuntimeInfo:
             "dispatchBehindBytes": str(max(state.written_offset - state.reput_from_offset, 0)),
             "remainHowManyDataToFlush": _size(max(state.written_offset - state.flushed_offset, 0)),
             "earliestMessageTimeStamp": str(self._earliest(state)),
+            "storeFailure": state.failure or state.hindrance or "",  # a key of ours
         }
 
     def _earliest(self, state: StoreState) -> int:
@@ -169,6 +176,14 @@ class RuntimeInfo:
             "sendThreadPoolQueueSize": str(queue.size),
             "sendThreadPoolQueueCapacity": str(self._config.send_queue_capacity),
             "sendThreadPoolQueueHeadWaitTimeMills": str(queue.head_wait_ms),
+        }
+
+    def _pulls(self) -> dict[str, str]:
+        """Keys of ours: RocketMQ does not tell."""
+        return {
+            "pullsHeld": str(self._holds.held),
+            "pullsPutOff": str(self._holds.put_offs),
+            "pullsRescued": str(self._holds.rescued),
         }
 
     def _delays(self) -> dict[str, str]:

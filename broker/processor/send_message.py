@@ -80,6 +80,7 @@ class SendMessageProcessor:
         self._why_busy = why_busy
         self._properties = PropertyRewriter(config.broker_cluster_name)
         self._delay_levels = len(config.store.message_delay_level_ms)
+        self._batch_bytes_max = config.store.max_message_size
         self._marks = {"MSG_REGION": config.region_id, "TRACE_ON": "true" if config.trace_on else "false"}
         place = {"queueId": "%d", "queueOffset": "%d"}
         self._sent = UsualAnswer({"msgId": "%s%016X", **place}, self._marks)
@@ -173,6 +174,11 @@ class SendMessageProcessor:
         if properties.delay_level or plan.is_retry:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL, "a batch can neither be delayed nor go to a retry topic"
+            )
+        if len(body) > self._batch_bytes_max:  # taking one apart keeps all others waiting
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a batch of {len(body)} bytes is over {self._batch_bytes_max} (maxMessageSize)",
             )
         entries = split_batch(body)
         if not entries:

@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 
 from broker.processor.admission import TopicAdmission
 from broker.processor.request import header_of
-from broker.state.names import RETRY_PREFIX
 from broker.store.record_draft import RecordDraft
 from broker.store.record_template import RecordTemplate
 from rmq_spark.wire.bodies.configs import TopicConfig
@@ -23,6 +22,7 @@ from rmq_spark.wire.headers import HEADERS
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.java_numbers import parse_int64
+from rmq_spark.wire.names import RETRY_PREFIX
 from rmq_spark.wire.record import magic_of
 
 _BORN_V6 = MessageSysFlag.BORN_HOST_V6.value

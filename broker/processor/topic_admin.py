@@ -144,29 +144,33 @@ class TopicAdminProcessor:
     # ---- deleting
 
     def delete(self, connection: Connection, request: RemotingCommand) -> None:
-        """DELETE_TOPIC_IN_BROKER: its queues, the offsets of its consumers, and its route.
+        """DELETE_TOPIC_IN_BROKER: its queues, then the offsets of its consumers, then its route.
 
-        On the disk the topic goes last: what a crash interrupts can be done again.
+        What a failure or a crash interrupts can be done again: the topic goes last. Before its messages have
+        gone its consumers keep their offsets.
         """
         topic = header_of(request).topic
         self._refuse_to_touch(topic)
         config = self._topics.get(topic)
-        if config is not None:
-            self._topics.delete(topic)
-            self._offsets.forget_topic(topic)
-            self._stats.forget_topic(topic)
-
-        def save() -> None:
-            if config is not None:
-                self._store.delete_topic(topic)
-                self._offsets.save()
-                self._topics.save()
+        if config is None:
+            self._after_saving.answer(connection, request, self._save, answer(request))
+            return
+        self._topics.delete(topic)
 
         def keep() -> None:
-            if config is not None and self._topics.get(topic) is None:
+            if self._topics.get(topic) is None:
                 self._topics.put(config)
 
-        self._after_saving.answer(connection, request, save, answer(request), keep)
+        def forget() -> None:
+            self._offsets.forget_topic(topic)
+            self._stats.forget_topic(topic)
+            self._after_saving.answer(connection, request, self._save, answer(request), keep)
+
+        self._after_saving.go_on(connection, request, lambda: self._store.delete_topic(topic), forget, keep)
+
+    def _save(self) -> None:
+        self._offsets.save()
+        self._topics.save()
 
     def clean_unused(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """CLEAN_UNUSED_TOPIC: there is never anything to clean.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from broker.state.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
+from rmq_spark.wire.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
 from rmq_spark.wire.properties import DELAY, WAIT, change_properties
 from rmq_spark.wire.record import StoredMessage, magic_of
 from rmq_spark.wire.record_checksum import PROPERTY_CRC32

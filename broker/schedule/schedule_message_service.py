@@ -19,12 +19,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from broker.schedule.delayed_message import Undeliverable, delivered, scheduled
-from broker.state.names import SCHEDULE_TOPIC
 from broker.state.table import Saver, Table
 from broker.store.message_store import MessageStore
 from broker.store.results import GetMessageResult, GetMessageStatus, PutMessageResult, PutMessageStatus
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
+from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record import StoredMessage, decode_record
 
 __all__ = ["ScheduleMessageService", "scheduled"]

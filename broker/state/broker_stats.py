@@ -7,29 +7,30 @@ Counting adds to the sums since the last `sample`; each sample closes these and 
     day       24 buckets of 1 h
 
 A bucket holds only what moved while it was open, so a topic or group without messages is gone from memory
-after a day, by itself. Windows know how long their buckets were and no dates, so that a clock may jump. Time
-comes from outside; nothing here is saved.
+after a day, by itself (`stats_windows`). Time comes from outside; nothing here is saved.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, timezone
 from typing import Final, NamedTuple
 
+from broker.state.durations import Durations
+from broker.state.stats_windows import (
+    BUCKETS_MAX,
+    SAMPLE_INTERVAL_MS,
+    Key,
+    Sum,
+    Sums,
+    Window,
+    drop,
+    per_second,
+)
 from rmq_spark.wire.bodies.stats import BrokerStatsData, BrokerStatsItem
 
-SAMPLE_INTERVAL_MS: Final = 10_000
 _ELAPSED_MS_MAX: Final = 60_000
 """Between two samples; beyond, the clock has jumped or the machine has slept."""
-
-TOOK_MS_BOUNDS: Final = (0, 1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000, 2000, 3000, 5000, 10000)
-"""Upper bounds of the cells in which the durations of puts are counted; the last cell has none."""
-
-_Key = tuple[str, str]
-"""A kind of counter, and whose it is."""
 
 
 class _Counter(NamedTuple):
@@ -40,7 +41,7 @@ class _Counter(NamedTuple):
 
 
 _TOPIC_PUT, _GROUP_GET, _SEND_BACK, _PUT, _GET = "topic put", "group get", "send back", "put", "get"
-_MISSED: _Key = ("missed", "")
+_MISSED: Key = ("missed", "")
 
 STATS_NAMES: Final[Mapping[str, _Counter]] = {
     "TOPIC_PUT_NUMS": _Counter(_TOPIC_PUT, counts_bytes=False),
@@ -52,65 +53,6 @@ STATS_NAMES: Final[Mapping[str, _Counter]] = {
     "BROKER_GET_NUMS": _Counter(_GET, counts_bytes=False),
 }
 """The keys: a topic; ``topic@group``; ``topic@group``; of the broker's own, the name of its cluster."""
-
-
-class _Sum:
-    """Messages, their bytes, and in how many calls they came."""
-
-    __slots__ = ("bytes", "calls", "messages")
-
-    def __init__(self, messages: int = 0, byte_count: int = 0, calls: int = 0) -> None:
-        self.messages = messages
-        self.bytes = byte_count
-        self.calls = calls
-
-    def add(self, other: _Sum) -> None:
-        self.messages += other.messages
-        self.bytes += other.bytes
-        self.calls += other.calls
-
-
-_Sums = dict[_Key, _Sum]
-
-
-_ALL = 60
-"""No window has more buckets."""
-
-
-class _Window:
-    """The sums of the last so many buckets, the newest of which is still open."""
-
-    def __init__(self, bucket_ms: int, buckets: int) -> None:
-        self._bucket_ms = bucket_ms
-        self._buckets: deque[tuple[int, _Sums]] = deque([(0, {})], buckets)
-
-    def add(self, sums: _Sums, elapsed_ms: int) -> None:
-        """Take what came in so many milliseconds."""
-        duration_ms, bucket = self._buckets[-1]
-        if duration_ms + SAMPLE_INTERVAL_MS // 2 > self._bucket_ms:  # samples come a little early or late
-            duration_ms, bucket = 0, {}
-            self._buckets.append((0, bucket))
-        for key, each in sums.items():
-            known = bucket.get(key)
-            if known is None:
-                known = bucket[key] = _Sum()
-            known.add(each)
-        self._buckets[-1] = (duration_ms + elapsed_ms, bucket)
-
-    def total(self, key: _Key, buckets: int = _ALL) -> tuple[_Sum, int]:
-        """The sum of the newest so many buckets, and how many milliseconds they cover."""
-        total, covered_ms = _Sum(), 0
-        for duration_ms, bucket in list(self._buckets)[-buckets:]:
-            covered_ms += duration_ms
-            each = bucket.get(key)
-            if each is not None:
-                total.add(each)
-        return total, covered_ms
-
-    def forget(self, is_gone: Callable[[_Key], bool]) -> None:
-        """Drop the sums of keys that are gone."""
-        for _, bucket in self._buckets:
-            _drop(bucket, is_gone)
 
 
 class Rates(NamedTuple):
@@ -155,47 +97,40 @@ class BrokerStats:
 
     def __init__(self, cluster_name: str, now_ms: int) -> None:
         """The counters of the broker as a whole go by the name of its cluster, as RocketMQ's do."""
-        self._put_key: _Key = (_PUT, cluster_name)
-        self._get_key: _Key = (_GET, cluster_name)
-        self._sums: _Sums = {}
+        self._put_key: Key = (_PUT, cluster_name)
+        self._get_key: Key = (_GET, cluster_name)
+        self._sums: Sums = {}
         self._sampled_ms = now_ms
-        self._minute = _Window(SAMPLE_INTERVAL_MS, 6)
-        self._hour = _Window(600_000, 6)
-        self._day = _Window(3_600_000, 24)
-        self._recent = _Window(SAMPLE_INTERVAL_MS, _ALL)
+        self._minute = Window(SAMPLE_INTERVAL_MS, 6)
+        self._hour = Window(600_000, 6)
+        self._day = Window(3_600_000, 24)
+        self._recent = Window(SAMPLE_INTERVAL_MS, BUCKETS_MAX)
         self._today: date = _local_date(now_ms)
         self.put_totals = self.get_totals = DayTotals()
         self.put_messages = 0
         self.put_bytes = 0
         self.put_failures = 0
-        self.put_took_ms_max = 0
+        self.put_took = Durations()
         self.got_messages = 0
         self.get_took_ms_max = 0
-        self._took = [0] * (len(TOOK_MS_BOUNDS) + 1)
-        self._whole: _Sums = {}
+        self._whole: Sums = {}
 
     # ---- counting, on every send and pull
 
-    def put(
-        self, topic: str, count: int, byte_count: int, took_ms: int | None = None, *, calls: int = 1
-    ) -> None:
-        """So many messages were stored; ``took_ms`` until they were acknowledged, if that is known."""
+    def put(self, topic: str, count: int, byte_count: int, *, calls: int = 1) -> None:
+        """So many messages were stored; ``put_took`` is told of those that had to wait for the disk."""
         self._add(self._sums, (_TOPIC_PUT, topic), count, byte_count, calls)
         self._add(self._whole, self._put_key, count, byte_count, calls)
         self.put_messages += count
         self.put_bytes += byte_count
-        if took_ms is not None:
-            self._took[bisect_left(TOOK_MS_BOUNDS, took_ms)] += 1
-            self.put_took_ms_max = max(self.put_took_ms_max, took_ms)
 
     def put_failed(self) -> None:
         """A send was not stored."""
         self.put_failures += 1
 
-    def got(self, topic: str, group: str, count: int, byte_count: int, took_ms: int | None = None) -> None:
+    def got(self, topic: str, group: str, count: int, byte_count: int, took_ms: int) -> None:
         """A group was given so many messages; none: it asked, and there was nothing."""
-        if took_ms is not None and took_ms > self.get_took_ms_max:
-            self.get_took_ms_max = took_ms
+        self.get_took_ms_max = max(self.get_took_ms_max, took_ms)
         if not count:
             self._add(self._whole, _MISSED, 0, 0)
             return
@@ -208,10 +143,10 @@ class BrokerStats:
         self._add(self._sums, (_SEND_BACK, f"{topic}@{group}"), 1, 0)
 
     @staticmethod
-    def _add(sums: _Sums, key: _Key, count: int, byte_count: int, calls: int = 1) -> None:
+    def _add(sums: Sums, key: Key, count: int, byte_count: int, calls: int = 1) -> None:
         found = sums.get(key)
         if found is None:
-            found = sums[key] = _Sum()
+            found = sums[key] = Sum()
         found.messages += count
         found.bytes += byte_count
         found.calls += calls
@@ -247,8 +182,8 @@ class BrokerStats:
         suffix = f"@{group}"
         self._forget(lambda key: _is_of_group(key) and key[1].endswith(suffix))
 
-    def _forget(self, is_gone: Callable[[_Key], bool]) -> None:
-        _drop(self._sums, is_gone)
+    def _forget(self, is_gone: Callable[[Key], bool]) -> None:
+        drop(self._sums, is_gone)
         for window in (self._minute, self._hour, self._day):
             window.forget(is_gone)
 
@@ -268,12 +203,12 @@ class BrokerStats:
 
     def topic_put_tps(self, topic: str) -> float:
         """Messages sent to a topic in a second, over the last minute."""
-        return _per_second(*_messages(self._minute, (_TOPIC_PUT, topic)))
+        return per_second(*_messages(self._minute, (_TOPIC_PUT, topic)))
 
     def group_get_tps(self, group: str, topics: Iterable[str]) -> float:
         """Messages that a group was given in a second, of these topics, over the last minute."""
         keys = ((_GROUP_GET, f"{topic}@{group}") for topic in topics)
-        return sum(_per_second(*_messages(self._minute, key)) for key in keys)
+        return sum(per_second(*_messages(self._minute, key)) for key in keys)
 
     def rates(self) -> BrokerRates:
         """How busy the broker is."""
@@ -284,56 +219,28 @@ class BrokerStats:
             transferred=self._rates(self._get_key, "messages"),
         )
 
-    def _rates(self, key: _Key, what: str) -> Rates:
+    def _rates(self, key: Key, what: str) -> Rates:
         totals = (self._recent.total(key, buckets) for buckets in (1, 6, 60))
-        return Rates(*(_per_second(getattr(total, what), covered_ms) for total, covered_ms in totals))
-
-    @property
-    def put_took(self) -> tuple[tuple[str, int], ...]:
-        """How many puts took how long, by cells."""
-        lows = ("", *(f"{bound}~" for bound in TOOK_MS_BOUNDS))
-        highs = (*(f"{bound}ms" for bound in TOOK_MS_BOUNDS), "")
-        return tuple(
-            zip((low + high for low, high in zip(lows, highs, strict=True)), self._took, strict=True)
-        )
-
-    def put_took_ms(self, share: float) -> int:
-        """Within how many milliseconds this share of all puts was done; a cell's upper bound."""
-        wanted = share * sum(self._took)
-        done = 0
-        for bound, count in zip(TOOK_MS_BOUNDS, self._took, strict=False):
-            done += count
-            if done >= wanted:
-                return bound
-        return self.put_took_ms_max
+        return Rates(*(per_second(getattr(total, what), covered_ms) for total, covered_ms in totals))
 
 
-def _drop(sums: _Sums, is_gone: Callable[[_Key], bool]) -> None:
-    for key in [key for key in sums if is_gone(key)]:
-        del sums[key]
-
-
-def _is_of_group(key: _Key) -> bool:
+def _is_of_group(key: Key) -> bool:
     return key[0] in (_GROUP_GET, _SEND_BACK)
 
 
-def _messages(window: _Window, key: _Key) -> tuple[int, int]:
+def _messages(window: Window, key: Key) -> tuple[int, int]:
     total, covered_ms = window.total(key)
     return total.messages, covered_ms
 
 
-def _item(window: _Window, key: _Key, counter: _Counter) -> BrokerStatsItem:
+def _item(window: Window, key: Key, counter: _Counter) -> BrokerStatsItem:
     total, covered_ms = window.total(key)
     count = total.bytes if counter.counts_bytes else total.messages
     return BrokerStatsItem(
         sum=count,
-        tps=_per_second(count, covered_ms),
+        tps=per_second(count, covered_ms),
         avgpt=round(count / total.calls, 2) if total.calls else 0.0,
     )
-
-
-def _per_second(count: int, covered_ms: int) -> float:
-    return round(1000 * count / covered_ms, 2) if covered_ms else 0.0
 
 
 def _local_date(now_ms: int) -> date:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from broker.connection import Connection
+
+CLIENT_ID_CHARACTERS_MAX: Final = 1_024
+"""Of what a client calls itself; RocketMQ sets no limit."""
 
 
 @dataclass(frozen=True)
@@ -16,3 +20,12 @@ class ClientChannel:
     language: str
     version: int
     last_heartbeat_ms: int
+
+
+def client_fault(client_id: str) -> str | None:
+    """What is wrong with a client's id; None if nothing is."""
+    if not client_id.strip():
+        return "there is no clientID"
+    if len(client_id) > CLIENT_ID_CHARACTERS_MAX:
+        return f"the clientID has {len(client_id)} characters, over {CLIENT_ID_CHARACTERS_MAX}"
+    return None

@@ -7,7 +7,7 @@ that is `subscription_group`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from types import MappingProxyType
 
 from broker.connection import Connection
@@ -142,6 +142,10 @@ class ConsumerManager:
         """What a group's members subscribe to in a topic, if they do."""
         members = self._groups.get(group)
         return members.subscriptions.get(topic) if members is not None else None
+
+    def groups_with(self, connection: Connection) -> Set[str]:
+        """The groups that a client is in."""
+        return self._groups_of.get(connection, frozenset())
 
     def groups_of(self, topic: str) -> frozenset[str]:
         """The groups whose members subscribe to a topic."""

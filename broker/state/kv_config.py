@@ -10,10 +10,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from broker.state.limits import TooMany, check_room
 from broker.state.table import Saver, Table
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The namespace of topics in order: ``broker-a:4;broker-b:4`` by topic."""
+
+VALUES_MAX: Final = 10_000
+CHARACTERS_MAX: Final = 4_096
+"""Of one, with its key and its namespace: all of them are written whenever one changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +37,20 @@ class KVConfigs:
         self._namespaces = {name: dict(values) for name, values in loaded.config_table.items()}
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set one value."""
-        values = self._namespaces.setdefault(namespace, {})
-        if values.get(key) != value:
-            values[key] = value
-            self._saver.is_dirty = True
+        """Set one value.
+
+        Raises:
+            TooMany: There is no room for it.
+        """
+        if self.get(namespace, key) == value:
+            return
+        if self.get(namespace, key) is None:
+            there_are = sum(map(len, self._namespaces.values()))
+            check_room("key-value configurations", there_are, VALUES_MAX)
+        if len(namespace) + len(key) + len(value) > CHARACTERS_MAX:
+            raise TooMany(f"namespace, key and value have over {CHARACTERS_MAX} characters together")
+        self._namespaces.setdefault(namespace, {})[key] = value
+        self._saver.is_dirty = True
 
     def get(self, namespace: str, key: str) -> str | None:
         """One value, if it is set."""

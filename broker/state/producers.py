@@ -7,7 +7,7 @@ forgotten with the connections.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from types import MappingProxyType
 
 from broker.connection import Connection
@@ -62,6 +62,10 @@ class ProducerManager:
         for connection in silent:
             self.connection_closed(connection)
         return silent
+
+    def groups_with(self, connection: Connection) -> Set[str]:
+        """The groups that a client is in."""
+        return self._groups_of.get(connection, frozenset())
 
     def channels(self, group: str) -> tuple[ClientChannel, ...]:
         """The clients of a group, in the order in which they came."""

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from rmq_spark.wire.message_queue import MessageQueue
+
+LOCKS_MAX: Final = 200_000
+"""Who asks for more gets none until some have expired."""
 
 
 @dataclass
@@ -34,6 +38,8 @@ class QueueLocks:
         held = set()
         for queue in queues:
             lock = self._locks.get((group, queue))
+            if lock is None and len(self._locks) >= LOCKS_MAX:
+                continue
             if lock is None or lock.client_id == client_id or self._is_expired(lock, now_ms):
                 self._locks[group, queue] = _Lock(client_id, now_ms)
                 held.add(queue)

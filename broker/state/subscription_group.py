@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from broker.state.names import SYSTEM_GROUPS, group_fault, is_system_group
+from broker.state.limits import check_room
 from broker.state.table import Saver, Table
 from broker.state.topic_config import QUEUE_NUMS_MAX
 from rmq_spark.wire.bodies.configs import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rmq_spark.wire.names import SYSTEM_GROUPS, group_fault, is_system_group
 
 __all__ = ["SubscriptionGroupManager", "group_fault"]
 
@@ -20,11 +21,17 @@ class SubscriptionGroupManager:
     """All groups. A change is durable after the next `save`."""
 
     def __init__(
-        self, table: Table[SubscriptionGroupWrapper], *, auto_create: bool, now_ms: Callable[[], int]
+        self,
+        table: Table[SubscriptionGroupWrapper],
+        *,
+        auto_create: bool,
+        max_groups: int,
+        now_ms: Callable[[], int],
     ) -> None:
         """``auto_create``: a group is made when its first member comes."""
         self._saver = Saver(table, self.wrapper)
         self._auto_create = auto_create
+        self._max_groups = max_groups
         self._now_ms = now_ms
         loaded = table.load(SubscriptionGroupWrapper())
         self._groups = dict(loaded.subscription_group_table)
@@ -39,9 +46,14 @@ class SubscriptionGroupManager:
         return self._groups.get(group)
 
     def find_or_create(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group, made if that is allowed and it could have this name; None if it is not there."""
+        """The group, made if that is allowed and it could have this name; None if it is not there.
+
+        Raises:
+            TooMany: It would be one more than may be.
+        """
         may_be_made = self._auto_create or is_system_group(group)
         if group not in self._groups and may_be_made and group_fault(group) is None:
+            self._check_room()
             self._set(SubscriptionGroupConfig(group_name=group))
         return self._groups.get(group)
 
@@ -50,11 +62,17 @@ class SubscriptionGroupManager:
 
         Raises:
             ValueError: Its name or its numbers cannot be.
+            TooMany: It would be one more than may be.
         """
         fault = group_fault(config.group_name) or _fault_of_numbers(config)
         if fault is not None:
             raise ValueError(fault)
+        if config.group_name not in self._groups:
+            self._check_room()
         self._set(config)
+
+    def _check_room(self) -> None:
+        check_room("groups", len(self._groups), self._max_groups, "maxGroups")
 
     def delete(self, group: str) -> None:
         """Forget a group; its offsets are another table's."""

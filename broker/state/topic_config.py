@@ -10,7 +10,11 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from broker.state.names import (
+from broker.state.limits import check_room
+from broker.state.table import Saver, Table
+from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from rmq_spark.wire.flags import TopicPermission
+from rmq_spark.wire.names import (
     BENCHMARK_TOPIC,
     DEFAULT_TOPIC,
     DLQ_PREFIX,
@@ -26,9 +30,6 @@ from broker.state.names import (
     retry_topic,
     topic_fault,
 )
-from broker.state.table import Saver, Table
-from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig, TopicConfigSerializeWrapper
-from rmq_spark.wire.flags import TopicPermission
 
 __all__ = [
     "DLQ_PREFIX",
@@ -42,8 +43,8 @@ __all__ = [
     "topic_fault",
 ]
 
-QUEUE_NUMS_MAX: Final = 65_535
-"""What lists a topic's queues must end."""
+QUEUE_NUMS_MAX: Final = 4_096
+"""What lists a topic's queues keeps all others waiting meanwhile: some 15 us each."""
 
 _READ_WRITE = int(TopicPermission.READ | TopicPermission.WRITE)
 _INHERIT = int(TopicPermission.INHERIT)
@@ -64,11 +65,13 @@ class TopicConfigManager:
         auto_create: bool,
         default_queue_nums: int,
         delay_levels: int,
+        max_topics: int,
         now_ms: Callable[[], int],
     ) -> None:
         """``auto_create``: a message to a topic that is not there makes it."""
         self._saver = Saver(table, self.wrapper)
         self._auto_create = auto_create
+        self._max_topics = max_topics
         self._now_ms = now_ms
         loaded = table.load(TopicConfigSerializeWrapper())
         self._topics = dict(loaded.topic_config_table)
@@ -104,22 +107,35 @@ class TopicConfigManager:
 
         Raises:
             ValueError: Its name, its numbers or its permission cannot be.
+            TooMany: It would be one more than may be.
         """
+        if config.topic_name not in self._topics:
+            self._check_room()
+        self._put(config)
+
+    def _put(self, config: TopicConfig) -> None:
         fault = topic_fault(config.topic_name) or _fault_of_numbers(config)
         if fault is not None:
             raise ValueError(fault)
         self._set(config)
+
+    def _check_room(self) -> None:
+        check_room("topics", len(self._topics), self._max_topics, "maxTopics")
 
     def create_in_send(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig | None:
         """The topic, made like ``default_topic`` if it is not there; None if it may not be made.
 
         The sender asks for a number of queues, and gets no more than the default has. Retry topics need no
         default.
+
+        Raises:
+            TooMany: It would be one more than may be.
         """
         known = self._topics.get(topic)
         if known is not None:
             return known
         if topic.startswith(RETRY_PREFIX):
+            self._check_room()
             return self.create_in_send_back(topic, 1)
         default = self._topics.get(default_topic)
         if not self._auto_create or default is None or not default.perm & _INHERIT:
@@ -135,7 +151,7 @@ class TopicConfigManager:
         known = self._topics.get(topic)
         if known is not None:
             return known
-        self.put(_topic(topic, max(1, queue_nums), perm))
+        self._put(_topic(topic, max(1, queue_nums), perm))
         return self._topics[topic]
 
     def delete(self, topic: str) -> None:

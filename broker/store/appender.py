@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker.store.commit_log import BLANK_BYTES, CommitLog, DiskFull, Draft
 from broker.store.consume_queue import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
@@ -37,6 +37,13 @@ _PROPERTIES_BYTES_MAX = PROPERTIES_BYTES_MAX - CHECKSUM_BYTES - 1
 
 _new_result: Callable[[type[PutMessageResult], tuple[Any, ...]], PutMessageResult] = tuple.__new__
 _new_fresh: Callable[[type[FreshRecord], tuple[Any, ...]], FreshRecord] = tuple.__new__
+
+
+class TopicNumbers(NamedTuple):
+    """Where the log ended, and the next offset of each of a topic's queues, as far as one was given, then."""
+
+    log_end_offset: int
+    next_offsets: Mapping[int, int]
 
 
 class MessageAppender:
@@ -229,12 +236,24 @@ class MessageAppender:
                 self._next_offsets[queue] = queue_offset + result.message_count
         return result
 
-    def forget_topic(self, topic: str) -> int:
-        """A topic that comes back begins anew; where in the log that will be."""
+    def numbers_of(self, topic: str) -> TopicNumbers:
+        """What a topic's queues were given so far."""
         with self._lock:
-            for key in [key for key in self._next_offsets if key[0] == topic]:
-                del self._next_offsets[key]
-            return self._log.end_offset
+            return TopicNumbers(self._log.end_offset, self._numbers_of(topic))
+
+    def forget_topic(self, topic: str, ended: TopicNumbers) -> list[int]:
+        """A topic that comes back begins anew; but for the queues, returned, that have got more since."""
+        with self._lock:
+            now = self._numbers_of(topic)
+            later = [
+                queue_id for queue_id, number in now.items() if number != ended.next_offsets.get(queue_id)
+            ]
+            for queue_id in now.keys() - set(later):
+                del self._next_offsets[topic, queue_id]
+            return later
+
+    def _numbers_of(self, topic: str) -> dict[int, int]:
+        return {queue_id: number for (name, queue_id), number in self._next_offsets.items() if name == topic}
 
     def _next_offset(self, queue: tuple[str, int]) -> int:
         known = self._next_offsets.get(queue)

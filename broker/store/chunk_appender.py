@@ -5,8 +5,8 @@ The order of appends, and the offsets of queues, are `MessageAppender`'s.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 from broker.store import chunks
 from broker.store import lazy_numpy as np
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmq_spark.wire.chunk import RecordChunk
+    from rmq_spark.wire.chunk.checksums import Sealing
+
+Sizes: TypeAlias = "npt.ArrayLike"
+"""Of records that lie back to back."""
 
 
 class ChunkAppender:
@@ -33,18 +37,18 @@ class ChunkAppender:
         self._log = log
         self._appender = appender
 
-    def put_chunk(self, records: Buffer, sizes: Sequence[int]) -> PutMessageResult:
+    def put_chunk(self, records: Buffer, sizes: Sizes) -> PutMessageResult:
         """Append ready-encoded records of one topic and queue, checking each as if it had come alone.
 
         They may be spread over two files; then a failure between leaves the first part in the log, and
         the result says how many messages that is.
         """
         try:
-            given = chunks.RecordChunk(records, sizes)
-            given.check_crcs()
+            given = chunks.RecordChunk(bytearray(records), sizes)  # theirs stays as it is
             if not len(given):
                 return illegal("the chunk is empty")
             chunk = chunks.with_empty_checksums(given)
+            chunk.check_crcs()
         except RecordError as error:
             return illegal(str(error))
         longest = int(chunk.sizes.max())
@@ -65,15 +69,15 @@ class ChunkAppender:
         fault = topic_fault(topic)
         if fault is not None:
             return illegal(fault)
-        timestamps_at = chunk.store_timestamp_at - chunk.starts
-
-        def append(queue_offset: int) -> PutMessageResult:
-            return self._append(chunk, timestamps_at, queue_offset)
-
+        append = partial(self._append, chunk, chunk.store_timestamp_at - chunk.starts, chunks.Sealing(chunk))
         return self._appender.in_turn((topic, queue_id), append)
 
     def _append(
-        self, chunk: RecordChunk, timestamps_at: npt.NDArray[np.int64], queue_offset: int
+        self,
+        chunk: RecordChunk,
+        timestamps_at: npt.NDArray[np.int64],
+        sealing: Sealing,
+        queue_offset: int,
     ) -> PutMessageResult:
         first: PutMessageResult | None = None
         done = 0
@@ -84,7 +88,11 @@ class ChunkAppender:
             offsets = np.arange(queue_offset + done, queue_offset + end)
             try:
                 position, end_offset, timestamp = self._log.append_many(
-                    piece, chunk.sizes[done:end], offsets, starts + timestamps_at[done:end]
+                    piece,
+                    chunk.sizes[done:end],
+                    offsets,
+                    starts + timestamps_at[done:end],
+                    partial(sealing.seal, done, end),
                 )
             except (DiskFull, StoreFailed) as error:
                 return first or unavailable(error)

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
     from broker.store.java_hash import hash_index_keys
     from rmq_spark.wire.chunk import COLUMNS, RecordChunk
-    from rmq_spark.wire.chunk.checksums import seal_records, sealed_records, with_empty_checksums
+    from rmq_spark.wire.chunk.checksums import Sealing, sealed_records, with_empty_checksums
     from rmq_spark.wire.chunk.gather import take_bytes
 
 _HOMES = {
     "COLUMNS": "rmq_spark.wire.chunk",
     "RecordChunk": "rmq_spark.wire.chunk",
     "py_buffer": "pyarrow",
+    "Sealing": "rmq_spark.wire.chunk.checksums",
     "hash_index_keys": "broker.store.java_hash",
-    "seal_records": "rmq_spark.wire.chunk.checksums",
     "sealed_records": "rmq_spark.wire.chunk.checksums",
     "take_bytes": "rmq_spark.wire.chunk.gather",
     "with_empty_checksums": "rmq_spark.wire.chunk.checksums",
@@ -33,10 +33,10 @@ _HOMES = {
 __all__ = [
     "COLUMNS",
     "RecordChunk",
+    "Sealing",
     "are_loaded",
     "hash_index_keys",
     "py_buffer",
-    "seal_records",
     "sealed_records",
     "take_bytes",
     "with_empty_checksums",

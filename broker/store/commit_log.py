@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from broker.store import chunks
 from broker.store import lazy_numpy as np
 from broker.store.disk import Disk
 from broker.store.errors import StoreFailed
@@ -139,8 +138,12 @@ class CommitLog:
         sizes: npt.NDArray[np.int64],
         queue_offsets: npt.NDArray[np.int64],
         store_timestamps_at: npt.NDArray[np.int64],
+        seal: Callable[[], None],
     ) -> tuple[int, int, int]:
-        """The same for encoded records back to back, which must all go to one file."""
+        """The same for encoded records back to back, which must all go to one file.
+
+        ``seal`` fills in their checksums, when all else of them is as it will be.
+        """
         position = self._place(len(records))
         timestamp = self._timestamp()
         starts = np.cumsum(sizes) - sizes
@@ -149,7 +152,7 @@ class CommitLog:
         cells[starts + layout.QUEUE_OFFSET_AT] = queue_offsets.astype(">i8").view("V8")
         cells[starts + layout.PHYSICAL_OFFSET_AT] = (starts + position).astype(">i8").view("V8")
         cells[store_timestamps_at] = np.array(timestamp, ">i8").view("V8")
-        chunks.seal_records(records, starts + sizes)
+        seal()
         return self._write(position, records.data, timestamp)
 
     def room_in_file(self) -> int:

@@ -7,6 +7,7 @@ from enum import Enum
 from pathlib import Path
 
 from broker.store.consume_queue import ENTRY_BYTES
+from broker.store.index_file import INDEX_HOPS_MAX
 
 _MIB = 1 << 20
 _DELAY_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
@@ -36,13 +37,13 @@ class StoreConfig:
     max_hash_slot_num: int = 5_000_000
     max_index_num: int = 20_000_000
     message_index_enable: bool = True
+    index_hops_max: int = INDEX_HOPS_MAX
     flush_disk_type: FlushDiskType = FlushDiskType.SYNC_FLUSH
     flush_interval_commit_log_ms: int = 500
     check_whole_log_bytes: int = 256 * _MIB
     """A log of at most this size is checked from its start whenever it is opened; a larger one from its
     checkpoint."""
     broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
-    long_polling_enable: bool = True
     max_message_size: int = 4 * _MIB
     file_reserved_time_hours: int = 72
     delete_when_hours: tuple[int, ...] = (4,)

@@ -15,7 +15,7 @@ known here, but for a callable in searches.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -97,6 +97,14 @@ class ConsumeQueue:
         """The bytes of these entries."""
         count = min(count, self.max_offset - queue_offset)
         return self._files.view(queue_offset * ENTRY_BYTES)[: max(count, 0) * ENTRY_BYTES]
+
+    def entries_from(self, physical_offset: int) -> Iterator[tuple[int, memoryview]]:
+        """Entries of records from a place in the log on, a file's at a time, with the first's offset."""
+        queue_offset = self._first_at_or_after(physical_offset)
+        while queue_offset < self.max_offset:
+            entries = self.view(queue_offset, self.max_offset - queue_offset)
+            yield queue_offset, entries
+            queue_offset += len(entries) // ENTRY_BYTES
 
     def next_file_offset(self, queue_offset: int) -> int:
         """The first queue offset of the file behind the one in which an offset lies."""

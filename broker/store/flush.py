@@ -20,7 +20,7 @@ class FlushService:
     def __init__(
         self,
         flush: Callable[[], int],
-        on_flushed: Callable[[], None],
+        on_flushed: Callable[[], object],
         on_failure: Callable[[str], None],
         interval_seconds: float | None,
     ) -> None:

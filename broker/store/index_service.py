@@ -61,12 +61,17 @@ class IndexService:
         *,
         hash_slot_num: int = IndexSizes.hash_slot_num,
         index_num: int = IndexSizes.index_num,
+        hops_max: int = INDEX_HOPS_MAX,
     ) -> None:
-        """The sizes are those of RocketMQ's defaults; files of other sizes are refused."""
+        """The sizes are those of RocketMQ's defaults; files of other sizes are refused.
+
+        A query looks at ``hops_max`` entries: whoever chooses keys can give all of them one hash.
+        """
         self._disk = disk
         self._directory = directory
         self._now_ms = now_ms
         self._sizes = IndexSizes(hash_slot_num, index_num)
+        self._hops_max = hops_max
         self._files: tuple[IndexFile, ...] = ()  # replaced, never changed: queries need no lock
         self._files_lock = threading.Lock()
         self._maintenance = threading.Lock()
@@ -227,7 +232,7 @@ class IndexService:
         """
         key_hash = index_hash(topic + INDEX_KEY_SEPARATOR + key)
         found: list[int] = []
-        hops_left = INDEX_HOPS_MAX
+        hops_left = self._hops_max
         for file in reversed(self._files):
             header = file.header
             if begin_ms <= header.end_timestamp and end_ms >= header.begin_timestamp:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from broker.store.appender import MessageAppender
 from broker.store.checkpoint import CHECKPOINT, Checkpoint, save_checkpoint
-from broker.store.chunk_appender import ChunkAppender
+from broker.store.chunk_appender import ChunkAppender, Sizes
 from broker.store.commit_log import FULL, CommitLog
 from broker.store.config import BrokerRole, FlushDiskType, StoreConfig
 from broker.store.directory_lock import AbortFile, DirectoryLock
@@ -31,11 +31,12 @@ from broker.store.errors import StoreError
 from broker.store.flush import FlushService
 from broker.store.fresh_records import FreshRuns
 from broker.store.index_service import IndexService
-from broker.store.manifest import MANIFEST, Manifest, QueueSpan
+from broker.store.manifest import MANIFEST, Manifest, manifest_of
 from broker.store.message_filter import MessageFilter
 from broker.store.queue_table import QueueTable
 from broker.store.reader import MessageReader
 from broker.store.record_draft import RecordDraft
+from broker.store.record_glance import glance, pattern_of, property_of
 from broker.store.record_template import RecordTemplate, UniformParts
 from broker.store.recovery import LogRecovery, reliable_checkpoint, wipe_behind
 from broker.store.reput import ReputMessageService
@@ -43,14 +44,15 @@ from broker.store.results import GetMessageResult, PutMessageResult, PutMessageS
 from broker.store.retention import Retention
 from broker.store.tables import JsonTable
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.properties import KEY_SEPARATOR, UNIQ_KEY
-from rmq_spark.wire.record import StoredMessage, decode_record
+from rmq_spark.wire.properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
+from rmq_spark.wire.record import StoredMessage
 
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
 INDEX = "index"
 
 _INDEX_CANDIDATES_PER_RESULT = 4
+_UNIQ_KEY, _KEYS = pattern_of(UNIQ_KEY), pattern_of(KEYS)
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ class StoreState:
     reput_from_offset: int
     holes: tuple[tuple[int, int], ...]
     failure: str | None
+    hindrance: str | None
+    """What keeps messages from their queues for now."""
     recovered_from_crash: bool
 
 
@@ -75,7 +79,7 @@ class MessageStore:
         disk: Disk,
         now_ms: Callable[[], int],
         listener: MessageArrivingListener | None = None,
-        wake_reput: Callable[[], None] | None = None,
+        wake_reput: Callable[[], object] | None = None,
     ) -> None:
         """``wake_reput`` is called, in any thread, when there is something to `reput`.
 
@@ -87,12 +91,14 @@ class MessageStore:
         self._config = config
         self._disk = disk
         self._now_ms = now_ms
-        self._wake_reput = wake_reput or self.reput
+        self._wake_reput: Callable[[], object] = wake_reput or self.reput
         self._is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._refusal: str | None = (
             "this broker is a slave" if config.broker_role is BrokerRole.SLAVE else None
         )
         self._failure: str | None = None
+        self._ending: str | None = None
+        self._hindrance: str | None = None
         root = config.store_path_root_dir
         disk.make_directory(root)
         self._lock = DirectoryLock(root)
@@ -122,24 +128,28 @@ class MessageStore:
                 self._now_ms,
                 hash_slot_num=config.max_hash_slot_num,
                 index_num=config.max_index_num,
+                hops_max=config.index_hops_max,
             )
             if config.message_index_enable
             else None
         )
         self._dispatcher = Dispatcher(config.message_delay_level_ms)
         fresh = FreshRuns()
-        tells = config.long_polling_enable and config.broker_role is not BrokerRole.SLAVE
         self._reput = ReputMessageService(
             self._log,
             self._queues,
             self._index,
             self._dispatcher,
-            listener if tells else None,
+            listener if config.broker_role is not BrokerRole.SLAVE else None,
             self.confirm_offset,
             fresh,
         )
         self._appender = MessageAppender(
-            self._log, self._queues, config.max_message_size, lambda: self._failure or self._refusal, fresh
+            self._log,
+            self._queues,
+            config.max_message_size,
+            lambda: self._failure or self._ending or self._refusal,
+            fresh,
         )
         self._chunks = ChunkAppender(self._log, self._appender)
         self._reader = MessageReader(self._log, self._queues)
@@ -157,7 +167,6 @@ class MessageStore:
         self._crashed = self._abort.exists()
         self._log.files.load()
         self._queues.load()
-        self._expire_entries()
         if self._index is not None:
             self._index.load()
         checkpoint = reliable_checkpoint(self._disk, root, self._log.files)
@@ -168,6 +177,7 @@ class MessageStore:
         manifest = self._manifest.load(Manifest())
         self._abort.create()
         self._dispatcher.deleted_topics = dict(manifest.deleted_topics)
+        self._expire_entries()
         recovery = LogRecovery(self._log.files, checkpoint)
         is_small = recovery.safe_offset - self._log.min_offset <= config.check_whole_log_bytes
         recovered = recovery.follow_from(self._log.min_offset if is_small else recovery.safe_offset)
@@ -177,22 +187,17 @@ class MessageStore:
         self._log.resume(recovered.end_offset, last_timestamp)
         self._holes = recovered.holes
         safe_offset = min(recovery.safe_offset, recovered.end_offset)
+        index_files = self._index.file_names if self._index is not None else None
         rebuild = (
             checkpoint is None
             or bool(recovered.holes)
             or self._queues.is_damaged
-            or manifest.misses_anything(self._log.min_offset, self._queues, self._index)
+            or manifest.is_anything_missing(self._log.min_offset, self._queues, index_files)
         )
         self._reput.resume(*self._starts(safe_offset, rebuild=rebuild), recovered.holes)
         self._reput.run()
-        self._keep_numbers(manifest)
+        manifest.keep_numbers(self._queues)
         self.save_checkpoint()
-
-    def _keep_numbers(self, manifest: Manifest) -> None:
-        """No queue offset is given twice, even if the log has lost the last messages of a queue."""
-        for topic, queues in manifest.queues.items():
-            for queue_id, span in queues.items():
-                self._queues.get_or_make(topic, queue_id).skip_to(span.max_offset)
 
     def _starts(self, safe_offset: int, *, rebuild: bool) -> tuple[int, int]:
         """From where queues and index are made again, with what lies behind that taken away."""
@@ -226,31 +231,23 @@ class MessageStore:
             self._reput.catch_up_index()
             with self._reput.paused():  # what is noted here is flushed below
                 safe_offset = min(self._log.flushed_offset, self._reput.index_from_offset)
-                queues: dict[str, dict[int, QueueSpan]] = {}
-                for topic, queue_id, queue in self._queues:
-                    span = QueueSpan(min_offset=queue.min_offset, max_offset=queue.max_offset)
-                    queues.setdefault(topic, {})[queue_id] = span
+                spans = self._queues.spans()
+                deleted = self._dispatcher.deleted_topics
+            manifest = manifest_of(self._log.min_offset, spans, deleted)
             self._queues.flush()
-            index_files: tuple[str, ...] = ()
             if self._index is not None:
                 self._index.flush()
-                index_files = self._index.file_names
-            self._manifest.save(
-                Manifest(
-                    log_min_offset=self._log.min_offset,
-                    queues=queues,
-                    index_files=index_files,
-                    deleted_topics=self._dispatcher.deleted_topics,
-                )
-            )
+                manifest = replace(manifest, index_files=self._index.file_names)
+            self._manifest.save(manifest)
             path = self._config.store_path_root_dir / CHECKPOINT
             checkpoint = Checkpoint(safe_offset, self._log.last_timestamp, self._sealed_from)
             save_checkpoint(self._disk, path, checkpoint)
 
     def _expire_entries(self) -> None:
-        """Entries of records that the log no longer has are not offered."""
-        for _, _, queue in self._queues:
-            queue.forget_before(self._log.min_offset)
+        """Entries of records that the log no longer has, or whose topic was deleted, are not offered."""
+        deleted = self._dispatcher.deleted_topics
+        for topic, _, queue in self._queues:
+            queue.forget_before(max(self._log.min_offset, deleted.get(topic, 0)))
 
     # ---- putting
 
@@ -289,7 +286,7 @@ class MessageStore:
         result, sizes = self._appender.put_uniform(template, parts, born_timestamp)
         return self._appended(result), sizes
 
-    def put_chunk(self, records: Buffer, sizes: Sequence[int]) -> PutMessageResult:
+    def put_chunk(self, records: Buffer, sizes: Sizes) -> PutMessageResult:
         """Append ready-encoded records of one queue."""
         return self._appended(self._chunks.put_chunk(records, sizes))
 
@@ -318,16 +315,20 @@ class MessageStore:
         """Up to where messages are visible: a crash will not take them back."""
         return self._log.flushed_offset if self._is_sync else self._log.written_offset
 
-    def reput(self) -> None:
-        """Carry what is confirmed to queues and index, and tell of it.
+    def reput(self) -> bool:
+        """Carry what is confirmed to queues and index, and tell of it; False: that is to be tried again.
 
-        If the disk is full that is left for the next time; if it fails, nothing more is taken.
+        It is if the disk is full; if it fails, nothing more is taken.
         """
         try:
             self._reput.run()
         except OSError as error:
-            if error.errno not in FULL:
-                self._fail(f"writing a consume queue or the index failed: {error}; restart the broker")
+            if error.errno in FULL:
+                self._hindrance = f"there is no room for consume queues and index: {error}"
+                return False
+            self._fail(f"writing a consume queue or the index failed: {error}; restart the broker")
+        self._hindrance = None
+        return True
 
     # ---- getting
 
@@ -387,29 +388,39 @@ class MessageStore:
         found: list[memoryview] = []
         candidates = self._index.query(topic, key, begin_ms, end_ms, max_num * _INDEX_CANDIDATES_PER_RESULT)
         for physical_offset in dict.fromkeys(candidates):
+            if len(found) == max_num:
+                break
             record = self.record_at(physical_offset)
-            if record is not None and _has_key(decode_record(record), topic, key):
+            if record is not None and _has_key(record, topic.encode(), key.encode()):
                 found.append(record)
-        return found[:max_num]
+        return found
 
     # ---- keeping house
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic. Its messages stay in the log until that expires, but are not found again."""
-        with self._maintenance, self._reput.paused():
-            self._dispatcher.deleted_topics[topic] = self._appender.forget_topic(topic)
-            manifest = self._manifest.load(Manifest())
-            queues = {name: queues for name, queues in manifest.queues.items() if name != topic}
-            deleted = dict(self._dispatcher.deleted_topics)
-            self._manifest.save(replace(manifest, queues=queues, deleted_topics=deleted))
-            self._queues.delete_topic(topic)
+        """Forget a topic. Its messages stay in the log until that expires, but are not found again.
+
+        What is put into it meanwhile belongs to one of the same name, which begins where this one ends. One
+        that comes later begins at 0: by then, no crash can bring the old messages back.
+        """
+        with self._maintenance:
+            ended = self._appender.numbers_of(topic)
+            deleted = {**self._dispatcher.deleted_topics, topic: ended.log_end_offset}
+            self._dispatcher.deleted_topics = deleted
+            self._manifest.save(self._manifest.load(Manifest()).without_topic(topic, deleted))
+            with self._reput.paused():  # the broker's thread may wait for this: nothing but one rename
+                aside = self._queues.put_aside(topic)
+                for queue_id in self._appender.forget_topic(topic, ended):
+                    self._queues.keep_from(topic, queue_id, aside, ended.log_end_offset)
+            self._queues.flush_aside(aside)
+        self._queues.delete(aside)
 
     def clean(self) -> int:
         """Delete what is too old, or what a disk that is filling up can no longer keep; how many files.
 
         Files go by age at the hours that are set, or by need at any time; never the last.
         """
-        deleted = self._retention.delete_expired(self._now_ms())
+        deleted = self._retention.delete_expired(self._now_ms(), self._log.last_timestamp)
         self._refuse_when_full()
         if deleted:
             self._expire_entries()
@@ -436,6 +447,7 @@ class MessageStore:
             self._reput.reput_from_offset,
             self._holes,
             str(self._log.failure) if self._log.failure else self._failure,
+            self._hindrance,
             self._crashed,
         )
 
@@ -443,10 +455,14 @@ class MessageStore:
         """Take nothing more. The first failure is the one to know of."""
         self._failure = self._failure or failure
 
+    def take_no_more(self, why: str) -> None:
+        """Refuse messages from now on: the end has come. What was taken is still flushed, and told of."""
+        self._ending = why
+
     def shutdown(self) -> None:
         """Make all durable, note that it is, and let others have the directory."""
         self.write_out()
-        self._refusal = "the store has been shut down"
+        self.take_no_more("the store has been shut down")
         self._flusher.stop()
         try:
             if self.state().failure is None:
@@ -467,11 +483,12 @@ class MessageStore:
             self._lock.release()
 
 
-def _has_key(message: StoredMessage, topic: str, key: str) -> bool:
-    """The index knows hashes only: whether this is the message that was asked for."""
-    properties = message.properties
-    return message.topic == topic and (
-        properties.get(UNIQ_KEY) == key or key in (message.keys or "").split(KEY_SEPARATOR)
+def _has_key(record: memoryview, topic: bytes, key: bytes) -> bool:
+    """The index knows hashes only: whether this is the message that was asked for. Bodies are not touched."""
+    of_topic, _, _, _, _, properties = glance(record, 0, len(record))
+    keys = property_of(properties, _KEYS) or b""
+    return of_topic == topic and (
+        property_of(properties, _UNIQ_KEY) == key or key in keys.split(KEY_SEPARATOR.encode())
     )
 
 

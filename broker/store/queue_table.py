@@ -1,10 +1,17 @@
-"""All consume queues: consumequeue/<topic>/<queueId>/, found, made and removed by topic and number."""
+"""All consume queues: consumequeue/<topic>/<queueId>/, found, made and removed by topic and number.
+
+The files of a topic that goes are renamed as one into consumequeue.deleted/, which takes no time, and deleted
+there; what a crash leaves there, the next start deletes.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.disk import Disk
@@ -25,6 +32,13 @@ def topic_fault(topic: str) -> str | None:
     )
 
 
+class TopicAside(NamedTuple):
+    """A topic that was taken out: where its files are, and its queues."""
+
+    directory: Path | None
+    queues: Mapping[int, ConsumeQueue]
+
+
 class QueueTable:
     """The consume queues that exist. One writer; any number of readers."""
 
@@ -32,6 +46,7 @@ class QueueTable:
         """Touches nothing on the disk before it is loaded or a queue is made."""
         self._disk = disk
         self._directory = directory
+        self._deleted = directory.with_name(f"{directory.name}.deleted")
         self._file_size = file_size
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self.is_damaged = False
@@ -49,6 +64,8 @@ class QueueTable:
                 except MissingFile:
                     self.is_damaged = True
                 self.is_damaged |= queue.is_damaged
+        for name in self._disk.names(self._deleted):
+            self._delete_files(self._deleted / name)
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, if it exists."""
@@ -70,24 +87,57 @@ class QueueTable:
         for (topic, queue_id), queue in sorted(self._queues.items()):
             yield topic, queue_id, queue
 
-    def delete_topic(self, topic: str) -> None:
-        """Forget a topic's queues, with their files and directories."""
-        if not any(name == topic for name, _ in self._queues):
-            return
-        for name, queue_id, queue in list(self):
-            if name == topic:
-                del self._queues[topic, queue_id]
-                queue.close()
-                directory = self._directory / topic / str(queue_id)
-                for file in self._disk.names(directory):
-                    self._disk.delete(directory / file)
-                self._disk.delete(directory)
-        self._disk.delete(self._directory / topic)
+    def spans(self) -> list[tuple[str, int, int, int]]:
+        """Topic, number, first and next offset of each; it takes no longer than it has to."""
+        return [(*key, queue.min_offset, queue.max_offset) for key, queue in self._queues.items()]
+
+    def put_aside(self, topic: str) -> TopicAside:
+        """Take a topic out, at once; it is left to `delete`."""
+        directory = None
+        if topic in self._disk.names(self._directory):  # else no queue of it has had an entry
+            taken = self._disk.names(self._deleted)
+            directory = self._deleted / str(next(n for n in count() if str(n) not in taken))
+            self._disk.make_directory(self._deleted)
+            self._disk.rename(self._directory / topic, directory)
+        queues = {queue_id: queue for (name, queue_id), queue in self._queues.items() if name == topic}
+        for queue_id in queues:
+            del self._queues[topic, queue_id]
+        return TopicAside(directory, queues)
+
+    def keep_from(self, topic: str, queue_id: int, aside: TopicAside, physical_offset: int) -> None:
+        """Put the entries of a queue that was put aside back, from a place in the log on."""
+        queue = aside.queues.get(queue_id)
+        if queue is not None:
+            for first, entries in queue.entries_from(physical_offset):
+                self.get_or_make(topic, queue_id).append(first, entries)
+
+    def flush_aside(self, aside: TopicAside) -> None:
+        """Return when no power loss can bring back what was put aside."""
+        if aside.directory is not None:
+            self._disk.flush_directory(self._directory)
+            self._disk.flush_directory(self._deleted)
+
+    def delete(self, aside: TopicAside) -> None:
+        """Delete the files of a topic that was put aside; it takes as long as there are files."""
+        for queue in aside.queues.values():
+            queue.close()
+        if aside.directory is not None:
+            with suppress(OSError):  # the next start does it
+                self._delete_files(aside.directory)
+
+    def _delete_files(self, topic_directory: Path) -> None:
+        for queue_id in self._disk.names(topic_directory):
+            for file in self._disk.names(topic_directory / queue_id):
+                self._disk.delete(topic_directory / queue_id / file)
+            self._disk.delete(topic_directory / queue_id)
+        self._disk.delete(topic_directory)
 
     def clear(self) -> None:
         """Forget every queue: they are about to be made again from the log."""
-        for topic in {topic for topic, _, _ in self}:
-            self.delete_topic(topic)
+        self.close()
+        for topic in {topic for topic, _ in self._queues}:
+            self._delete_files(self._directory / topic)
+        self._queues.clear()
         self.is_damaged = False
 
     def flush(self) -> None:

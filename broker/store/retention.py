@@ -1,8 +1,12 @@
 """Which files of the log are old enough to go, or have to because the disk fills up.
 
-By age, at the hours that are set: files last written longer ago than the reserved time. By need, at any
-time: above one ratio of the disk, files past their time at once; above a second, the oldest whatever its
-age. Oldest first, a few at a time, never the last; whoever reads a file goes on reading it.
+By age, at the hours that are set: files last written longer ago than the reserved time, by the clock and by
+the newest message in the log. By need, at any time: above one ratio of the disk, files past their time at
+once; above a second, the oldest whatever its age. Oldest first, a few at a time, never the last; whoever
+reads a file goes on reading it.
+
+So a clock that is years ahead makes no file old by itself, and a message that was stored by such a clock
+makes none old once the clock is right again. Nor does a log grow old into which nobody writes.
 """
 
 from __future__ import annotations
@@ -26,13 +30,13 @@ class Retention:
         self._disk = disk
         self._files = files
 
-    def delete_expired(self, now_ms: int) -> int:
-        """Delete what may or must go now; how many files."""
+    def delete_expired(self, now_ms: int, newest_ms: int) -> int:
+        """Delete what may or must go now, when the newest message was stored then; how many files."""
         used = self._disk.used_ratio(self._config.store_path_root_dir)
         must_go = used >= self._config.disk_space_clean_forcibly_ratio
         hour = datetime.fromtimestamp(now_ms / 1000, timezone.utc).astimezone().hour
         may_go = hour in self._config.delete_when_hours or used >= self._config.disk_max_used_space_ratio
-        kept_since_ms = now_ms - self._config.file_reserved_time_hours * _HOUR_MS
+        kept_since_ms = min(now_ms, newest_ms) - self._config.file_reserved_time_hours * _HOUR_MS
         delete_before = self._files.first_offset
         for mapped in self._files.files[:-1][:FILES_AT_A_TIME]:
             is_old = self._disk.modified_at(mapped.path) * 1000 < kept_since_ms

@@ -20,6 +20,8 @@ import sys
 from pathlib import Path
 here = Path(sys.argv.pop(1))
 sys.path[:] = [place for place in sys.path if place]
+if str(here) not in sys.path:
+    sys.path.append(str(here))
 import broker
 found = Path(broker.__file__ or ".").resolve().parent
 if found != here / "broker":

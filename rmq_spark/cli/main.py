@@ -7,12 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from rmq_spark import __version__
+from rmq_spark.cli.archive_command import run_archive
 from rmq_spark.cli.broker_command import run_broker
+from rmq_spark.cli.checkpoint_command import run_checkpoint
+from rmq_spark.cli.demo.command import run_demo
 
 Command = Callable[[Sequence[str]], int]
 
 COMMANDS: Final[Mapping[str, tuple[Command, str]]] = {
     "broker": (run_broker, "run a broker, which is its own name server: rocketpoll broker -c FILE key=value"),
+    "demo": (run_demo, "a broker, a producer and a Spark stream at work, in this terminal"),
+    "checkpoint": (run_checkpoint, "what a streaming query's checkpoint says, and how to go on from it"),
+    "archive": (run_archive, "an archive of the Spark source and sink, for spark-submit --py-files"),
 }
 
 
@@ -33,5 +39,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _usage() -> str:
-    lines = [f"  {name:10}{what}" for name, (_, what) in COMMANDS.items()]
+    lines = [f"  {name:12}{what}" for name, (_, what) in COMMANDS.items()]
     return "\n".join(["usage: rocketpoll COMMAND ...", "", *lines, ""])

@@ -25,7 +25,7 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.message import MessageExt, decode_messages, received
-from rmq_spark.client.names import check_group, check_topic, dlq_topic, retry_topic
+from rmq_spark.client.names import check_group, check_topic
 from rmq_spark.client.routes import MASTER_ID
 from rmq_spark.errors import RecordError, WireError
 from rmq_spark.wire.bodies.clients import Connection
@@ -38,6 +38,7 @@ from rmq_spark.wire.headers.offsets import ResetOffsetRequestHeader
 from rmq_spark.wire.headers.pull import QueryMessageRequestHeader
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import dlq_topic, retry_topic
 from rmq_spark.wire.properties import UNIQ_KEY
 from rmq_spark.wire.record import decode_record
 
@@ -143,6 +144,7 @@ class Admin:
         for address in self.masters(cluster).values():
             self._api.delete_topic(address, topic)
         self.instance.name_servers.delete_topic(topic, cluster)
+        self.instance.routes.forget(topic)
 
     def topic_offsets(self, topic: str) -> Mapping[MessageQueue, TopicOffset]:
         """What each queue of a topic holds."""

@@ -16,10 +16,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 
+from rmq_spark.client.answers import sent
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerNotFound,
     ClientError,
+    MessageRejected,
     SendFailed,
     TooManyPending,
 )
@@ -27,7 +29,10 @@ from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.outgoing import Outgoing
 from rmq_spark.client.queue_choice import QueueChoice
 from rmq_spark.client.results import SendResult
+from rmq_spark.client.waiters import Waiter
 from rmq_spark.errors import RocketPollError
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import MessageQueue
 
 QueuesOf = Callable[[str], Sequence[MessageQueue]]
@@ -50,7 +55,10 @@ class AsyncSends:
         self.queues_of = queues_of
         self.retries = retries
         self._pending_max = pending_max
-        self._pending = threading.BoundedSemaphore(pending_max)
+        # One for each that may wait: in C, unlike a semaphore.
+        self._free: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(pending_max):
+            self._free.put(None)
         self._again: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._is_running = False
 
@@ -69,13 +77,22 @@ class AsyncSends:
 
         Raises:
             TooManyPending: So many wait for answers that none was free within the time.
+            MessageRejected: Nobody would read the answer.
         """
-        if not self._pending.acquire(timeout=timeout_ms / 1000):
-            raise TooManyPending(self._pending_max)
-        future: Future[SendResult] = Future()
-        future.add_done_callback(lambda _: self._pending.release())
-        _AsyncSend(self, prepared, fixed, timeout_ms, future).attempt()
-        return future
+        if self.instance.connections.reads_itself:
+            needed = "a ClientInstance whose connections are read by threads"
+            raise MessageRejected("send_async", needed, "reads_itself=True")
+        try:
+            self._free.get(timeout=timeout_ms / 1000)
+        except queue.Empty:
+            raise TooManyPending(self._pending_max) from None
+        send = _AsyncSend(self, prepared, fixed, timeout_ms)
+        send.attempt()
+        return send.future
+
+    def has_ended(self) -> None:
+        """One waits no more."""
+        self._free.put(None)
 
     def may_try_again(self, attempt: Callable[[], None]) -> bool:
         """Have something tried again soon; not if this has stopped."""
@@ -100,22 +117,17 @@ class AsyncSends:
                     attempt()
 
 
-class _AsyncSend:
-    """One of them."""
+class _AsyncSend(Waiter):
+    """One of them, and what waits for the answers to its tries."""
 
     def __init__(
-        self,
-        sends: AsyncSends,
-        prepared: Outgoing,
-        fixed: MessageQueue | None,
-        timeout_ms: int,
-        future: Future[SendResult],
+        self, sends: AsyncSends, prepared: Outgoing, fixed: MessageQueue | None, timeout_ms: int
     ) -> None:
+        super().__init__(RequestCode.SEND_MESSAGE_V2, timeout_ms, time.monotonic())
+        self.future: Future[SendResult] = Future()
         self._sends = sends
         self._prepared = prepared
         self._fixed = fixed
-        self._future = future
-        self._deadline = time.monotonic() + timeout_ms / 1000
         self._tries: list[ClientError] = []
         self._failed: str | None = None
 
@@ -125,38 +137,32 @@ class _AsyncSend:
         try:
             chosen = self._fixed or sends.choice.choose(sends.queues_of(prepared.topic), self._failed)
             self._failed = chosen.broker_name  # if it fails, that is
-            self._started = time.monotonic()
-            remaining_ms = max(int((self._deadline - self._started) * 1000), 1)
-            address = sends.instance.routes.master_address(chosen.broker_name)
-            header = prepared.header(chosen)
-            answer = sends.instance.api.send_async(
-                address, header, prepared.body, prepared.message_id, remaining_ms
-            )
+            self.asked_at = time.monotonic()
+            self._address = sends.instance.routes.master_address(chosen.broker_name)
+            self._header = prepared.header(chosen)
+            sends.instance.api.send_to(self, self._address, self._header, prepared.body)
         except RocketPollError as error:
-            self._settle(error)
-            return
-        answer.add_done_callback(self._answered)
+            self.failed(error)
 
-    def _answered(self, answer: Future[SendResult]) -> None:
-        error = answer.exception()
-        if error is not None:
-            self._settle(error)
-            return
-        if self._failed is not None:
-            self._sends.choice.sent(self._failed, (time.monotonic() - self._started) * 1000)
-        if self._future.set_running_or_notify_cancel():
-            self._future.set_result(answer.result())
+    def answered(self, command: RemotingCommand) -> None:
+        """It is stored, or refused."""
+        result = sent(self._address, self.request_code, command, self._header, self._prepared.message_id)
+        self._sends.choice.sent(self._header.broker_name or "", (time.monotonic() - self.asked_at) * 1000)
+        self._sends.has_ended()
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_result(result)
 
-    def _settle(self, error: BaseException) -> None:
+    def failed(self, error: Exception) -> None:
         """Once more, or that was it."""
         if isinstance(error, (*CONNECTION_FAULTS, BrokerNotFound)) and self._fixed is None:
             self._tries.append(error)
             if self._failed is not None:
                 self._sends.choice.failed(self._failed)
-            is_over = time.monotonic() >= self._deadline or len(self._tries) > self._sends.retries
+            is_over = time.monotonic() >= self.deadline or len(self._tries) > self._sends.retries
             if not is_over and self._sends.may_try_again(self.attempt):
                 return
             error = SendFailed(self._prepared.topic, self._tries)
             error.__cause__ = self._tries[-1]
-        if self._future.set_running_or_notify_cancel():
-            self._future.set_exception(error)
+        self._sends.has_ended()
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)

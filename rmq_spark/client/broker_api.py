@@ -6,16 +6,16 @@ broker says no, or one of `CONNECTION_FAULTS`. It tries nothing twice. What oper
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Final
 
 from rmq_spark.client.admin_calls import AdminCalls
+from rmq_spark.client.answers import pulled, sent
 from rmq_spark.client.calls import Calls, body_of, checked, command_of, header_of
 from rmq_spark.client.connections import REQUEST_TIMEOUT_MS, Agreement, Connections
-from rmq_spark.client.errors import ProtocolError
-from rmq_spark.client.results import AppendResult, PullResult, PullStatus, SendResult, SendStatus
-from rmq_spark.errors import WireError
+from rmq_spark.client.results import AppendResult, PullResult, SendResult
+from rmq_spark.client.waiters import Waiter
 from rmq_spark.wire.bodies.clients import (
     CheckClientRequestBody,
     HeartbeatData,
@@ -51,8 +51,6 @@ HOLD_MARGIN_MS: Final = 10_000
 
 LOCK_TIMEOUT_MS: Final = 1_000
 
-_SENT: Final = frozenset(status.value for status in SendStatus)
-_PULLED: Final = frozenset(status.value for status in PullStatus)
 _NONE_STORED: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.QUERY_NOT_FOUND.value})
 _NO_MEMBERS: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.SYSTEM_ERROR.value})
 _SUSPEND: Final = PullSysFlag.SUSPEND.value
@@ -102,6 +100,10 @@ class BrokerApi(AdminCalls):
 
         timeout_ms = self._timeout(timeout_ms)
         return self.connections.request_async(address, command, timeout_ms, interpret, may_gather=True)
+
+    def send_to(self, waiter: Waiter, address: str, header: SendMessageRequestHeader, body: Buffer) -> None:
+        """The same; the waiter gets the answer, of which `sent` says what it means."""
+        self.connections.ask(address, waiter, send_command(header, body))
 
     def send_one_way(self, address: str, header: SendMessageRequestHeader, body: Buffer) -> None:
         """The same, with nobody ever knowing what became of it."""
@@ -300,50 +302,3 @@ def send_command(header: SendMessageRequestHeader, body: Buffer) -> RemotingComm
     """The request that sends a message, or a batch."""
     code = RequestCode.SEND_BATCH_MESSAGE if header.batch else RequestCode.SEND_MESSAGE_V2
     return command_of(code, header, body)
-
-
-def sent(
-    address: str,
-    request_code: int,
-    answer: RemotingCommand,
-    header: SendMessageRequestHeader,
-    message_id: str,
-) -> SendResult:
-    """What an answer to a send says."""
-    checked(address, request_code, answer, _SENT)
-    found = header_of(address, request_code, answer)
-    return SendResult(
-        SendStatus(answer.code),
-        message_id,
-        MessageQueue(header.topic, header.broker_name or "", found.queue_id),
-        found.queue_offset,
-        found.msg_id,
-        found.transaction_id,
-    )
-
-
-def pulled(
-    address: str, request_code: int, answer: RemotingCommand, accepted: Collection[int] = _PULLED
-) -> PullResult:
-    """What an answer to a pull says."""
-    checked(address, request_code, answer, accepted)
-    found = header_of(address, request_code, answer)
-    status = PullStatus(answer.code)
-    records: Buffer = answer.body
-    sizes = None
-    if status is PullStatus.FOUND and request_code == RequestCode.PULL_CHUNK:
-        from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # brings pyarrow: when first needed
-
-        try:
-            sizes, records = decode_sized(records)
-        except WireError as error:
-            raise ProtocolError(address, str(error)) from error
-    return PullResult(
-        status,
-        found.next_begin_offset,
-        found.min_offset,
-        found.max_offset,
-        found.suggest_which_broker_id,
-        records,
-        sizes,
-    )

@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from rmq_spark.client.calls import command_of, header_of
-from rmq_spark.client.connection import CONNECT_TIMEOUT_MS, Answer, Connection, OnRequest
+from rmq_spark.client.connection import CONNECT_TIMEOUT_MS, Connection, OnRequest, as_it_is
 from rmq_spark.client.errors import ClientShutDown, ConnectionFailed
+from rmq_spark.client.waiters import Answer, Waiter
 from rmq_spark.wire.codes import RequestCode, ResponseCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader
-from rmq_spark.wire.signature import signed_fields
+from rmq_spark.wire.header_msgpack import HAS_MSGPACK
 
 REQUEST_TIMEOUT_MS: Final = 3_000
 
@@ -76,8 +77,8 @@ class Connections:
         self._credentials = credentials
         self._on_request = on_request
         self._on_closed = on_closed
-        self._extensions = extensions
-        self._reads_itself = reads_itself
+        self._extensions = extensions if HAS_MSGPACK else extensions - {Extension.MSGPACK_HEADER}
+        self.reads_itself = reads_itself
         self._connect_timeout_ms = connect_timeout_ms
         self._lock = threading.Lock()
         self._lines: dict[str, _Line] = {}
@@ -106,13 +107,18 @@ class Connections:
         address: str,
         command: RemotingCommand,
         timeout_ms: int = REQUEST_TIMEOUT_MS,
-        interpret: Callable[[RemotingCommand], Any] | None = None,
+        interpret: Callable[[RemotingCommand], Any] = as_it_is,
         *,
         may_gather: bool = False,
     ) -> Answer[Any]:
         """Ask a broker; see `Connection.request_async`. It connects, if need be, before it comes back."""
         connection, command = self._prepared(address, command)
         return connection.request_async(command, timeout_ms, interpret, may_gather=may_gather)
+
+    def ask(self, address: str, waiter: Waiter, command: RemotingCommand) -> None:
+        """Ask a broker, together with what others ask soon; the waiter is told by a thread that reads."""
+        connection, command = self._prepared(address, command)
+        connection.ask(waiter, command, may_gather=True)
 
     def send_one_way(
         self, address: str, command: RemotingCommand, timeout_ms: int = REQUEST_TIMEOUT_MS
@@ -158,8 +164,10 @@ class Connections:
 
     def _line(self, address: str) -> _Line:
         line = self._lines.get(address)
-        if line is not None and not line.connection.is_closed:
-            return line
+        if line is not None:
+            line.connection.notice_end()
+            if not line.connection.is_closed:
+                return line
         with self._lock:
             if self._is_shut_down:
                 raise ClientShutDown
@@ -185,7 +193,7 @@ class Connections:
                 address,
                 self._on_request,
                 self._forget,
-                reads_itself=self._reads_itself,
+                reads_itself=self.reads_itself,
                 timeout_ms=self._connect_timeout_ms,
             )
         except BaseException as error:  # the others must hear of it, whatever it is
@@ -221,7 +229,7 @@ class Connections:
         if is_broker:
             agreement = self._agreement(line)
             if agreement.serialize_type != command.serialize_type:
-                command = command._replace(serialize_type=agreement.serialize_type)
+                command = command.with_serialize_type(agreement.serialize_type)
         return line.connection, self._signed(line.connection, command)
 
     def _agreement(self, line: _Line) -> Agreement:
@@ -254,6 +262,8 @@ class Connections:
         credentials = self._credentials
         if credentials is None:
             return command
+        from rmq_spark.wire.signature import signed_fields  # noqa: PLC0415  # brings OpenSSL: when first needed
+
         is_before_5 = 0 < connection.peer_version < _VERSION_5
         return command._replace(
             ext_fields=signed_fields(

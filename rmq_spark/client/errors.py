@@ -22,6 +22,10 @@
     │   └── PartlySent               of several requests the first went well: ``results`` has them
     ├── TooManyPending               so many sends wait for their answers already: wait for some of them
     ├── OffsetMoved                  the queue does not hold what was asked for; it says where to go on
+    ├── NotAssigned                  that queue is not this consumer's, at least not now: see ``assignment()``
+    ├── OffsetOutOfRange             the queue has no such offset; it says which it has
+    ├── SubscriptionConflict         both subscribed and assigned: make another consumer
+    ├── OffsetFileDamaged            of a group that broadcasts: mend the file, or delete it
     └── ClientShutDown               it was shut down, or was never started
 
 The first four are faults of the way to a broker (`CONNECTION_FAULTS`): another broker may do better.
@@ -202,8 +206,14 @@ _KINDS: Final[Mapping[int, type[BrokerRefused]]] = {
 }
 
 
+_OF_ACCESS_LISTS: Final = "AclException"
+"""RocketMQ 4.9 has no code for what its access lists do not permit, only this class's name."""
+
+
 def refusal(code: int, remark: str | None, address: str, request_code: int) -> BrokerRefused:
     """The refusal that a code stands for."""
+    if code == ResponseCode.SYSTEM_ERROR and _OF_ACCESS_LISTS in (remark or ""):
+        return NoPermission(code, remark, address, request_code)
     return _KINDS.get(code, BrokerRefused)(code, remark, address, request_code)
 
 
@@ -277,6 +287,45 @@ class OffsetMoved(ClientError):
             f"{self.queue} does not hold offset {self.queue_offset}: it has those from {self.min_offset} "
             f"to before {self.max_offset}; go on at {self.next_begin_offset}"
         )
+
+
+class NotAssigned(ClientError):
+    """The queue is not this consumer's, at least not now."""
+
+    def __init__(self, queue: object) -> None:
+        super().__init__(queue)
+
+    def __str__(self) -> str:
+        return f"{self.args[0]} is not assigned to this consumer: see assignment()"
+
+
+class OffsetOutOfRange(ClientError):
+    """There is no such offset in the queue."""
+
+    def __init__(self, queue: object, offset: int, least: int, most: int) -> None:
+        super().__init__(queue, offset, least, most)
+
+    def __str__(self) -> str:
+        queue, offset, least, most = self.args
+        return f"{queue} has offsets {least} to {most}, not {offset}"
+
+
+class SubscriptionConflict(ClientError):
+    """Both subscribed and assigned, which would contradict each other."""
+
+    def __str__(self) -> str:
+        return "a consumer either subscribes to topics or is assigned queues: make another consumer"
+
+
+class OffsetFileDamaged(ClientError):
+    """Neither the file of offsets nor its backup can be read."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(path, why)
+
+    def __str__(self) -> str:
+        path, why = self.args
+        return f"{path} and its backup hold no offsets: {why}; mend one of them, or delete both to start anew"
 
 
 class ClientShutDown(ClientError):

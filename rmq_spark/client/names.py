@@ -1,37 +1,23 @@
-"""Names of topics and groups, as brokers accept them: checked before anything is sent.
+"""Names of topics and groups are checked before anything is sent: RocketMQ's rules are those of `wire.names`.
 
-RocketMQ's own rules, with RocketMQ's own prefixes. It knows no message.
+It knows no message.
 """
 
 from __future__ import annotations
 
-import re
+from functools import lru_cache
 from typing import Final
 
 from rmq_spark.client.errors import MessageRejected
-
-RETRY_PREFIX: Final = "%RETRY%"
-DLQ_PREFIX: Final = "%DLQ%"
-TOPIC_CHARACTERS_MAX: Final = 127
-LONG_TOPIC_CHARACTERS_MAX: Final = 255
-"""Of retry topics and dead-letter queues, which carry a group's name."""
-
-GROUP_CHARACTERS_MAX: Final = LONG_TOPIC_CHARACTERS_MAX - len(RETRY_PREFIX)
-
-NOT_TO_BE_SENT_TO: Final = frozenset(
-    [
-        "SCHEDULE_TOPIC_XXXX",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-    ]
+from rmq_spark.wire.names import (
+    GROUP_CHARACTERS_MAX,
+    NOT_TO_BE_SENT_TO,
+    group_fault,
+    topic_characters_max,
+    topic_fault,
 )
-"""Topics that only the broker itself writes to."""
 
-_CHARACTERS = re.compile(r"[%|a-zA-Z0-9_-]+")
-_NEEDED = "letters, digits and % | _ - only"
+_SHOWN_MAX: Final = 60
 
 
 def check_topic(topic: str) -> str:
@@ -40,10 +26,12 @@ def check_topic(topic: str) -> str:
     Raises:
         MessageRejected: It cannot.
     """
-    is_long = topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
-    return _checked("topic", topic, LONG_TOPIC_CHARACTERS_MAX if is_long else TOPIC_CHARACTERS_MAX)
+    if topic_fault(topic) is not None:
+        raise _rejected("topic", topic, topic_characters_max(topic))
+    return topic
 
 
+@lru_cache(maxsize=256)  # every message has one, and nearly always the one before had the same
 def check_topic_to_send_to(topic: str) -> str:
     """The topic, if clients may send to it.
 
@@ -61,22 +49,12 @@ def check_group(group: str) -> str:
     Raises:
         MessageRejected: It cannot.
     """
-    return _checked("group", group, GROUP_CHARACTERS_MAX)
+    if group_fault(group) is not None:
+        raise _rejected("group", group, GROUP_CHARACTERS_MAX)
+    return group
 
 
-def retry_topic(group: str) -> str:
-    """Where a group's messages wait that are to be consumed again."""
-    return RETRY_PREFIX + group
-
-
-def dlq_topic(group: str) -> str:
-    """Where a group's messages end that were tried too often."""
-    return DLQ_PREFIX + group
-
-
-def _checked(kind: str, name: str, characters_max: int) -> str:
-    if not _CHARACTERS.fullmatch(name):
-        raise MessageRejected(kind, _NEEDED, name)
-    if len(name) > characters_max:
-        raise MessageRejected(kind, f"at most {characters_max} characters", f"{len(name)} characters")
-    return name
+def _rejected(kind: str, name: str, characters_max: int) -> MessageRejected:
+    needed = f"letters, digits and % | _ -, 1 to {characters_max} of them"
+    found = name if len(name) <= _SHOWN_MAX else f"{name[:_SHOWN_MAX]}..., {len(name)} characters"
+    return MessageRejected(kind, needed, found)

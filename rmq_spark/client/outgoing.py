@@ -13,8 +13,6 @@ from typing import Final, NamedTuple
 
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import BODY_BYTES_MAX, Message
-from rmq_spark.client.names import RETRY_PREFIX
-from rmq_spark.client.routes import DEFAULT_TOPIC
 from rmq_spark.client.unique_ids import UniqueIds
 from rmq_spark.wire.compression import DEFAULT_LEVEL, compress_body
 from rmq_spark.wire.flags import MessageSysFlag
@@ -22,6 +20,7 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import DEFAULT_TOPIC, RETRY_PREFIX
 from rmq_spark.wire.properties import WAIT, encode_properties
 
 COMPRESS_BODY_BYTES: Final = 4_096

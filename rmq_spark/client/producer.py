@@ -105,11 +105,13 @@ class Producer:
     # ---- its life
 
     def start(self) -> None:
-        """From now on it sends.
+        """From now on it sends; a second call does nothing.
 
         Raises:
             MessageRejected: The group cannot be one, or another producer of the instance has it.
         """
+        if self._is_running:
+            return
         self.instance.start()
         try:
             self.instance.register_producer(self.group, self._member)

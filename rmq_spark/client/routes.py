@@ -23,9 +23,6 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_TOPIC: Final = "TBW102"
-"""Its brokers make a topic that is not there, if they may."""
-
 MASTER_ID: Final = 0
 QUEUES_MAX: Final = 1 << 16
 _READ: Final = TopicPermission.READ.value
@@ -202,6 +199,11 @@ class Routes:
                 return
             except ClientError as error:
                 _log.warning("the route of %s stays as it is: %s", topic, error)
+
+    def forget(self, topic: str) -> None:
+        """It was deleted: it is asked for no more until somebody needs it."""
+        with self._lock:
+            self._table.pop(topic, None)
 
     def _broker(self, broker_name: str) -> BrokerData:
         broker = self._brokers.get(broker_name)

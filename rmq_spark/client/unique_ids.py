@@ -9,7 +9,6 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import os
-import secrets
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -30,7 +29,7 @@ class UniqueIds:
 
     def __init__(self, address: str, now_ms: Callable[[], int] = _now_ms) -> None:
         packed = ipaddress.ip_address(address).packed
-        own = UniqueId(packed, os.getpid(), secrets.randbits(32), 0, 0)
+        own = UniqueId(packed, os.getpid(), int.from_bytes(os.urandom(4), "big"), 0, 0)
         self._start = own.encode()[:-_TAIL_DIGITS]
         self._now_ms = now_ms
         self._counter = itertools.count()

@@ -1,4 +1,23 @@
-"""The Spark source and sink, ``format("rocketpoll")``. Not built yet.
+"""The Spark source and sink, ``format("rocketpoll")``.
 
-The only folder that will import pyspark. It knows the client and the wire's chunks, never the broker.
+    source          what Spark finds: makes readers and writers, imports nothing until it has to
+    options         every option, parsed and checked once, on the driver
+    schema          which columns, and that record batches have exactly their types
+    positions       where a query starts and ends, as users say it
+    source_offset   where a query stands, as it lies in the checkpoint
+    broker_checks   what only brokers can tell of options, asked at load()
+    queues          what brokers know of queues: ends, times, single messages, and waiting for news
+    start_and_end   positions and queues to offsets
+    planning        which offsets the next batch takes: limits, fairness, pieces for tasks
+    micro_batches   one query's batches: what is new, what is lost, what is next
+    stream_reader, batch_reader    Spark's interfaces over these
+    tasks           a task's reading: pulls to record batches
+    sink_columns    which columns a sink takes, of which types
+    sink_rows       rows checked, in the columns that a producer sends, each with its id
+    parcels         what goes to one queue, or to any of a topic's
+    sending         a task's writing: parcels to brokers, until all are stored
+    writer          Spark's interfaces over these
+
+The only folder that imports pyspark, and only `source`, the readers and the writer do. It knows the client
+and the wire's chunks, never the broker.
 """

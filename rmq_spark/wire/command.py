@@ -62,6 +62,14 @@ class RemotingCommand(NamedTuple):
         """Whether the sender wants no answer, whatever happens."""
         return bool(self.flag & _ONE_WAY)
 
+    def with_opaque(self, opaque: int) -> RemotingCommand:
+        """The same under another number; as `_replace` does it, in a third of the time."""
+        return _new_command(RemotingCommand, (*self[:3], opaque, *self[4:]))
+
+    def with_serialize_type(self, serialize_type: SerializeType) -> RemotingCommand:
+        """The same with its header in another codec."""
+        return _new_command(RemotingCommand, (*self[:8], serialize_type))
+
     def respond(
         self,
         code: int,

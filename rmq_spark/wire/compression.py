@@ -9,18 +9,27 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
-import lz4.frame
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
-
-from rmq_spark.errors import BodyError
+from rmq_spark.errors import BodyError, Verbatim
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
+
+
+def _module(name: str) -> Any:
+    """A module that is installed with rocketpoll, unless a cluster got that as an archive; None if it is not.
+
+    Then messages that need it cannot be read there, and all others can.
+    """
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
+
+
+lz4_frame = _module("lz4.frame")
+zstd = _module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
 PLAIN_BYTES_MAX = 16_777_216
 """Four times the largest message that a broker takes by default."""
@@ -46,16 +55,17 @@ def compress_body(body: Buffer, compression: MessageSysFlag, level: int = DEFAUL
             compressed = zlib.compress(body, level)
         elif compression.value == _LZ4:
             # RocketMQ's LZ4 has no levels either, and cannot read blocks that refer to earlier ones.
-            compressed = lz4.frame.compress(
-                body, block_linked=False, block_size=lz4.frame.BLOCKSIZE_MAX4MB, store_size=False
+            lz4 = _needed(lz4_frame, "lz4")
+            compressed = lz4.compress(
+                body, block_linked=False, block_size=lz4.BLOCKSIZE_MAX4MB, store_size=False
             )
         elif compression.value == _ZSTD:
-            compressed = zstd.compress(body, level)
+            compressed = _needed(zstd, "backports.zstd").compress(body, level)
         else:
             raise BodyError(
                 "compression", at="type", needed="COMPRESSION_ZLIB, _LZ4 or _ZSTD", found=compression
             )
-    except (zlib.error, zstd.ZstdError, ValueError, OverflowError) as error:
+    except _BAD_LEVELS as error:
         raise BodyError(
             "compression", at="level", needed=f"one that {compression.name} has", found=level
         ) from error
@@ -76,7 +86,7 @@ def uncompress_body(body: Buffer, sys_flag: int, bytes_max: int = PLAIN_BYTES_MA
         )
     try:
         plain, is_whole = inflate(body, bytes_max + 1)
-    except (zlib.error, zstd.ZstdError, RuntimeError) as error:  # the last is what lz4 raises
+    except _BAD_BYTES as error:
         raise _damaged(name, body) from error
     if len(plain) > bytes_max:
         raise BodyError(
@@ -116,9 +126,20 @@ def _damaged(name: str, body: Buffer) -> BodyError:
     return BodyError("compressed body", at=0, needed=f"one whole {name} stream", found=body)
 
 
+def _needed(module: Any, distribution: str) -> Any:
+    if module is None:
+        raise BodyError(
+            "compression", at=sys.executable, needed=f"pip install {distribution}", found=Verbatim("none")
+        )
+    return module
+
+
+_DAMAGES: tuple[type[Exception], ...] = (zlib.error,) if zstd is None else (zlib.error, zstd.ZstdError)
+_BAD_LEVELS: tuple[type[Exception], ...] = (*_DAMAGES, ValueError, OverflowError)
+_BAD_BYTES: tuple[type[Exception], ...] = (*_DAMAGES, RuntimeError)  # the last is what lz4 raises
 _INFLATERS: Mapping[int, tuple[str, Callable[[Buffer, int], tuple[bytes, bool]]]] = {
     0: ("ZLIB", _inflate_zlib),  # producers before 4.9.4 knew no other type
     _ZLIB: ("ZLIB", _inflate_zlib),
-    _LZ4: ("LZ4", _inflate_in_steps(lz4.frame.LZ4FrameDecompressor)),
-    _ZSTD: ("ZSTD", _inflate_in_steps(zstd.ZstdDecompressor)),
+    _LZ4: ("LZ4", _inflate_in_steps(lambda: _needed(lz4_frame, "lz4").LZ4FrameDecompressor())),
+    _ZSTD: ("ZSTD", _inflate_in_steps(lambda: _needed(zstd, "backports.zstd").ZstdDecompressor())),
 }

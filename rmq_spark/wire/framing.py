@@ -9,6 +9,7 @@
 The reader is fed pieces of any size and hands out frames. It knows neither sockets nor what a
 header says, and looks at both length words before it keeps a byte of what they announce. It holds
 one incomplete frame and what was fed and not yet asked for: how much that is, is the feeder's choice.
+Who trusts the peer may have the rest of a large frame written to where it belongs, instead of feeding it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ FRAME_BYTES_MAX = 16_777_216
 
 HEADER_BYTES_MAX = 262_144
 """Message properties travel in the header: 32,767 bytes, up to six times that in JSON escapes."""
+
+ROOM_BYTES_MIN = 65_536
+"""For less, feeding takes no longer."""
 
 _WORDS = struct.Struct(">iI")
 _unpack_words = _WORDS.unpack_from
@@ -68,11 +72,13 @@ class FrameReader:
         self._waiting = bytearray()  # pieces fed behind `_unread`, empty in the usual case
         self._partial = bytearray()  # one incomplete frame, empty when there is none
         self._partial_needs = PREFIX_BYTES
+        self._room: memoryview | None = None  # the end of `_partial`, still to be written
 
     @property
     def bytes_held(self) -> int:
         """Bytes fed and not yet handed out."""
-        return len(self._partial) + len(self._unread) + len(self._waiting)
+        unwritten = 0 if self._room is None else len(self._room)
+        return len(self._partial) - unwritten + len(self._unread) + len(self._waiting)
 
     def feed(self, data: bytes) -> None:
         """Take the next piece of the stream; it must not be changed afterwards."""
@@ -80,6 +86,27 @@ class FrameReader:
             self._waiting += data
         else:
             self._unread = memoryview(data)
+
+    def room(self) -> memoryview | None:
+        """Where the missing bytes of a large frame belong, when all that was fed has been asked for.
+
+        What is written there is told to `wrote`. The memory of the whole frame is taken at once, which
+        is not to be done for anybody; growing and copying would take longer than receiving.
+        """
+        if self._room is None:
+            missing = self._partial_needs - len(self._partial)
+            if not self._partial or self._unread or self._waiting or missing < ROOM_BYTES_MIN:
+                return None
+            whole = bytearray(self._partial_needs)
+            start = len(self._partial)
+            whole[:start] = self._partial
+            self._partial, self._room = whole, memoryview(whole)[start:]
+        return self._room or None
+
+    def wrote(self, count: int) -> None:
+        """So many bytes have been written to the start of the room."""
+        if self._room is not None:
+            self._room = self._room[count:]
 
     def next_frame(self) -> Frame | None:
         """The next whole frame, or None until more has been fed."""
@@ -139,9 +166,15 @@ class FrameReader:
             return None
         data = memoryview(self._partial)
         self._partial = bytearray()
+        self._room = None
         return _cut(data, _WORDS.unpack_from(data)[1], len(data))
 
     def _complete(self) -> bool:
+        if self._room is not None:
+            count = min(len(self._room), len(self._unread))
+            self._room[:count] = self._unread[:count]
+            self._room, self._unread = self._room[count:], self._unread[count:]
+            return not self._room
         missing = self._partial_needs - len(self._partial)
         self._partial += self._unread[:missing]
         self._unread = self._unread[missing:]

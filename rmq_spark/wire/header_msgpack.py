@@ -7,8 +7,6 @@ No Java peer reads it. It is used only towards a peer that has agreed to it (`ex
 
 from __future__ import annotations
 
-import msgpack
-
 from rmq_spark.errors import HeaderError, Verbatim
 from rmq_spark.wire.codes import LanguageCode
 from rmq_spark.wire.framing import Buffer
@@ -21,6 +19,14 @@ from rmq_spark.wire.header import (
     is_text,
     unencodable,
 )
+
+# Installed with rocketpoll; missing on a cluster that got it as an archive, this is not agreed on.
+try:
+    import msgpack
+except ImportError:
+    msgpack = None
+
+HAS_MSGPACK = msgpack is not None
 
 
 def encode_header(header: Header) -> bytes:
@@ -37,6 +43,8 @@ def encode_header(header: Header) -> bytes:
 
 def decode_header(data: Buffer) -> Header:
     """The header that the MessagePack array stands for."""
+    if not HAS_MSGPACK:
+        raise HeaderError("MessagePack header", at=0, needed="pip install msgpack", found=data)
     try:
         # The limits leave nothing but numbers, text, nil and one map to come out of this.
         array = msgpack.unpackb(

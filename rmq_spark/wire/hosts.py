@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.java_numbers import parse_int32
@@ -48,6 +49,7 @@ class Host:
         return f"[{address}]:{self.port}" if self.is_v6 else f"{address}:{self.port}"
 
 
+@lru_cache(maxsize=1024)  # of thousands of messages, a few
 def decode_host(data: bytes) -> Host:
     """The host in 8 or 20 bytes."""
     if len(data) not in (V4_BYTES, V6_BYTES):

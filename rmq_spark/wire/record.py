@@ -155,7 +155,11 @@ def encode_record(message: StoredMessage) -> bytes:
 
 def decode_record(data: Buffer, position: int = 0, *, check_crc: bool = True) -> StoredMessage:
     """The message whose record starts at ``position`` and lies wholly within ``data``."""
-    size = record_size(data, position)
+    return _decoded(data, position, record_size(data, position), check_crc=check_crc)
+
+
+def _decoded(data: Buffer, position: int, size: int, *, check_crc: bool) -> StoredMessage:
+    """The same, of a size that makes sense."""
     end = position + size
     (
         _, magic, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp,
@@ -213,10 +217,12 @@ def decode_record(data: Buffer, position: int = 0, *, check_crc: bool = True) ->
 
 def decode_records(data: Buffer, *, check_crc: bool = True) -> Iterator[StoredMessage]:
     """The messages of records that lie back to back, as a pull's body has them."""
+    data = bytes(data)  # all of it is copied anyway, and pieces of bytes are cheaper than those of views
     position = 0
     while position < len(data):
-        yield decode_record(data, position, check_crc=check_crc)
-        position += record_size(data, position)
+        size = record_size(data, position)
+        yield _decoded(data, position, size, check_crc=check_crc)
+        position += size
 
 
 def record_size(data: Buffer, position: int) -> int:

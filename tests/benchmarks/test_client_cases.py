@@ -1,14 +1,33 @@
-"""Every case of the client's benchmark does its work; how fast is no matter here."""
+"""Every case of the client's benchmark does its work at our broker alone; how fast is no matter here."""
 
-from benchmarks.client import client_cases
-from benchmarks.client.running_broker import RunningBroker
-from benchmarks.harness import check_peers
+import json
+
+import pytest
+
+from benchmarks.broker.arena import Arena
+from benchmarks.broker.figures import OURS
+from benchmarks.broker.rocketpoll import RocketPoll
+from benchmarks.client import __main__ as command_line
+from benchmarks.client.cases import QUICK, client_cases
 
 
-def test_every_case_runs_against_a_broker_that_is_gone_afterwards():
-    with RunningBroker() as broker:
-        cases = client_cases(broker)
-        check_peers(cases)
+def test_every_case_measures_what_it_promises(tmp_path):
+    with Arena(tmp_path, {OURS: RocketPoll()}, None) as arena:
+        cases = client_cases(arena, QUICK)
         for case in cases:
-            case.run()
-    assert broker._process.returncode == 0
+            values = case.measure(OURS)
+            assert len(values) == len(case.figures), case.subject
+            for figure, value in zip(case.figures, values, strict=True):
+                assert value > 0 or figure.unit in ("s", "KiB"), (case.subject, figure.name)
+    assert len(cases) == len({case.subject for case in cases}) == 12
+
+
+def test_it_runs_without_java_and_is_reported(tmp_path, capsys):
+    path = tmp_path / "client.json"
+    command_line.main(
+        ["--quick", "--client", "none", "--peer", "none", "--only", "held", "--json", str(path)]
+    )
+    assert "a held pull, from send to answer" in capsys.readouterr().out
+    (p50, p99) = json.loads(path.read_text())["results"]
+    assert (p50["figure"], p99["figure"]) == ("p50", "p99")
+    assert p50["target"]["bound"] == pytest.approx(0.5)

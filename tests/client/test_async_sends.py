@@ -3,7 +3,8 @@ import threading
 import pytest
 from client_clusters import FakeCluster
 
-from rmq_spark.client.errors import BrokerRefused, ClientError, SendFailed, TooManyPending
+from rmq_spark.client.errors import BrokerRefused, ClientError, MessageRejected, SendFailed, TooManyPending
+from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer import Producer
 from rmq_spark.wire.message_queue import MessageQueue
@@ -19,8 +20,8 @@ def test_thousands_are_answered_each_with_its_own(running_broker):
     with Producer("P", running_broker.address) as producer:
         queue = MessageQueue("T", "broker-a", 0)
         producer.send(X)
-        futures = [producer.send_async(Message("T", b"%d" % n), queue) for n in range(2_000)]
-        offsets = [future.result(30).queue_offset for future in futures]
+        futures = [producer.send_async(Message("T", b"%d" % n), queue, 60_000) for n in range(2_000)]
+        offsets = [future.result(60).queue_offset for future in futures]
         assert offsets == list(range(offsets[0], offsets[0] + 2_000))
 
 
@@ -70,6 +71,15 @@ def test_no_more_than_so_many_wait_and_room_comes_with_answers():
         go_on.set()
         futures.append(producer.send_async(X, timeout_ms=20_000))
         assert [future.result(10).send_status.name for future in futures] == ["SEND_OK"] * 3
+
+
+def test_where_no_thread_reads_nobody_would_hear_of_the_answer():
+    with FakeCluster(a=ok) as cluster:
+        instance = ClientInstance(cluster.address, reads_itself=True)
+        with Producer("P", instance=instance) as producer:
+            assert producer.send(X).send_status.name == "SEND_OK"
+            with pytest.raises(MessageRejected, match=r"read by threads, found .reads_itself=True"):
+                producer.send_async(X)
 
 
 def test_the_end_of_the_producer_is_the_end_of_what_waits():

@@ -1,7 +1,7 @@
 import pytest
 from fake_servers import FakeServer, answering
 
-from rmq_spark.client.broker_api import HOLD_MARGIN_MS, BrokerApi, pulled
+from rmq_spark.client.broker_api import HOLD_MARGIN_MS, BrokerApi
 from rmq_spark.client.connections import Connections
 from rmq_spark.client.errors import (
     BrokerRefused,
@@ -234,12 +234,6 @@ def test_a_group_that_cannot_be_asked_for_is_not_a_group_without_members(api):
 
     with FakeServer(answering(answer)) as server, pytest.raises(BrokerRefused, match="disk on fire"):
         api.consumer_ids(server.address, "G")
-
-
-def test_a_chunk_whose_sizes_are_cut_off_is_an_error():
-    fields = {"suggestWhichBrokerId": "0", "nextBeginOffset": "1", "minOffset": "0", "maxOffset": "1"}
-    with pytest.raises(ProtocolError, match="sized chunk"):
-        pulled("h:1", 29_001, RemotingCommand(0, ext_fields=fields, body=b"\0\0\0\5"))
 
 
 def test_a_rocketmq_broker_takes_no_chunks(api):

@@ -5,8 +5,9 @@ from concurrent.futures import wait
 import pytest
 from fake_servers import FakeServer, answering, silent
 
-from rmq_spark.client.connection import STRAYS_MAX, Connection, parse_address
+from rmq_spark.client.connection import Connection, parse_address
 from rmq_spark.client.errors import ConnectionClosed, ConnectionFailed, ProtocolError, RequestTimeout
+from rmq_spark.client.waiters import STRAYS_MAX
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.command import RemotingCommand
 

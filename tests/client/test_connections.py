@@ -1,6 +1,7 @@
 import threading
 
 import pytest
+from broker_kinds import wait_until
 from fake_servers import FakeServer, answering, silent
 
 from rmq_spark.client.connections import Connections, Credentials
@@ -46,6 +47,24 @@ def test_one_connection_serves_an_address_and_another_is_made_when_it_has_ended(
         connections.close(server.address)
         assert connections.request(server.address, ASK).remark == "yes"
         assert len(server.peers) == 2
+
+
+@pytest.mark.parametrize("reads_itself", [False, True], ids=["a thread reads", "who waits reads"])
+def test_a_connection_that_the_broker_has_ended_meanwhile_is_made_again_and_costs_no_request(reads_itself):
+    def story(peer):
+        for _ in range(2):  # the question for extensions, and one request; then it closes
+            peer.send(heard(peer.receive()))
+
+    heard = Heard()
+    connections = Connections(reads_itself=reads_itself)
+    with FakeServer(story) as server:
+        for _ in range(3):
+            assert connections.request(server.address, ASK).remark == "yes"
+            server._threads[-1].join(10)
+            if not reads_itself:  # its thread notices a moment later
+                wait_until("an end", lambda: server.address not in connections._lines)
+        assert len(server.peers) == 3
+        connections.shutdown()
 
 
 def test_a_rocketmq_broker_is_asked_once_and_then_spoken_to_in_its_binary_header(connections):

@@ -37,6 +37,10 @@ EXAMPLES = [
     MessageRejected("body", "bytes", 5.0),
     SendFailed("T", [ConnectionFailed("h:1", "refused")]),
     OffsetMoved("T/b/0", 5, 7, 9, 7),
+    errors.NotAssigned("T/b/0"),
+    errors.OffsetOutOfRange("T/b/0", 9, 0, 5),
+    errors.SubscriptionConflict(),
+    errors.OffsetFileDamaged("/x", "no JSON"),
     PartlySent("T", [ConnectionFailed("h:1", "refused")], [1, 2], 2),
     TooManyPending(5),
     ClientShutDown(),
@@ -110,3 +114,9 @@ def test_a_send_that_failed_tells_what_became_of_each_try():
 
 def test_no_error_repeats_megabytes_of_what_was_wrong():
     assert len(str(MessageRejected("body", "bytes", "x" * 10_000))) < 200
+
+
+def test_what_an_access_list_of_4_9_does_not_permit_has_no_code_of_its_own():
+    remark = "org.apache.rocketmq.acl.common.AclException: Check signature failed for accessKey=billing"
+    assert type(refusal(1, remark, "h:1", 310)) is errors.NoPermission
+    assert type(refusal(1, "the disk is full", "h:1", 310)) is BrokerRefused

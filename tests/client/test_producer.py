@@ -218,6 +218,15 @@ def test_nothing_is_sent_before_the_start_or_after_the_end(running_broker, topic
             send(X)
 
 
+def test_one_that_was_started_already_may_be_used_in_a_with_statement(running_broker, topic):
+    producer = Producer("twice", running_broker.address)
+    producer.start()
+    with producer:
+        producer.send(Message(topic, b"x"))
+    with pytest.raises(ClientShutDown):
+        producer.instance.start()  # one shutdown has ended it
+
+
 def test_bad_messages_and_bad_groups_get_nowhere(producer):
     with pytest.raises(MessageRejected):
         producer.send(Message("T", b""))

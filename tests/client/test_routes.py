@@ -140,3 +140,17 @@ def test_what_name_servers_do_not_know_now_is_kept_as_it_was(error):
     assert routes.publish_queues("T") == before
     with pytest.raises(type(error)):
         routes.refresh("T")
+
+
+def test_a_topic_that_was_deleted_is_asked_for_no_more_until_it_is_needed():
+    server = NameServer(T=route(queue_data("a"), brokers=(A,)), U=route(queue_data("a"), brokers=(A,)))
+    routes = Routes(server)
+    routes.publish_queues("T")
+    routes.publish_queues("U")
+    routes.forget("T")
+    routes.forget("never there")
+    server.asked.clear()
+    routes.refresh_all()
+    assert server.asked == ["U"]
+    assert routes.master_address("a") == "a:1"
+    assert len(routes.publish_queues("T")) == 2

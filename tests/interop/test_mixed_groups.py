@@ -14,8 +14,8 @@ from consumer_clusters import Cluster
 from java_clients import bodies_of, to_send
 
 from rmq_spark.client.message import Message
-from rmq_spark.client.names import retry_topic
 from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.names import retry_topic
 from rmq_spark.wire.properties import UNIQ_KEY
 
 pytestmark = pytest.mark.interop

@@ -19,7 +19,7 @@ def test_pulls_are_counted_for_each_client_and_forgotten_with_the_last():
     assert many.requests() == [pulls[1]]
 
 
-def test_how_far_messages_were_looked_at_begins_with_the_offset_of_the_pull():
+def test_how_far_messages_were_looked_at_begins_where_it_has_found_nothing():
     many = ManyPullRequest()
     pull = a_pull(queue_offset=17)
     many.add(pull)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 from held_pulls import Client, Codes, Hold, a_pull
 from hypothesis import settings
@@ -180,13 +183,48 @@ def test_the_end_answers_all():
     ],
     ids=["in all", "of one client for one queue"],
 )
-def test_too_many_pulls_are_not_taken_in(limits, pulls):
+def test_where_too_many_wait_a_pull_is_put_off_for_a_short_while_and_nobody_wakes_it(limits, pulls):
+    """An answer at once would bring it back at once."""
     hold = Hold(limits)
-    taken = [hold.service.suspend_pull_request(pull) for pull in pulls]
-    assert taken == [True, True, True, False]
-    assert hold.service.held == 3
-    hold.service.notify_message_arriving("T", 0, 1, [0])
-    assert hold.service.suspend_pull_request(pulls[3])
+    for pull in pulls:
+        assert hold.service.suspend_pull_request(pull)
+    assert (hold.service.held, hold.service.put_offs) == (3, 1)
+    assert hold.service.next_deadline_ms == 1_000
+    assert hold.service.notify_message_arriving("T", 0, 1, [0]) == 3
+    assert hold.woken == pulls[:3]
+    assert hold.service.expire(999) == 0
+    assert hold.service.expire(1_000) == 1
+    assert (hold.woken[3].connection, hold.woken[3].request) == (pulls[3].connection, pulls[3].request)
+    assert hold.service.next_deadline_ms is None
+
+
+def test_as_many_are_put_off_as_wait_and_more_are_refused():
+    hold = Hold(HoldLimits(holds_max=2, short_polling_time_ms=300))
+    gone = Client()
+    assert [hold.service.suspend_pull_request(a_pull(gone)) for _ in range(5)] == [True] * 4 + [False]
+    assert (hold.service.held, hold.service.put_offs) == (2, 2)
+    hold.service.forget(gone)
+    assert [hold.service.suspend_pull_request(a_pull()) for _ in range(5)] == [True] * 4 + [False]
+    hold.service.release_all()
+    assert len(hold.woken) == 4
+    assert hold.service.next_deadline_ms is None
+
+
+def test_a_pull_that_would_not_have_waited_that_long_is_put_off_no_longer():
+    hold = Hold(HoldLimits(holds_max=1))
+    for timeout_ms in (15_000, 400):
+        hold.service.suspend_pull_request(a_pull(timeout_ms=timeout_ms))
+    assert hold.service.next_deadline_ms == 400
+
+
+def test_a_pull_that_has_found_a_gap_at_the_end_is_left_alone_by_the_sweep():
+    hold = Hold()
+    hold.ends["T", 0] = 40
+    pull = replace(a_pull(queue_offset=5), nothing_before=40)
+    hold.service.suspend_pull_request(pull)
+    assert hold.service.check_hold_request(5_000) == 0
+    assert hold.service.notify_message_arriving("T", 0, 41, [0]) == 1
+    assert hold.service.rescued == 0
 
 
 def test_a_hundred_thousand_queues_that_come_and_go_leave_the_table_empty():
@@ -207,8 +245,10 @@ class HoldMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self):
-        self.hold = Hold(HoldLimits(holds_max=8, holds_per_connection_and_queue=2))
+        limits = HoldLimits(holds_max=8, holds_per_connection_and_queue=2, short_polling_time_ms=7)
+        self.hold = Hold(limits)
         self.waiting = []
+        self.put_off = []
         self.answered = []
         self.now_ms = 0
         self.clients = [Client() for _ in range(4)]
@@ -234,9 +274,11 @@ class HoldMachine(RuleBasedStateMachine):
             each for each in self.waiting if (each.connection, each.queue) == (pull.connection, pull.queue)
         ]
         fits = len(self.waiting) < 8 and len(alike) < 2
-        assert self.hold.service.suspend_pull_request(pull) is fits
+        assert self.hold.service.suspend_pull_request(pull) is (fits or len(self.put_off) < 8)
         if fits:
             self.waiting.append(pull)
+        elif len(self.put_off) < 8:
+            self.put_off.append((min(pull.deadline_ms, self.now_ms + 7), pull.connection))
         return pull
 
     @rule(queue_id=st.integers(0, 2), codes=st.lists(st.integers(0, 2), min_size=1, max_size=3))
@@ -256,6 +298,12 @@ class HoldMachine(RuleBasedStateMachine):
     def time_passes(self, ms):
         self.now_ms += ms
         self.hold.service.expire(self.now_ms)
+        due = [each for each in self.put_off if each[0] <= self.now_ms]
+        waited = [pull for pull in self.answered if pull in self.waiting]
+        put_off = [(pull.deadline_ms, pull.connection) for pull in self.answered if pull not in waited]
+        assert Counter(put_off) == Counter(due)
+        self.put_off = [each for each in self.put_off if each[0] > self.now_ms]
+        self.answered[:] = waited
         self.expect([pull for pull in self.waiting if pull.deadline_ms <= self.now_ms])
 
     @rule(client=st.integers(0, 3))
@@ -263,6 +311,7 @@ class HoldMachine(RuleBasedStateMachine):
         gone = self.clients[client]
         self.hold.service.forget(gone)
         self.waiting = [pull for pull in self.waiting if pull.connection is not gone]
+        self.put_off = [each for each in self.put_off if each[1] is not gone]
         self.expect([])
 
     @rule()
@@ -283,7 +332,7 @@ class HoldMachine(RuleBasedStateMachine):
         assert service.held == len(self.waiting)
         assert service.queues == len({pull.queue for pull in self.waiting})
         assert service.rescued == 0
-        deadlines = [pull.deadline_ms for pull in self.waiting]
+        deadlines = [pull.deadline_ms for pull in self.waiting] + [at for at, _ in self.put_off]
         assert service.next_deadline_ms == (min(deadlines) if deadlines else None)
 
 

@@ -47,7 +47,14 @@ class Waiting:
     def __init__(self, **settings):
         self.disk = Disk()
         self.said = []
-        usual = {"is_sync": True, "timeout_ms": 5_000, "capacity": 3, "wait_max_ms": 1_000}
+        self.took_ms = []
+        usual = {
+            "is_sync": True,
+            "timeout_ms": 5_000,
+            "capacity": 3,
+            "wait_max_ms": 1_000,
+            "took_ms": self.took_ms.append,
+        }
         self.loop = asyncio.get_running_loop()
         self.acknowledger = Acknowledger(self.disk, loop=self.loop, **{**usual, **settings})
 
@@ -157,6 +164,48 @@ async def test_who_has_waited_too_long_is_told_that_nothing_is_known_and_later_n
 
 
 @story
+async def test_how_long_each_has_waited_is_told():
+    waiting = Waiting()
+    waiting.send(10)
+    await turn()
+    waiting.loop.move(2)
+    waiting.send(20)
+    waiting.disk.finish(20)
+    await turn()
+    first, second = waiting.took_ms
+    assert 2_000 <= first <= 4_000
+    assert second < 2_000
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        (lambda waiting: waiting.disk.finish(30), OK),
+        (lambda waiting: waiting.disk.fail(StoreFailed("gone")), FAILED),
+        (lambda waiting: waiting.loop.move(5), LATE),
+    ],
+)
+def test_an_answer_that_fails_keeps_nobody_else_from_theirs(end, status, caplog):
+    async def tell():
+        waiting = Waiting()
+
+        def broken(_):
+            raise ZeroDivisionError
+
+        waiting.send(10)
+        waiting.acknowledger.when_stored(PutMessageResult(OK, 10, 0, 20), broken)
+        waiting.send(30)
+        await turn()
+        end(waiting)
+        await turn()
+        assert waiting.outcomes() == [(10, status), (30, status)]
+        assert waiting.acknowledger.queue().size == 0
+
+    run(tell())
+    assert "a send that ended at 20 could not be answered" in caplog.text
+
+
+@story
 async def test_a_time_that_is_over_at_once_keeps_nobody_else_from_the_disk():
     waiting = Waiting(timeout_ms=0)
     waiting.send(10)
@@ -186,7 +235,14 @@ async def test_a_disk_that_is_too_slow_makes_the_broker_busy():
     assert waiting.acknowledger.why_busy() is None
 
 
-@pytest.mark.parametrize("end", [lambda disk: disk.finish(10), lambda disk: disk.fail(StoreFailed("gone"))])
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda waiting: waiting.disk.finish(10),
+        lambda waiting: waiting.disk.fail(StoreFailed("gone")),
+        lambda waiting: waiting.loop.move(5),
+    ],
+)
 def test_the_end_waits_until_nobody_waits_any_more(end):
     async def tell():
         waiting = Waiting()
@@ -196,7 +252,7 @@ def test_the_end_waits_until_nobody_waits_any_more(end):
         settled = asyncio.ensure_future(waiting.acknowledger.settled(60))
         await turn()
         assert not settled.done()
-        end(waiting.disk)
+        end(waiting)
         await turn()
         assert settled.done()
 
@@ -204,12 +260,12 @@ def test_the_end_waits_until_nobody_waits_any_more(end):
 
 
 @story
-async def test_the_end_does_not_wait_for_ever():
+async def test_the_end_does_not_wait_for_ever_and_leaves_nobody_without_an_answer():
     waiting = Waiting()
-    waiting.send(10)
+    waiting.send(10, 20)
     settled = asyncio.ensure_future(waiting.acknowledger.settled(4))
     await turn()
     waiting.loop.move(4)
     await turn()
     assert settled.done()
-    assert waiting.said == []
+    assert waiting.outcomes() == [(10, LATE), (20, LATE)]

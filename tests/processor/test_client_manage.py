@@ -5,6 +5,7 @@ from brokers import open_parts, refused
 from broker.processor.client_manage import ClientManageProcessor, NotifyConsumerIdsChanged
 from broker.processor.request import RequestRejected
 from broker.state.consumers import ConsumerManager
+from broker.state.limits import TooMany
 from broker.state.producers import ProducerManager
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies.clients import (
@@ -42,6 +43,7 @@ class Clients:
             no_sql,
             parts.clock,
             expired_timeout_ms=120_000,
+            max_groups_per_connection=5,
         )
 
     def beat(self, connection, *consumers, producers=(), **more):
@@ -120,6 +122,41 @@ def test_all_members_hear_of_a_newcomer_itself_too(clients, one, two):
     assert two.codes() == [NOTICE]
     clients.beat(one, consumer("g", "T"))
     assert one.codes() == [NOTICE, NOTICE]
+
+
+def test_what_all_members_hear_is_encoded_once(clients, one, two):
+    heard = []
+    for client in (one, two):
+        client.send_frame = heard.append
+    clients.beat(one, consumer("g", "T"))
+    clients.beat(two, consumer("g", "T"))
+    assert len(heard) == 3
+    assert heard[1] is heard[2]
+
+
+def test_one_client_may_be_in_so_many_groups_even_if_it_says_so_one_by_one(clients, one, two):
+    clients.beat(one, consumer("a", "T"), consumer("b", "T"), producers=["a", "p"])
+    clients.beat(one, consumer("c", "T"))
+    clients.beat(one, consumer("c", "T"), consumer("a", "T"))
+    for consumers, producers in ([[consumer("d", "T")], []], [[], ["q"]]):
+        with pytest.raises(RequestRejected, match=r"in 6 groups; one may be in 5 \(maxGroupsPerConnection\)"):
+            clients.beat(one, *consumers, producers=producers)
+    assert clients.consumers.group("d") is None
+    clients.beat(two, consumer("d", "T"))
+    clients.processor.unregister_client(
+        one, one.ask(Code.UNREGISTER_CLIENT, UnregisterClientRequestHeader("one", "p", "b"))
+    )
+    clients.beat(one, consumer("d", "T"), producers=["q"])
+
+
+def test_groups_for_which_there_is_no_room_keep_no_others_out(clients, parts, one, two):
+    parts.groups._max_groups = len(parts.groups.groups) + 1
+    with pytest.raises(TooMany, match="maxGroups"):
+        clients.beat(one, consumer("a", "T"), consumer("b", "T"))
+    clients.beat(two, consumer("a", "T"))
+    assert len(clients.consumers.group("a").clients) == 2
+    assert clients.consumers.group("b") is None
+    assert parts.topics.get("%RETRY%b") is None
 
 
 def test_members_of_a_group_that_is_not_to_be_told_hear_nothing(clients, parts, one, two):

@@ -2,7 +2,8 @@ from pathlib import Path
 
 from broker.config import BrokerConfig
 from broker.processor.configuration import own_topics, properties_text, read_only_configuration
-from broker.settings import KEYS, load_config
+from broker.setting_keys import KEYS
+from broker.settings import load_config
 from broker.store.config import StoreConfig
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand

@@ -63,6 +63,29 @@ def test_several_topics_can_be_asked_for_and_unknown_ones_are_left_out(stocked):
     assert lags(consume_stats(stocked, topic="nowhere")) == {}
 
 
+def test_a_topic_that_is_named_a_thousand_times_is_looked_at_once(stocked, monkeypatch):
+    looks = []
+    queue_offsets = stocked.store.queue_offsets
+    monkeypatch.setattr(stocked.store, "queue_offsets", lambda *of: looks.append(of) or queue_offsets(*of))
+    assert lags(consume_stats(stocked, topicList="T;" * 1_000)) == {"T/0": 1}
+    assert looks == [("T", 0)]
+
+
+def test_an_answer_that_would_keep_all_others_waiting_is_not_made(room):
+    for number in range(3):
+        room.create_topic(f"T{number}", queue_nums=4_096)
+        room.offsets.commit("G", f"T{number}", 0, 0)
+    room.groups.find_or_create("G")
+    for code, header in (
+        (RequestCode.GET_CONSUME_STATS, {"consumerGroup": "G"}),
+        (RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"}),
+    ):
+        refusal, remark = room.refused(code, header)
+        assert refusal == ResponseCode.SYSTEM_ERROR
+        assert remark.startswith("the answer would tell of 12288 queues, over 8192")
+    assert len(consume_stats(room, topic="T1").offset_table) == 4_096
+
+
 def test_a_topic_that_nobody_in_an_online_group_subscribes_to_is_left_out(stocked):
     stocked.consume("G", "U")
     assert lags(consume_stats(stocked)) == {"U/0": 2}
@@ -84,8 +107,8 @@ def test_every_queue_that_can_be_read_is_shown(room):
 
 
 def test_a_groups_rate_is_that_of_all_its_topics(stocked):
-    stocked.stats.got("T", "G", 40, 400)
-    stocked.stats.got("U", "G", 20, 200)
+    stocked.stats.got("T", "G", 40, 400, 0)
+    stocked.stats.got("U", "G", 20, 200, 0)
     stocked.stats.sample(START + 10_000)
     assert consume_stats(stocked).consume_tps == 6.0
     assert consume_stats(stocked, topic="T").consume_tps == 4.0

@@ -83,6 +83,7 @@ def test_a_new_group_has_no_offset_in_a_queue_that_has_lost_its_first_messages(t
     for path in (tmp_path / "store" / "commitlog").iterdir():
         os.utime(path, (old, old))
     parts.clock.now_ms += 2 * hour_ms
+    parts.put("new")
     assert parts.store.clean() > 0
     assert parts.store.queue_offsets("T", 0)[0] > 0
     assert not_stored(processor_of(parts))[0] == Answer.QUERY_NOT_FOUND

@@ -23,14 +23,25 @@ def handler(result):
 
 
 def dispatched(result, code=10, flag=0):
-    dispatch = RequestDispatcher([{10: handler(result)}, {11: handler(None)}])
+    dispatch = RequestDispatcher([{10: handler(result)}, {11: handler(None)}], 1_000)
     return dispatch(FakeConnection(), RemotingCommand(code, opaque=7, flag=flag))
 
 
 def test_each_code_goes_to_its_handler():
     assert dispatched(lambda request: request.respond(0, "here")).remark == "here"
     assert dispatched(None) is None  # it comes later
-    assert RequestDispatcher([{10: handler(None)}, {11: handler(None)}]).codes == {10, 11}
+    assert RequestDispatcher([{10: handler(None)}, {11: handler(None)}], 1_000).codes == {10, 11}
+
+
+def test_a_body_that_is_no_message_and_would_keep_all_others_waiting_is_not_read():
+    read = []
+    dispatch = RequestDispatcher([{34: handler(read.append), 10: handler(read.append)}], 1_000)
+    for code, size in ((34, 1_000), (34, 1_001), (10, 1_001)):
+        answer = dispatch(FakeConnection(), RemotingCommand(code, body=bytes(size)))
+        if (code, size) == (34, 1_001):
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert answer.remark == "the body of request 34 has 1001 bytes, over 1000 (maxJsonBodyBytes)"
+    assert [(request.code, len(request.body)) for request in read] == [(34, 1_000), (10, 1_001)]
 
 
 def test_a_code_that_nobody_handles_is_not_supported():
@@ -40,7 +51,7 @@ def test_a_code_that_nobody_handles_is_not_supported():
 
 def test_no_code_has_two_handlers():
     with pytest.raises(ValueError, match="code 10 has two"):
-        RequestDispatcher([{10: handler(None)}, {10: handler(None)}])
+        RequestDispatcher([{10: handler(None)}, {10: handler(None)}], 1_000)
 
 
 RAISED = {

@@ -47,7 +47,7 @@ class Room:
             lambda _: parse_host("10.0.0.2:9876"),
             lambda: self.busy,
         )
-        self._dispatch = RequestDispatcher([processor.handlers()])
+        self._dispatch = RequestDispatcher([processor.handlers()], 1_024)
 
     def ask(self, code, ext_fields, body=b""):
         request = RemotingCommand(code, opaque=7, ext_fields=ext_fields, body=body)

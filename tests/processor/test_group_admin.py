@@ -96,7 +96,7 @@ def test_a_deleted_group_keeps_its_offsets_unless_they_are_to_go(room, ext_field
     room.groups.put(SubscriptionGroupConfig(group_name="G"))
     for group in ("G", "H"):
         room.offsets.commit(group, "T", 0, 5)
-        room.stats.got("T", group, 1, 1)
+        room.stats.got("T", group, 1, 1, 0)
     room.offsets.save()
     room.stats.sample(room.clock() + 10_000)
     assert room.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "G", **ext_fields}).code == 0

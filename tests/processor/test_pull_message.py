@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from broker_clients import pull_request
 from broker_connections import FakeConnection
+from brokers import refused
 from stores import small_config
 
 from broker.config import BrokerConfig, HoldLimits
@@ -56,9 +57,9 @@ class Room:
 class Finding:
     """A store that finds what the test says, and remembers how it was asked."""
 
-    def __init__(self, status, buffers=()):
+    def __init__(self, status, buffers=(), next_begin_offset=40):
         sizes = [len(each) for each in buffers]
-        self.result = GetMessageResult(status, 17, 3, 40, tuple(buffers), sizes)
+        self.result = GetMessageResult(status, next_begin_offset, 3, 40, tuple(buffers), sizes)
         self.asked = []
 
     def get_message(self, *given, **named):
@@ -90,13 +91,24 @@ def test_each_status_of_the_store_is_a_code_and_two_of_them_are_waited_for(parts
     assert (answer.code, answer.remark) == (code, status.name)
     assert answer.ext_fields == {
         "suggestWhichBrokerId": "0",
-        "nextBeginOffset": "17",
+        "nextBeginOffset": "40",
         "minOffset": "3",
         "maxOffset": "40",
     }
     assert room.held == []
     assert (room.pull(5, suspend_ms=5_000) is None) is is_held
     assert len(room.held) == is_held
+
+
+def test_pulls_that_find_nothing_are_counted_and_so_is_the_time_that_they_took(parts):
+    room = Room(parts, Finding(GetMessageStatus.OFFSET_OVERFLOW_ONE))
+    times = iter([1_000, 1_007, 2_000, 2_003])
+    room.processor._now_ms = times.__next__
+    room.pull(5)
+    room.pull(5)
+    room.stats.sample(10_000)
+    assert room.stats.rates().missed.ten_seconds == 0.2
+    assert (room.stats.got_messages, room.stats.get_took_ms_max) == (0, 7)
 
 
 def test_every_status_has_its_row():
@@ -134,11 +146,28 @@ def test_what_is_held_waits_within_bounds_and_keeps_nothing_of_its_request_but_t
     assert (held.request.opaque, dict(held.request.ext_fields), held.request.body) == (9, {}, b"")
 
 
-def test_a_pull_that_cannot_be_held_is_answered(parts):
+def test_a_pull_that_cannot_wait_is_refused_or_it_would_come_again_at_once(parts):
     room = Room(parts)
     room.takes = False
-    assert room.pull(0, suspend_ms=5_000).code == 19
-    room.takes = True
+    code, remark = refused(room.processor.pull_message, room.connection, pull_request(0, suspend_ms=5_000))
+    assert (code, remark) == (ResponseCode.SYSTEM_BUSY, "no more pulls can wait here now")
+
+
+def test_where_messages_may_follow_that_are_there_already_nobody_waits(parts):
+    """A file of the queue is missing; the client has to go on behind it."""
+    room = Room(parts, Finding(GetMessageStatus.OFFSET_FOUND_NULL, next_begin_offset=17))
+    answer = room.pull(5, suspend_ms=5_000)
+    assert (answer.code, answer.ext_fields["nextBeginOffset"], room.held) == (19, "17", [])
+
+
+def test_where_nothing_follows_what_is_missing_the_next_arrival_is_waited_for(parts):
+    room = Room(parts, Finding(GetMessageStatus.OFFSET_FOUND_NULL))
+    assert room.pull(5, suspend_ms=5_000) is None
+    assert [held.nothing_before for held in room.held] == [40]
+
+
+def test_a_client_that_does_not_read_is_answered_and_not_held(parts):
+    room = Room(parts)
     room.connection.is_congested = True
     assert room.pull(0, suspend_ms=5_000).code == 19
 
@@ -178,6 +207,18 @@ def test_whether_a_waiting_filter_matches_is_looked_up_in_all_that_is_new(parts)
     assert matched(room.held[0], 0)
     assert matched(room.held[0], 3_000)
     assert not matched(room.held[0], 3_001)
+
+
+def test_so_many_messages_are_looked_at_for_a_waiting_filter_and_its_replay_goes_on(parts, monkeypatch):
+    monkeypatch.setattr("broker.processor.pull_message._EXTENDED_ENTRIES_FILTERED", 1_000)
+    room = Room(parts)
+    room.pull(0, suspend_ms=5_000, subscription="price = 7", expression_type="SQL92")
+    parts.put(*range(700), price="6")
+    assert not room.processor.is_matched_by_commit_log(room.held[0], 0)
+    parts.put(*range(5_000), price="6")
+    assert room.processor.is_matched_by_commit_log(room.held[0], 0)
+    answer = room.processor.execute_request_when_wakeup(room.held[0])
+    assert (answer.code, 0 < int(answer.ext_fields["nextBeginOffset"]) <= 1_000) == (20, True)
 
 
 class Expiring:

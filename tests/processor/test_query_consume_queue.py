@@ -75,6 +75,14 @@ def test_one_answer_holds_no_more_than_its_share(room):
     assert len(ask(room, 0, 1 << 30).queue_data) == ENTRIES_MAX
 
 
+def test_one_answer_looks_at_no_more_than_some_bytes_of_messages(room, monkeypatch):
+    monkeypatch.setattr("broker.processor.query_consume_queue.LOOK_BYTES_MAX", 3_000)
+    for _ in range(20):
+        room.put("x" * 3_500)  # each fills a file of the log
+    assert len(ask(room, 0, 20).queue_data) < 20
+    assert len(ask(room, 19, 20).queue_data) == 1
+
+
 @pytest.mark.parametrize("queue", [("T", "1"), ("U", "0")])
 def test_a_queue_that_is_not_there_is_refused(stocked, queue):
     header = {"topic": queue[0], "queueId": queue[1], "index": "0", "count": "1"}

@@ -6,7 +6,6 @@ import pytest
 from broker_connections import FakeConnection
 
 from broker.processor.request import (
-    BODY_BYTES_MAX,
     RequestRejected,
     answer,
     body_of,
@@ -38,12 +37,6 @@ def test_a_body_has_to_be_there():
     with pytest.raises(RequestRejected, match="request 34 needs a body") as raised:
         body_of(request._replace(body=b""), HeartbeatData)
     assert raised.value.code is ResponseCode.SYSTEM_ERROR
-
-
-def test_a_body_that_would_keep_all_others_waiting_is_not_read():
-    body = b'{"clientID":"' + b"c" * BODY_BYTES_MAX + b'"}'
-    with pytest.raises(RequestRejected, match=f"over {BODY_BYTES_MAX}"):
-        body_of(RemotingCommand(RequestCode.HEART_BEAT, body=body), HeartbeatData)
 
 
 def test_an_answer_carries_a_header_or_a_body_or_neither():

@@ -1,4 +1,5 @@
 import pytest
+from held_pulls import Client, a_pull
 
 from broker.processor.runtime_info import VERSION_DESC, DiskUsage, SendQueue
 from rmq_spark.wire.bodies.routes import KVTable
@@ -67,6 +68,7 @@ READ_BY_TOOLS = [
     "ackThreadPoolQueueCapacity",
     "ackThreadPoolQueueHeadWaitTimeMills",
 ]
+OURS = ["storeFailure", "pullsHeld", "pullsPutOff", "pullsRescued"]
 
 
 def figures(room) -> dict[str, str]:
@@ -74,7 +76,7 @@ def figures(room) -> dict[str, str]:
 
 
 def test_every_key_that_tools_read_is_there(room, tmp_path):
-    assert set(figures(room)) == {*READ_BY_TOOLS, f"commitLogDiskRatio_{tmp_path / 'commitlog'}"}
+    assert set(figures(room)) == {*READ_BY_TOOLS, *OURS, f"commitLogDiskRatio_{tmp_path / 'commitlog'}"}
 
 
 def test_numbers_are_numbers_to_java(room):
@@ -85,6 +87,7 @@ def test_numbers_are_numbers_to_java(room):
         "putMessageDistributeTime",
         "commitLogDirCapacity",
         "brokerActive",
+        "storeFailure",
     }
     for name, value in found.items():
         if name not in texts and not name.startswith("remainHowMany"):
@@ -105,10 +108,11 @@ def test_the_broker_tells_since_when_it_runs(room):
 
 
 def test_sends_and_gets_show_as_they_were_counted(room):
-    room.stats.put("T", 30, 3000, took_ms=4)
+    room.stats.put("T", 30, 3000)
+    room.stats.put_took.add(4)
     room.stats.put_failed()
     room.stats.got("T", "G", 20, 2000, took_ms=7)
-    room.stats.got("T", "G", 0, 0)
+    room.stats.got("T", "G", 0, 0, took_ms=1)
     room.stats.sample(START + 10_000)
     found = figures(room)
     assert found["putTps"] == found["putTps"] == "3.0 3.0 3.0"
@@ -176,3 +180,11 @@ def test_each_delay_level_shows_what_is_delivered_and_what_is_there(room):
     found = figures(room)
     assert found["scheduleMessageOffset_1"] == "0,0"
     assert found["scheduleMessageOffset_3"] == "1,1"
+
+
+def test_pulls_that_wait_and_those_that_were_put_off_are_told(room):
+    client = Client()
+    for _ in range(17):
+        room.holds.service.suspend_pull_request(a_pull(client))
+    found = figures(room)
+    assert (found["pullsHeld"], found["pullsPutOff"], found["pullsRescued"]) == ("16", "1", "0")

@@ -60,7 +60,7 @@ class Room:
             lambda _: parse_host(host),
             lambda: self.busy,
         )
-        self._dispatch = RequestDispatcher([self.processor.handlers()])
+        self._dispatch = RequestDispatcher([self.processor.handlers()], 1_024)
 
     def ask(self, request):
         answer = self._dispatch(self.connection, request)
@@ -266,3 +266,12 @@ def test_an_answer_that_fails_keeps_no_other_waiting(parts, monkeypatch, caplog)
     assert [(answer.code, answer.opaque) for answer in room.connection.sent] == [(0, 2)]
     assert "could not be answered" in caplog.text
     assert bodies(parts.store) == ["a", "b"]
+
+
+def test_a_batch_that_is_longer_than_a_message_may_be_is_not_even_taken_apart(parts):
+    room = Room(parts)
+    room.processor._batch_bytes_max = 1_000
+    answer = room.ask(batch_request(*["x" * 100] * 10))
+    assert (answer.code, answer.remark.endswith("is over 1000 (maxMessageSize)")) == (13, True)
+    assert room.ask(batch_request(*["x" * 100] * 5)).code == 0
+    assert parts.store.queue_offsets("T", 0) == (0, 5)

@@ -220,14 +220,32 @@ def test_cleaning_unused_topics_touches_no_message_whose_topic_was_lost(room):
 def test_a_topic_that_could_not_be_deleted_is_still_there(room, monkeypatch):
     room.create_topic("T")
     room.put("body")
+    room.offsets.commit("G", "T", 0, 1)
     with monkeypatch.context() as broken:
         broken.setattr(room.store, "delete_topic", failing)
         code, remark = room.refused(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
     assert (code, "no space" in remark) == (ResponseCode.SYSTEM_ERROR, True)
     assert room.topics.get("T") is not None
+    assert room.offsets.query("G", "T", 0) == 1
     assert room.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == ResponseCode.SUCCESS
     assert room.store.queue_offsets("T", 0) == (0, 0)
 
 
-def failing(_):
+@pytest.mark.parametrize("table", ["offsets", "topics"])
+def test_a_topic_whose_end_could_not_be_saved_can_be_deleted_again(room, monkeypatch, table):
+    room.create_topic("T")
+    room.put("body")
+    room.offsets.commit("G", "T", 0, 1)
+    with monkeypatch.context() as broken:
+        broken.setattr(getattr(room, table), "save", failing)
+        assert (
+            room.refused(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})[0] == ResponseCode.SYSTEM_ERROR
+        )
+    assert room.topics.get("T") is not None
+    assert room.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == ResponseCode.SUCCESS
+    assert "T" not in room.saved("topics.json", TopicConfigSerializeWrapper).topic_config_table
+    assert room.saved("consumerOffset.json", ConsumerOffsetSerializeWrapper).offset_table == {}
+
+
+def failing(*_):
     raise OSError(28, "no space left")

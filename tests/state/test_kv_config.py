@@ -2,6 +2,7 @@ import pytest
 from tables import kv_in
 
 from broker.state.kv_config import ORDER_TOPIC_CONFIG
+from broker.state.limits import TooMany
 
 
 def test_values_are_kept_by_namespace_and_key_over_a_restart(tmp_path):
@@ -54,3 +55,18 @@ def test_a_view_cannot_be_written_to(tmp_path):
     kv.put("n", "a", "1")
     with pytest.raises(TypeError):
         kv.list("n")["a"] = "2"
+
+
+def test_there_are_so_many_and_each_is_so_long_and_no_more(tmp_path, monkeypatch):
+    monkeypatch.setattr("broker.state.kv_config.VALUES_MAX", 3)
+    kv = kv_in(tmp_path)
+    for namespace, key in (("n", "a"), ("n", "b"), ("m", "a")):
+        kv.put(namespace, key, "1")
+    with pytest.raises(TooMany, match=r"there are 3 key-value configurations already, and no more are made$"):
+        kv.put("m", "b", "1")
+    kv.put("m", "a", "2")
+    kv.delete("n", "a")
+    kv.put("m", "b", "1")
+    with pytest.raises(TooMany, match="over 4096 characters"):
+        kv.put("m", "b", "x" * 4_095)
+    assert kv.get("m", "b") == "1"

@@ -26,6 +26,15 @@ def test_a_queue_has_one_owner_who_may_lock_it_again(locks):
     assert locks.lock("g", "a", {ONE, TWO, THREE}) == {ONE, TWO}
 
 
+def test_who_asks_for_more_than_there_may_be_gets_none_until_some_have_gone(locks, clock, monkeypatch):
+    monkeypatch.setattr("broker.state.queue_locks.LOCKS_MAX", 2)
+    assert len(locks.lock("g", "a", {ONE, TWO, THREE})) == 2
+    assert locks.lock("h", "b", {ONE}) == set()
+    assert len(locks.lock("g", "a", {ONE, TWO, THREE})) == 2
+    clock.now_ms += 60_001
+    assert locks.lock("h", "b", {ONE}) == {ONE}
+
+
 def test_groups_do_not_get_in_each_others_way(locks):
     locks.lock("g", "a", {ONE})
     assert locks.lock("h", "b", {ONE}) == {ONE}

@@ -2,6 +2,7 @@ import pytest
 from disks import ManualClock
 from tables import groups_in
 
+from broker.state.limits import TooMany
 from rmq_spark.wire.bodies.configs import DataVersion, SubscriptionGroupConfig
 
 
@@ -48,6 +49,21 @@ def test_where_groups_are_not_made_by_themselves_only_those_of_the_system_are(tm
 def test_no_group_is_made_under_a_name_that_cannot_be(groups, name):
     assert groups.find_or_create(name) is None
     assert name not in groups.groups
+
+
+def test_there_are_so_many_groups_and_no_more(tmp_path, clock):
+    groups = groups_in(tmp_path, clock, max_groups=8)
+    groups.find_or_create("g")
+    for make in (groups.find_or_create, lambda name: groups.put(SubscriptionGroupConfig(group_name=name))):
+        with pytest.raises(TooMany, match=r"there are 8 groups already, .* \(maxGroups=8\)"):
+            make("more")
+    groups.put(SubscriptionGroupConfig(group_name="g", retry_max_times=3))
+    assert groups.find_or_create("g").retry_max_times == 3
+    groups.save()
+    fewer = groups_in(tmp_path, clock, max_groups=2)
+    assert len(fewer.groups) == 8
+    groups.delete("g")
+    assert groups.find_or_create("more") is not None
 
 
 def test_groups_are_there_again_after_a_restart(tmp_path, clock, groups):
@@ -105,7 +121,7 @@ def test_what_5x_has_written_is_loaded_and_saved_again(tmp_path, clock):
     ("bad", "why"),
     [
         (SubscriptionGroupConfig(group_name="a/b"), "other characters"),
-        (SubscriptionGroupConfig(group_name="g", retry_queue_nums=-1), "0 to 65535 retry queues, not -1"),
+        (SubscriptionGroupConfig(group_name="g", retry_queue_nums=-1), "0 to 4096 retry queues, not -1"),
         (SubscriptionGroupConfig(group_name="g", retry_queue_nums=1 << 20), "retry queues"),
         (SubscriptionGroupConfig(group_name="g", retry_max_times=-1), "cannot retry -1 times"),
     ],

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tables import topics_in
 
+from broker.state.limits import TooMany
 from broker.state.topic_config import TopicConfigManager
 from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 
@@ -77,6 +78,24 @@ def test_nothing_is_written_unless_something_changed(tmp_path, topics):
     assert not (tmp_path / "topics.json").exists()
 
 
+def test_there_are_so_many_topics_and_no_more_but_those_that_the_broker_needs(tmp_path, clock):
+    topics = topics_in(tmp_path, clock, max_topics=12)
+    while len(topics.topics) < 12:
+        topics.create_in_send(f"T{len(topics.topics)}", "TBW102", 1)
+    for make in (
+        lambda: topics.create_in_send("New", "TBW102", 1),
+        lambda: topics.create_in_send("%RETRY%nobody", "TBW102", 1),
+        lambda: topics.put(config("New")),
+    ):
+        with pytest.raises(TooMany, match=r"there are 12 topics already, .* \(maxTopics=12\)"):
+            make()
+    topics.put(config("T11", queues=3))
+    assert topics.create_in_send("T11", "TBW102", 1).write_queue_nums == 3
+    assert topics.create_in_send_back("%RETRY%g", 1) is not None
+    topics.save()
+    assert len(topics_in(tmp_path, clock, max_topics=2).topics) == 13
+
+
 def test_what_a_save_has_failed_to_write_is_still_to_be_saved(clock):
     table = Variable()
     topics = TopicConfigManager(
@@ -86,6 +105,7 @@ def test_what_a_save_has_failed_to_write_is_still_to_be_saved(clock):
         auto_create=False,
         default_queue_nums=8,
         delay_levels=18,
+        max_topics=100,
         now_ms=clock,
     )
     table.save = lambda _: (_ for _ in ()).throw(OSError("full"))
@@ -172,7 +192,7 @@ def test_a_topic_of_the_brokers_own_need_is_made_once(topics):
     [
         (config("../x"), "other characters"),
         (config(""), "blank"),
-        (config("T", queues=0), "1 to 65535 read queues, not 0"),
+        (config("T", queues=0), "1 to 4096 read queues, not 0"),
         (replace(config("T"), write_queue_nums=1 << 31), "write queues"),
         (config("T", perm=8), "no permission 8"),
         (config("T", perm=-1), "no permission -1"),
@@ -231,6 +251,7 @@ def test_over_any_changes_the_version_grows_exactly_when_the_table_changes(chang
         auto_create=True,
         default_queue_nums=8,
         delay_levels=2,
+        max_topics=1_000,
         now_ms=ManualClock(),
     )
     for kind, name, queues in changes:

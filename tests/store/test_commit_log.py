@@ -12,7 +12,7 @@ from broker.store.disk import LocalDisk
 from broker.store.errors import StoreFailed
 from broker.store.record_draft import draft_of
 from broker.store.record_template import RecordTemplate
-from rmq_spark.wire.record import decode_blank, decode_record
+from rmq_spark.wire.record import decode_blank, decode_record, decode_records
 
 
 class Appended(NamedTuple):
@@ -88,7 +88,13 @@ def test_many_records_are_given_their_places_at_once(tmp_path, clock):
     sizes = np.array([len(record) for record in records])
     data = np.frombuffer(bytearray(b"".join(records)), np.uint8)
     timestamps_at = np.cumsum(sizes) - sizes + 56
-    appended = Appended(*log.append_many(data, sizes, np.arange(40, 45), timestamps_at))
+    sealed = []
+
+    def seal():
+        sealed.extend(each.queue_offset for each in decode_records(data.data))
+
+    appended = Appended(*log.append_many(data, sizes, np.arange(40, 45), timestamps_at, seal))
+    assert sealed == [40, 41, 42, 43, 44]
     position = appended.physical_offset
     for number in range(5):
         read = decode_record(log.view(position, 500))
@@ -146,7 +152,7 @@ def test_what_a_full_disk_took_of_several_records_does_not_come_back_to_life(tmp
     two_records = int(sizes[:2].sum())
     disk.plan = (Fault(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, prefix=two_records),)
     with pytest.raises(DiskFull):
-        log.append_many(data, sizes, np.arange(3), np.cumsum(sizes) - sizes + 56)
+        log.append_many(data, sizes, np.arange(3), np.cumsum(sizes) - sizes + 56, lambda: None)
     assert decode_record(log.view(int(sizes[0]), 500)).body == b"size"
     disk.plan = ()
     end = append(log, "same").end_offset

@@ -19,7 +19,7 @@ def store(tmp_path):
 
 
 def misses(store, **fields):
-    return Manifest(**fields).misses_anything(0, store._queues, store._index)
+    return Manifest(**fields).is_anything_missing(0, store._queues, store._index.file_names)
 
 
 def test_what_is_there_is_not_missed(store):

@@ -248,3 +248,18 @@ def test_the_topics_that_have_messages_are_known_by_their_queues(tmp_path):
     store.delete_topic("T")
     assert store.queue_nums() == {"U": 1}
     store.shutdown()
+
+
+def test_a_query_by_key_looks_at_no_more_records_than_it_gives(tmp_path, monkeypatch):
+    store = open_store(tmp_path)
+    put(store, *range(20), keys="k")
+    looks = []
+    record_at = store.record_at
+    monkeypatch.setattr(store, "record_at", lambda place: looks.append(place) or record_at(place))
+    assert [messages_of_one(record) for record in store.query_message("T", "k", 3, 0, 1 << 62)] == [
+        "19",
+        "18",
+        "17",
+    ]
+    assert len(looks) == 3
+    store.shutdown()

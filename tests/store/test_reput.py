@@ -72,15 +72,6 @@ def test_what_is_not_remembered_is_read_from_the_log(tmp_path, listener):
     store.shutdown()
 
 
-@pytest.mark.parametrize("settings", [{"long_polling_enable": False}])
-def test_nobody_is_told_without_long_polling(tmp_path, listener, settings):
-    store = open_store(tmp_path, listener=listener, **settings)
-    store.put_message(message("x"))
-    assert listener.arrivals == []
-    assert bodies(store) == ["x"]
-    store.shutdown()
-
-
 def test_a_slave_takes_nothing_and_tells_nobody_but_serves_what_it_has(tmp_path, listener):
     open_and_put(tmp_path, "x")
     (tmp_path / "checkpoint").unlink()  # so that all is dispatched again

@@ -47,26 +47,68 @@ def store_on(tmp_path, disk, clock, **settings):
     return store
 
 
+def store_at(store, clock, now_ms):
+    """One more message, at a time."""
+    clock.now_ms = now_ms
+    store.put_message(message("x"))
+
+
 def test_files_past_their_time_go_at_the_hour_that_is_set_but_never_the_last(tmp_path, disk, clock):
     store = store_on(tmp_path, disk, clock)
     count = len(store._log.files.files)
     assert 3 < count < 10
-    clock.now_ms = NOON + 71 * HOUR
+    store_at(store, clock, NOON + 71 * HOUR)
     assert store.clean() == 0
-    clock.now_ms = NOON + 73 * HOUR
+    store_at(store, clock, NOON + 73 * HOUR)
     assert store.clean() == 0  # another hour
-    clock.now_ms = NOON + 96 * HOUR
+    store_at(store, clock, NOON + 96 * HOUR)
     assert store.clean() == count - 1
     low, high = store.queue_offsets("T", 0)
-    assert 0 < low < high == 200
+    assert 0 < low < high == 203
     assert bodies(store)[0] == f"body {low}"
     store.shutdown()
 
 
 def test_a_disk_that_fills_up_does_not_wait_for_the_hour(tmp_path, disk, clock):
     store = store_on(tmp_path, disk, clock)
-    clock.now_ms = NOON + 73 * HOUR
+    store_at(store, clock, NOON + 73 * HOUR)
     disk.ratio = 0.75
+    assert store.clean() > 0
+    store.shutdown()
+
+
+TEN_YEARS = 3_650 * 24 * HOUR
+
+
+def test_a_clock_that_is_years_ahead_makes_no_file_old(tmp_path, disk, clock):
+    """R31: neither while the broker runs nor if it starts then."""
+    store = store_on(tmp_path, disk, clock)
+    clock.now_ms = NOON + TEN_YEARS
+    for ratio in (0.5, 0.75):
+        disk.ratio = ratio
+        assert store.clean() == 0
+    store.shutdown()
+    again = open_store(tmp_path, disk, clock, delete_when_hours=(local_hour(clock.now_ms),))
+    assert again.clean() == 0
+    assert bodies(again)[0] == "body 0"
+    again.shutdown()
+
+
+def test_a_message_stored_by_such_a_clock_makes_none_old_once_it_is_right_again(tmp_path, disk, clock):
+    store = store_on(tmp_path, disk, clock)
+    store_at(store, clock, NOON + TEN_YEARS)
+    clock.now_ms = NOON + 48 * HOUR
+    assert store.clean() == 0
+    store_at(store, clock, NOON + 96 * HOUR)
+    assert store.clean() > 0
+    store.shutdown()
+
+
+def test_a_clock_that_is_behind_makes_no_file_old_and_need_goes_before_all(tmp_path, disk, clock):
+    store = store_on(tmp_path, disk, clock)
+    clock.now_ms = NOON - TEN_YEARS
+    assert store.clean() == 0
+    disk.ratio = 0.85
     assert store.clean() > 0
     store.shutdown()
 

@@ -1,3 +1,4 @@
+import itertools
 import struct
 import time
 import tracemalloc
@@ -10,6 +11,7 @@ from rmq_spark.errors import FrameError, HeaderError
 from rmq_spark.wire.framing import (
     FRAME_BYTES_MAX,
     HEADER_BYTES_MAX,
+    ROOM_BYTES_MIN,
     Frame,
     FrameReader,
     encode_prefix,
@@ -198,3 +200,66 @@ def test_a_header_that_no_reader_would_take_is_not_written():
     assert len(encode_prefix(0, bytes(HEADER_BYTES_MAX), 0)) == 8 + HEADER_BYTES_MAX
     with pytest.raises(HeaderError, match=f"header at its end: needed at most {HEADER_BYTES_MAX} bytes"):
         encode_prefix(0, bytes(HEADER_BYTES_MAX + 1), 0)
+
+
+def read_through_room(reader: FrameReader, stream: bytes, sizes: list[int]) -> list[tuple[int, bytes, bytes]]:
+    """As one reads from a socket: to the reader's room where it has one, else by feeding."""
+    frames = []
+    turns = itertools.cycle(sizes)
+    while stream:
+        size = next(turns)
+        room = reader.room()
+        if room is None:
+            piece, stream = stream[:size], stream[size:]
+            reader.feed(piece)
+        else:
+            count = min(size, len(room), len(stream))
+            room[:count], stream = stream[:count], stream[count:]
+            reader.wrote(count)
+        while (frame := reader.next_frame()) is not None:
+            frames.append((frame.serialize_type, bytes(frame.header), bytes(frame.body)))
+    return frames
+
+
+@given(st.lists(st.integers(1, 200_000), min_size=1, max_size=5))
+def test_the_rest_of_a_large_frame_may_be_written_to_where_it_belongs(sizes):
+    large = frame_of(b"{}", bytes(range(256)) * 1_000)
+    reader = FrameReader()
+    expected = read_all(FrameReader(), A_FRAME, large, large, A_FRAME)
+    assert read_through_room(reader, A_FRAME + large + large + A_FRAME, [9, *sizes]) == expected
+    assert reader.bytes_held == 0
+
+
+def test_there_is_room_for_large_frames_only_that_have_begun_and_for_no_byte_more():
+    large = frame_of(b"{}", bytes(ROOM_BYTES_MIN))
+    reader = FrameReader()
+    assert reader.room() is None
+    reader.feed(A_FRAME[:-1])
+    assert reader.next_frame() is None
+    assert reader.room() is None
+    reader.feed(A_FRAME[-1:] + large[:20])
+    assert reader.room() is None  # what was fed has not been asked for
+    assert read_all(reader, b"") == [AS_READ]
+    assert reader.room() is None  # too little is missing for it
+    larger = frame_of(b"{}", bytes(ROOM_BYTES_MIN + 20))
+    reader = FrameReader()
+    assert read_all(reader, larger[:20]) == []
+    assert len(reader.room()) == len(larger) - 20
+    assert reader.bytes_held == 20
+    reader.wrote(len(larger) - 20)
+    assert reader.room() is None
+    assert reader.bytes_held == len(larger)
+    assert reader.next_frame() is not None
+    assert reader.room() is None
+
+
+def test_a_frame_that_has_room_may_still_be_fed():
+    large = frame_of(b"{}", bytes(range(256)) * 1_000)
+    reader = FrameReader()
+    assert read_all(reader, large[:100]) == []
+    reader.room()[:50] = large[100:150]
+    reader.wrote(50)
+    assert read_all(reader, large[150:9_000], large[9_000:] + A_FRAME) == [
+        *read_all(FrameReader(), large),
+        AS_READ,
+    ]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rmq_spark.client.consumer.offset_table import OffsetStore, ReadOffsetType
-from rmq_spark.client.names import RETRY_PREFIX
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import RETRY_PREFIX
 
 _TO_THE_FIRST = frozenset(
     [ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, ConsumeFromWhere.CONSUME_FROM_MIN_OFFSET]

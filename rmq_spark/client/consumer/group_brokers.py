@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 from rmq_spark.client.broker_api import BrokerApi
 from rmq_spark.client.consumer.subscriptions import wanted
-from rmq_spark.client.errors import BrokerNotFound, ClientError
+from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerNotFound, ClientError
 from rmq_spark.client.message import MessageExt, decode_messages
-from rmq_spark.client.names import RETRY_PREFIX
 from rmq_spark.client.results import PullResult, PullStatus
 from rmq_spark.client.routes import MASTER_ID, Routes
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION, CheckClientRequestBody, SubscriptionData
@@ -23,6 +22,10 @@ from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import RETRY_PREFIX
+
+PLAIN_PULL_MESSAGES_MAX = 32
+"""What brokers give at once, whatever is asked for; ours gives more to who asks for a chunk."""
 
 _HELD = (PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION).value
 _COMMIT = PullSysFlag.COMMIT_OFFSET.value
@@ -80,7 +83,13 @@ class GroupBrokers:
         address = self._found(
             queue.topic, lambda: self._routes.address_for_read(queue.broker_name, broker_id)
         )
-        future = self._api.pull_async(address, self._pull_header(pull, broker_id), pull.timeout_ms)
+        try:
+            is_chunk = pull.max_messages > PLAIN_PULL_MESSAGES_MAX and self._api.takes_chunks(address)
+            header = self._pull_header(pull, broker_id)
+            future = self._api.pull_async(address, header, pull.timeout_ms, is_chunk=is_chunk)
+        except CONNECTION_FAULTS:
+            self._suggested.pop(queue, None)
+            raise
         future.add_done_callback(lambda answer: then(self._outcome(pull, answer)))
 
     def _pull_header(self, pull: Pull, broker_id: int) -> PullMessageRequestHeader:
@@ -104,6 +113,11 @@ class GroupBrokers:
     def _outcome(self, pull: Pull, answer: Future[PullResult]) -> Pulled | BaseException:
         try:
             result = answer.result()
+        except BaseException as error:  # noqa: BLE001  # it is the outcome
+            # Whoever was suggested may be the one that is gone: the master knows better.
+            self._suggested.pop(pull.queue, None)
+            return error
+        try:
             messages = decode_messages(result.records, pull.queue.broker_name)
             found = tuple(_under_their_topics(wanted(messages, pull.subscription), pull.queue.topic))
         except BaseException as error:  # noqa: BLE001  # it is the outcome

@@ -32,7 +32,7 @@ from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.members import ConsumerMember
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.name_servers import NameServers
-from rmq_spark.client.names import RETRY_PREFIX, check_group
+from rmq_spark.client.names import check_group
 from rmq_spark.client.rebalance.rebalance import Rebalance, Share
 from rmq_spark.client.routes import Routes
 from rmq_spark.errors import RocketPollError
@@ -47,6 +47,7 @@ from rmq_spark.wire.bodies.clients import (
 )
 from rmq_spark.wire.command import CURRENT_VERSION
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import RETRY_PREFIX
 
 _log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from rmq_spark.client.consumer.pull_task import PullTask, Then
 from rmq_spark.client.consumer.scheduled_tasks import Repeated, ScheduledTasks
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.consumer.subscriptions import ALL, MessageSelector, by_tag, subscription_data
-from rmq_spark.client.errors import ClientError
+from rmq_spark.client.errors import NotAssigned, OffsetOutOfRange, SubscriptionConflict
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.rebalance.rebalance import Share
 from rmq_spark.wire.bodies.clients import (
@@ -46,36 +46,6 @@ TopicMessageQueueChangeListener = Callable[[str, frozenset[MessageQueue]], objec
 def monotonic_ms() -> int:
     """Milliseconds that never go back."""
     return time.monotonic_ns() // 1_000_000
-
-
-class NotAssigned(ClientError):
-    """The queue is not this consumer's, at least not now."""
-
-    def __init__(self, queue: MessageQueue) -> None:
-        super().__init__(queue)
-
-    def __str__(self) -> str:
-        return f"{self.args[0]} is not assigned to this consumer: see assignment()"
-
-
-class OffsetOutOfRange(ClientError):
-    """There is no such offset in the queue."""
-
-    def __init__(self, queue: MessageQueue, offset: int, least: int, most: int) -> None:
-        super().__init__(queue, offset, least, most)
-
-    def __str__(self) -> str:
-        queue, offset, least, most = self.args
-        return f"{queue} has offsets {least} to {most}, not {offset}"
-
-
-class SubscriptionConflict(ClientError):
-    """Both subscribed and assigned, which would contradict each other."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "a consumer either subscribes to topics or is assigned queues: make another consumer"
-        )
 
 
 class LitePullConsumer(GroupConsumer):

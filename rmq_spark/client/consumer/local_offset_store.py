@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmq_spark.client.consumer.offset_table import OffsetTable, ReadOffsetType
-from rmq_spark.errors import BodyError, RocketPollError
+from rmq_spark.client.errors import OffsetFileDamaged
+from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -26,15 +27,6 @@ DIRECTORY = Path(".rocketmq_offsets")
 """Below the home directory, unless told otherwise."""
 
 _log = logging.getLogger(__name__)
-
-
-class OffsetFileDamaged(RocketPollError):
-    """Neither the file of offsets nor its backup can be read."""
-
-    def __init__(self, path: Path, why: str) -> None:
-        super().__init__(
-            f"{path} and its backup hold no offsets: {why}; mend one of them, or delete both to start anew"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,5 +120,5 @@ class LocalFileOffsetStore:
                 _log.warning("%s is damaged (%s); its backup is taken", self._path, why)
             return offsets
         if why:
-            raise OffsetFileDamaged(self._path, why)
+            raise OffsetFileDamaged(str(self._path), why)
         return {}

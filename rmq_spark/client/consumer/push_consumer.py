@@ -35,7 +35,6 @@ from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.consumer.subscriptions import by_tag, subscription_data
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import MessageExt
-from rmq_spark.client.names import retry_topic
 from rmq_spark.client.rebalance.rebalance import Share
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.bodies.clients import (
@@ -46,6 +45,7 @@ from rmq_spark.wire.bodies.clients import (
     ProcessQueueInfo,
 )
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import retry_topic
 
 _log = logging.getLogger(__name__)
 

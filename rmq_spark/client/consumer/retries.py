@@ -19,9 +19,9 @@ from rmq_spark.client.broker_api import BrokerApi
 from rmq_spark.client.consumer.group_brokers import GroupBrokers
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import MessageExt
-from rmq_spark.client.names import retry_topic
 from rmq_spark.client.routes import Routes
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
+from rmq_spark.wire.names import retry_topic
 from rmq_spark.wire.properties import DELAY, UNIQ_KEY, encode_properties
 
 _log = logging.getLogger(__name__)

@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.chunk.crc import Crcs, crcs_of_alike, joined
 from rmq_spark.wire.chunk.decode import RecordChunk
-from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, Positions, take_structures
+from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, Positions, take_bytes, take_structures
 from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX, PROPERTY_SEPARATOR
 from rmq_spark.wire.record_checksum import (
     CHECKSUM_BYTES,
@@ -27,13 +28,16 @@ from rmq_spark.wire.record_checksum import (
 _POWERS = 10 ** np.arange(CHECKSUM_DIGITS, dtype=np.int64)
 _HEAD = np.dtype(f"V{len(CHECKSUM_HEAD)}")
 _DIGITS = np.dtype(f"V{CHECKSUM_DIGITS}")
+_WHOLE = np.dtype(f"V{CHECKSUM_BYTES}")
 
 
 def with_empty_checksums(chunk: RecordChunk) -> RecordChunk:
-    """The records with room for a checksum behind their properties; a copy that may be written into.
+    """The records with room for a checksum behind their properties: they themselves, if all have it already.
 
     One that a record has already stays where it is: of two properties with one name the later counts.
     """
+    if _have_empty_ones(chunk):
+        return chunk
     last_bytes = chunk.data[chunk.ends - 1]
     unended = (chunk.properties_length > 0) & (last_bytes != ord(PROPERTY_SEPARATOR))
     _refuse(chunk, unended, "properties that end with byte 2", last_bytes)
@@ -60,28 +64,75 @@ def with_empty_checksums(chunk: RecordChunk) -> RecordChunk:
     return RecordChunk(data, sizes)
 
 
-def seal_records(data: npt.NDArray[np.uint8], ends: Positions) -> None:
-    """Fill in the checksums of records back to back that end at these places with empty ones."""
-    checksums = _checksums(data, ends)
-    digits = (checksums[:, None] // _POWERS % 10 + ord("0")).astype(np.uint8)
-    _put(data, ends + DIGITS_AT, digits.view(_DIGITS)[:, 0])
+class Sealing:
+    """Fills in the checksums of a chunk whose records have empty ones and may be written into.
+
+    What of them is known before they have got their places is found out at once: the CRCs of all behind their
+    heads. When a record has its place, a few lookups more come to its checksum, instead of going over all of
+    its bytes again.
+    """
+
+    def __init__(self, chunk: RecordChunk) -> None:
+        self._chunk = chunk
+        body_ends = chunk.body_at + chunk.body_length
+        tail_bytes = chunk.ends - CHECKSUM_BYTES - body_ends
+        # The topic and the properties: often the same in many records.
+        tails = take_bytes(chunk.buffer, body_ends, tail_bytes).dictionary_encode()
+        of_each = np.fromiter(map(crc32, tails.dictionary.to_pylist()), np.uint32, len(tails.dictionary))
+        tail_crcs = of_each[tails.indices.to_numpy()]
+        self._behind_head = joined(chunk.body_crcs, tail_crcs, tail_bytes)
+        self._behind_head_bytes = chunk.body_length + tail_bytes
+
+    def seal(self, first: int = 0, end: int | None = None) -> None:
+        """Do so for the records from the first to before the end."""
+        chunk = self._chunk
+        rows = slice(first, len(chunk) if end is None else end)
+        crcs = joined(self._heads(rows), self._behind_head[rows], self._behind_head_bytes[rows])
+        checksums = (crcs & np.uint32(layout.BODY_CRC_MASK)).astype(np.int64)
+        digits = (checksums[:, None] // _POWERS % 10 + ord("0")).astype(np.uint8)
+        _put(chunk.data, chunk.ends[rows] + DIGITS_AT, digits.view(_DIGITS)[:, 0])
+
+    def _heads(self, rows: slice) -> Crcs:
+        """The CRCs of all before the bodies; nearly always, that is as long in each record."""
+        chunk = self._chunk
+        starts = chunk.starts[rows]
+        lengths = chunk.body_at[rows] - starts
+        crcs = np.zeros(len(starts), np.uint32)
+        for length in np.unique(lengths).tolist():
+            these = np.flatnonzero(lengths == length)
+            heads = take_structures(chunk.data, starts[these], f"V{length}").view(np.uint8)
+            crcs[these] = crcs_of_alike(heads.reshape(-1, length))
+        return crcs
 
 
 def sealed_records(chunk: RecordChunk) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Which records have checksums, and which of these are what their checksums say."""
-    starts = chunk.ends - CHECKSUM_BYTES
-    is_first = chunk.properties_length == CHECKSUM_BYTES
-    is_behind = (chunk.properties_length > CHECKSUM_BYTES) & (
-        chunk.data[starts - 1] == ord(PROPERTY_SEPARATOR)
-    )
-    head = take_structures(chunk.data, starts, _HEAD)
-    has_one = (head == np.array(CHECKSUM_HEAD, _HEAD)) & (is_first | is_behind)
+    head = take_structures(chunk.data, chunk.ends - CHECKSUM_BYTES, _HEAD)
+    has_one = (head == np.array(CHECKSUM_HEAD, _HEAD)) & _stands_alone(chunk)
     digits = take_structures(chunk.data, chunk.ends + DIGITS_AT, _DIGITS).view(np.uint8)
     values = digits.reshape(-1, CHECKSUM_DIGITS).astype(np.int64) - ord("0")
     is_number = ((values >= 0) & (values <= 9)).all(axis=1)
     is_ended = chunk.data[chunk.ends - 1] == ord(PROPERTY_SEPARATOR)
     matches = (values @ _POWERS == _checksums(chunk.data, chunk.ends)) & is_number & is_ended
     return has_one, has_one & matches
+
+
+def _have_empty_ones(chunk: RecordChunk) -> bool:
+    if not len(chunk):
+        return False
+    found = take_structures(chunk.data, chunk.ends - CHECKSUM_BYTES, _WHOLE)
+    is_empty = found == np.array(EMPTY_CHECKSUM.encode(), _WHOLE)
+    return bool((is_empty & _stands_alone(chunk)).all())
+
+
+def _stands_alone(chunk: RecordChunk) -> npt.NDArray[np.bool_]:
+    """Whether the last bytes, as many as a checksum has, are a property and not the end of one."""
+    is_first = chunk.properties_length == CHECKSUM_BYTES
+    is_behind = (chunk.properties_length > CHECKSUM_BYTES) & (
+        chunk.data[chunk.ends - CHECKSUM_BYTES - 1] == ord(PROPERTY_SEPARATOR)
+    )
+    stands_alone: npt.NDArray[np.bool_] = is_first | is_behind
+    return stands_alone
 
 
 def _refuse(

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from rmq_spark.errors import RecordError, Verbatim
 from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.chunk.crc import Crcs
 from rmq_spark.wire.chunk.gather import (
     BUFFER_BYTES_MAX,
     Positions,
@@ -123,12 +124,16 @@ class RecordChunk:
         """Where each store host starts."""
         return self.store_timestamp_at + layout.STORE_TIMESTAMP_BYTES
 
+    @cached_property
+    def body_crcs(self) -> Crcs:
+        """The CRCs of the bodies, all 32 bits; slices of bytes are cheaper than views of them."""
+        data = self.data.tobytes()
+        bounds = zip(self.body_at.tolist(), (self.body_at + self.body_length).tolist(), strict=True)
+        return np.fromiter(map(crc32, (data[start:end] for start, end in bounds)), np.uint32, len(self))
+
     def check_crcs(self) -> None:
         """Refuse the first record whose body is not what was stored."""
-        view = memoryview(self.buffer)
-        ends = (self.body_at + self.body_length).tolist()
-        bodies = (view[start:end] for start, end in zip(self.body_at.tolist(), ends, strict=True))
-        found = np.fromiter(map(crc32, bodies), np.int64, len(self)) & layout.BODY_CRC_MASK
+        found = self.body_crcs & np.uint32(layout.BODY_CRC_MASK)
         self._refuse(found != self.head["body_crc"], "bodyCRC", self.head["body_crc"])
 
     def _refuse(self, bad: npt.NDArray[np.bool_], what: str, found: npt.NDArray[np.integer[Any]]) -> None:

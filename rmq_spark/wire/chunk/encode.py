@@ -25,6 +25,7 @@ from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.properties import KEYS, PROPERTIES_BYTES_MAX, TAGS
+from rmq_spark.wire.record_checksum import EMPTY_CHECKSUM
 
 _HEAD = structure(layout.HEAD)
 _STORE_TIMESTAMP = structure(layout.STORE_TIMESTAMP)
@@ -44,14 +45,17 @@ class EncodedChunk(NamedTuple):
     sizes: npt.NDArray[np.int32]
 
 
-def encode_chunk(columns: Mapping[str, Any]) -> EncodedChunk:
-    """The records of these columns: ``body`` and ``topic`` at least, zero or nothing for the others."""
+def encode_chunk(columns: Mapping[str, Any], *, has_checksums: bool = False) -> EncodedChunk:
+    """The records of these columns: ``body`` and ``topic`` at least, zero or nothing for the others.
+
+    ``has_checksums``: each ends with an empty checksum, for the broker that will fill it in.
+    """
     given = _Columns(columns)
     bodies = _stored_bodies(given)
     body_lengths = lengths_of(bodies)
     topics, topic_lengths, is_v2 = _topics(given)
-    properties = _properties(given)
-    properties_lengths = lengths_of(properties)
+    properties = _properties(given, has_checksums=has_checksums)
+    properties_lengths = _lengths(properties, given.rows)
     born_hosts, born_is_v6 = _hosts(given, "bornHost")
     store_hosts, store_is_v6 = _hosts(given, "storeHost")
     _check_v6_bits(given, born_is_v6, store_is_v6)
@@ -253,8 +257,8 @@ def _check_v6_bits(
         )
 
 
-def _properties(given: _Columns) -> pa.BinaryArray:
-    """KEYS, TAGS and the rest, in this order."""
+def _properties(given: _Columns, *, has_checksums: bool) -> Any:
+    """KEYS, TAGS and the rest, in this order; one value, where all messages have the same."""
     parts = []
     for column, name in (("keys", KEYS), ("tags", TAGS)):
         values = given.optional(column)
@@ -266,9 +270,10 @@ def _properties(given: _Columns) -> pa.BinaryArray:
             name for column, name in (("keys", KEYS), ("tags", TAGS)) if given.get(column) is not None
         )
         parts.append(encode_maps(maps, reserved=reserved))
+    checksum = pa.scalar(EMPTY_CHECKSUM.encode() if has_checksums else b"", pa.binary())
     if not parts:
-        return pa.repeat(pa.scalar(b"", pa.binary()), given.rows)
-    properties = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
+        return checksum
+    properties = pc.binary_join_element_wise(*parts, checksum, pa.scalar(b"", pa.binary()))
     lengths = lengths_of(properties)
     if given.rows and lengths.max() > PROPERTIES_BYTES_MAX:
         row = int(lengths.argmax())
@@ -279,6 +284,13 @@ def _properties(given: _Columns) -> pa.BinaryArray:
             found=f"{int(lengths[row])} bytes",
         )
     return properties
+
+
+def _lengths(values: Any, rows: int) -> npt.NDArray[np.int64]:
+    """Of each row's value, or of the one that all have."""
+    if isinstance(values, pa.Scalar):
+        return np.full(rows, len(values.as_py()), np.int64)
+    return lengths_of(values)
 
 
 def _fixed(structures: npt.NDArray[Any]) -> pa.BinaryArray:

@@ -42,11 +42,24 @@ class PropertyColumns:
         self._row_starts = ends[:-1]
         self._buffer = strings.buffers()[2] or pa.py_buffer(b"")
         self._text: Bytes = np.frombuffer(self._buffer, np.uint8)[: ends[-1]]
+
+    @cached_property
+    def _separators(self) -> Positions:
         separates = self._text == _PIECE_ENDS
         separates[self._row_starts] = True
-        separators = np.flatnonzero(separates)
-        self._piece_starts: Positions = separators + 1
-        self._piece_ends: Positions = np.append(separators[1:], len(self._text))
+        return np.flatnonzero(separates)
+
+    @cached_property
+    def _piece_starts(self) -> Positions:
+        return self._separators + 1
+
+    @cached_property
+    def _piece_ends(self) -> Positions:
+        return np.append(self._separators[1:], len(self._text))
+
+    @cached_property
+    def _bytes(self) -> bytes:
+        return self._text.tobytes()
 
     @cached_property
     def _first_words(self) -> npt.NDArray[np.uint32]:
@@ -64,6 +77,8 @@ class PropertyColumns:
         if not name or NAME_VALUE_SEPARATOR in name:
             return pa.nulls(self._rows, pa.string())
         pattern = (name + NAME_VALUE_SEPARATOR).encode()
+        if pattern not in self._bytes:  # which says so at the speed of memory
+            return pa.nulls(self._rows, pa.string())
         word = int.from_bytes(pattern[: _WORD.itemsize], "little")
         words = self._first_words
         if len(pattern) < _WORD.itemsize:

@@ -52,15 +52,19 @@ class HeaderCodec(Generic[HeaderType]):
         self._keys = keys or {}
         self._make: Callable[[list[Any]], HeaderType] = header_type._make  # type: ignore[attr-defined]  # every NamedTuple has it
 
-    # What follows takes a third of a millisecond for each header, and most are never met: when first needed.
+    # Worked out when they are first needed: of a hundred headers, a program uses a few.
 
     @cached_property
     def _fields(self) -> tuple[_Field, ...]:
         return _fields_of(self.header_type, self._keys)
 
     @cached_property
-    def _decode_plain(self) -> Callable[[Mapping[str, str]], HeaderType]:
+    def _decode_plain(self) -> Callable[[Mapping[str, str]], Any]:
         return _plain_decoder(self.header_type, self._fields)
+
+    @cached_property
+    def _encode_plain(self) -> Callable[[Any], dict[str, str]]:
+        return _plain_encoder(self._fields)
 
     @cached_property
     def _writers(self) -> tuple[Callable[[Any], str], ...]:
@@ -104,6 +108,13 @@ class HeaderCodec(Generic[HeaderType]):
 
     def encode(self, header: HeaderType) -> dict[str, str]:
         """The ext fields that stand for this header; a field that is None is left out."""
+        try:
+            return self._encode_plain(header)
+        except (TypeError, ValueError, struct.error):
+            return self._encode_carefully(header)
+
+    def _encode_carefully(self, header: HeaderType) -> dict[str, str]:
+        """Also what is not plain, and with the name of the field that is wrong."""
         ext_fields: dict[str, str] = {}
         fields = zip(self._fields, self._writers, header, strict=True)
         for (key, _, needed, default), write, value in fields:
@@ -168,6 +179,41 @@ def _plain_decoder(header_type: type[Any], fields: tuple[_Field, ...]) -> Callab
     exec("\n".join(lines), names)  # noqa: S102  # of names that stand in our own classes
     decoder: Callable[[Mapping[str, str]], Any] = names["decode"]
     return decoder
+
+
+def _plain_encoder(fields: tuple[_Field, ...]) -> Callable[[Any], dict[str, str]]:
+    """What `HeaderCodec._encode_carefully` does, written out for these fields; twice as fast.
+
+    It raises whatever comes up where a value cannot be written.
+    """
+    names: dict[str, Any] = {f"write{n}": _WRITERS[field.parse] for n, field in enumerate(fields)}
+    numbers = [n for n, field in enumerate(fields) if _is_required_number(field)]
+    texts = [n for n, field in enumerate(fields) if field.default is _REQUIRED and field.parse is None]
+    lines = ["def encode(header):", f"    {''.join(f'f{n}, ' for n in range(len(fields)))}= header"]
+    if numbers:
+        lines.append(f"    check({', '.join(f'f{n}' for n in numbers)})")
+    if texts:
+        lines.append(f"    join(({''.join(f'f{n}, ' for n in texts)}))")
+    lines.append("    ext_fields = {}")
+    for n, field in enumerate(fields):
+        if n in texts:
+            value = f"f{n}"
+        elif n in numbers:
+            value = f"text_of(f{n})"
+        else:
+            value = f"write{n}(f{n})"
+        may_miss = "" if field.default is _REQUIRED else f"if f{n} is not None: "
+        lines.append(f"    {may_miss}ext_fields[{field.key!r}] = {value}")
+    lines.append("    return ext_fields")
+    widths = "".join("i" if fields[n].parse is parse_int32 else "q" for n in numbers)
+    names |= {"check": struct.Struct(">" + widths).pack, "join": "".join, "text_of": int.__repr__}
+    exec("\n".join(lines), names)  # noqa: S102  # of names that stand in our own classes
+    encoder: Callable[[Any], dict[str, str]] = names["encode"]
+    return encoder
+
+
+def _is_required_number(field: _Field) -> bool:
+    return field.default is _REQUIRED and field.parse in (parse_int32, parse_int64)
 
 
 def _camel_case(name: str) -> str:

@@ -18,7 +18,7 @@ from rmq_spark.client.errors import (
     RouteNotFound,
 )
 from rmq_spark.client.message import Message
-from rmq_spark.client.names import retry_topic
+from rmq_spark.wire.names import retry_topic
 
 HOUR_MS = 3_600_000
 

@@ -11,8 +11,8 @@ from conforming_clients import Listener, bodies_of, messages, numbers
 from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from rmq_spark.client.consumer.subscriptions import by_sql
 from rmq_spark.client.message import Message
-from rmq_spark.client.names import dlq_topic, retry_topic
 from rmq_spark.wire.bodies.clients import MessageModel
+from rmq_spark.wire.names import dlq_topic, retry_topic
 
 LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
 SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT

@@ -9,11 +9,10 @@ import time
 
 import pytest
 from broker_kinds import wait_until
-from conforming_clients import bodies_of, messages, numbers, polled
+from conforming_clients import Listener, bodies_of, messages, numbers, polled
 
-from rmq_spark.client.consumer.lite_pull_consumer import NotAssigned, OffsetOutOfRange
 from rmq_spark.client.consumer.subscriptions import by_sql
-from rmq_spark.client.errors import SubscriptionRejected
+from rmq_spark.client.errors import NotAssigned, OffsetOutOfRange, SubscriptionRejected
 from rmq_spark.client.message import Message, decode_messages
 from rmq_spark.client.results import PullStatus
 from rmq_spark.wire.bodies.clients import MessageModel
@@ -238,11 +237,32 @@ def test_two_of_a_group_share_the_queues_and_one_takes_over_from_the_other(clust
     assert sorted(polled(first, 8)) == numbers(8, start=40)
 
 
-def test_a_queue_is_read_in_order_across_many_pulls(cluster, clients):
+@pytest.mark.parametrize("pull_batch_size", [32, 1_000])
+def test_a_queue_is_read_in_order_across_many_pulls(cluster, clients, pull_batch_size):
     topic = cluster.topic(queues=1)
     producer = clients.producer()
     for start in range(0, 1_000, 250):
         producer.send_batch(messages(topic, numbers(250, start=start)))
-    consumer = clients.lite(topic=topic, pull_batch_size=32)
+    consumer = clients.lite(topic=topic, pull_batch_size=pull_batch_size)
     assert polled(consumer, 1_000) == numbers(1_000)
     assert bodies_of(clients.read(topic, 1_000, queues=1)) == numbers(1_000)
+
+
+@pytest.mark.parametrize("pull_batch_size", [32, 1_000])
+def test_filters_and_what_comes_later_are_the_same_however_much_is_pulled_at_once(
+    cluster, clients, pull_batch_size
+):
+    topic = cluster.topic(queues=1)
+    producer = clients.producer()
+    for start in range(0, 400, 2):
+        producer.send_batch(messages(topic, numbers(1, start=start), tags="Aa"))
+        producer.send_batch(messages(topic, numbers(1, start=start + 1), tags="BB"))  # of the same hash
+    listener = Listener()
+    clients.push(listener, topic=topic, selector="Aa", pull_batch_size=pull_batch_size)
+    consumer = clients.lite(topic=topic, selector="Aa", pull_batch_size=pull_batch_size)
+    assert polled(consumer, 200) == numbers(400)[::2]
+    listener.wait_for(numbers(400)[::2])
+    producer.send(messages(topic, ["late"], tags="Aa")[0])
+    assert polled(consumer, 1) == ["late"]
+    listener.wait_for(["late"])
+    assert len(listener.bodies) == 201

@@ -1,11 +1,15 @@
 """A member of a group as a process of its own, which can be killed: it writes a line for each message.
 
+Asked to end by SIGTERM, it leaves the group in order.
+
 python consuming_member.py NAME_SERVER GROUP TOPIC
 """
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
@@ -27,10 +31,13 @@ def main() -> None:
     consumer = LitePullConsumer(group, ClientInstance(name_server), settings)
     consumer.subscribe(topic)
     consumer.start()
-    while True:
-        for message in consumer.poll(1_000):
+    leaving = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: leaving.set())
+    while not leaving.is_set():
+        for message in consumer.poll(500):
             sys.stdout.write(message.body.decode() + "\n")
         sys.stdout.flush()
+    consumer.shutdown()
 
 
 if __name__ == "__main__":

@@ -100,11 +100,24 @@ def stored(queue_offset, tags=None, topic="T", **properties):
 
 def test_a_pull_says_what_it_wants_and_may_be_held(brokers, api):
     answered(brokers, api, pull_of(selector=by_tag("red")), found())
-    _, address, header, timeout_ms = api.asked[-1]
+    _, address, header, timeout_ms, _ = api.asked[-1]
     assert (address, timeout_ms) == ("a:1", 30_000)
     assert (header.consumer_group, header.topic, header.queue_id, header.queue_offset) == ("G", "T", 0, 5)
     assert (header.sys_flag, header.suspend_timeout_millis, header.max_msg_nums) == (6, 20_000, 10)
     assert (header.subscription, header.expression_type, header.sub_version) == ("red", "TAG", 0)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "offered", "is_chunk"), [(32, True, False), (33, True, True), (1_000, False, False)]
+)
+def test_who_wants_more_than_a_plain_pull_gives_gets_it_where_it_is_offered(
+    brokers, api, wanted, offered, is_chunk
+):
+    api.answers["takes_chunks"] = offered
+    answered(brokers, api, pull_of()._replace(max_messages=wanted), found())
+    name, address, header, timeout_ms, as_chunk = api.asked[-1]
+    assert (name, address, header.max_msg_nums, timeout_ms) == ("pull_async", "a:1", wanted, 30_000)
+    assert as_chunk is is_chunk
 
 
 def test_a_pull_may_commit_be_a_lite_one_and_carry_a_condition(brokers, api):
@@ -148,6 +161,24 @@ def test_the_next_pull_goes_where_the_broker_suggests_and_commits_nothing_there(
     answered(brokers, api, pull_of(), found(suggests=1))
     answered(brokers, api, pull_of(commit_offset=4), found())
     assert (api.asked[-1][1], api.asked[-1][2].sys_flag) == ("a:2", 6)
+    answered(brokers, api, pull_of(), found())
+    assert api.asked[-1][1] == "a:1"
+
+
+@pytest.mark.parametrize("error", [RequestTimeout("a:2", 11, 3), ConnectionClosed("a:2", "gone")])
+def test_a_suggested_broker_that_fails_is_left_for_the_master(brokers, api, error):
+    answered(brokers, api, pull_of(), found(suggests=1))
+    answered(brokers, api, pull_of(), error)
+    assert api.asked[-1][1] == "a:2"
+    answered(brokers, api, pull_of(commit_offset=4), found())
+    assert (api.asked[-1][1], api.asked[-1][2].sys_flag) == ("a:1", 7)
+
+
+def test_a_suggested_broker_that_cannot_be_reached_is_left_for_the_master(brokers, api):
+    answered(brokers, api, pull_of(), found(suggests=1))
+    api.down.add("a:2")
+    with pytest.raises(ConnectionClosed):
+        brokers.pull(pull_of(), lambda _: None)
     answered(brokers, api, pull_of(), found())
     assert api.asked[-1][1] == "a:1"
 

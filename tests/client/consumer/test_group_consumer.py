@@ -29,6 +29,7 @@ from rmq_spark.client.rebalance.strategies import (
 REBALANCE_S = 20
 QUEUES = 8
 STOPS = 20
+STOP_SECONDS_MAX = 60
 MEMBER = Path(__file__).parent / "consuming_member.py"
 
 
@@ -75,8 +76,8 @@ class PushMember:
         self.consumer.shutdown()
 
 
-class Dying:
-    """A member that is a process."""
+class MemberProcess:
+    """A member that is a process, which may be killed."""
 
     def __init__(self, cluster, group, topic, seen):
         self._process = subprocess.Popen(
@@ -87,11 +88,37 @@ class Dying:
         self._reader = threading.Thread(target=lambda: seen.update(map(str.strip, self._process.stdout)))
         self._reader.start()
 
+    def leave(self):
+        self._end(signal.SIGTERM)
+        assert self._process.returncode == 0
+
     def kill(self):
-        self._process.kill()
-        self._process.wait()
+        self._end(signal.SIGKILL)
+
+    def _end(self, how):
+        self._process.send_signal(how)
+        self._process.wait(STOP_SECONDS_MAX)
         self._reader.join()
         self._process.stdout.close()
+
+
+class SteadySender:
+    """Sends in a thread of its own, and knows how far it has come."""
+
+    def __init__(self, cluster, topic):
+        self.sent = 0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(cluster, topic))
+        self._thread.start()
+
+    def _run(self, cluster, topic):
+        while not self._stopped.wait(0.005):
+            cluster.send(topic, self.sent, queues=QUEUES, queue_id=self.sent % QUEUES)
+            self.sent += 1
+
+    def stop(self):
+        self._stopped.set()
+        self._thread.join()
 
 
 def shares_fit(members, topic):
@@ -122,7 +149,7 @@ def test_members_come_and_go_and_no_message_is_lost(cluster, kind):
 def test_what_a_member_had_that_was_killed_the_others_get(cluster):
     topic, group, seen, of_the_dead = cluster.topic(queues=QUEUES), cluster.group(), set(), set()
     members = [Member(cluster, group, topic, seen) for _ in range(2)]
-    dying = Dying(cluster, group, topic, of_the_dead)
+    dying = MemberProcess(cluster, group, topic, of_the_dead)
     wait_until("three members", lambda: len(cluster.members(group)) == 3)
     wait_until("a share for it", lambda: sum(len(m.consumer.assignment()) for m in members) < QUEUES)
     cluster.send(topic, *range(400), queues=QUEUES)
@@ -132,6 +159,30 @@ def test_what_a_member_had_that_was_killed_the_others_get(cluster):
     wait_until("all messages", lambda: len(seen | of_the_dead) == 800, REBALANCE_S)
     for member in members:
         member.leave()
+
+
+def test_processes_join_leave_and_are_killed_while_messages_flow(cluster):
+    topic, group, seen = cluster.topic(queues=QUEUES), cluster.group(), set()
+    dice, members = random.Random(5), []
+    sender = SteadySender(cluster, topic)
+    try:
+        for joining, leaving, dying in [(2, 0, 0), (3, 0, 0), (0, 1, 1), (2, 0, 1), (0, 1, 1), (1, 1, 0)]:
+            for end in [MemberProcess.leave] * leaving + [MemberProcess.kill] * dying:
+                end(members.pop(dice.randrange(len(members))))
+            members += [MemberProcess(cluster, group, topic, seen) for _ in range(joining)]
+            count = len(members)
+            wait_until(f"{count} members", lambda count=count: len(cluster.members(group)) == count)
+            so_far = set(map(str, range(sender.sent)))
+            wait_until("all that was sent so far", lambda so_far=so_far: so_far <= seen, REBALANCE_S)
+    finally:
+        sender.stop()
+        everything = set(map(str, range(sender.sent)))
+        try:
+            wait_until("all messages", lambda: everything <= seen, REBALANCE_S)
+        finally:
+            for member in members:
+                member.kill()
+    assert cluster.members(group) == ()
 
 
 def test_members_go_on_when_their_broker_is_back(tmp_path):

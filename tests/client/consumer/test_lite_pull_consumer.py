@@ -10,15 +10,16 @@ from broker_kinds import wait_until
 from consumer_clusters import FIRST
 
 from rmq_spark.client.consumer.group_consumer import ServiceState
-from rmq_spark.client.consumer.lite_pull_consumer import (
-    LitePullConsumer,
-    NotAssigned,
-    OffsetOutOfRange,
-    SubscriptionConflict,
-)
+from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.consumer.subscriptions import by_sql
-from rmq_spark.client.errors import ClientShutDown, RouteNotFound
+from rmq_spark.client.errors import (
+    ClientShutDown,
+    NotAssigned,
+    OffsetOutOfRange,
+    RouteNotFound,
+    SubscriptionConflict,
+)
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
 
 PATIENCE_MS = 20_000

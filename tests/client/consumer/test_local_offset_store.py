@@ -7,10 +7,10 @@ import pytest
 
 from rmq_spark.client.consumer.local_offset_store import (
     LocalFileOffsetStore,
-    OffsetFileDamaged,
     offset_file,
 )
 from rmq_spark.client.consumer.offset_table import ReadOffsetType
+from rmq_spark.client.errors import OffsetFileDamaged
 from rmq_spark.wire.message_queue import MessageQueue
 
 QUEUE, OTHER = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)

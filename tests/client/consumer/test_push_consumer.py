@@ -15,10 +15,10 @@ from rmq_spark.client.consumer.pull_task import PullLimits
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.errors import BrokerRefused
-from rmq_spark.client.names import retry_topic
 from rmq_spark.wire.bodies.clients import ConsumeResult, MessageModel
 from rmq_spark.wire.headers.groups import ConsumeMessageDirectlyResultRequestHeader
 from rmq_spark.wire.headers.offsets import ResetOffsetRequestHeader
+from rmq_spark.wire.names import retry_topic
 
 LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
 SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT

@@ -11,7 +11,7 @@ from strategies import fits_i16, stored_messages
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import RecordChunk
-from rmq_spark.wire.chunk.checksums import seal_records, sealed_records, with_empty_checksums
+from rmq_spark.wire.chunk.checksums import Sealing, sealed_records, with_empty_checksums
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.properties import decode_properties, encode_properties
 from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
@@ -43,7 +43,7 @@ def sealed_one(message):
 
 def sealed_chunk(messages):
     chunk = with_empty_checksums(RecordChunk(b"".join(map(encode_record, messages))))
-    seal_records(chunk.data, chunk.ends)
+    Sealing(chunk).seal()
     return chunk
 
 
@@ -145,22 +145,57 @@ def test_what_only_looks_like_a_checksum_is_none(text):
 def test_no_records_have_no_checksums():
     chunk = with_empty_checksums(RecordChunk(b""))
     assert len(chunk) == 0
-    seal_records(chunk.data, chunk.ends)
+    Sealing(chunk).seal()
     assert [len(each) for each in sealed_records(chunk)] == [0, 0]
+
+
+def test_where_all_have_room_already_none_is_made():
+    roomy = [with_room(each) for each in EVERY_SHAPE]
+    chunk = RecordChunk(bytearray(b"".join(map(encode_record, roomy))))
+    assert with_empty_checksums(chunk) is chunk
+    Sealing(chunk).seal()
+    assert chunk.data.tobytes() == b"".join(map(sealed_one, EVERY_SHAPE))
+    mixed = RecordChunk(encode_record(roomy[0]) + encode_record(A_MESSAGE))
+    assert len(with_empty_checksums(mixed).data) == len(mixed.data) + 2 * len(EMPTY_CHECKSUM)
+
+
+def test_what_only_ends_like_an_empty_checksum_is_no_room():
+    text = "a\x01" + EMPTY_CHECKSUM
+    chunk = RecordChunk(encode_record(dataclasses.replace(A_MESSAGE, properties_text=text)))
+    assert len(with_empty_checksums(chunk).data) == len(chunk.data) + len(EMPTY_CHECKSUM)
+
+
+def test_some_of_the_records_can_be_sealed_alone():
+    chunk = with_empty_checksums(RecordChunk(b"".join(map(encode_record, EVERY_SHAPE))))
+    sealing = Sealing(chunk)
+    sealing.seal(1, 3)
+    assert sealed_records(chunk)[1].tolist() == [False, True, True, False, False]
+    sealing.seal(3)
+    sealing.seal(0, 1)
+    assert sealed_records(chunk)[1].all()
+
+
+def test_what_is_filled_in_later_counts():
+    chunk = with_empty_checksums(RecordChunk(b"".join(map(encode_record, EVERY_SHAPE))))
+    sealing = Sealing(chunk)
+    for start in chunk.starts.tolist():
+        chunk.data[start + layout.QUEUE_OFFSET_AT : start + layout.PHYSICAL_OFFSET_AT + 8] = start % 251
+    sealing.seal()
+    assert sealed_records(chunk)[1].all()
 
 
 def test_the_room_is_made_in_a_copy():
     data = bytearray(encode_record(A_MESSAGE) * 2)
     before = bytes(data)
     chunk = with_empty_checksums(RecordChunk(data))
-    seal_records(chunk.data, chunk.ends)
+    Sealing(chunk).seal()
     assert data == before
 
 
 def test_an_older_checksum_stays_and_counts_no_longer():
     record = sealed_one(A_MESSAGE)
     chunk = with_empty_checksums(RecordChunk(record))
-    seal_records(chunk.data, chunk.ends)
+    Sealing(chunk).seal()
     again = chunk.data.tobytes()
     assert is_intact(again)
     assert len(again) == len(record) + len(EMPTY_CHECKSUM)
@@ -197,7 +232,7 @@ def test_a_chunk_that_would_get_too_large_is_refused(monkeypatch):
 def test_sealing_leaves_all_else_as_it_is():
     chunk = with_empty_checksums(RecordChunk(b"".join(map(encode_record, EVERY_SHAPE))))
     before = chunk.data.copy()
-    seal_records(chunk.data, chunk.ends)
+    Sealing(chunk).seal()
     changed = np.flatnonzero(before != chunk.data)
     digits = (chunk.ends[:, None] + np.arange(-11, -1)).ravel()
     assert np.isin(changed, digits).all()

@@ -9,6 +9,7 @@ from strategies import fits_i16, properties, stored_messages
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk, chunk_columns, encode_chunk
+from rmq_spark.wire.chunk.checksums import with_empty_checksums
 from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, lengths_of
 from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.flags import MessageSysFlag
@@ -225,12 +226,12 @@ def test_a_chunk_that_gets_too_large_is_refused_before_there_is_work_in_it(monke
 
 
 def test_lengths_that_add_up_to_more_than_32_bits_do_not_become_negative(monkeypatch):
-    # Bodies and properties as long as columns can hold them, without the bytes.
+    # Bodies as long as columns can hold them, without the bytes.
     assert lengths_of(pa.array([b"ab", b"c"])).dtype == np.int64
     monkeypatch.setattr(
         "rmq_spark.wire.chunk.encode.lengths_of", lambda array: lengths_of(array) + BUFFER_BYTES_MAX
     )
-    total = 2 * BUFFER_BYTES_MAX + 91 + 2
+    total = BUFFER_BYTES_MAX + 91 + 2
     with pytest.raises(
         RecordError, match=f"chunk at its end: needed at most {BUFFER_BYTES_MAX} bytes, found {total}"
     ):
@@ -297,3 +298,13 @@ def test_what_lies_behind_a_null_is_not_even_looked_at():
     chunk = encode_chunk({"topic": "T", "body": [b"", b""], "tags": "A", "properties": maps})
     texts = [message.properties_text for message in decode_records(bytes(chunk.data))]
     assert texts == ["TAGS\x01A\x02", "TAGS\x01A\x02a\x011\x02"]
+
+
+@pytest.mark.parametrize("more", [{}, {"tags": ["A", None]}, {"properties": [[("a", "b")], []]}])
+def test_records_can_have_room_for_a_checksum(more):
+    columns = {"topic": "T", "body": [b"one", b"two"], **more}
+    roomy = encode_chunk(columns, has_checksums=True)
+    plain = encode_chunk(columns)
+    made = with_empty_checksums(RecordChunk(plain.data, plain.sizes))
+    assert bytes(roomy.data) == made.data.tobytes()
+    assert roomy.sizes.tolist() == made.sizes.tolist()

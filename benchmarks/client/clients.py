@@ -1,0 +1,78 @@
+"""Our clients of each side's broker, made when they are first needed and ended with the arena."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+
+from benchmarks.broker.arena import Arena
+from benchmarks.broker.figures import Role
+from benchmarks.broker.running import RunningBroker
+from rmq_spark.client import BrokerApi, ClientError, Connections, Message, MessageQueue, Producer
+from rmq_spark.wire.extensions import Extension
+
+BODY_BYTES = 100
+_READY_TRIES = 100
+_TIMEOUT_MS = 20_000  # a machine that is busy is no reason to fail
+_BODY = random.Random(1).randbytes(BODY_BYTES)
+
+
+def message(topic: str) -> Message:
+    """One of the messages that all cases send."""
+    return Message(topic, _BODY)
+
+
+def table(count: int) -> Any:
+    """So many of them as rows; of lengths that differ, where all the same could be an easy case."""
+    bodies = [_BODY[: BODY_BYTES - number % 5] for number in range(5)]
+    array = pa.array(bodies, pa.binary()).take(pa.array([number % 5 for number in range(count)]))
+    return pa.table({"body": array})
+
+
+class Clients:
+    """See the module."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self.producer = cache(self._producer)
+        self.api = cache(self._api)
+        self.queues = cache(self._queues)
+
+    def broker(self, role: Role) -> RunningBroker:
+        """The side's own."""
+        return self._arena.broker(role)
+
+    def address(self, role: Role) -> str:
+        """The broker's own."""
+        return f"127.0.0.1:{self._arena.broker(role).port}"
+
+    def name_server(self, role: Role) -> str:
+        """Where clients are told to go."""
+        return self._arena.broker(role).name_server
+
+    def _queues(self, role: Role, topic: str) -> tuple[MessageQueue, ...]:
+        """Of a topic that is made by a first message."""
+        producer = self.producer(role)
+        for attempt in range(_READY_TRIES):
+            try:
+                producer.send(message(topic))
+                return producer.instance.routes.refresh(topic).publish_queues
+            except ClientError:  # noqa: PERF203  # the name server learns of a new topic a little later
+                if attempt == _READY_TRIES - 1:
+                    raise
+        raise AssertionError(topic)
+
+    def _producer(self, role: Role) -> Producer:
+        producer = Producer("benchmarks", self.name_server(role), send_timeout_ms=_TIMEOUT_MS)
+        producer.start()
+        self._arena.at_the_end(producer.shutdown)
+        return producer
+
+    def _api(self, extensions: frozenset[Extension]) -> BrokerApi:
+        """For one puller of any broker, who reads the answers."""
+        connections = Connections(reads_itself=True, extensions=extensions)
+        self._arena.at_the_end(connections.shutdown)
+        return BrokerApi(connections, _TIMEOUT_MS)

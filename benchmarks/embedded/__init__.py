@@ -1,0 +1,78 @@
+"""The embedded broker: how long it takes until it can be used, and until it has gone.
+
+python -m benchmarks.embedded [--rounds N] [--only SUBSTRING] [--json PATH]
+
+Everything has been imported before. Each has a new temporary directory, on whatever disk those are.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from types import TracebackType
+
+from benchmarks.harness import Case, Target
+from broker.embedded import EmbeddedBroker
+
+LIBRARIES = ("uvloop", "numpy")
+
+READY_MICROSECONDS_MAX = 100_000
+_UNIT = "broker"
+_READY = "started, and ready"
+_USED = "started, a topic made, a message sent and seen"
+_STOPPED = "stopped, its directory removed"
+
+
+class OneAtATime:
+    """At most one broker runs; use it in a with statement."""
+
+    def __init__(self) -> None:
+        self._broker: EmbeddedBroker | None = None
+
+    def __enter__(self) -> OneAtATime:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self, *, own_process: bool) -> EmbeddedBroker:
+        """A new one."""
+        self._broker = EmbeddedBroker(own_process=own_process).start()
+        return self._broker
+
+    def use(self, *, own_process: bool) -> None:
+        """A new one, and the least that a test does with it."""
+        broker = self.start(own_process=own_process)
+        broker.create_topic("orders")
+        broker.send("orders", "one")
+        if len(broker.messages("orders")) != 1:
+            raise AssertionError("the message is not there")
+
+    def stop(self) -> None:
+        """The last one has gone."""
+        if self._broker is not None:
+            self._broker.stop()
+            self._broker = None
+
+    def start_anew(self, *, own_process: bool) -> None:
+        """One is there that can be stopped."""
+        self.stop()
+        self.start(own_process=own_process)
+
+
+def embedded_cases(brokers: OneAtATime) -> list[Case]:
+    """Each way to run it."""
+    found: list[Case] = []
+    for own_process, variant in ((False, "in a thread"), (True, "in a process")):
+        start = partial(brokers.start, own_process=own_process)
+        use = partial(brokers.use, own_process=own_process)
+        start_anew = partial(brokers.start_anew, own_process=own_process)
+        peer = "in a thread" if own_process else None
+        target = None if own_process else Target("microseconds", READY_MICROSECONDS_MAX)
+        found += [
+            Case(_READY, variant, start, 1, _UNIT, peer, target, prepare=brokers.stop),
+            Case(_USED, variant, use, 1, _UNIT, peer, prepare=brokers.stop),
+            Case(_STOPPED, variant, brokers.stop, 1, _UNIT, peer, prepare=start_anew),
+        ]
+    return sorted(found, key=lambda case: case.subject)

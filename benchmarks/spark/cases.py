@@ -1,0 +1,164 @@
+"""The cases: what is asked of each side's Spark, and the figures that come of it.
+
+Their targets are what the project has set out to reach beside Kafka in the same run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from benchmarks.broker.cases import Case
+from benchmarks.broker.figures import OURS, PEER, Figure, Role, Target, percentile
+from benchmarks.spark.sides import RunningSide, SparkSide
+
+FROM_ROCKETMQ = "ours, from RocketMQ"
+"""The role of our source and sink with a RocketMQ broker: shown, and compared with nobody."""
+
+_ALL = (OURS, FROM_ROCKETMQ, PEER)
+CPU_ROWS = 1_000_000
+"""Rows for which the processor time of broker and driver is given: comparable when the machine is not."""
+
+_SMALL, _LARGE = 100, 1_000
+_SETTLE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much, and how long."""
+
+    rows: int = 6_000_000
+    """Of 100 B that are read; of 1 KB a third as many."""
+    rocketmq_rows: int = 600_000
+    written_rows: int = 1_000_000
+    seconds: float = 30.0
+    """How long messages are sent whose way is timed, and how long nothing is done."""
+
+
+QUICK = Scale(rows=30_000, rocketmq_rows=3_000, written_rows=3_000, seconds=2.0)
+"""To see that every case works; its figures mean nothing."""
+
+
+class Arena:
+    """Where the sides meet: each is started when it is first asked for, and all end together."""
+
+    def __init__(self, directory: Path, sides: Mapping[Role, SparkSide]) -> None:
+        """The directory must exist."""
+        self.sides = sides
+        self._directory = directory
+        self._ending = ExitStack()
+        self._running: dict[Role, RunningSide] = {}
+        self._filled: set[tuple[Role, str]] = set()
+
+    def side(self, role: Role) -> RunningSide:
+        """The side that has this role."""
+        if role not in self._running:
+            directory = self._directory / str(len(self._running))
+            directory.mkdir()
+            self._running[role] = self.sides[role].start(directory, self._ending)
+        return self._running[role]
+
+    def filled(self, role: Role, topic: str, messages: int, body_bytes: int) -> RunningSide:
+        """The side, when it has a topic of so many messages."""
+        side = self.side(role)
+        if (role, topic) not in self._filled:
+            side.fill(topic, messages, body_bytes)
+            self._filled.add((role, topic))
+        return side
+
+    def __enter__(self) -> Arena:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending.close()
+
+
+def spark_cases(arena: Arena, scale: Scale) -> list[Case]:
+    """All cases."""
+    return [
+        _ingest_case(arena, scale, "100 B", _SMALL, scale.rows, 1.5),
+        _ingest_case(arena, scale, "1 KB", _LARGE, scale.rows // 3, 2.0),
+        _latency_case(arena, scale),
+        _idle_case(arena, scale),
+        _write_case(arena, scale),
+        _write_stream_case(arena, scale),
+    ]
+
+
+def _ingest_case(arena: Arena, scale: Scale, size: str, body_bytes: int, rows: int, ratio: float) -> Case:
+    def measure(role: Role) -> Sequence[float]:
+        messages = min(rows, scale.rocketmq_rows) if role == FROM_ROCKETMQ else rows
+        topic = f"ingest-{body_bytes}"
+        side = arena.filled(role, topic, messages, body_bytes)
+        cpu_before = side.cpu_seconds
+        answer = side.ask("ingest", topic=topic)
+        cpu = side.cpu_seconds - cpu_before
+        if answer["rows"] != messages:
+            raise ValueError(f"{role}: {answer['rows']:,} rows of {messages:,} messages")
+        return *_rates(answer), cpu / messages * CPU_ROWS
+
+    figures = (*_rate_figures(Target("ratio", ratio)), Figure(f"CPU for {CPU_ROWS:,}", "s"))
+    return Case(f"ingest, AvailableNow, {size}", figures, measure, _ALL)
+
+
+def _latency_case(arena: Arena, scale: Scale) -> Case:
+    def measure(role: Role) -> Sequence[float]:
+        took = arena.side(role).ask("latency", topic="latency", seconds=scale.seconds)
+        return [percentile(took, percent) / 1e3 for percent in (50, 95)]
+
+    figures = (Figure("p50", "s", Target("value", 0.25)), Figure("p95", "s"))
+    return Case("send to foreachBatch, a message now and then", figures, measure, _ALL, is_warmed=False)
+
+
+def _idle_case(arena: Arena, scale: Scale) -> Case:
+    def measure(role: Role) -> Sequence[float]:
+        side = arena.side(role)
+        side.ask("start_idling", topic="idle")
+        time.sleep(min(_SETTLE_SECONDS, scale.seconds))
+        driver, broker = side.driver_cpu_seconds, side.broker_cpu_seconds
+        time.sleep(scale.seconds)
+        driver, broker = side.driver_cpu_seconds - driver, side.broker_cpu_seconds - broker
+        side.ask("stop_idling")
+        return driver, broker, driver + broker
+
+    return Case(
+        f"an idle query, CPU in {scale.seconds:g} s",
+        (Figure("driver", "s"), Figure("broker", "s"), Figure("both", "s", Target("ratio", 5.0))),
+        measure,
+        _ALL,
+        is_warmed=False,
+    )
+
+
+def _write_case(arena: Arena, scale: Scale) -> Case:
+    def measure(role: Role) -> Sequence[float]:
+        answer = _ask_to_write(arena.side(role), "write", scale)
+        return [answer["rows"] / answer["seconds"]]
+
+    return Case("a batch written, 100 B", (Figure("whole write", "rows/s"),), measure, _ALL)
+
+
+def _write_stream_case(arena: Arena, scale: Scale) -> Case:
+    def measure(role: Role) -> Sequence[float]:
+        return _rates(_ask_to_write(arena.side(role), "write_stream", scale))
+
+    return Case("a stream written, 100 B", _rate_figures(None), measure, _ALL)
+
+
+def _ask_to_write(side: RunningSide, what: str, scale: Scale) -> Any:
+    return side.ask(what, topic="written", rows=scale.written_rows, body_bytes=_SMALL)
+
+
+def _rate_figures(target: Target | None) -> Sequence[Figure]:
+    return Figure("addBatch", "rows/s", target), Figure("whole query", "rows/s")
+
+
+def _rates(answer: Mapping[str, Any]) -> Sequence[float]:
+    return answer["rows"] / answer["add_batch_seconds"], answer["rows"] / answer["seconds"]

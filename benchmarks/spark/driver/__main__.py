@@ -1,0 +1,78 @@
+"""One side's Spark: a session, and a line of JSON back for each line that tells it what to do.
+
+PYTHON -m benchmarks.spark.driver '{"format": "kafka", "address": "127.0.0.1:9092", "queues": 4,
+                                    "settings": {"spark.driver.memory": "4g"},
+                                    "directory": "/where/checkpoints/lie"}'
+
+{"do": "ingest", "topic": "t"} is a call of `Queries.ingest`; its answer, {"answer": ...} or {"error": ...}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, TextIO
+
+from pyspark.sql import SparkSession
+
+from benchmarks.spark.driver.formats import FORMATS
+from benchmarks.spark.driver.queries import Queries
+
+_DOES = ("ingest", "latency", "start_idling", "stop_idling", "write", "write_stream")
+
+
+def main() -> None:
+    """Until there is nothing more to do."""
+    asked = json.loads(sys.argv[1])
+    answers = _take_stdout()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    spark = _session(asked)
+    form = FORMATS[asked["format"]](asked["address"], asked["queues"])
+    queries = Queries(spark, form, Path(asked["directory"]))
+    _say(answers, {"answer": spark.version})
+    for line in sys.stdin:
+        fields = json.loads(line)
+        name = fields.pop("do")
+        if name not in _DOES:
+            raise SystemExit(f"it does {_DOES}, and not {name!r}")
+        try:
+            answer = {"answer": getattr(queries, name)(**fields)}
+        except Exception:  # noqa: BLE001  # whatever it is, who asked has to know
+            answer = {"error": traceback.format_exc()}
+        _say(answers, answer)
+    spark.stop()
+
+
+def _session(asked: dict[str, Any]) -> SparkSession:
+    builder: Any = SparkSession.builder
+    builder = (
+        builder.master("local[2]")
+        .config("spark.local.dir", asked["directory"])
+        .config("spark.sql.warehouse.dir", f"{asked['directory']}/warehouse")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+    )
+    for name, value in asked["settings"].items():
+        builder = builder.config(name, value)
+    spark: SparkSession = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _take_stdout() -> TextIO:
+    """The pipe for answers. Whatever else is printed, also by the JVM, goes to the log."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return answers
+
+
+def _say(answers: TextIO, answer: object) -> None:
+    answers.write(json.dumps(answer) + "\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""The two formats that are compared, as a query sees them: options, columns, and how one message is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from rmq_spark.client import Message, Producer
+
+Send = Callable[[bytes], object]
+
+
+class Format(Protocol):
+    """One of them."""
+
+    name: str
+    body: str
+
+    def options(self, topic: str) -> Mapping[str, str]:
+        """Which topic, where: for the source as for the sink."""
+
+    def rows(self, numbered_bodies: DataFrame) -> DataFrame:
+        """What the sink is given for bodies with an id each."""
+
+    def sender(self, spark: SparkSession, topic: str) -> Send:
+        """A function that sends one message, and waits until the broker has it."""
+
+
+class Kafka:
+    """Spark's own source and sink for Kafka, and Kafka's Java producer."""
+
+    name = "kafka"
+    body = "value"
+
+    def __init__(self, address: str, queues: int) -> None:
+        self._address = address
+        self._queues = queues
+
+    def options(self, topic: str) -> Mapping[str, str]:
+        """The source subscribes; the sink ignores that, as the source does the sink's ``topic``."""
+        return {"kafka.bootstrap.servers": self._address, "subscribe": topic, "topic": topic}
+
+    def rows(self, numbered_bodies: DataFrame) -> DataFrame:
+        """Partitions are named, so that all of them become equally long."""
+        partition = (f.col("id") % self._queues).cast("int")
+        return numbered_bodies.select(f.col("body").alias("value"), partition.alias("partition"))
+
+    def sender(self, spark: SparkSession, topic: str) -> Send:
+        """A producer inside of Spark's JVM, which has the source's jars."""
+        java: Any = spark.sparkContext._jvm  # the only way to a Java class
+        settings = java.java.util.HashMap()
+        settings.put("bootstrap.servers", self._address)
+        for side in ("key", "value"):
+            serializer = "org.apache.kafka.common.serialization.ByteArraySerializer"
+            settings.put(f"{side}.serializer", serializer)
+        kafka = java.org.apache.kafka.clients.producer
+        producer = kafka.KafkaProducer(settings)
+        return lambda body: producer.send(kafka.ProducerRecord(topic, bytearray(body))).get()
+
+
+class RocketPoll:
+    """Ours, and our producer."""
+
+    name = "rocketpoll"
+    body = "body"
+
+    def __init__(self, address: str, queues: int) -> None:  # noqa: ARG002  # brokers make four of their own accord
+        self._address = address
+
+    def options(self, topic: str) -> Mapping[str, str]:
+        """Where the name server is, and the topic."""
+        return {"namesrvAddr": self._address, "topic": topic}
+
+    def rows(self, numbered_bodies: DataFrame) -> DataFrame:
+        """Queues take turns."""
+        return numbered_bodies.select("body")
+
+    def sender(self, spark: SparkSession, topic: str) -> Send:  # noqa: ARG002  # it needs no JVM
+        """A producer in this process, as long as that lives."""
+        producer = Producer("benchmarks", self._address)
+        producer.start()
+        return lambda body: producer.send(Message(topic, body))
+
+
+FORMATS: Mapping[str, Callable[[str, int], Format]] = {"kafka": Kafka, "rocketpoll": RocketPoll}

@@ -1,0 +1,171 @@
+"""The queries that are measured. What is written here is the same for either format."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+from benchmarks.spark.driver.formats import Format, Send
+
+PAUSE_SECONDS = (0.1, 0.4)
+"""Between two messages whose way is timed: at random, or they would keep step with the batches."""
+
+WAIT_SECONDS = 100
+"""At most, for anything: less than who asks waits for an answer."""
+
+_PARTITIONS = 4
+
+
+class Queries:
+    """All that is asked of one side's Spark."""
+
+    def __init__(self, spark: SparkSession, form: Format, directory: Path) -> None:
+        """Checkpoints lie below the directory while they are needed."""
+        self._spark = spark
+        self._format = form
+        self._directory = directory
+        self._running: StreamingQuery | None = None
+
+    # ---- reading
+
+    def ingest(self, topic: str) -> dict[str, Any]:
+        """All that a topic has, as a stream into nothing."""
+        with self._checkpoint() as checkpoint:
+            writer = self._read(topic, "earliest").writeStream.format("noop")
+            return _run(writer.option("checkpointLocation", checkpoint).trigger(availableNow=True))
+
+    def latency(self, topic: str, seconds: float) -> list[float]:
+        """Milliseconds from the call that sends a message until foreachBatch has its row, in order of size.
+
+        Both clocks are this process's: it sends in one thread and collects in another.
+        """
+        send = self._format.sender(self._spark, topic)
+        send(_now())
+        seen: list[tuple[int, int]] = []
+
+        def collect(batch: DataFrame, _: int) -> None:
+            bodies = [bytes(row[0]) for row in batch.select(self._format.body).collect()]
+            arrived = time.time_ns()
+            seen.extend((int(body), arrived) for body in bodies)
+
+        with self._checkpoint() as checkpoint:
+            writer = self._read(topic, "latest").writeStream.foreachBatch(collect)
+            query = writer.option("checkpointLocation", checkpoint).start()
+            try:
+                _send_until(lambda: bool(seen), send, query)  # the first batch compiles what the others run
+                began = time.time_ns()
+                sent = _send_until(lambda: time.time_ns() - began >= seconds * 1e9, send, query)
+                _wait_for(lambda: len(_since(began, seen)) >= sent, query)
+            finally:
+                query.stop()
+        return sorted(_since(began, seen))
+
+    def start_idling(self, topic: str) -> None:
+        """A query that has had a few messages and gets nothing more, until `stop_idling`."""
+        send = self._format.sender(self._spark, topic)
+        send(_now())
+        query = self._read(topic, "latest").writeStream.format("noop").start()
+        self._running = query
+        _send_until(lambda: any(each["numInputRows"] for each in query.recentProgress), send, query)
+
+    def stop_idling(self) -> None:
+        """End that query."""
+        if self._running is not None:
+            self._running.stop()
+            self._running = None
+
+    # ---- writing
+
+    def write(self, topic: str, rows: int, body_bytes: int) -> dict[str, Any]:
+        """A batch of rows that Spark makes up, into a topic."""
+        writer = self._format.rows(_bodies(self._spark.range(rows, numPartitions=_PARTITIONS), body_bytes))
+        started = time.perf_counter()
+        writer.write.format(self._format.name).options(**self._format.options(topic)).mode("append").save()
+        return {"rows": rows, "seconds": time.perf_counter() - started}
+
+    def write_stream(self, topic: str, rows: int, body_bytes: int) -> dict[str, Any]:
+        """The same rows as one batch of a stream."""
+        source = self._spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
+        numbers = source.option("numPartitions", _PARTITIONS).load().select(f.col("value").alias("id"))
+        with self._checkpoint() as checkpoint:
+            writer = self._format.rows(_bodies(numbers, body_bytes)).writeStream.format(self._format.name)
+            writer = writer.options(**self._format.options(topic)).option("checkpointLocation", checkpoint)
+            return _run(writer.trigger(availableNow=True))
+
+    # ---- what they share
+
+    def _read(self, topic: str, starting_offsets: str) -> DataFrame:
+        reader = self._spark.readStream.format(self._format.name).options(**self._format.options(topic))
+        return reader.option("startingOffsets", starting_offsets).load()
+
+    @contextmanager
+    def _checkpoint(self) -> Iterator[str]:
+        with TemporaryDirectory(prefix="checkpoint-", dir=self._directory) as path:
+            yield path
+
+
+def _bodies(numbers: DataFrame, body_bytes: int) -> DataFrame:
+    body = f.lpad(f.col("id").cast("string"), body_bytes, "0").cast("binary")
+    return numbers.select("id", body.alias("body"))
+
+
+def _run(writer: Any) -> dict[str, Any]:
+    """A stream from its start to its end: rows, seconds in all, and those of addBatch."""
+    started = time.perf_counter()
+    query = writer.start()
+    query.awaitTermination()
+    seconds = time.perf_counter() - started
+    progress = query.recentProgress
+    return {
+        "rows": sum(each["numInputRows"] for each in progress),
+        "seconds": seconds,
+        "add_batch_seconds": sum(each["durationMs"].get("addBatch", 0) for each in progress) / 1e3,
+        "durations": [each["durationMs"] for each in progress],
+    }
+
+
+def _since(began: int, seen: list[tuple[int, int]]) -> list[float]:
+    """The milliseconds of those that were sent since then."""
+    return [(arrived - sent) / 1e6 for sent, arrived in seen if sent >= began]
+
+
+def _send_until(condition: Callable[[], bool], send: Send, query: StreamingQuery) -> int:
+    """Send the time, again and again; how often."""
+    sent = 0
+
+    def is_enough() -> bool:
+        nonlocal sent
+        if condition():
+            return True
+        send(_now())
+        sent += 1
+        return False
+
+    _wait_for(is_enough, query, PAUSE_SECONDS)
+    return sent
+
+
+def _now() -> bytes:
+    return str(time.time_ns()).encode()
+
+
+def _wait_for(
+    condition: Callable[[], bool], query: StreamingQuery, pauses: tuple[float, float] = (0.05, 0.05)
+) -> None:
+    deadline = time.perf_counter() + WAIT_SECONDS
+    while not condition():
+        error = query.exception()
+        if error is not None:
+            raise error
+        if time.perf_counter() > deadline:
+            raise TimeoutError(f"nothing has come for {WAIT_SECONDS} s: {query.lastProgress}")
+        time.sleep(random.uniform(*pauses))

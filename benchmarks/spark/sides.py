@@ -1,0 +1,161 @@
+"""The sides: a broker, and a Spark that reads and writes there, each a process of its own.
+
+Spark is the same on each side: its version, its memory, two threads, its default settings.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from benchmarks.broker.java import ROOT, JavaClasses
+from benchmarks.broker.process import Process
+from benchmarks.broker.rocketmq import RocketMQ
+from benchmarks.broker.rocketpoll import RocketPoll
+from benchmarks.broker.running import Side as BrokerSide
+from benchmarks.spark import kafka
+from benchmarks.spark.environment import PEER_VERSION, python_with_spark
+from benchmarks.spark.jars import bring_jars
+from benchmarks.spark.process_tree import tree_cpu_seconds
+from rmq_spark.client import Admin, Producer
+
+QUEUES = 4
+DRIVER_MEMORY = "4g"
+_FILL_ROWS = 500_000
+_ANSWER_SECONDS_MAX = 900
+"""Millions of rows on a busy machine."""
+
+_DRIVER = "benchmarks.spark.driver"
+
+
+@dataclass(frozen=True)
+class RunningSide:
+    """One of them, at work."""
+
+    driver: Process
+    broker: Process
+    fill: Callable[[str, int, int], object]
+    """A topic, how many messages, how long their bodies are."""
+
+    def ask(self, what: str, **fields: Any) -> Any:
+        """See `benchmarks.spark.driver.queries`."""
+        self.driver.write_line(json.dumps({"do": what, **fields}))
+        return _answer(self.driver)
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Of both."""
+        return self.driver_cpu_seconds + self.broker_cpu_seconds
+
+    @property
+    def driver_cpu_seconds(self) -> float:
+        """Of the driver, its JVM and its Python workers."""
+        return tree_cpu_seconds(self.driver.popen.pid)
+
+    @property
+    def broker_cpu_seconds(self) -> float:
+        """Of the broker that has the messages."""
+        return self.broker.cpu_seconds
+
+
+@dataclass(frozen=True)
+class SparkSide:
+    """How one of them is started."""
+
+    name: str
+    start: Callable[[Path, ExitStack], RunningSide]
+    """In an empty directory; what ends it is put on the stack."""
+
+
+Settings = Mapping[str, str]
+"""Of Spark, beside those that every driver has."""
+
+
+def ours(broker: BrokerSide, name: str, spark_version: str, settings: Settings) -> SparkSide:
+    """``format("rocketpoll")`` with a broker of either kind."""
+
+    def start(directory: Path, ending: ExitStack) -> RunningSide:
+        running = broker.start(directory)
+        ending.callback(running.stop)
+        address = running.name_server
+        driver = _start_driver(directory, ending, "rocketpoll", address, spark_version, settings)
+        return RunningSide(driver, running.process, lambda *fill: _send_table(address, *fill))
+
+    return SparkSide(name, start)
+
+
+def our_broker(spark_version: str, settings: Settings) -> SparkSide:
+    """Ours altogether."""
+    return ours(RocketPoll(), "rocketpoll", spark_version, settings)
+
+
+def rocketmq_broker(classes: JavaClasses, spark_version: str, settings: Settings) -> SparkSide:
+    """Our source and sink with a RocketMQ."""
+    broker = RocketMQ(classes)
+    return ours(broker, f"from {broker.name}", spark_version, settings)
+
+
+def kafka_broker(settings: Settings) -> SparkSide:
+    """The peer."""
+
+    def start(directory: Path, ending: ExitStack) -> RunningSide:
+        address, broker = kafka.start_kafka(directory, QUEUES)
+        ending.callback(broker.stop)
+        jars = ",".join(map(str, sorted(bring_jars("kafka-source").glob("*.jar"))))
+        with_jars = {**settings, "spark.jars": jars}
+        driver = _start_driver(directory, ending, "kafka", address, PEER_VERSION, with_jars)
+
+        return RunningSide(driver, broker, lambda *fill: kafka.fill_topic(address, *fill))
+
+    return SparkSide(f"Kafka {kafka.VERSION}", start)
+
+
+def _start_driver(
+    directory: Path,
+    ending: ExitStack,
+    form: str,
+    address: str,
+    spark_version: str,
+    settings: Settings,
+) -> Process:
+    asked = {
+        "format": form,
+        "address": address,
+        "queues": QUEUES,
+        "settings": {"spark.driver.memory": DRIVER_MEMORY, **settings},
+        "directory": str(directory),
+    }
+    driver = Process(
+        [str(python_with_spark(spark_version)), "-m", _DRIVER, json.dumps(asked)],
+        directory / "driver.log",
+        ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+    )
+    ending.callback(driver.stop)
+    _answer(driver)
+    return driver
+
+
+def _answer(driver: Process) -> Any:
+    answer = json.loads(driver.read_line(_ANSWER_SECONDS_MAX))
+    if "error" in answer:
+        raise driver.failure(f"failed: {answer['error']}")
+    return answer["answer"]
+
+
+def _send_table(address: str, topic: str, messages: int, body_bytes: int) -> None:
+    with Admin(address) as admin:
+        admin.create_topic(topic, QUEUES)
+    rows = pa.table({"body": pa.array([bytes(body_bytes)] * min(messages, _FILL_ROWS), pa.binary())})
+    with Producer("benchmarks", address) as producer:
+        for sent in range(0, messages, _FILL_ROWS):
+            producer.send_table(rows.slice(0, min(_FILL_ROWS, messages - sent)), topic)

@@ -1,0 +1,13 @@
+"""A broker for a test, a notebook or a program: ready when it returns, and gone with whoever started it.
+
+    embedded_broker   its life: settings, directory, start to stop, forks and exits
+    helpers           what one does with a broker at hand: topics, sends, all messages, waiting
+    broker_thread, broker_process   the two ways to run it
+
+This room and `broker.testing` are the only ones of the broker that know the client. No other room knows them.
+"""
+
+from broker.embedded.embedded_broker import EmbeddedBroker, EmbeddedBrokerError
+from broker.embedded.helpers import NotInTime
+
+__all__ = ["EmbeddedBroker", "EmbeddedBrokerError", "NotInTime"]

@@ -1,0 +1,126 @@
+"""BrokerProcess: a broker as a process of its own, that ends when this one does.
+
+    its stdin    a pipe that nobody writes to: when this process ends, however that happens, so does the pipe
+    its stdout   one line when it serves
+    its stderr   a file without a name, for what it says if it ends on its own
+
+It is in a session of its own, so that Ctrl-C reaches only who started it. It knows no client, and nothing of
+directories: who starts it does.
+"""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from typing import IO, Final
+
+from rmq_spark.errors import RocketPollError
+
+UNTIL_INPUT_ENDS: Final = "--untilInputEnds"
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 30.0
+_LAST_WORDS_BYTES = 4_000
+
+
+class BrokerProcess:
+    """One life of a broker: it is started once and stopped once."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        """``command`` runs a broker; nothing runs yet."""
+        self._command = [*command, UNTIL_INPUT_ENDS]
+        self._was_killed = False
+
+    def start(self) -> int:
+        """Come back when it serves; the port.
+
+        Raises:
+            RocketPollError: It cannot; with what it says. Nothing is left behind.
+        """
+        self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # it stays open for long
+        self._process = subprocess.Popen(  # noqa: S603  # our own broker
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._words,
+            start_new_session=True,
+        )
+        try:
+            return self._port_told()
+        except BaseException:
+            self._process.kill()
+            self._end()
+            raise
+
+    def stop(self) -> None:
+        """End it in order, and come back when it has ended.
+
+        Raises:
+            RocketPollError: It had ended before anybody asked it to, or could not save what it knew.
+        """
+        self.resume()
+        _given(self._process.stdin).close()
+        fault: str | None = None
+        try:
+            code = self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            fault = f"it did not stop within {_STOP_SECONDS:.0f} s, and was killed"
+        else:
+            if code and not self._was_killed:
+                fault = f"it has ended with {code}"
+        words = self._last_words()
+        self._end()
+        if fault is not None:
+            raise RocketPollError(f"{fault}; {words}")
+
+    def kill(self) -> None:
+        """End it at once, with SIGKILL."""
+        self._was_killed = True
+        self._process.kill()
+        self._process.wait()
+
+    def pause(self) -> None:
+        """Let it do nothing until `resume`: the system does not run it."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def descriptors(self) -> Iterable[int]:
+        """What a fork of this process must not keep open: else the broker would outlive this process."""
+        stdin = _given(self._process.stdin)
+        return () if stdin.closed else (stdin.fileno(),)
+
+    def _port_told(self) -> int:
+        with selectors.DefaultSelector() as told:
+            told.register(_given(self._process.stdout), selectors.EVENT_READ)
+            line = _given(self._process.stdout).readline() if told.select(_START_SECONDS) else b""
+        port = line.decode().rpartition(":")[2].strip()
+        if not port.isdigit():
+            if self._process.poll() is None and not line:
+                self._process.kill()
+            self._process.wait()
+            raise RocketPollError(self._last_words())
+        return int(port)
+
+    def _last_words(self) -> str:
+        self._words.seek(0, 2)
+        self._words.seek(max(self._words.tell() - _LAST_WORDS_BYTES, 0))
+        words = self._words.read().decode(errors="replace").strip()
+        return words or "it has said nothing"
+
+    def _end(self) -> None:
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._words):
+            _given(stream).close()
+
+
+def _given(stream: IO[bytes] | None) -> IO[bytes]:
+    if stream is None:
+        raise AssertionError("a pipe was asked for")
+    return stream

@@ -1,0 +1,96 @@
+"""BrokerThread: a broker on a loop and a thread of its own, in this process.
+
+The thread is a daemon, so that a program that forgets its broker ends all the same. It knows no client, and
+nothing of directories: who starts it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+
+from broker.config import BrokerConfig
+from broker.controller import BrokerController
+from broker.event_loop import new_event_loop
+from rmq_spark.errors import RocketPollError
+
+_STOP_SECONDS = 30.0
+
+
+class BrokerThread:
+    """One life of a broker: it is started once and stopped once."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        """Nothing runs yet."""
+        self._controller = BrokerController(config)
+        self._started: Future[int] = Future()
+        self._stopped: Future[None] = Future()
+        self._go_on = threading.Event()
+        self._go_on.set()
+        self._thread = threading.Thread(target=self._run, name="EmbeddedBroker", daemon=True)
+
+    def start(self) -> int:
+        """Come back when it serves; the port.
+
+        Raises:
+            RocketPollError, OSError: It cannot. Nothing is left behind.
+        """
+        self._thread.start()
+        try:
+            return self._started.result()
+        except BaseException:
+            # After an interrupt it may be about to serve: then it stops as soon as it does.
+            self._started.add_done_callback(lambda _: self._ask_to_stop())
+            self._thread.join(_STOP_SECONDS)
+            raise
+
+    def stop(self) -> None:
+        """End it in order, and come back when it has ended.
+
+        Raises:
+            RocketPollError, OSError: It could not save what it knew.
+        """
+        self.resume()
+        self._ask_to_stop()
+        self._thread.join(_STOP_SECONDS)
+        if self._thread.is_alive():
+            raise RocketPollError(f"the broker has not stopped within {_STOP_SECONDS:.0f} s")
+        self._stopped.result()
+
+    def pause(self) -> None:
+        """Let it do nothing until `resume`: its loop waits."""
+        if self._go_on.is_set():
+            self._go_on.clear()
+            self._loop.call_soon_threadsafe(self._go_on.wait)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._go_on.set()
+
+    def descriptors(self) -> Iterable[int]:
+        """What a fork of this process must not keep open: else clients would not notice that it has ended."""
+        return self._controller.server.descriptors()
+
+    def _ask_to_stop(self) -> None:
+        with suppress(RuntimeError):  # the loop has ended already
+            self._loop.call_soon_threadsafe(self._stop.set)
+
+    def _run(self) -> None:
+        self._loop = new_event_loop()
+        try:
+            self._loop.run_until_complete(self._serve())
+        except BaseException as error:  # noqa: BLE001  # whatever it is, somebody waits for it
+            (self._stopped if self._started.done() else self._started).set_exception(error)
+        else:
+            self._stopped.set_result(None)
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        self._stop = asyncio.Event()
+        self._started.set_result(await self._controller.start())
+        await self._stop.wait()
+        await self._controller.stop()

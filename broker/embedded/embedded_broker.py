@@ -1,0 +1,287 @@
+"""EmbeddedBroker: its life. Settings, directory, start to stop, and what forks and exits may not do to it.
+
+    with EmbeddedBroker() as broker:
+        broker.create_topic("orders")
+        broker.send("orders", "one", "two")
+        assert [message.body for message in broker.messages("orders")] == [b"one", b"two"]
+
+It runs in a thread, or in a process of its own that ends when this one does, however that happens. Its
+directory is temporary, and removed at the end, or a given one that stays. The process that starts it owns it:
+a fork of that process can use its address and its helpers, and cannot stop it or remove its directory.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shutil
+import tempfile
+import threading
+import weakref
+from enum import Enum
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NoReturn
+
+from broker.embedded.broker_process import BrokerProcess
+from broker.embedded.broker_thread import BrokerThread
+from broker.embedded.helpers import BrokerHelpers
+from broker.settings import config_of
+from rmq_spark.cli.broker_command import broker_command
+from rmq_spark.errors import RocketPollError
+
+_log = logging.getLogger(__name__)
+
+_OF_ARGUMENTS: Final = {"listenPort": "port", "storePathRootDir": "directory"}
+_HOW_TO_REACH: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # nothing is bound here
+
+
+class EmbeddedBrokerError(RocketPollError):
+    """It does not run, cannot be started, or is not this process' own."""
+
+
+class _Life(Enum):
+    NEW = "does not run yet: start it, or use it in a with statement"
+    BEGUN = "has not come back from its restart: restart it once more, or stop it"
+    ENDED = "has been stopped: make another one"
+
+
+class EmbeddedBroker(BrokerHelpers):
+    """See the module. It is started once and stopped once; between these it may be restarted."""
+
+    def __init__(
+        self,
+        directory: str | Path | None = None,
+        *,
+        port: int = 0,
+        own_process: bool = False,
+        **settings: object,
+    ) -> None:
+        """Check the settings; nothing runs yet.
+
+        ``settings`` carry the names of conf/broker.conf: ``EmbeddedBroker(defaultTopicQueueNums=2)``. In a
+        temporary directory flushDiskType is ASYNC_FLUSH, unless it is given.
+
+        Raises:
+            ConfigError: A setting is unknown, or its value means nothing.
+        """
+        super().__init__()
+        self._is_temporary = directory is None
+        self._directory = None if directory is None else Path(directory).expanduser().absolute()
+        self._port = port
+        self._own_process = own_process
+        self._texts = _texts_of(settings)
+        if self._is_temporary:
+            self._texts.setdefault("flushDiskType", "ASYNC_FLUSH")
+        self._bind_address = config_of({**self._texts, "listenPort": str(port)}).bind_address
+        self._life = _Life.NEW
+        self._owner = os.getpid()
+        self._runner: BrokerThread | BrokerProcess | None = None
+        self._changing = threading.RLock()
+
+    # ---- its life
+
+    def start(self) -> EmbeddedBroker:
+        """Come back when it serves.
+
+        Raises:
+            EmbeddedBrokerError: It cannot run: the port or the directory is in use. It may be tried again.
+        """
+        with self._changing:
+            if self._life is _Life.BEGUN:
+                raise EmbeddedBrokerError(f"the broker runs already, at {self.address}")
+            if self._life is _Life.ENDED:
+                raise EmbeddedBrokerError(f"the broker {self._life.value}")
+            self._owner = os.getpid()
+            if self._is_temporary:
+                self._directory = Path(tempfile.mkdtemp(prefix="rocketpoll-"))
+            try:
+                self._launch()
+            except BaseException:
+                self._remove_directory()
+                raise
+            self._life = _Life.BEGUN
+            _begun.add(self)
+            atexit.register(self.stop)
+        return self
+
+    def stop(self) -> None:
+        """End it in order, and remove its directory, if that is temporary.
+
+        A second call does nothing, and so does one in a forked process: the broker is not its own.
+
+        Raises:
+            EmbeddedBrokerError: It had ended on its own, or could not save what it knew.
+        """
+        if os.getpid() != self._owner:
+            return
+        with self._changing:
+            if self._life is not _Life.BEGUN:
+                return
+            if self._runner is not None:
+                self._runner.resume()  # else nobody would hear the good-bye of the helpers' client
+            self._disconnect()
+            failure = self._end_runner()  # after an interrupt here it can be stopped again
+            self._life = _Life.ENDED
+            self._remove_directory()
+            _begun.discard(self)
+            atexit.unregister(self.stop)
+            if failure is not None:
+                raise EmbeddedBrokerError(f"the broker has not stopped in order: {failure}") from failure
+
+    def restart(self) -> None:
+        """Stop it, if it was not killed, and start it again with the same port and directory.
+
+        Clients lose their connections, and make them again.
+        """
+        with self._changing:
+            self._check_owner("restart")
+            if self._life is not _Life.BEGUN:
+                raise EmbeddedBrokerError(f"the broker {self._life.value}")
+            failure = self._end_runner()
+            if failure is not None:
+                _log.warning("restarting a broker that has not stopped in order: %s", failure)
+            self._launch()
+
+    def pause(self) -> None:
+        """Let it answer nobody until `resume`; its connections stay."""
+        self._check_owner("pause")
+        self._running().pause()
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._check_owner("resume")
+        self._running().resume()
+
+    def kill(self) -> None:
+        """End its process with SIGKILL, as a crash would; `restart` brings it back.
+
+        Raises:
+            EmbeddedBrokerError: It has no process of its own.
+        """
+        self._check_owner("kill")
+        runner = self._running()
+        if not isinstance(runner, BrokerProcess):
+            raise EmbeddedBrokerError(
+                "a broker in a thread cannot be killed: EmbeddedBroker(own_process=True) can"
+            )
+        runner.kill()
+
+    def __enter__(self) -> EmbeddedBroker:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.stop()
+        except Exception:
+            if error is None:
+                raise
+            _log.exception("stopping the broker has failed as well")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an EmbeddedBroker stays in its process: hand on its address instead")
+
+    # ---- where it is
+
+    @property
+    def address(self) -> str:
+        """Where clients find it, as ``127.0.0.1:port``: name server and broker in one."""
+        port = self.port
+        host = _HOW_TO_REACH.get(self._bind_address, self._bind_address)
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def port(self) -> int:
+        """Where it listens; it stays the same when it is restarted."""
+        self._running()
+        return self._port
+
+    @property
+    def directory(self) -> Path:
+        """Where it keeps everything."""
+        self._running()
+        if self._directory is None:
+            raise AssertionError("a broker that runs has a directory")
+        return self._directory
+
+    # ---- within
+
+    def _running(self) -> BrokerThread | BrokerProcess:
+        if self._runner is None:
+            raise EmbeddedBrokerError(f"the broker {self._life.value}")
+        return self._runner
+
+    def _check_owner(self, what: str) -> None:
+        if os.getpid() != self._owner:
+            raise EmbeddedBrokerError(
+                f"process {os.getpid()} cannot {what} the broker of process {self._owner}, of which it is a "
+                "fork: make another one here"
+            )
+
+    def _launch(self) -> None:
+        texts = {**self._texts, "listenPort": str(self._port), "storePathRootDir": str(self._directory)}
+        runner = (
+            BrokerProcess(broker_command([f"{name}={text}" for name, text in texts.items()]))
+            if self._own_process
+            else BrokerThread(config_of(texts))
+        )
+        try:
+            self._port = runner.start()
+        except (RocketPollError, OSError) as error:
+            raise EmbeddedBrokerError(f"the broker cannot start: {error}") from error
+        self._runner = runner
+
+    def _end_runner(self) -> Exception | None:
+        """What has gone wrong, if anything has; either way it has ended."""
+        failure: Exception | None = None
+        if self._runner is not None:
+            try:
+                self._runner.stop()
+            except (RocketPollError, OSError) as error:
+                failure = error
+            self._runner = None
+        return failure
+
+    def _remove_directory(self) -> None:
+        if self._is_temporary and self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
+
+    def _after_fork(self) -> None:
+        """In the child: give up what would keep the parent's port, connections or process alive."""
+        super()._after_fork()
+        self._changing = threading.RLock()
+        if self._runner is not None:
+            nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            for descriptor in self._runner.descriptors():
+                # Replaced and not closed: nobody else can get a number that its loop still knows.
+                os.dup2(nothing, descriptor, inheritable=False)
+            os.close(nothing)
+
+
+def _texts_of(settings: dict[str, object]) -> dict[str, str]:
+    """Settings as a file would say them."""
+    for name, argument in _OF_ARGUMENTS.items():
+        if name in settings:
+            raise EmbeddedBrokerError(f"{name} is given as {argument}, EmbeddedBroker({argument}=...)")
+    return {name: _text_of(value) for name, value in settings.items()}
+
+
+def _text_of(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value.value if isinstance(value, Enum) else value)
+
+
+_begun: Final[weakref.WeakSet[EmbeddedBroker]] = weakref.WeakSet()
+
+
+def _after_fork_of_all() -> None:
+    for broker in _begun:
+        broker._after_fork()  # its own module
+
+
+os.register_at_fork(after_in_child=_after_fork_of_all)

@@ -1,0 +1,248 @@
+"""BrokerHelpers: what one does with a broker at hand. Topics, sends, all messages of a topic, waiting.
+
+Waiting for messages is done by pulls that the broker holds: it ends with the message. Of new topics and of
+what a group has committed nobody tells: those are asked for every few milliseconds.
+
+It knows an address and a client, and no more of the broker.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from types import TracebackType
+from typing import Final
+
+from rmq_spark.client.admin import Admin, Lag
+from rmq_spark.client.broker_api import BrokerApi
+from rmq_spark.client.bulk_pull import BulkPull
+from rmq_spark.client.connections import Connections
+from rmq_spark.client.errors import RouteNotFound
+from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.message import Message, MessageExt, decode_messages
+from rmq_spark.client.producer import Producer
+from rmq_spark.client.results import PullResult, SendResult
+from rmq_spark.errors import RocketPollError
+from rmq_spark.wire.flags import PullSysFlag
+from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.message_queue import MessageQueue
+
+QUEUES: Final = 4
+"""Of a topic that `BrokerHelpers.create_topic` makes."""
+
+WAIT_SECONDS: Final = 10.0
+LOOK_AGAIN_SECONDS: Final = 0.01
+_READER_GROUP: Final = "TOOLS_CONSUMER"
+"""RocketMQ's own name for who looks without consuming: every broker has it."""
+
+_HELD: Final = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
+
+
+class NotInTime(RocketPollError):
+    """What was waited for has not come; it says what was there instead."""
+
+
+class BrokerHelpers(ABC):
+    """See the module. All methods may be called from any thread, and in a fork of the process."""
+
+    def __init__(self) -> None:
+        """Nothing is connected yet."""
+        self._client: _Client | None = None
+        self._connecting = threading.Lock()
+
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """Where clients find the broker, as ``127.0.0.1:port``: name server and broker in one."""
+
+    def create_topic(self, name: str, queues: int = QUEUES) -> None:
+        """Create a topic, or change how many queues it has."""
+        self._connected().admin.create_topic(name, queues)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with its messages."""
+        self._connected().admin.delete_topic(name)
+
+    def producer(self, group: str | None = None) -> Producer:
+        """A producer that has been started; it is shut down with the broker, if not before."""
+        return self._connected().producer(group)
+
+    def send(
+        self, topic: str, *bodies: bytes | str, tags: str | None = None, keys: str | None = None
+    ) -> list[SendResult]:
+        """Send messages one after the other, from queue to queue, each when the last is stored."""
+        messages = [
+            Message(topic, body.encode() if isinstance(body, str) else body, tags, keys) for body in bodies
+        ]
+        sender = self._connected().sender
+        return [sender.send(message) for message in messages]
+
+    def messages(self, topic: str) -> list[MessageExt]:
+        """All messages that a topic holds, in the order in which they were stored.
+
+        Raises:
+            RouteNotFound: There is no such topic.
+        """
+        address = self.address
+        found: list[MessageExt] = []
+        with _Reader(address) as reader:
+            for queue, span in self._connected().admin.topic_offsets(topic).items():
+                low, high = span.min_offset, span.max_offset
+                for chunk in BulkPull(reader.api, address, _READER_GROUP, queue, low, high):
+                    found += decode_messages(chunk.records, queue.broker_name)
+        return sorted(found, key=lambda message: message.commit_log_offset)
+
+    def wait_until_arrived(self, topic: str, count: int, timeout: float = WAIT_SECONDS) -> None:
+        """Come back when so many messages have ever arrived in a topic, also if it is made only meanwhile.
+
+        Raises:
+            NotInTime: There are fewer after ``timeout`` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        with _Reader(self.address) as reader:
+            while True:
+                ends = self._ends(topic)
+                if ends is not None and sum(ends.values()) >= count:
+                    return
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    raise NotInTime(
+                        f"{count} messages in topic {topic} were waited for, for {timeout} s: "
+                        + self._arrived(topic, ends)
+                    )
+                if ends is None:
+                    time.sleep(min(LOOK_AGAIN_SECONDS, remaining))
+                else:
+                    reader.wait_for_more(ends, remaining)
+
+    def wait_until_consumed(self, group: str, topic: str, timeout: float = WAIT_SECONDS) -> None:
+        """Come back when a group has committed that it has consumed all that a topic holds.
+
+        Consumers commit now and then, every five seconds by default.
+
+        Raises:
+            NotInTime: There are messages left after ``timeout`` seconds.
+            RouteNotFound: There is no such topic.
+        """
+        deadline = time.monotonic() + timeout
+        admin = self._connected().admin
+        while behind := [lag for lag in admin.lag(group, topic) if lag.messages]:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise NotInTime(
+                    f"group {group} was to consume all of topic {topic} within {timeout} s: it has committed "
+                    f"{_committed(behind)}; {len(admin.members(group))} of its consumers are online"
+                )
+            time.sleep(min(LOOK_AGAIN_SECONDS, remaining))
+
+    # ---- within
+
+    def _connected(self) -> _Client:
+        """The client of this process; after a fork, the parent's is left alone."""
+        address = self.address
+        with self._connecting:
+            if self._client is None or self._client.process != os.getpid():
+                self._client = _Client(address)
+            return self._client
+
+    def _disconnect(self) -> None:
+        with self._connecting:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _after_fork(self) -> None:
+        """In the child: whoever held the lock is not there any more."""
+        self._connecting = threading.Lock()
+
+    def _ends(self, topic: str) -> dict[MessageQueue, int] | None:
+        """Where the queues of a topic end; None if there is no such topic."""
+        try:
+            spans = self._connected().admin.topic_offsets(topic)
+        except RouteNotFound:
+            return None
+        return {queue: span.max_offset for queue, span in spans.items()}
+
+    def _arrived(self, topic: str, ends: Mapping[MessageQueue, int] | None) -> str:
+        if ends is None:
+            return f"there is no topic {topic}, only {', '.join(sorted(self._connected().admin.topics()))}"
+        queues = ", ".join(f"{end} in queue {queue.queue_id}" for queue, end in sorted(ends.items()))
+        return f"{sum(ends.values())} have arrived, {queues}"
+
+
+def _committed(behind: list[Lag]) -> str:
+    return ", ".join(
+        f"{lag.consumer_offset or 0} of {lag.broker_offset} in queue {lag.queue.queue_id}" for lag in behind
+    )
+
+
+class _Client:
+    """What the helpers of one process talk to the broker with."""
+
+    def __init__(self, address: str) -> None:
+        self.process = os.getpid()
+        self._instance = ClientInstance(address)
+        self._instance.start()
+        self.admin = Admin(instance=self._instance)
+        self._producers: list[Producer] = []
+        self._lock = threading.Lock()
+        self._sender: Producer | None = None
+
+    @property
+    def sender(self) -> Producer:
+        """One producer for all that is sent by the broker's own `send`."""
+        with self._lock:
+            if self._sender is None:
+                self._sender = self._started("embedded")
+            return self._sender
+
+    def producer(self, group: str | None) -> Producer:
+        """One more."""
+        with self._lock:
+            return self._started(group or f"embedded-{len(self._producers)}")
+
+    def _started(self, group: str) -> Producer:
+        producer = Producer(group, instance=self._instance)
+        producer.start()
+        self._producers.append(producer)
+        return producer
+
+    def close(self) -> None:
+        """Shut all down."""
+        for producer in self._producers:
+            producer.shutdown()
+        self._instance.shutdown()
+
+
+class _Reader:
+    """A connection of its own: with it, the broker forgets the pulls that nobody waits for any more."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._connections = Connections()
+        self.api = BrokerApi(self._connections)
+        self._held: dict[MessageQueue, Future[PullResult]] = {}
+
+    def __enter__(self) -> _Reader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._connections.shutdown()
+
+    def wait_for_more(self, ends: Mapping[MessageQueue, int], seconds: float) -> None:
+        """Come back when one of the queues has gone on, or after so many seconds."""
+        for queue, end in ends.items():
+            if queue not in self._held:
+                suspend_ms = max(int(seconds * 1000), 1)
+                header = PullMessageRequestHeader(
+                    _READER_GROUP, queue.topic, queue.queue_id, end, 1, _HELD, 0, suspend_ms, 0, "*", "TAG"
+                )
+                self._held[queue] = self.api.pull_async(self._address, header)
+        done, _ = wait(self._held.values(), seconds, FIRST_COMPLETED)
+        self._held = {queue: pull for queue, pull in self._held.items() if pull not in done}

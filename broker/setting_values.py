@@ -1,0 +1,113 @@
+"""How the values of settings are written: from text to value, and back as a file would say it.
+
+It knows no setting. What a text must be, if it means nothing, is the message of a ValueError.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from broker.store.config import BrokerRole, FlushDiskType
+
+_Value = TypeVar("_Value")
+
+
+class Values(NamedTuple, Generic[_Value]):
+    """One kind of them."""
+
+    parse: Callable[[str], _Value]
+    show: Callable[[_Value], str] = str
+
+
+def number(low: int, high: int = (1 << 63) - 1) -> Values[int]:
+    """Whole numbers within bounds."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,19}", text) or not low <= int(text) <= high:
+            raise ValueError(
+                f"a number from {low} to {high}" if high < 1 << 31 else f"a number from {low} on"
+            )
+        return int(text)
+
+    return Values(parse)
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return text.lower() == "true"
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(r"[%|a-zA-Z0-9_.-]{1,127}", text):
+        raise ValueError("letters, digits and % | _ . - only")
+    return text
+
+
+def _address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        raise ValueError("an IP address, as 127.0.0.1") from None
+
+
+def _directory(text: str) -> Path:
+    if not text:
+        raise ValueError("a directory")
+    return Path(text).expanduser()
+
+
+def _flush_disk_type(text: str) -> FlushDiskType:
+    if text not in FlushDiskType.__members__:
+        raise ValueError("SYNC_FLUSH or ASYNC_FLUSH")
+    return FlushDiskType[text]
+
+
+def _broker_role(text: str) -> BrokerRole:
+    if text not in BrokerRole.__members__:
+        raise ValueError("ASYNC_MASTER or SLAVE; a SYNC_MASTER needs a cluster of RocketMQ's")
+    return BrokerRole[text]
+
+
+def _hours(text: str) -> tuple[int, ...]:
+    hours = tuple(int(hour) for hour in text.split(";") if re.fullmatch(r"\d{1,2}", hour.strip()))
+    if not hours or len(hours) != len(text.split(";")) or max(hours) > 23:
+        raise ValueError("hours of the day, as 04 or 04;16")
+    return hours
+
+
+_UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def _delay_levels(text: str) -> tuple[int, ...]:
+    levels = [re.fullmatch(r"(\d{1,9})([smhd])", word) for word in text.split()]
+    if not levels or None in levels:
+        raise ValueError("delays separated by spaces, as 1s 5s 10m 2h 1d")
+    return tuple(int(level[1]) * _UNITS_MS[level[2]] for level in levels if level)
+
+
+def _show_delay_levels(levels: Iterable[int]) -> str:
+    words = []
+    for delay_ms in levels:
+        unit = next(unit for unit in "dhms" if delay_ms % _UNITS_MS[unit] == 0)
+        words.append(f"{delay_ms // _UNITS_MS[unit]}{unit}")
+    return " ".join(words)
+
+
+SIZE: Final = number(1)
+MS: Final = number(0, 1 << 40)
+COUNT: Final = number(1, 1 << 30)
+FLAG: Final = Values(_flag, lambda value: str(value).lower())
+NAME: Final = Values(_name)
+ADDRESS: Final = Values(_address)
+ADDRESS_OR_NOTHING: Final = Values(lambda text: _address(text) if text else "")
+DIRECTORY: Final = Values(_directory)
+PERCENT: Final = Values(lambda text: number(1, 100).parse(text) / 100, lambda ratio: str(round(ratio * 100)))
+HOURS: Final = Values(_hours, lambda hours: ";".join(f"{hour:02d}" for hour in hours))
+DELAY_LEVELS: Final = Values(_delay_levels, _show_delay_levels)
+FLUSH_DISK_TYPE: Final = Values(_flush_disk_type, lambda kind: kind.value)
+BROKER_ROLE: Final = Values(_broker_role, lambda role: role.value)

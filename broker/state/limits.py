@@ -1,0 +1,23 @@
+"""What is refused because there are too many already; the settings say how many may be.
+
+What a broker makes for itself, as a group's retry topic, is never refused: there are as many as groups.
+"""
+
+from __future__ import annotations
+
+from rmq_spark.errors import RocketPollError
+
+
+class TooMany(RocketPollError, ValueError):
+    """There are as many as may be. What is there goes on as before."""
+
+
+def check_room(what: str, there_are: int, limit: int, setting: str = "") -> None:
+    """Whether there may be one more, by a setting or by a limit that is fixed.
+
+    Raises:
+        TooMany: There may not.
+    """
+    if there_are >= limit:
+        why = f" ({setting}={limit})" if setting else ""
+        raise TooMany(f"there are {there_are} {what} already, and no more are made{why}")

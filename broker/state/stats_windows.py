@@ -1,0 +1,87 @@
+"""Sums over the last minutes and hours: what moved, in buckets of which the oldest falls out.
+
+Windows know how long their buckets were and no dates, so that a clock may jump. What is counted, and whose it
+is, they do not know.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+SAMPLE_INTERVAL_MS: Final = 10_000
+
+Key = tuple[str, str]
+"""A kind of counter, and whose it is."""
+
+
+class Sum:
+    """Messages, their bytes, and in how many calls they came."""
+
+    __slots__ = ("bytes", "calls", "messages")
+
+    def __init__(self, messages: int = 0, byte_count: int = 0, calls: int = 0) -> None:
+        self.messages = messages
+        self.bytes = byte_count
+        self.calls = calls
+
+    def add(self, other: Sum) -> None:
+        """Take what is in another."""
+        self.messages += other.messages
+        self.bytes += other.bytes
+        self.calls += other.calls
+
+
+Sums = dict[Key, Sum]
+
+
+BUCKETS_MAX: Final = 60
+"""No window has more."""
+
+
+class Window:
+    """The sums of the last so many buckets, the newest of which is still open."""
+
+    def __init__(self, bucket_ms: int, buckets: int) -> None:
+        self._bucket_ms = bucket_ms
+        self._buckets: deque[tuple[int, Sums]] = deque([(0, {})], buckets)
+
+    def add(self, sums: Sums, elapsed_ms: int) -> None:
+        """Take what came in so many milliseconds."""
+        duration_ms, bucket = self._buckets[-1]
+        if duration_ms + SAMPLE_INTERVAL_MS // 2 > self._bucket_ms:  # samples come a little early or late
+            duration_ms, bucket = 0, {}
+            self._buckets.append((0, bucket))
+        for key, each in sums.items():
+            known = bucket.get(key)
+            if known is None:
+                known = bucket[key] = Sum()
+            known.add(each)
+        self._buckets[-1] = (duration_ms + elapsed_ms, bucket)
+
+    def total(self, key: Key, buckets: int = BUCKETS_MAX) -> tuple[Sum, int]:
+        """The sum of the newest so many buckets, and how many milliseconds they cover."""
+        total, covered_ms = Sum(), 0
+        for duration_ms, bucket in list(self._buckets)[-buckets:]:
+            covered_ms += duration_ms
+            each = bucket.get(key)
+            if each is not None:
+                total.add(each)
+        return total, covered_ms
+
+    def forget(self, is_gone: Callable[[Key], bool]) -> None:
+        """Drop the sums of keys that are gone."""
+        for _, bucket in self._buckets:
+            drop(bucket, is_gone)
+
+
+def drop(sums: Sums, is_gone: Callable[[Key], bool]) -> None:
+    """Take out the sums of keys that are gone."""
+    for key in [key for key in sums if is_gone(key)]:
+        del sums[key]
+
+
+def per_second(count: int, covered_ms: int) -> float:
+    """So many in so much time."""
+    return round(1000 * count / covered_ms, 2) if covered_ms else 0.0

@@ -1,0 +1,5 @@
+"""How Spark finds ``format("rocketpoll")`` by itself: it imports every module named ``pyspark_*``."""
+
+from rmq_spark.spark.source import RocketPollDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -1,0 +1,64 @@
+"""The pytest plugin: a broker for a session, a topic for a test.
+
+pytest imports it at every start, whether a test needs it or not, in projects that may have a ``broker`` of
+their own. So it imports nothing of the broker, nor anything that takes long, before a fixture is used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from broker.embedded import EmbeddedBroker
+
+_NAME_CHARACTERS_MAX: Final = 100
+_QUEUES: Final = 4
+_numbers = count(1)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have the marker known where markers are checked."""
+    config.addinivalue_line(
+        "markers", f"rocketpoll_topic(queues={_QUEUES}): how many queues the topic of rocketpoll_topic has"
+    )
+
+
+@pytest.fixture(scope="session")
+def rocketpoll_settings() -> Mapping[str, Any]:
+    """What `rocketpoll_broker` is made with; override it in conftest.py: ``{"own_process": True}``."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def rocketpoll_broker(rocketpoll_settings: Mapping[str, Any]) -> Iterator[EmbeddedBroker]:
+    """A broker for all tests of a session; each worker of pytest-xdist has its own."""
+    from rocketpoll import EmbeddedBroker  # noqa: PLC0415  # see the module
+
+    with EmbeddedBroker(**rocketpoll_settings) as broker:
+        yield broker
+
+
+@pytest.fixture
+def rocketpoll_topic(request: pytest.FixtureRequest, rocketpoll_broker: EmbeddedBroker) -> Iterator[str]:
+    """The name of a topic that only this test has; it is deleted afterwards."""
+    marker = request.node.get_closest_marker("rocketpoll_topic")
+    queues = _queues() if marker is None else _queues(*marker.args, **marker.kwargs)
+    topic = f"{_as_topic(request.node.name)}-{next(_numbers)}"
+    rocketpoll_broker.create_topic(topic, queues)
+    yield topic
+    rocketpoll_broker.delete_topic(topic)
+
+
+def _queues(queues: int = _QUEUES) -> int:
+    """What the marker may say."""
+    return queues
+
+
+def _as_topic(name: str) -> str:
+    """As much of a test's name as a topic can have."""
+    return re.sub(r"[^a-zA-Z0-9_]+", "-", name)[:_NAME_CHARACTERS_MAX].strip("-")

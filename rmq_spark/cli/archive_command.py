@@ -1,0 +1,53 @@
+"""``rocketpoll archive FILE.zip``: what Spark's workers need of rocketpoll, for ``spark-submit --py-files``.
+
+Made of the modules that are installed where the command runs. The broker, the command line and whatever is
+compiled stay out: numpy, pyarrow and orjson have to be on the cluster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+_HERE: Final = Path(__file__).resolve().parents[2]
+_LEFT_OUT: Final = _HERE / "rmq_spark" / "cli"
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+
+
+def run_archive(arguments: Sequence[str]) -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(
+        prog="rocketpoll archive", description="an archive of the Spark source and sink, for --py-files"
+    )
+    parser.add_argument("file", type=Path, help="where to write it, as dist/rocketpoll.zip")
+    path: Path = parser.parse_args(arguments).file
+    if path.suffix != ".zip":
+        parser.error(f"the name has to end with .zip, or Spark does not take it for an archive: {path}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_archive(path)
+    except OSError as error:
+        sys.stderr.write(f"rocketpoll archive: {error}\n")
+        return 1
+    sys.stdout.write(f"spark-submit --py-files {path}\n")
+    return 0
+
+
+def write_archive(path: Path) -> None:
+    """Write it; the same modules give the same bytes."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for module in _modules():
+            entry = zipfile.ZipInfo(module.relative_to(_HERE).as_posix(), _EPOCH)
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, module.read_bytes(), zipfile.ZIP_DEFLATED)
+
+
+def _modules() -> Iterator[Path]:
+    yield _HERE / "pyspark_rocketpoll.py"
+    for module in sorted((_HERE / "rmq_spark").rglob("*.py")):
+        if _LEFT_OUT not in module.parents:
+            yield module

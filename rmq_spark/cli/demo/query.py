@@ -1,0 +1,113 @@
+"""The demo's stream: format("rocketpoll") into figures about each batch. Needs pyspark and Java."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as everybody writes it
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from rmq_spark.cli.demo.view import Batch
+from rmq_spark.spark.lag import lag_of
+
+_METRIC: Final = "demo"
+
+
+class DemoQuery:
+    """A session and its one query."""
+
+    def __init__(self, address: str, topic: str, directory: Path, on_batch: Callable[[Batch], None]) -> None:
+        """``on_batch`` is called on Spark's thread, with each batch that had rows."""
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        self._session = (
+            SparkSession.builder.master("local[2]")
+            .appName("rocketpoll demo")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.log.level", "ERROR")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.local.dir", str(directory))
+            .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
+            .config("spark.sql.shuffle.partitions", "2")
+            .getOrCreate()
+        )
+        self._session.streams.addListener(_Batches(on_batch))
+        orders = (
+            self._session.readStream.format("rocketpoll")
+            .option("namesrvAddr", address)
+            .option("topic", topic)
+            .option("startingOffsets", "earliest")
+            .option("consumerGroup", "demo-readers")
+            .load()
+        )
+        born = F.col("bornTimestamp").cast("double")
+        observed = orders.observe(
+            _METRIC,
+            F.percentile_approx(born, 0.5).alias("p50"),
+            F.percentile_approx(born, 0.05).alias("p05"),
+        )
+        self._query = (
+            observed.writeStream.format("noop")
+            .queryName("demo")
+            .option("checkpointLocation", str(directory / "checkpoint"))
+            .start()
+        )
+
+    def fault(self) -> str | None:
+        """Why the query has ended; None as long as it runs."""
+        return None if self._query.isActive else str(self._query.exception() or "it has stopped")
+
+    def finish(self) -> None:
+        """Read what there is, and come back when it was read."""
+        self._query.processAllAvailable()
+
+    def stop(self) -> None:
+        """End query and session."""
+        self._query.stop()
+        self._session.stop()
+
+
+class _Batches(StreamingQueryListener):
+    """Makes figures of what Spark reports."""
+
+    def __init__(self, on_batch: Callable[[Batch], None]) -> None:
+        self._on_batch = on_batch
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802  # Spark's name
+        """Nothing is known yet."""
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802  # Spark's name
+        """A batch has ended."""
+        progress = event.progress
+        if not progress.numInputRows:
+            return
+        seconds = progress.batchDuration / 1000
+        ended = datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00")).timestamp() + seconds
+        metrics = progress.observedMetrics[_METRIC]
+        lag = lag_of(progress)
+        self._on_batch(
+            Batch(
+                rows=progress.numInputRows,
+                ended_at=ended - time.time() + time.monotonic(),
+                seconds=seconds,
+                latency_p50=ended - metrics.p50,
+                latency_p95=ended - metrics.p05,
+                lag_messages=lag.messages if lag is not None else 0,
+                lag_bytes=lag.bytes if lag is not None else None,
+                lag_ms=lag.ms if lag is not None else None,
+            )
+        )
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802  # Spark's name
+        """There is nothing new."""
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  # Spark's name
+        """It has been stopped, or has failed."""

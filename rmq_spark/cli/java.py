@@ -1,0 +1,59 @@
+"""The Java that Spark would run on: where it is, and whether it is new enough."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final, NamedTuple
+
+NEEDED: Final = 17
+HOW_TO: Final = (
+    "Spark 4 runs on Java 17 or 21. On Debian or Ubuntu: apt-get install -y openjdk-17-jre-headless "
+    "(or openjdk-21-jre-headless); elsewhere see https://adoptium.net. If it is there, point JAVA_HOME at it"
+)
+
+_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+_SECONDS: Final = 30
+
+
+class Java(NamedTuple):
+    """A Java that was found; ``version`` is None if it does not say."""
+
+    path: str
+    version: int | None
+
+    @property
+    def is_new_enough(self) -> bool:
+        """Whether Spark 4 runs on it."""
+        return self.version is not None and self.version >= NEEDED
+
+
+def find_java() -> Java | None:
+    """The Java of JAVA_HOME, or else of PATH, as Spark looks for it; None if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if path is None or not os.access(path, os.X_OK):
+        return None
+    try:
+        done = subprocess.run(  # noqa: S603  # the user's own Java
+            [path, "-version"], capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return Java(path, None)
+    match = _VERSION.search(done.stderr + done.stdout)
+    return Java(path, int(match[1]) if match else None)
+
+
+def java_fault() -> str | None:
+    """What is wrong with it, and how to mend it; None if all is well."""
+    java = find_java()
+    if java is None:
+        home = os.environ.get("JAVA_HOME")
+        where = f"JAVA_HOME is {home}, and there is no bin/java in it" if home else "there is no java on PATH"
+        return f"{where}. {HOW_TO}"
+    if not java.is_new_enough:
+        return f"{java.path} is Java {java.version or 'of no known version'}. {HOW_TO}"
+    return None

@@ -1,0 +1,160 @@
+"""Rows of Arrow tables, cut into what travels in one request, as records or as messages.
+
+    body             what is sent; binary or text, never empty
+    topic            where to, unless all go to one
+    keys, tags       text
+    properties       a map of text to text
+    flag             a 32-bit number
+    bornTimestamp    when the message was made; now, if it is not given
+
+What no broker would take is refused before any of its piece is sent. It knows no broker.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.message import Message
+from rmq_spark.client.names import check_topic_to_send_to
+from rmq_spark.client.outgoing import RECORD_OVERHEAD_BYTES
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.properties import RESERVED_NAMES
+
+COLUMNS: Final = ("body", "topic", "keys", "tags", "properties", "flag", "bornTimestamp")
+_BORN_V6: Final = MessageSysFlag.BORN_HOST_V6.value
+_STORE_V6: Final = MessageSysFlag.STORE_HOST_V6.value
+
+
+class Piece(NamedTuple):
+    """Rows of one topic that go out in one request."""
+
+    topic: str
+    rows: pa.RecordBatch
+
+
+def record_batches(given: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+    """Those that tables consist of, and those that were given as such."""
+    for rows in given:
+        if isinstance(rows, pa.Table):
+            yield from rows.to_batches()
+        elif isinstance(rows, pa.RecordBatch):
+            yield rows
+        else:
+            raise MessageRejected("rows", "an Arrow table or record batch", type(rows).__name__)
+
+
+def pieces(
+    rows: pa.RecordBatch, topic: str | None, bytes_max: int, rows_max: Callable[[str], int]
+) -> Iterator[Piece]:
+    """Rows, by topic, in the sizes in which they travel."""
+    _check_columns(rows)
+    if topic is not None:
+        yield from _sized(rows, check_topic_to_send_to(topic), bytes_max, rows_max(topic))
+        return
+    if "topic" not in rows.schema.names:
+        raise MessageRejected("topic", "a column of that name, or one topic for all rows", "neither")
+    topics = rows.column("topic")
+    if topics.null_count:
+        raise MessageRejected("topic", "one in each row", "null")
+    for each in topics.unique().to_pylist():
+        chosen = rows.filter(pc.equal(topics, each))
+        yield from _sized(chosen, check_topic_to_send_to(each), bytes_max, rows_max(each))
+
+
+def _check_columns(rows: pa.RecordBatch) -> None:
+    unknown = sorted(set(rows.schema.names) - set(COLUMNS))
+    if unknown or "body" not in rows.schema.names:
+        needed = f"body, and of the others only {', '.join(COLUMNS[1:])}"
+        raise MessageRejected("columns", needed, ", ".join(rows.schema.names))
+    if "properties" in rows.schema.names:
+        used = set(rows.column("properties").keys.unique().to_pylist()) & RESERVED_NAMES
+        if used:
+            raise MessageRejected(
+                "properties", "names that RocketMQ does not use itself", ", ".join(sorted(used))
+            )
+
+
+def _sized(rows: pa.RecordBatch, topic: str, bytes_max: int, rows_max: int) -> Iterator[Piece]:
+    bodies = rows.column("body")
+    if bodies.null_count:
+        raise MessageRejected("body", "one in each row", "null")
+    lengths = pc.binary_length(bodies).to_numpy(zero_copy_only=False).astype(np.int64)
+    if len(lengths) and not lengths.min():
+        raise MessageRejected("body", "at least one byte: RocketMQ's consumers fail on empty ones", "none")
+    if len(lengths) and lengths.max() > bytes_max:
+        raise MessageRejected("body", f"at most {bytes_max} bytes", f"{lengths.max()} bytes")
+    ends = np.cumsum(lengths + _property_lengths(rows) + (RECORD_OVERHEAD_BYTES + len(topic)))
+    start = 0
+    while start < len(ends):
+        before = int(ends[start - 1]) if start else 0
+        end = int(np.searchsorted(ends, before + bytes_max, "right"))
+        end = min(max(end, start + 1), start + rows_max)
+        yield Piece(topic, rows.slice(start, end - start))
+        start = end
+
+
+def _property_lengths(rows: pa.RecordBatch) -> Any:
+    """About how many bytes the properties of each row take."""
+    total = np.zeros(rows.num_rows, np.int64)
+    for name in ("keys", "tags"):
+        if name in rows.schema.names:
+            lengths = pc.fill_null(pc.binary_length(rows.column(name)), 0)
+            total += lengths.to_numpy(zero_copy_only=False).astype(np.int64) + len(name) + 2
+    if "properties" in rows.schema.names and rows.num_rows:
+        maps = rows.column("properties")
+        per_row = maps.nbytes // rows.num_rows + 1
+        total += 2 * per_row
+    return total
+
+
+def record_columns(
+    rows: pa.RecordBatch, queue: MessageQueue, born_host: str, store_host: str
+) -> dict[str, Any]:
+    """What the chunk codec makes records of."""
+    columns = {name: rows.column(name) for name in rows.schema.names if name != "topic"}
+    columns.setdefault("bornTimestamp", pa.scalar(_now_ms(), pa.timestamp("ms", tz="UTC")))
+    sys_flag = _BORN_V6 if parse_host(born_host).is_v6 else 0
+    sys_flag |= _STORE_V6 if parse_host(store_host).is_v6 else 0
+    return {
+        **columns,
+        "topic": queue.topic,
+        "queueId": queue.queue_id,
+        "sysFlag": sys_flag,
+        "bornHost": born_host,
+        "storeHost": store_host,
+    }
+
+
+def messages_of(piece: Piece) -> list[Message]:
+    """The same rows, one by one, for a batch."""
+    rows = piece.rows
+    names = rows.schema.names
+    nothing = [None] * rows.num_rows
+    body, keys, tags, properties, flags = (
+        rows.column(name).to_pylist() if name in names else nothing
+        for name in ("body", "keys", "tags", "properties", "flag")
+    )
+    return [
+        Message(
+            piece.topic,
+            each.encode() if isinstance(each, str) else each,
+            tags=tags[row],
+            keys=keys[row],
+            properties=dict(properties[row] or ()),
+            flag=flags[row] or 0,
+        )
+        for row, each in enumerate(body)
+    ]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

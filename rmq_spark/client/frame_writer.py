@@ -1,0 +1,120 @@
+"""FrameWriter: requests to a socket, at once or gathered, and never for longer than they have time.
+
+    write     whoever asks writes: soonest for one
+    gather    a thread writes all that has come in the meantime at once: many times as fast for thousands
+
+Half a request cannot be taken back: where the peer takes no more within the time, the connection has to end.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Final
+
+from rmq_spark.client.errors import ClientError, ConnectionClosed, RequestTimeout
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.framing import Buffer
+
+TICK_SECONDS: Final = 1.0
+"""How long a call to the socket takes at most; the socket's own timeout."""
+
+WRITE_TIMEOUT_MS: Final = 30_000
+"""For what has gathered: a peer that takes nothing for so long is left."""
+
+_LARGE_BODY_BYTES: Final = 1 << 16
+
+
+class FrameWriter:
+    """See the module. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        address: str,
+        clock: Callable[[], float],
+        check: Callable[[], None],
+        end: Callable[[ClientError], None],
+    ) -> None:
+        """``check`` raises if nothing can be written any more; ``end`` ends the connection."""
+        self._socket = sock
+        self._address = address
+        self._clock = clock
+        self._check = check
+        self._end = end
+        self._lock = threading.Lock()
+        self._gathering = threading.Condition()
+        self._gathered: deque[bytes] = deque()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    def write(self, command: RemotingCommand, deadline: float, timeout_ms: int) -> None:
+        """Write it now.
+
+        Raises:
+            RequestTimeout: The peer takes nothing. If it has taken a part, the connection is at its end.
+            ConnectionClosed: It is already.
+        """
+        body: Buffer = command.body
+        if len(body) < _LARGE_BODY_BYTES:
+            pieces: tuple[Buffer, ...] = (command.encode(),)
+        else:
+            pieces = (command.encode_head(len(body)), body)
+        if not self._lock.acquire(timeout=max(deadline - self._clock(), 0)):
+            raise RequestTimeout(self._address, command.code, timeout_ms)
+        try:
+            self._check()
+            for piece in pieces:
+                self._write_piece(memoryview(piece).cast("B"), deadline, command.code, timeout_ms)
+        finally:
+            self._lock.release()
+
+    def gather(self, command: RemotingCommand) -> None:
+        """Have it written soon, with what else there will be by then."""
+        gathered = self._gathered
+        gathered.append(command.encode())
+        if len(gathered) == 1:  # else somebody has said so already
+            with self._gathering:
+                if self._thread is None:
+                    name = f"rocketpoll writer {self._address}"
+                    self._thread = threading.Thread(target=self._write_on, name=name, daemon=True)
+                    self._thread.start()
+                self._gathering.notify()
+
+    def close(self) -> None:
+        """Nothing more is written."""
+        with self._gathering:
+            self._is_closed = True
+            self._gathering.notify()
+
+    def _write_on(self) -> None:
+        """What the thread does that writes what has gathered."""
+        while not self._is_closed:
+            with self._gathering:
+                while not self._gathered and not self._is_closed:
+                    self._gathering.wait(TICK_SECONDS)
+            unsent = memoryview(b"".join(self._taken()))
+            with suppress(ClientError), self._lock:  # those who wait for answers are told of a failure
+                self._write_piece(unsent, self._clock() + WRITE_TIMEOUT_MS / 1000, 0, WRITE_TIMEOUT_MS)
+
+    def _taken(self) -> Iterator[bytes]:
+        with suppress(IndexError):
+            while True:
+                yield self._gathered.popleft()
+
+    def _write_piece(self, unsent: memoryview, deadline: float, code: int, timeout_ms: int) -> None:
+        while unsent:
+            try:
+                unsent = unsent[self._socket.send(unsent) :]
+            except TimeoutError:
+                pass  # a tick is over; the deadline decides
+            except OSError as error:
+                closed = ConnectionClosed(self._address, error.strerror or str(error))
+                self._end(closed)
+                raise ConnectionClosed(self._address, closed.why) from error
+            if unsent and self._clock() >= deadline:
+                self._end(ConnectionClosed(self._address, "it takes no more requests"))
+                raise RequestTimeout(self._address, code, timeout_ms)

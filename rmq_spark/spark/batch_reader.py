@@ -1,0 +1,83 @@
+"""Spark's interface of a batch read: queues from start to end, or the messages of one key.
+
+Where a read ends is settled when its first action runs, and stays: all actions on a data frame, and tasks
+that are run again, see the same rows. To see what has arrived since, `load()` it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from rmq_spark.spark.broker_checks import check_filter
+from rmq_spark.spark.errors import OptionError, named
+from rmq_spark.spark.key_read import KeyPiece, key_pieces, read_key_piece
+from rmq_spark.spark.option_table import Use
+from rmq_spark.spark.options import ReadOptions, read_options
+from rmq_spark.spark.planning import Piece, pieces
+from rmq_spark.spark.positions import EARLIEST, LATEST, AtOffset
+from rmq_spark.spark.queues import Queues, instance_for
+from rmq_spark.spark.schema import arrow_schema_of, columns_of
+from rmq_spark.spark.start_and_end import Span
+from rmq_spark.spark.tasks import read_piece
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class BatchPiece(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, piece: Piece | KeyPiece) -> None:
+        super().__init__(piece)
+        self.piece = piece
+
+
+class BatchReader(DataSourceReader):
+    """See the module."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        options = read_options(given)
+        options.check_is_for(Use.BATCH)
+        if options.starting is not None and options.starting.everywhere == AtOffset(LATEST):
+            raise OptionError(options.starting.option, "a batch read that starts at the end has no rows")
+        columns_of(schema, options.columns)
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:  # a list: Spark refuses other sequences
+        """The tasks of the read."""
+        instance = instance_for(self._options.access)
+        try:
+            queues = Queues(self._options, instance)
+            check_filter(self._options, instance, queues)
+            if self._options.key is not None:
+                return [BatchPiece(piece) for piece in key_pieces(self._options, queues)]
+            return [BatchPiece(piece) for piece in _queue_pieces(self._options, queues)]
+        finally:
+            instance.shutdown()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task; Spark gives one without a piece where there are no tasks."""
+        if not isinstance(partition, BatchPiece):
+            return iter(())
+        schema = arrow_schema_of(self._schema)
+        if isinstance(partition.piece, KeyPiece):
+            return read_key_piece(self._options, schema, partition.piece)
+        return read_piece(self._options, schema, partition.piece)
+
+
+def _queue_pieces(options: ReadOptions, queues: Queues) -> list[Piece]:
+    span = Span(options, queues, queues.discover(now=True))
+    starts, ends = span.starting(default=EARLIEST), span.ending()
+    for queue, start in starts.items():
+        if start > ends[queue] and options.ending is not None:
+            raise OptionError(
+                options.ending.option,
+                f"{named(queue)} would end at {ends[queue]}, before it starts at {start}",
+            )
+    ranges = {queue: (starts[queue], ends[queue]) for queue in starts}
+    return pieces(ranges, options.pieces_min, options.piece_rows_max)

@@ -1,0 +1,85 @@
+"""What only brokers can tell of options, asked at `load()`, so that a mistake is found where the user looks.
+
+Whether name servers answer, whether topics and queues are there, and whether brokers filter by a condition:
+a RocketMQ broker that cannot read one does not say so to a pull, but gives all messages.
+"""
+
+from __future__ import annotations
+
+from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerRefused, ClientError, NoNameServer, RouteNotFound
+from rmq_spark.client.instance import ClientInstance
+from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.options import ReadOptions, WriteOptions
+from rmq_spark.spark.queues import Queues, instance_for
+from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, CheckClientRequestBody, SubscriptionData
+from rmq_spark.wire.names import DEFAULT_TOPIC
+
+
+def check_with_brokers(options: ReadOptions) -> None:
+    """Raise now what would otherwise end the query when it starts.
+
+    Raises:
+        OptionError: It names the option that does not fit what there is.
+    """
+    instance = instance_for(options.access)
+    try:
+        queues = Queues(options, instance)
+        readable = {queue.topic for queue in queues.discover(now=True)}
+        for topic in sorted(set(options.selection.topics) - readable):
+            raise OptionError(options.selection.option, f"no broker lets topic {topic} be read")
+        check_filter(options, instance, queues)
+    except NoNameServer as error:
+        raise OptionError("namesrvAddr", str(error)) from error
+    except RouteNotFound as error:
+        raise OptionError(options.selection.option, str(error)) from error
+    except ClientError as error:
+        raise OptionError("namesrvAddr", f"a name server does not give routes: {error}") from error
+    finally:
+        instance.shutdown()
+
+
+def check_filter(options: ReadOptions, instance: ClientInstance, queues: Queues) -> None:
+    """Have every broker look at the condition; one that cannot be reached is met again by who reads.
+
+    Raises:
+        OptionError: One cannot read it, or does not filter by conditions.
+    """
+    if not options.is_sql:
+        return
+    for broker_name, topic in {queue.broker_name: queue.topic for queue in queues.discover()}.items():
+        subscription = SubscriptionData(
+            topic=topic, sub_string=options.expression, expression_type=SQL92_EXPRESSION
+        )
+        body = CheckClientRequestBody(
+            client_id=instance.client_id, group=options.group, subscription_data=subscription
+        )
+        try:
+            instance.api.check_client_config(instance.routes.address_for_read(broker_name), body)
+        except BrokerRefused as error:
+            raise OptionError(
+                "sql", f"broker {broker_name} does not filter by {options.expression!r}: {error.remark}"
+            ) from error
+        except CONNECTION_FAULTS:
+            continue
+
+
+def check_writable(options: WriteOptions) -> None:
+    """The same for a sink: whether its topic is there, or would be made by the first message."""
+    instance = instance_for(options.access)
+    topic = options.topic
+    try:
+        if topic is None:
+            instance.name_servers.topics()
+        else:
+            try:
+                instance.routes.publish_queues(topic)
+            except RouteNotFound:
+                instance.routes.queues_to_be_made(topic, DEFAULT_TOPIC, 1)
+    except NoNameServer as error:
+        raise OptionError("namesrvAddr", str(error)) from error
+    except RouteNotFound as error:
+        raise OptionError("topic", str(error)) from error
+    except ClientError as error:
+        raise OptionError("namesrvAddr", f"a name server does not give routes: {error}") from error
+    finally:
+        instance.shutdown()

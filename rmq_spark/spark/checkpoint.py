@@ -1,0 +1,109 @@
+"""A query's checkpoint, read from outside: its batches, where they end, and how to go on from there.
+
+    checkpoints/offsets/17   "v1", the batch's metadata, then a line for each source: ours is JSON
+    checkpoints/commits/17   there is one if batch 17 has been written by the sink
+
+It reads local directories and needs no Spark; it changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+from rmq_spark.spark.errors import CheckpointError
+from rmq_spark.spark.source_offset import SourceOffset
+
+_OTHER_SOURCE = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointedBatch:
+    """One batch: where it ends in each rocketpoll source of the query, by the source's number."""
+
+    batch_id: int
+    is_committed: bool
+    timestamp_ms: int | None
+    offsets: dict[int, SourceOffset]
+
+
+def read_checkpoint(location: str | Path) -> list[CheckpointedBatch]:
+    """All batches of a checkpoint that are still kept, in order.
+
+    Raises:
+        CheckpointError: It is not there, or no checkpoint, or a batch cannot be read.
+    """
+    root = _directory(location)
+    folder = root / "offsets"
+    if not folder.is_dir():
+        raise CheckpointError(f"{root} is no checkpoint of a query: it has no folder 'offsets'")
+    numbers = sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
+    if not numbers:
+        raise CheckpointError(f"{root} holds no batch yet")
+    return [_batch(root, number) for number in numbers]
+
+
+def starting_offsets(location: str | Path, *, batch_id: int | None = None, source: int = 0) -> str:
+    """Option startingOffsets for a query that is to go on behind a batch; by default, the last committed.
+
+    Args:
+        location: The checkpoint's directory.
+        batch_id: The batch, if another than the last that was committed.
+        source: Which source of the query, by its number.
+
+    Raises:
+        CheckpointError: There is no such batch, or its source is not ours.
+    """
+    batches = read_checkpoint(location)
+    if batch_id is None:
+        committed = [batch for batch in batches if batch.is_committed]
+        if not committed:
+            raise CheckpointError(f"no batch of {location} has been committed: name one by batch_id")
+        batch = committed[-1]
+    else:
+        found = [batch for batch in batches if batch.batch_id == batch_id]
+        if not found:
+            there = f"{batches[0].batch_id} to {batches[-1].batch_id}"
+            raise CheckpointError(f"{location} has the batches {there}, not {batch_id}")
+        batch = found[0]
+    if source not in batch.offsets:
+        ours = ", ".join(map(str, sorted(batch.offsets))) or "none"
+        raise CheckpointError(
+            f"source {source} of batch {batch.batch_id} is none of rocketpoll's; these are: {ours}"
+        )
+    return json.dumps(batch.offsets[source].to_json()["offsets"])
+
+
+def _directory(location: str | Path) -> Path:
+    text = str(location)
+    url = urlparse(text)
+    if url.scheme and url.scheme != "file":
+        raise CheckpointError(f"{text} is not a local directory: copy it to one first")
+    return Path(unquote(url.path)) if url.scheme == "file" else Path(text)
+
+
+def _batch(root: Path, number: int) -> CheckpointedBatch:
+    path = root / "offsets" / str(number)
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    if len(lines) < 2 or not lines[0].startswith("v"):
+        raise CheckpointError(f"{path} is damaged: it does not begin as an offset log does")
+    if lines[0] != "v1":
+        raise CheckpointError(f"{path} is of version {lines[0]} of Spark's offset log; v1 is known here")
+    try:
+        metadata = json.loads(lines[1])
+        documents = {at: json.loads(text) for at, text in enumerate(lines[2:]) if text != _OTHER_SOURCE}
+    except ValueError as error:
+        raise CheckpointError(f"{path} is damaged: {error}") from error
+    offsets = {
+        at: SourceOffset.from_json(document)
+        for at, document in documents.items()
+        if isinstance(document, dict) and {"v", "offsets"} <= document.keys()
+    }
+    return CheckpointedBatch(
+        number,
+        (root / "commits" / str(number)).exists(),
+        metadata.get("batchTimestampMs") if isinstance(metadata, dict) else None,
+        offsets,
+    )

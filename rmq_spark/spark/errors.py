@@ -1,0 +1,80 @@
+"""What goes wrong between Spark and the brokers, said so that the user can mend it.
+
+    OptionError        an option, or several that do not go together; raised on the driver
+    SchemaError        columns that there are not
+    RowError           a row that cannot be a message
+    WriteError         rows that could not be sent, or ways of writing that there are not
+    CheckpointError    an offset in a checkpoint that this release cannot go on from
+    DataLoss           messages that a query had not read yet are gone
+
+All of them can be pickled: they travel from Python workers to the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rmq_spark.errors import RocketPollError
+from rmq_spark.wire.message_queue import MessageQueue
+
+
+class SparkError(RocketPollError):
+    """The root of these."""
+
+
+class OptionError(SparkError):
+    """One option, what is wrong with it, and what to write instead."""
+
+    def __init__(self, option: str, problem: str) -> None:
+        super().__init__(option, problem)
+        self.option = option
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"option {self.option}: {self.problem}"
+
+
+class SchemaError(SparkError):
+    """The columns of a source, or of what is to be written."""
+
+
+class RowError(SparkError):
+    """One row of those to be written, what is wrong with it, and how to mend it."""
+
+    def __init__(self, partition: int, row: int, column: str, problem: str) -> None:
+        """``row`` counts from 0 in its partition."""
+        super().__init__(partition, row, column, problem)
+        self.partition = partition
+        self.row = row
+        self.column = column
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"row {self.row} of partition {self.partition}, column {self.column}: {self.problem}"
+
+
+class WriteError(SparkError):
+    """Rows that were not sent, with what was; or a way of writing that there is not."""
+
+
+class CheckpointError(SparkError):
+    """A checkpoint of another topic, or of a newer release, or none of ours."""
+
+
+class DataLoss(SparkError):
+    """Offsets that are gone; each loss says which, and why."""
+
+    def __init__(self, losses: Sequence[str]) -> None:
+        super().__init__(tuple(losses))
+        self.losses = tuple(losses)
+
+    def __str__(self) -> str:
+        return (
+            f"{'; '.join(self.losses)}. Set option failOnDataLoss to false to go on with what there is, "
+            "or start anew with another checkpoint"
+        )
+
+
+def named(queue: MessageQueue) -> str:
+    """A queue, as errors speak of it."""
+    return f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name}"

@@ -1,0 +1,116 @@
+"""Messages of one key, found by the brokers' index instead of reading whole queues.
+
+A broker gives the newest messages of a time span, and only so many at once: the span is cut shorter until
+there are no more. Hashes may clash, so that what comes is looked at again here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rmq_spark.spark.errors import OptionError, SparkError
+from rmq_spark.spark.options import ReadOptions
+from rmq_spark.spark.positions import AtTime, BackInTime, Positions
+from rmq_spark.spark.queues import Queues
+from rmq_spark.spark.schema import BatchMaker
+from rmq_spark.spark.tasks import client_of
+from rmq_spark.wire.headers.pull import QueryMessageRequestHeader
+from rmq_spark.wire.record import decode_records, encode_record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rmq_spark.wire.record import StoredMessage
+
+MESSAGES_AT_ONCE: Final = 64
+"""What a RocketMQ broker gives at most, if nobody has changed its settings."""
+
+FULL_PAGE: Final = 32
+"""So many may have been cut off, if somebody has: there may be more."""
+
+_INDEX_MS: Final = 1_000
+"""The index knows times by the second, rounded down."""
+
+_CONFLICTS: Final = ("tags", "sql", "assign", "minPartitions", "maxRecordsPerPartition")
+
+
+class KeyPiece(NamedTuple):
+    """What one task looks up, at one broker; times in ms, both included."""
+
+    topic: str
+    broker_name: str
+    key: str
+    begin_ms: int
+    end_ms: int
+
+
+def key_pieces(options: ReadOptions, queues: Queues) -> list[KeyPiece]:
+    """One for each topic and broker."""
+    for name in _CONFLICTS:
+        if name in options.given:
+            raise OptionError(name, "it cannot be given together with key: filter the rows instead")
+    now_ms = time.time_ns() // 1_000_000
+    begin_ms = _time(options.starting, now_ms, 0)
+    end_ms = _time(options.ending, now_ms, now_ms + 1) - 1
+    brokers = sorted({(queue.topic, queue.broker_name) for queue in queues.discover(now=True)})
+    return [KeyPiece(*each, options.key or "", begin_ms, end_ms) for each in brokers]
+
+
+def read_key_piece(options: ReadOptions, schema: pa.Schema, piece: KeyPiece) -> Iterator[pa.RecordBatch]:
+    """The rows of one piece, in the order in which they were stored."""
+    from rmq_spark.wire.chunk import RecordChunk  # noqa: PLC0415  # brings numpy and pyarrow
+
+    messages = _messages(options, piece)
+    if messages:
+        records = b"".join(encode_record(messages[at]) for at in sorted(messages))
+        yield BatchMaker(schema).record_batch(RecordChunk(records), piece.broker_name)
+
+
+def _messages(options: ReadOptions, piece: KeyPiece) -> dict[int, StoredMessage]:
+    """What was found, by its place in the log."""
+    instance = client_of(options.access)
+    instance.routes.route(piece.topic)
+    address = instance.routes.address_for_read(piece.broker_name)
+    found: dict[int, StoredMessage] = {}
+    seen: set[int] = set()
+    end_ms = piece.end_ms
+    while end_ms >= max(piece.begin_ms - _INDEX_MS, 0):
+        header = QueryMessageRequestHeader(
+            piece.topic,
+            piece.key,
+            MESSAGES_AT_ONCE,
+            max(piece.begin_ms - _INDEX_MS, 0),
+            end_ms,
+            unique_key_query=False,
+        )
+        page = list(decode_records(instance.api.query_message(address, header)))
+        for message in page:
+            is_it = message.topic == piece.topic and piece.key in (message.keys or "").split()
+            if is_it and piece.begin_ms <= message.store_timestamp <= piece.end_ms:
+                found[message.physical_offset] = message
+        places = {message.physical_offset for message in page}
+        if len(page) < FULL_PAGE:
+            break
+        oldest_ms = min(message.store_timestamp for message in page)
+        if places <= seen:
+            raise SparkError(
+                f"option key: {piece.broker_name} has more messages with key {piece.key!r} of {piece.topic} "
+                f"from the second of {oldest_ms} ms than its index gives at once ({len(page)}): read "
+                "the topic without key, and filter its rows"
+            )
+        seen |= places
+        end_ms = oldest_ms
+    return found
+
+
+def _time(positions: Positions | None, now_ms: int, default: int) -> int:
+    if positions is None:
+        return default
+    position = positions.everywhere
+    if isinstance(position, AtTime):
+        return position.timestamp_ms
+    if isinstance(position, BackInTime):
+        return now_ms - position.ms
+    raise OptionError(positions.option, "together with key it has to be a time, as startingTimestamp or -10m")

@@ -1,0 +1,161 @@
+"""How far a query is behind: in messages, bytes and milliseconds, of each queue.
+
+    lag_of(query.lastProgress)        from what Spark says of the last batch (4.2 and later)
+    LagListener                       the same for all queries of a session, as batches end
+    lag_now(offset, "host:9876")      asked of the brokers: also for 4.0 and 4.1, for a query that is stopped,
+                                      and for what `checkpoint` reads
+
+Milliseconds are those between the last message that was read and the newest there is, both by the broker's
+clock: how old the query's view of the queue is. Bytes are messages times the mean size of those seen.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from rmq_spark.spark.errors import CheckpointError
+from rmq_spark.spark.micro_batches import MicroBatches
+from rmq_spark.spark.options import read_options
+from rmq_spark.spark.queues import Queues, instance_for
+from rmq_spark.spark.source_offset import SourceOffset, sizes_in
+from rmq_spark.wire.message_queue import MessageQueue
+
+
+class QueueLag(NamedTuple):
+    """One queue's; ``bytes`` and ``ms`` are None where they are not known."""
+
+    queue: MessageQueue
+    messages: int
+    bytes: int | None
+    ms: int | None
+
+
+class Lag(NamedTuple):
+    """A source's: the queues in order, and what they come to."""
+
+    queues: tuple[QueueLag, ...]
+
+    @property
+    def messages(self) -> int:
+        """Of all queues."""
+        return sum(each.messages for each in self.queues)
+
+    @property
+    def bytes(self) -> int | None:
+        """Of all queues whose sizes are known; None if none is."""
+        known = [each.bytes for each in self.queues if each.bytes is not None]
+        return sum(known) if known else None
+
+    @property
+    def ms(self) -> int | None:
+        """Of the queue that is behind most."""
+        known = [each.ms for each in self.queues if each.ms is not None]
+        return max(known) if known else None
+
+
+def lag_of(progress: Any) -> Lag | None:
+    """What the progress of a query says of its rocketpoll sources; None if it says nothing.
+
+    ``progress`` is a `StreamingQueryProgress`, or what its JSON holds.
+    """
+    found: list[QueueLag] = []
+    is_known = False
+    for source in _field(progress, "sources") or ():
+        end, latest = (_document(_field(source, name)) for name in ("endOffset", "latestOffset"))
+        if end is not None and latest is not None:
+            is_known = True
+            at, newest = SourceOffset.from_json(end), SourceOffset.from_json(latest)
+            found += lag_between(at, newest, sizes_in(latest))
+    return Lag(tuple(sorted(found))) if is_known else None
+
+
+def lag_between(
+    reached: SourceOffset, newest: SourceOffset, sizes: Mapping[MessageQueue, float]
+) -> list[QueueLag]:
+    """How far one offset is behind another, with the mean size of each queue's messages."""
+    found = []
+    for queue, end in sorted(newest.positions.items()):
+        at = reached.positions.get(queue)
+        messages = max(end.next_offset - (at.next_offset if at is not None else 0), 0)
+        if not messages:
+            found.append(QueueLag(queue, 0, 0, 0))
+            continue
+        size = sizes.get(queue)
+        is_timed = at is not None and at.stored_ms is not None and end.stored_ms is not None
+        ms = max((end.stored_ms or 0) - (at.stored_ms or 0), 0) if is_timed and at is not None else None
+        found.append(QueueLag(queue, messages, None if size is None else round(messages * size), ms))
+    return found
+
+
+def lag_now(offset: SourceOffset | Mapping[str, Any], namesrv_addr: str, **options: str) -> Lag:
+    """How far an offset is behind what the brokers hold now; ``options`` are those of the source."""
+    reached = offset if isinstance(offset, SourceOffset) else SourceOffset.from_json(offset)
+    if not reached.topics:
+        return Lag(())
+    given = read_options({**options, "namesrvAddr": namesrv_addr, "topic": ",".join(sorted(reached.topics))})
+    instance = instance_for(given.access)
+    try:
+        batches = MicroBatches(given, Queues(given, instance), time.monotonic)
+        newest = batches.look(reached)
+        return Lag(tuple(lag_between(reached, newest, batches.sizes)))
+    finally:
+        instance.shutdown()
+
+
+class LagListener(StreamingQueryListener):
+    """Knows the lag of each query of a session after its last batch.
+
+    ``spark.streams.addListener(listener)``; then ``listener.lag("name of the query")``, or its id. ``on_lag``
+    is called with name, or id, and lag after each batch, on Spark's listener thread.
+    """
+
+    def __init__(self, on_lag: Callable[[str, Lag], None] | None = None) -> None:
+        self._on_lag = on_lag
+        self._by_query: dict[str, Lag] = {}
+
+    def lag(self, query: str) -> Lag | None:
+        """The query's lag by its name or id; None if it has not read anything yet."""
+        return self._by_query.get(query)
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802  # Spark's name
+        """Nothing is known yet."""
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802  # Spark's name
+        """A batch has ended."""
+        try:
+            lag = lag_of(event.progress)
+        except CheckpointError:  # a source of another format that looks like ours
+            return
+        if lag is None:
+            return
+        name = event.progress.name or str(event.progress.id)
+        self._by_query[name] = self._by_query[str(event.progress.id)] = lag
+        if self._on_lag is not None:
+            self._on_lag(name, lag)
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802  # Spark's name
+        """There is nothing new."""
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  # Spark's name
+        """What was known stays."""
+
+
+def _field(of: Any, name: str) -> Any:
+    return of.get(name) if isinstance(of, Mapping) else getattr(of, name, None)
+
+
+def _document(text: Any) -> dict[str, Any] | None:
+    """An offset of ours, as text or as what it holds; None if it is another source's."""
+    found = text
+    if isinstance(text, str):
+        try:
+            found = json.loads(text)
+        except ValueError:
+            return None
+    is_ours = isinstance(found, Mapping) and "v" in found and "offsets" in found
+    return dict(found) if is_ours else None

@@ -1,0 +1,79 @@
+"""Every option by name: whom it is for, and what it means in a line. docs/options.md says it at length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+
+class Use(Enum):
+    """Who understands an option."""
+
+    STREAM = "streams"
+    BATCH = "batch reads"
+    SINK = "writes"
+
+
+class Option(NamedTuple):
+    """What is known of one."""
+
+    uses: frozenset[Use]
+    meaning: str
+    alias_of: str | None = None
+
+
+_ALL: Final = frozenset(Use)
+_READ: Final = frozenset([Use.STREAM, Use.BATCH])
+_STREAM: Final = frozenset([Use.STREAM])
+_BATCH: Final = frozenset([Use.BATCH])
+_SINK: Final = frozenset([Use.SINK])
+
+OPTIONS: Final[Mapping[str, Option]] = {
+    # who is asked
+    "namesrvAddr": Option(_ALL, "the name servers' addresses, as host:port;host:port; or in NAMESRV_ADDR"),
+    "nameServer": Option(_ALL, "the same", alias_of="namesrvAddr"),
+    "accessKey": Option(_ALL, "who the client is, to brokers with access lists"),
+    "secretKey": Option(_ALL, "what it signs with; never shown"),
+    "securityToken": Option(_ALL, "a temporary key's token; never shown"),
+    "requestTimeoutMs": Option(_ALL, "how long an answer may take"),
+    "retryTimeoutMs": Option(_ALL, "how long brokers that cannot be reached are waited for"),
+    # which messages
+    "subscribe": Option(_READ, "a topic, or several with commas"),
+    "topic": Option(
+        _ALL, "the same; of a sink: where rows go that name no topic themselves", alias_of="subscribe"
+    ),
+    "subscribePattern": Option(_READ, "topics whose whole name matches a regular expression"),
+    "assign": Option(_READ, "queues by number: JSON of topics, brokers and lists"),
+    "tags": Option(_READ, "only messages with these tags: a || b"),
+    "sql": Option(_READ, "only messages whose properties meet an SQL92 condition"),
+    "key": Option(_BATCH, "only messages with this key, found by the broker's index"),
+    "columns": Option(_READ, "the columns of the rows, with commas"),
+    # from where to where
+    "startingOffsets": Option(_READ, "where a new query starts"),
+    "startingTimestamp": Option(_READ, "the same, by the time of storing"),
+    "startingOffsetsByTimestamp": Option(_READ, "the same, for each queue"),
+    "startingOffsetsByTimestampStrategy": Option(_READ, "where no message is so new: error, or latest"),
+    "endingOffsets": Option(_BATCH, "where a batch read ends"),
+    "endingTimestamp": Option(_BATCH, "the same, by the time of storing"),
+    "endingOffsetsByTimestamp": Option(_BATCH, "the same, for each queue"),
+    "failOnDataLoss": Option(_READ, "whether messages that are gone end the query, or a warning is logged"),
+    # how much at once
+    "maxOffsetsPerTrigger": Option(_STREAM, "how many messages a batch takes at most"),
+    "maxBytesPerTrigger": Option(_STREAM, "how many bytes it takes, about"),
+    "minOffsetsPerTrigger": Option(_STREAM, "how many messages a batch waits for"),
+    "maxTriggerDelay": Option(_STREAM, "how long it waits for them"),
+    "minPartitions": Option(_READ, "how many tasks read at least"),
+    "maxRecordsPerPartition": Option(_READ, "how many messages one task reads at most"),
+    # how a stream runs
+    "consumerGroup": Option(_READ, "the group in whose name is pulled; a stream commits its progress to it"),
+    "suspendTimeoutMs": Option(_STREAM, "how long brokers hold the pulls of an idle query"),
+    "discoveryIntervalMs": Option(_STREAM, "how often new queues and topics are looked for"),
+    "availableNow": Option(
+        _STREAM, "ends at what is there at the start: Trigger.AvailableNow on Spark 4.0, 4.1"
+    ),
+    # how rows are written
+    "producerGroup": Option(_SINK, "the group in whose name is sent"),
+    "maxMessageBytes": Option(_SINK, "how large a body may be: the brokers' maxMessageSize"),
+    "rowIds": Option(_SINK, "whether each message has property ROCKETPOLL_ROW, by which repeats are known"),
+}

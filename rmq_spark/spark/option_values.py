@@ -1,0 +1,111 @@
+"""The values of options: numbers, yes and no, times and sizes, as text. They know no option by name."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime, timezone
+from typing import Any, Final
+
+from rmq_spark.spark.errors import OptionError
+
+_MS_OF_UNIT: Final = {
+    "": 1,
+    "ms": 1,
+    "s": 1_000,
+    "sec": 1_000,
+    "second": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "minute": 60_000,
+    "h": 3_600_000,
+    "hour": 3_600_000,
+    "d": 86_400_000,
+    "day": 86_400_000,
+}
+_BYTES_OF_UNIT: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+_AMOUNT: Final = re.compile(r"([0-9]{1,18})\s*([a-z]*)")
+
+
+def whole_number(option: str, text: str, least: int = 0) -> int:
+    """A number that is not below the least."""
+    if not _NUMBER.fullmatch(text.strip()) or int(text) < least:
+        raise OptionError(option, f"needed a whole number from {least} on, found {text!r}")
+    return int(text)
+
+
+def truth(option: str, text: str) -> bool:
+    """``true`` or ``false``."""
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise OptionError(option, f"needed true or false, found {text!r}")
+    return word == "true"
+
+
+def milliseconds(option: str, text: str) -> int:
+    """A duration: ``500``, ``500ms``, ``15m``, ``10 minutes``."""
+    found = duration(text)
+    if found is None:
+        raise OptionError(option, f"needed a duration as 500ms, 30s or 15m, found {text!r}")
+    return found
+
+
+def duration(text: str) -> int | None:
+    """The milliseconds of a duration; None if it is none."""
+    match = _AMOUNT.fullmatch(text.strip().lower())
+    if match is None:
+        return None
+    unit = match[2]
+    factor = _MS_OF_UNIT.get(unit) or _MS_OF_UNIT.get(unit.removesuffix("s"))
+    return None if factor is None else int(match[1]) * factor
+
+
+def size_in_bytes(option: str, text: str) -> int:
+    """A size: ``1048576``, ``64k``, ``8mb``, ``1g``."""
+    match = _AMOUNT.fullmatch(text.strip().lower())
+    unit = (match[2][:1] if match[2] in (match[2][:1], match[2][:1] + "b") else "?") if match else "?"
+    if match is None or unit not in _BYTES_OF_UNIT or not int(match[1]):
+        raise OptionError(option, f"needed a size above 0 as 1000000, 64k, 8m or 1g, found {text!r}")
+    return int(match[1]) * _BYTES_OF_UNIT[unit]
+
+
+def time_in_ms(text: str) -> int | None:
+    """Milliseconds since 1970 of an ISO time; one without a zone is UTC. None if it is none."""
+    try:
+        found = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=timezone.utc)
+    return round(found.timestamp() * 1000)
+
+
+def timestamp(option: str, text: str) -> int:
+    """Milliseconds since 1970, or an ISO time."""
+    if _NUMBER.fullmatch(text.strip()):
+        return int(text)
+    found = time_in_ms(text)
+    if found is None:
+        raise OptionError(
+            option, f"needed milliseconds since 1970 or a time as 2026-01-31T12:00:00Z, found {text!r}"
+        )
+    return found
+
+
+def json_object(option: str, text: str) -> dict[str, Any]:
+    """What a JSON object holds; a name that stands in it twice is refused."""
+    try:
+        found = json.loads(text, object_pairs_hook=lambda pairs: _object(option, pairs))
+    except ValueError as error:
+        raise OptionError(option, f"this is no JSON ({error}): {text!r}") from error
+    if not isinstance(found, dict):
+        raise OptionError(option, f"needed a JSON object, found {text!r}")
+    return found
+
+
+def _object(option: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise OptionError(option, f"a name stands twice among {', '.join(name for name, _ in pairs)}")
+    return found

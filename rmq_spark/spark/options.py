@@ -1,0 +1,380 @@
+"""Options: what a user writes, parsed and checked once, on the driver.
+
+`OPTIONS` lists every option there is, for whom, and what it means; docs/options.md says the same at length,
+and a test holds the two together. Names are those of Spark's Kafka source where the meaning is the same.
+Whatever is wrong is said with the option's name and what to write instead; secrets are never shown.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rmq_spark.client.connections import Credentials
+from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.message import BODY_BYTES_MAX
+from rmq_spark.client.name_servers import parse_addresses
+from rmq_spark.client.names import check_group, check_topic, check_topic_to_send_to
+from rmq_spark.spark import option_values as values
+from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.option_table import OPTIONS, Use
+from rmq_spark.spark.positions import (
+    EARLIEST,
+    AtOffset,
+    AtTime,
+    Positions,
+    parse_positions,
+    parse_times,
+)
+
+NAME_SERVER_VARIABLE: Final = "NAMESRV_ADDR"
+DEFAULT_GROUP: Final = "rocketpoll-spark"
+SUSPEND_MS_MAX: Final = 1_500
+"""So that a query which is stopped while a broker holds its pulls ends within two seconds."""
+
+_SPARKS_OWN: Final = frozenset(["checkpointlocation", "queryname"])
+"""What Spark hands to a sink although it is meant for Spark."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How brokers are reached."""
+
+    name_servers: tuple[str, ...]
+    credentials: Credentials | None = None
+    request_timeout_ms: int = 3_000
+    retry_timeout_ms: int = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which queues: of these topics, of those whose names match, or just these of each topic.
+
+    ``assigned`` gives numbers by topic and broker; the broker may be ``*``. ``option`` is where it was said.
+    """
+
+    option: str = "topic"
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    assigned: Mapping[str, Mapping[str, frozenset[int]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much one batch takes."""
+
+    rows: int | None = None
+    bytes: int | None = None
+    rows_min: int | None = None
+    delay_ms: int = 15 * 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """What a source is told."""
+
+    access: Access
+    selection: Selection
+    consumer_group: str | None = None
+    expression: str = "*"
+    is_sql: bool = False
+    key: str | None = None
+    columns: tuple[str, ...] = ()
+    starting: Positions | None = None
+    ending: Positions | None = None
+    starts_at_end_without_match: bool = False
+    fail_on_data_loss: bool = True
+    limits: Limits = Limits()
+    pieces_min: int | None = None
+    piece_rows_max: int | None = None
+    suspend_ms: int = 1_000
+    discovery_ms: int = 5_000
+    available_now: bool = False
+    given: frozenset[str] = frozenset()
+    """The names of the options that were given."""
+
+    @property
+    def group(self) -> str:
+        """The group in whose name pulls are made."""
+        return self.consumer_group or DEFAULT_GROUP
+
+    def check_is_for(self, use: Use) -> None:
+        """Refuse options that mean nothing to a stream, or to a batch."""
+        for name in sorted(self.given):
+            if use not in OPTIONS[name].uses:
+                other = "batch reads" if use is Use.STREAM else "streams"
+                raise OptionError(name, f"it is for {other} only: leave it out here")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """What a sink is told."""
+
+    access: Access
+    topic: str | None = None
+    producer_group: str = DEFAULT_GROUP
+    max_message_bytes: int = BODY_BYTES_MAX
+    row_ids: bool = True
+
+
+class _Given:
+    """The options that were given, by their right names."""
+
+    def __init__(self, given: Mapping[str, str], uses: frozenset[Use]) -> None:
+        right_names = {name.lower(): name for name in OPTIONS}
+        self._texts: dict[str, str] = {}
+        self._written: dict[str, str] = {}
+        for name, text in given.items():
+            known = right_names.get(name.lower())
+            if known is None:
+                if name.lower() in _SPARKS_OWN:
+                    continue
+                raise OptionError(name, _unknown(name))
+            if not uses & OPTIONS[known].uses:
+                raise OptionError(known, f"it is of no use to the {'sink' if Use.SINK in uses else 'source'}")
+            right = OPTIONS[known].alias_of
+            if right is None or not uses & OPTIONS[right].uses:
+                right = known
+            if right in self._texts:
+                raise OptionError(known, f"it is given as {self._written[right]}, too: keep one")
+            self._texts[right] = text
+            self._written[right] = known
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self._texts)
+
+    def written(self, name: str) -> str:
+        """An option as the user calls it."""
+        return self._written.get(name, name)
+
+    def text(self, name: str) -> str | None:
+        found = self._texts.get(name)
+        if found is not None and not found.strip():
+            raise OptionError(self.written(name), "it is empty: leave it out, or give it a value")
+        return found
+
+    def get(self, name: str, parse: Any, default: Any = None) -> Any:
+        text = self.text(name)
+        return default if text is None else parse(self.written(name), text)
+
+    def number(self, name: str, least: int = 1) -> int | None:
+        text = self.text(name)
+        return None if text is None else values.whole_number(name, text, least)
+
+    def one_of(self, *names: str) -> str | None:
+        """That one of these which is given; two are refused."""
+        given = [name for name in names if name in self._texts]
+        if len(given) > 1:
+            first, *others = map(self.written, given)
+            raise OptionError(first, f"it cannot be given together with {', '.join(others)}: keep one")
+        return given[0] if given else None
+
+
+def check_names(given: Mapping[str, str]) -> None:
+    """Refuse what is no option at all, of source or sink."""
+    _Given(given, frozenset(Use))
+
+
+def read_options(given: Mapping[str, str]) -> ReadOptions:
+    """The options of a source."""
+    options = _Given(given, frozenset([Use.STREAM, Use.BATCH]))
+    expression = options.one_of("tags", "sql")
+    limits = _limits(options)
+    starting = _positions(options, "starting")
+    ending = _positions(options, "ending")
+    group = options.get("consumerGroup", _group)
+    for each in (starting, ending):
+        if each is not None and each.uses_group and group is None:
+            raise OptionError(each.option, "it says group: name the group in option consumerGroup")
+    if ending is not None and ending.everywhere == AtOffset(EARLIEST):
+        raise OptionError(ending.option, "a read cannot end at the earliest offset: there would be nothing")
+    suspend_ms = options.get("suspendTimeoutMs", values.whole_number, 1_000)
+    if suspend_ms > SUSPEND_MS_MAX:
+        raise OptionError("suspendTimeoutMs", f"at most {SUSPEND_MS_MAX}, so that a query stops in time")
+    return ReadOptions(
+        access=_access(options),
+        selection=_selection(options),
+        consumer_group=group,
+        expression=(options.text(expression) or "*") if expression else "*",
+        is_sql=expression == "sql",
+        key=options.text("key"),
+        columns=tuple(options.get("columns", _names, ())),
+        starting=starting,
+        ending=ending,
+        starts_at_end_without_match=options.get(
+            "startingOffsetsByTimestampStrategy", _strategy, default=False
+        ),
+        fail_on_data_loss=options.get("failOnDataLoss", values.truth, default=True),
+        limits=limits,
+        pieces_min=options.number("minPartitions"),
+        piece_rows_max=options.number("maxRecordsPerPartition"),
+        suspend_ms=suspend_ms,
+        discovery_ms=options.get("discoveryIntervalMs", values.whole_number, 5_000),
+        available_now=options.get("availableNow", values.truth, default=False),
+        given=options.names,
+    )
+
+
+def write_options(given: Mapping[str, str]) -> WriteOptions:
+    """The options of a sink."""
+    options = _Given(given, frozenset([Use.SINK]))
+    return WriteOptions(
+        access=_access(options),
+        topic=options.get("topic", lambda name, text: _topic(name, text.strip(), check_topic_to_send_to)),
+        producer_group=options.get("producerGroup", _group, DEFAULT_GROUP),
+        max_message_bytes=options.get("maxMessageBytes", values.size_in_bytes, BODY_BYTES_MAX),
+        row_ids=options.get("rowIds", values.truth, default=True),
+    )
+
+
+# ---- parts
+
+
+def _access(options: _Given) -> Access:
+    text = options.text("namesrvAddr") or os.environ.get(NAME_SERVER_VARIABLE)
+    addresses = parse_addresses(text)
+    if not addresses:
+        raise OptionError(
+            "namesrvAddr",
+            f"it is needed: the name server's address, as localhost:9876, here or in {NAME_SERVER_VARIABLE}",
+        )
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
+            raise OptionError("namesrvAddr", f"needed host:port, as localhost:9876, found {address!r}")
+    return Access(
+        name_servers=addresses,
+        credentials=_credentials(options),
+        request_timeout_ms=options.get("requestTimeoutMs", values.whole_number, 3_000),
+        retry_timeout_ms=options.get("retryTimeoutMs", values.whole_number, 60_000),
+    )
+
+
+def _credentials(options: _Given) -> Credentials | None:
+    access_key, secret_key = options.text("accessKey"), options.text("secretKey")
+    if (access_key is None) != (secret_key is None):
+        given, missing = ("accessKey", "secretKey") if access_key else ("secretKey", "accessKey")
+        raise OptionError(missing, f"it is needed as well as {given}")
+    token = options.text("securityToken")
+    if access_key is None or secret_key is None:
+        if token is not None:
+            raise OptionError("accessKey", "it is needed as well as securityToken")
+        return None
+    return Credentials(access_key, secret_key, token)
+
+
+def _selection(options: _Given) -> Selection:
+    chosen = options.one_of("subscribe", "subscribePattern", "assign")
+    if chosen is None:
+        raise OptionError(
+            "topic", "it is needed: a topic, or several with commas (or subscribePattern, assign)"
+        )
+    text = options.text(chosen) or ""
+    option = options.written(chosen)
+    if chosen == "subscribePattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise OptionError(option, f"this is no regular expression ({error}): {text!r}") from error
+        return Selection(option=option, pattern=text)
+    if chosen == "subscribe":
+        topics = [_topic(option, name) for name in _names(option, text)]
+        return Selection(option=option, topics=tuple(dict.fromkeys(topics)))
+    assigned = _assigned(values.json_object(option, text))
+    return Selection(option=option, topics=tuple(assigned), assigned=assigned)
+
+
+def _assigned(given: Mapping[str, Any]) -> Mapping[str, Mapping[str, frozenset[int]]]:
+    """Numbers of queues in ``{"orders": [0, 1]}`` or ``{"orders": {"broker-a": [0, 1]}}``."""
+    if not given:
+        raise OptionError("assign", 'it names no topic: needed {"orders": {"broker-a": [0, 1]}}')
+    assigned = {}
+    for topic, below in given.items():
+        brokers = below if isinstance(below, dict) else {"*": below}
+        for broker, numbers in brokers.items():
+            is_list = isinstance(numbers, list) and numbers
+            if not is_list or any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in numbers):
+                where = topic if broker == "*" else f"{topic} > {broker}"
+                raise OptionError("assign", f"{where}: needed a list of queues as [0, 1], found {numbers!r}")
+        assigned[_topic("assign", topic)] = {name: frozenset(numbers) for name, numbers in brokers.items()}
+    return assigned
+
+
+def _limits(options: _Given) -> Limits:
+    rows, rows_min = options.number("maxOffsetsPerTrigger"), options.number("minOffsetsPerTrigger")
+    if rows is not None and rows_min is not None and rows_min > rows:
+        raise OptionError("minOffsetsPerTrigger", f"it is above maxOffsetsPerTrigger ({rows_min} and {rows})")
+    delay_ms = options.get("maxTriggerDelay", values.milliseconds)
+    if delay_ms is not None and rows_min is None:
+        raise OptionError(
+            "maxTriggerDelay", "it bounds the wait for minOffsetsPerTrigger, which is not given"
+        )
+    return Limits(
+        rows=rows,
+        bytes=options.get("maxBytesPerTrigger", values.size_in_bytes),
+        rows_min=rows_min,
+        **({} if delay_ms is None else {"delay_ms": delay_ms}),
+    )
+
+
+def _positions(options: _Given, side: str) -> Positions | None:
+    names = (f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp")
+    chosen = options.one_of(*names)
+    if chosen is None:
+        return None
+    text = options.text(chosen) or ""
+    if chosen == names[1]:
+        return Positions(chosen, everywhere=AtTime(values.timestamp(chosen, text)))
+    return parse_positions(chosen, text) if chosen == names[0] else parse_times(chosen, text)
+
+
+def _strategy(option: str, text: str) -> bool:
+    word = text.strip().lower()
+    if word not in ("error", "latest"):
+        raise OptionError(option, f"needed error or latest, found {text!r}")
+    return word == "latest"
+
+
+def _names(option: str, text: str) -> list[str]:
+    found = [name.strip() for name in text.split(",")]
+    if not all(found):
+        raise OptionError(option, f"there is an empty name in {text!r}")
+    return found
+
+
+def _topic(option: str, name: str, check: Callable[[str], str] = check_topic) -> str:
+    try:
+        return check(name)
+    except MessageRejected as error:
+        raise OptionError(option, str(error)) from error
+
+
+def _group(option: str, name: str) -> str:
+    try:
+        return check_group(name.strip())
+    except MessageRejected as error:
+        raise OptionError(option, str(error)) from error
+
+
+def _unknown(name: str) -> str:
+    word = name.lower()
+    if word == "path":
+        return (
+            "there is no such option: load(), save() and start() take no path, name the topic in option topic"
+        )
+    if word.startswith("kafka."):
+        word = {"kafka.bootstrap.servers": "namesrvaddr", "kafka.group.id": "consumergroup"}.get(word, "")
+        hint = f"that is Kafka's; here it is {_right(word)}" if word else "that is Kafka's: leave it out"
+        return f"there is no such option; {hint}"
+    close = difflib.get_close_matches(word, [each.lower() for each in OPTIONS], n=1, cutoff=0.6)
+    hint = f"did you mean {_right(close[0])}?" if close else f"there are {', '.join(sorted(OPTIONS))}"
+    return f"there is no such option; {hint}"
+
+
+def _right(word: str) -> str:
+    return next(name for name in OPTIONS if name.lower() == word)

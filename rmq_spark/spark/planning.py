@@ -1,0 +1,91 @@
+"""Planning: which offsets a batch takes of what there is, and how tasks share them. Arithmetic only.
+
+A limit is shared in proportion to what each queue has waiting, and none of them starves: where there are
+more queues than messages to be taken, those go first whose next message has waited longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from rmq_spark.wire.message_queue import MessageQueue
+
+
+class Backlog(NamedTuple):
+    """What a queue has waiting: so many messages, the oldest since about then."""
+
+    messages: int
+    since_ms: int = 0
+
+
+class Piece(NamedTuple):
+    """What one task reads: a queue from an offset to before another."""
+
+    queue: MessageQueue
+    start: int
+    end: int
+
+
+def share_rows(backlogs: Mapping[MessageQueue, Backlog], rows: int) -> dict[MessageQueue, int]:
+    """How many messages to take of each queue: ``rows`` in all, or whatever there is."""
+    waiting = {queue: backlog.messages for queue, backlog in backlogs.items() if backlog.messages > 0}
+    total = sum(waiting.values())
+    if total <= rows:
+        return waiting
+    in_order = sorted(waiting, key=lambda queue: (backlogs[queue].since_ms, queue))
+    if rows <= len(in_order):
+        return dict.fromkeys(in_order[:rows], 1)
+    # One for each, the rest in proportion to what then remains, rounded down; leftovers go by age.
+    rest, remaining = rows - len(in_order), total - len(in_order)
+    taken = {queue: 1 + (waiting[queue] - 1) * rest // remaining for queue in in_order}
+    left = rows - sum(taken.values())
+    for queue in in_order:
+        if not left:
+            break
+        more = min(left, waiting[queue] - taken[queue])
+        taken[queue] += more
+        left -= more
+    return taken
+
+
+def rows_within_bytes(
+    backlogs: Mapping[MessageQueue, Backlog], sizes: Mapping[MessageQueue, float], bytes_max: int
+) -> int:
+    """How many messages have about so many bytes, if they are shared out; one at least.
+
+    Args:
+        backlogs: What there is.
+        sizes: How long a message of each queue is, about.
+        bytes_max: What they may come to.
+    """
+    total = sum(backlog.messages for backlog in backlogs.values())
+    size = sum(backlog.messages * sizes[queue] for queue, backlog in backlogs.items())
+    return total if size <= bytes_max else max(int(total * bytes_max / size), 1)
+
+
+def pieces(
+    ranges: Mapping[MessageQueue, tuple[int, int]], pieces_min: int | None = None, rows_max: int | None = None
+) -> list[Piece]:
+    """What tasks read: a queue each, unless more tasks or smaller ones are wanted.
+
+    Ranges that are empty give no piece. The same input gives the same pieces.
+    """
+    sizes = {queue: end - start for queue, (start, end) in ranges.items() if end > start}
+    counts = {queue: -(-size // rows_max) if rows_max else 1 for queue, size in sizes.items()}
+    short = (pieces_min or 0) - sum(counts.values())
+    if short > 0:
+        total = sum(sizes.values())
+        for queue, size in sizes.items():
+            wanted = max(round((pieces_min or 0) * size / total), 1)
+            counts[queue] = min(max(counts[queue], wanted), size)
+        # Rounding may have left some missing: the largest pieces are cut again.
+        while sum(counts.values()) < min(pieces_min or 0, total):
+            largest = max(counts, key=lambda queue: (sizes[queue] / counts[queue], queue))
+            counts[largest] += 1
+    found = []
+    for queue in sorted(sizes):
+        start, end = ranges[queue]
+        cuts = [start + sizes[queue] * i // counts[queue] for i in range(counts[queue])] + [end]
+        found += [Piece(queue, cuts[i], cuts[i + 1]) for i in range(counts[queue])]
+    return found

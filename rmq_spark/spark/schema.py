@@ -1,0 +1,130 @@
+"""The columns of the source, as Spark has them, and record batches that have exactly these types.
+
+Names are those of the old rocketmq-spark, and of `rmq_spark.wire.chunk`, which builds the columns; here
+stands only what Spark wants different: ``brokerName``, which no record holds, and microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Final
+
+from rmq_spark.spark.errors import OptionError, SchemaError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from rmq_spark.wire.chunk import RecordChunk
+
+BROKER_NAME: Final = "brokerName"
+
+DDL_TYPES: Final[Mapping[str, str]] = {
+    "topic": "string",
+    BROKER_NAME: "string",
+    "queueId": "int",
+    "queueOffset": "bigint",
+    "keys": "string",
+    "tags": "string",
+    "body": "binary",
+    "bornTimestamp": "timestamp",
+    "storeTimestamp": "timestamp",
+    "msgId": "string",
+    "offsetMsgId": "string",
+    "properties": "map<string,string>",
+    "flag": "int",
+    "sysFlag": "int",
+    "bornHost": "string",
+    "storeHost": "string",
+    "reconsumeTimes": "int",
+    "commitLogOffset": "bigint",
+    "preparedTransactionOffset": "bigint",
+}
+DEFAULT_COLUMNS: Final = tuple(DDL_TYPES)[:9]
+
+
+def check_columns(names: Sequence[str]) -> tuple[str, ...]:
+    """The columns of option ``columns``, by their right names; the default ones, if it is not given."""
+    if not names:
+        return DEFAULT_COLUMNS
+    right_names = {name.lower(): name for name in DDL_TYPES}
+    unknown = [name for name in names if name.lower() not in right_names]
+    if unknown:
+        raise OptionError("columns", f"there is no {', '.join(unknown)}; there are {', '.join(DDL_TYPES)}")
+    found = [right_names[name.lower()] for name in names]
+    twice = sorted({name for name in found if found.count(name) > 1})
+    if twice:
+        raise OptionError("columns", f"{', '.join(twice)} is named twice")
+    return tuple(found)
+
+
+def ddl_of(names: Iterable[str]) -> str:
+    """A schema as Spark reads it."""
+    return ", ".join(f"{name} {DDL_TYPES[name]}" for name in names)
+
+
+def columns_of(schema: StructType, chosen: Sequence[str] = ()) -> tuple[str, ...]:
+    """The columns that a schema names: the user's own, which may be fewer, and in any order.
+
+    ``chosen`` is what option ``columns`` names. Without a schema of the user's own, the two are the same.
+
+    Raises:
+        SchemaError: It names what there is not, or gives it another type.
+        OptionError: The option names others.
+    """
+    wrong = []
+    for field in schema.fields:
+        found = field.dataType.simpleString()
+        needed = DDL_TYPES.get(field.name)
+        if needed is None:
+            wrong.append(f"there is no column {field.name}")
+        elif found != needed:
+            wrong.append(f"column {field.name} is {needed}, not {found}")
+    if wrong:
+        raise SchemaError(
+            f"the schema given to the source does not fit: {'; '.join(wrong)}. Leave it out and cast columns "
+            f"afterwards, or name some of {ddl_of(DDL_TYPES)}"
+        )
+    names = tuple(schema.fieldNames())
+    if chosen and check_columns(chosen) != names:
+        raise OptionError(
+            "columns",
+            f"it names {', '.join(chosen)}, and the schema given to the source {', '.join(names) or 'none'}: "
+            "keep one of the two",
+        )
+    return names
+
+
+def arrow_schema_of(schema: StructType) -> pa.Schema:
+    """The types that record batches must have, to the letter."""
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415  # brings pyarrow: in tasks only
+
+    if "timezone" not in signature(to_arrow_schema).parameters:  # Spark 4.0 and 4.1 always mean UTC
+        return to_arrow_schema(schema)
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+class BatchMaker:
+    """Makes record batches of one schema out of chunks of records."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        """``schema`` is what `arrow_schema_of` gives."""
+        from rmq_spark.wire.chunk import COLUMNS  # noqa: PLC0415  # brings numpy and pyarrow: in tasks only
+
+        self._schema = schema
+        self._builders: list[tuple[pa.Field, Callable[[RecordChunk], Any] | None]] = [
+            (field, None if field.name == BROKER_NAME else COLUMNS[field.name].build) for field in schema
+        ]
+
+    def record_batch(self, chunk: RecordChunk, broker_name: str) -> pa.RecordBatch:
+        """The rows of a chunk."""
+        import pyarrow as pa  # noqa: PLC0415  # in tasks only
+
+        arrays = []
+        for field, build in self._builders:
+            array = pa.repeat(broker_name, len(chunk)) if build is None else build(chunk)
+            arrays.append(array if array.type == field.type else array.cast(field.type))
+        if not arrays:  # a count needs rows without columns
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * len(chunk), pa.struct([])))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

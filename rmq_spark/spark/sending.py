@@ -1,0 +1,320 @@
+"""A task's sending: the rows of a partition to brokers, until all of them are stored.
+
+    record batches ──> gathered to megabytes ──> `SinkRows` ──> `Parcels` ──> producer
+                                                                  │     delayed ones singly, others in bulk
+                                                                  └── brokers away: wait, send what is left
+
+A producer tries again what may do better elsewhere; here is waited, by `retry_timeout_ms`, for brokers that
+are away or busy. What was stored before counts: only what is not known to be stored is sent again, so that
+rows may be there twice (with one id) and are never left out. What a broker refuses for good ends the task.
+
+Producers are kept between tasks, one for each way of sending, as long as Spark keeps the Python worker. It
+may kill that at any time: nothing has to be undone, as brokers forget a producer when its connection ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from rmq_spark.client.arrow_sends import CHUNK_BYTES, CHUNK_TIMEOUT_MS, SentSpan
+from rmq_spark.client.errors import (
+    CONNECTION_FAULTS,
+    BrokerNotFound,
+    BrokerRefused,
+    ClientError,
+    MessageIllegal,
+    NoPermission,
+    PartlySent,
+    RouteNotFound,
+    SendFailed,
+    SystemBusy,
+    TopicNotFound,
+)
+from rmq_spark.client.message import Message
+from rmq_spark.client.outgoing import SendRules
+from rmq_spark.client.producer import Producer
+from rmq_spark.client.results import SendResult
+from rmq_spark.errors import RocketPollError
+from rmq_spark.spark import sink_columns as columns
+from rmq_spark.spark.errors import SparkError, WriteError
+from rmq_spark.spark.options import WriteOptions
+from rmq_spark.spark.parcels import Parcel, Parcels
+from rmq_spark.spark.queues import instance_for
+from rmq_spark.spark.sink_columns import SinkColumn
+from rmq_spark.spark.sink_rows import SinkRows, WriteTask
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.message_queue import MessageQueue
+
+_log = logging.getLogger(__name__)
+
+GATHERED_BYTES: Final = 32 * 1024 * 1024
+"""So much goes to the producer at a time: several of its requests can be under way at once."""
+
+SINGLE_ROWS: Final = 1_000
+PAUSE_SECONDS: Final = 0.5
+PAUSE_SECONDS_MAX: Final = 5.0
+
+_AWAY: Final = (*CONNECTION_FAULTS, BrokerNotFound, SystemBusy)
+_CREATE: Final = "create the topic, as with mqadmin updateTopic -n ADDRESS -c CLUSTER -t TOPIC"
+_REMEDIES: Final[Sequence[tuple[type[ClientError] | tuple[type[ClientError], ...], str]]] = (
+    (MessageIllegal, "if it is too large: set option maxMessageBytes to the broker's maxMessageSize"),
+    (NoPermission, "let the topic be written (perm 6), or the user of option accessKey write to it"),
+    (TopicNotFound, _CREATE),
+    (RouteNotFound, _CREATE),
+    (SystemBusy, "write with fewer tasks, as by coalesce(), or raise option retryTimeoutMs"),
+    (_AWAY, "see that brokers and name servers of option namesrvAddr run, or raise option retryTimeoutMs"),
+)
+
+
+class Sent(NamedTuple):
+    """What a task has stored, and where; spans of one queue that follow each other are one."""
+
+    row_count: int
+    spans: tuple[SentSpan, ...]
+
+
+_producers: Final[dict[tuple[object, ...], Producer]] = {}
+
+
+def producer_of(options: WriteOptions) -> Producer:
+    """The producer that tasks of this process share when they send in this way; a fork begins with none."""
+    access, group = options.access, options.producer_group
+    key = (os.getpid(), access, group, options.max_message_bytes)
+    if key not in _producers:
+        producer = Producer(
+            group,
+            instance=instance_for(access),
+            rules=SendRules(group, max_message_bytes=options.max_message_bytes),
+            send_timeout_ms=access.request_timeout_ms,
+        )
+        producer.start()
+        _producers[key] = producer
+    return _producers[key]
+
+
+def send_rows(
+    options: WriteOptions,
+    sent: Sequence[SinkColumn],
+    task: WriteTask,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Sent:
+    """Send all rows of a partition, and come back when they are stored.
+
+    Raises:
+        RowError: A row cannot be a message. Those of earlier record batches may be stored.
+        WriteError: A broker refuses, or none could be reached for too long; it says what was stored before.
+    """
+    producer = producer_of(options)
+    rows = SinkRows(sent, task, body_bytes_max=options.max_message_bytes, has_ids=options.row_ids)
+    parcels = Parcels(
+        {column.name for column in sent}, task.partition, options.topic, producer.publish_queues
+    )
+    sending = _Sending(options, producer, task, clock, sleep)
+    first_row = 0
+    for gathered in _gathered(batches):
+        checked = rows.checked(gathered, first_row)
+        sending.send(parcels, checked)
+        first_row += gathered.num_rows
+    return Sent(first_row, tuple(sending.spans))
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer and larger record batches."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= GATHERED_BYTES:
+            yield from _joined(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield from _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    table = pa.Table.from_batches(batches).combine_chunks()
+    yield from table.to_batches()
+
+
+class _Sending:
+    """What has become of a task's rows so far."""
+
+    def __init__(
+        self,
+        options: WriteOptions,
+        producer: Producer,
+        task: WriteTask,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self.spans: list[SentSpan] = []
+        self._clock = clock
+        self._sleep = sleep
+        self._options = options
+        self._producer = producer
+        self._task = task
+        self._given_up_at: float | None = None
+        self._pause_seconds = PAUSE_SECONDS
+
+    def send(self, parcels: Parcels, rows: pa.RecordBatch) -> None:
+        """Send them, parcel by parcel."""
+        todo = parcels.of(rows)
+        while True:
+            try:
+                parcel = next(todo, None)
+            except SparkError:
+                raise
+            except RocketPollError as error:
+                raise self._failure(error, None) from error
+            if parcel is None:
+                return
+            if parcel.delay_level:
+                self._send_singly(parcel)
+            else:
+                self._send_in_bulk(parcel)
+
+    def _send_in_bulk(self, parcel: Parcel) -> None:
+        options = self._options
+        rows = parcel.rows
+        while rows.num_rows:
+            try:
+                result = self._producer.send_table(
+                    rows,
+                    parcel.topic,
+                    queue=parcel.queue,
+                    chunk_bytes=max(CHUNK_BYTES, options.max_message_bytes),
+                    timeout_ms=max(CHUNK_TIMEOUT_MS, options.access.request_timeout_ms),
+                )
+            except PartlySent as error:  # noqa: PERF203  # what is left is sent again
+                self._note(error.results)
+                rows = rows.slice(error.messages_sent)
+                self._wait_after(error, parcel)
+            except RocketPollError as error:
+                self._wait_after(error, parcel)
+            else:
+                self._note(result.spans)
+                return
+
+    def _send_singly(self, parcel: Parcel) -> None:
+        left = list(_messages(parcel))
+        while left:
+            now, later = left[:SINGLE_ROWS], left[SINGLE_ROWS:]
+            failed: list[Message] = []
+            failure: RocketPollError | None = None
+            for message, answer in [(message, self._begin(message, parcel.queue)) for message in now]:
+                try:
+                    found = answer.result()
+                except RocketPollError as error:  # noqa: PERF203  # one that fails is not all that fail
+                    failed.append(message)
+                    failure = error
+                else:
+                    self._note([SentSpan(found.queue, found.queue_offset, 1)])
+            left = failed + later
+            if failure is not None:
+                self._wait_after(failure, parcel)
+
+    def _begin(self, message: Message, queue: MessageQueue | None) -> Future[SendResult]:
+        try:
+            return self._producer.send_async(message, queue)
+        except RocketPollError as error:
+            failed: Future[SendResult] = Future()
+            failed.set_exception(error)
+            return failed
+
+    def _note(self, spans: Iterable[Any]) -> None:
+        """These are stored."""
+        for span in spans:
+            last = self.spans[-1] if self.spans else None
+            if (
+                last
+                and last.queue == span.queue
+                and last.queue_offset + last.message_count == span.queue_offset
+            ):
+                self.spans[-1] = last._replace(message_count=last.message_count + span.message_count)
+            else:
+                self.spans.append(span)
+            self._given_up_at = None
+            self._pause_seconds = PAUSE_SECONDS
+
+    # ---- failures
+
+    def _wait_after(self, error: RocketPollError, parcel: Parcel) -> None:
+        """Come back when it is worth trying again.
+
+        Raises:
+            WriteError: It is not, or not any more.
+        """
+        cause = _cause(error)
+        now = self._clock()
+        if self._given_up_at is None:
+            self._given_up_at = now + self._options.access.retry_timeout_ms / 1000
+        if not self._is_away(cause, parcel.topic) or now > self._given_up_at:
+            raise self._failure(error, parcel) from error
+        _log.warning(
+            "%s: what is left for %s is sent again when it can be: %s", self._where, parcel.topic, error
+        )
+        self._sleep(self._pause_seconds)
+        self._pause_seconds = min(2 * self._pause_seconds, PAUSE_SECONDS_MAX)
+        routes = self._producer.instance.routes
+        try:
+            routes.refresh(parcel.topic)
+        except ClientError as refusal:
+            _log.warning("the route of %s stays as it is: %s", parcel.topic, refusal)
+
+    def _is_away(self, cause: RocketPollError, topic: str) -> bool:
+        """Whether it may do better later; a topic that was there may be missing while a broker restarts."""
+        if isinstance(cause, RouteNotFound):
+            return topic in self._producer.instance.routes.topics
+        if isinstance(cause, BrokerRefused) and cause.code == ResponseCode.SERVICE_NOT_AVAILABLE:
+            return True
+        return isinstance(cause, _AWAY)
+
+    @property
+    def _where(self) -> str:
+        return f"partition {self._task.partition}"
+
+    def _failure(self, error: RocketPollError, parcel: Parcel | None) -> WriteError:
+        cause = _cause(error)
+        remedy = next((text for kind, text in _REMEDIES if isinstance(cause, kind)), None)
+        stored = sum(span.message_count for span in self.spans)
+        whereabouts = self._where if parcel is None else f"{self._where}, row {parcel.first_row} or after it"
+        return WriteError(
+            f"{whereabouts}: {error}"
+            + (f"; {remedy}" if remedy else "")
+            + f". {stored} rows of this partition are stored and stay"
+        )
+
+
+def _cause(error: RocketPollError) -> RocketPollError:
+    """What became of the last try."""
+    return error.tries[-1] if isinstance(error, SendFailed) and error.tries else error
+
+
+def _messages(parcel: Parcel) -> Iterator[Message]:
+    rows = parcel.rows
+    nothing = [None] * rows.num_rows
+    body, keys, tags, properties, flags = (
+        rows.column(name).to_pylist() if name in rows.schema.names else nothing
+        for name in (columns.BODY, columns.KEYS, columns.TAGS, columns.PROPERTIES, columns.FLAG)
+    )
+    for row, each in enumerate(body):
+        yield Message(
+            parcel.topic,
+            each,
+            tags=tags[row],
+            keys=keys[row],
+            properties=dict(properties[row] or ()),
+            delay_level=parcel.delay_level,
+            flag=flags[row] or 0,
+        )

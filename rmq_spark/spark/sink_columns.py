@@ -1,0 +1,135 @@
+"""The columns of the sink: which there are, of which types, and whether those of a data frame will do.
+
+Checked on the driver, before a row is looked at. What the source has beyond them (`PASSED_OVER`) the broker
+gives each message anew, so that a topic can be written as it was read; any other column is refused, since
+nobody can tell a wish from a misspelling. It looks at names and types, never at rows.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rmq_spark.spark.errors import SchemaError
+from rmq_spark.spark.schema import BROKER_NAME
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+BODY: Final = "body"
+TOPIC: Final = "topic"
+KEYS: Final = "keys"
+TAGS: Final = "tags"
+PROPERTIES: Final = "properties"
+FLAG: Final = "flag"
+DELAY_LEVEL: Final = "delayLevel"
+QUEUE_ID: Final = "queueId"
+SHARDING_KEY: Final = "shardingKey"
+
+_NUMBER: Final = ("int", "smallint", "tinyint", "bigint")
+
+SINK_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    BODY: ("binary", "string"),
+    TOPIC: ("string",),
+    KEYS: ("string", "array<string>"),
+    TAGS: ("string",),
+    PROPERTIES: ("map<string,string>",),
+    FLAG: _NUMBER,
+    DELAY_LEVEL: _NUMBER,
+    QUEUE_ID: _NUMBER,
+    BROKER_NAME: ("string",),
+    SHARDING_KEY: ("string",),
+}
+"""By name: the types that a column may have."""
+
+PASSED_OVER: Final = frozenset(
+    [
+        "queueOffset",
+        "bornTimestamp",
+        "storeTimestamp",
+        "msgId",
+        "offsetMsgId",
+        "sysFlag",
+        "bornHost",
+        "storeHost",
+        "reconsumeTimes",
+        "commitLogOffset",
+        "preparedTransactionOffset",
+    ]
+)
+"""What a message has because it was sent and stored: the source shows it, nobody can ask for it."""
+
+_COLLATION: Final = re.compile(r" collate \w+")
+_ADVICE: Final = "drop it with .drop({0!r}), or put it into column properties, a map<string,string>"
+
+
+class SinkColumn(NamedTuple):
+    """A column that is sent: where a row has it, and as which of its types."""
+
+    name: str
+    position: int
+    kind: str
+
+
+def check_sink_columns(schema: StructType, *, has_topic: bool) -> tuple[SinkColumn, ...]:
+    """The columns of a data frame that are sent, by their right names.
+
+    ``has_topic`` says that all rows go to one topic: then a column of that name counts for nothing.
+
+    Raises:
+        SchemaError: It lists all that is wrong, and what to do.
+    """
+    right_names = {name.lower(): name for name in (*SINK_COLUMNS, *PASSED_OVER)}
+    wrong: list[str] = []
+    found: dict[str, SinkColumn] = {}
+    for position, field in enumerate(schema.fields):
+        name = right_names.get(field.name.lower())
+        if name is None:
+            wrong.append(_unknown(field.name))
+        elif name in found:
+            wrong.append(f"column {name} is there twice: keep one")
+        elif name in SINK_COLUMNS:
+            kind = _COLLATION.sub("", field.dataType.simpleString())
+            found[name] = SinkColumn(name, position, kind)
+            wrong += _wrong_type(name, kind)
+    wrong += _wrong_together(found, has_topic=has_topic)
+    if wrong:
+        raise SchemaError(f"these rows cannot be written to rocketpoll: {'; '.join(wrong)}")
+    if has_topic:
+        found.pop(TOPIC, None)
+    return tuple(found.values())
+
+
+def _wrong_type(name: str, kind: str) -> list[str]:
+    if kind in SINK_COLUMNS[name]:
+        return []
+    needed = " or ".join(SINK_COLUMNS[name])
+    if name == BODY:
+        return [f"column body is {kind}, not {needed}: use to_json(struct(...)), or cast it"]
+    return [f"column {name} is {kind}, not {needed}: cast it"]
+
+
+def _wrong_together(found: Mapping[str, SinkColumn], *, has_topic: bool) -> list[str]:
+    wrong = []
+    if BODY not in found:
+        wrong.append("there is no column body (string or binary), which is what is sent")
+    if TOPIC not in found and not has_topic:
+        wrong.append("it is not said where to: set option topic, or add a column topic")
+    if QUEUE_ID in found and SHARDING_KEY in found:
+        wrong.append("columns queueId and shardingKey both choose the queue: drop one of them")
+    if BROKER_NAME in found and QUEUE_ID not in found:
+        wrong.append("column brokerName says where queueId is, which is not there: drop it, or add queueId")
+    return wrong
+
+
+def _unknown(name: str) -> str:
+    by_word = {each.lower(): each for each in SINK_COLUMNS}
+    close = difflib.get_close_matches(name.lower(), by_word, n=1, cutoff=0.6)
+    if close:
+        return f"there is no column {name} (is it {by_word[close[0]]}?): rename it, or {_ADVICE.format(name)}"
+    if name.lower() in ("value", "key"):
+        ours = BODY if name.lower() == "value" else KEYS
+        return f"column {name} is Kafka's, here it is {ours}: .withColumnRenamed({name!r}, {ours!r})"
+    return f"there is no column {name}, only {', '.join(SINK_COLUMNS)}: {_ADVICE.format(name)}"

@@ -1,0 +1,125 @@
+"""SourceOffset: where a query stands, as Spark keeps it in the checkpoint.
+
+    {"v": 1,
+     "offsets": {"orders": {"broker-a": {"0": 23, "1": 100}}},          the next offset to read
+     "stored":  {"orders": {"broker-a": {"0": 1767225600000, ...}}},    when the one before was stored, ms
+     "began":   {"orders": {"broker-a": {"2": 7}}}}                     where queues begin within this batch
+
+``stored`` is how a query knows on its return that a topic is still the same one, and not another of the same
+name that has grown beyond the offset: the broker's own clock is compared with itself. ``began`` is there
+for queues that are new, or that had to be begun again, so that a batch which is run again takes the same
+messages. ``offsets`` can be given as startingOffsets as it is.
+
+Names are in order and keys are strings: Spark compares offsets as text. It asks nobody anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from rmq_spark.spark.errors import CheckpointError
+from rmq_spark.wire.message_queue import MessageQueue
+
+VERSION: Final = 1
+SIZES: Final = "recordBytes"
+_NEWER: Final = (
+    "the checkpoint's offset has version {found}, and this release of rocketpoll reads {known}: "
+    "run it with the release that has written it, or a newer one"
+)
+_NOT_OURS: Final = (
+    "the checkpoint's offset is none of rocketpoll's ({why}): {found}. "
+    "Give the query its own checkpointLocation, or start anew with another"
+)
+
+
+class QueuePosition(NamedTuple):
+    """The next offset to read, and when the message before it was stored, as far as that is known."""
+
+    next_offset: int
+    stored_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOffset:
+    """See the module."""
+
+    positions: Mapping[MessageQueue, QueuePosition]
+    began: Mapping[MessageQueue, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """Those of its queues."""
+        return frozenset(queue.topic for queue in self.positions)
+
+    def to_json(self) -> dict[str, Any]:
+        """What Spark is given."""
+        positions = self.positions
+        stored = {queue: each.stored_ms for queue, each in positions.items() if each.stored_ms is not None}
+        document: dict[str, Any] = {
+            "v": VERSION,
+            "offsets": _tree({queue: each.next_offset for queue, each in positions.items()}),
+        }
+        if stored:
+            document["stored"] = _tree(stored)
+        if self.began:
+            document["began"] = _tree(self.began)
+        return document
+
+    @classmethod
+    def from_json(cls, document: Any) -> SourceOffset:
+        """What Spark gives back.
+
+        Raises:
+            CheckpointError: It is not one of ours, or one of a newer release.
+        """
+        if not isinstance(document, dict) or not isinstance(document.get("v"), int):
+            raise CheckpointError(_NOT_OURS.format(why="it has no version", found=_short(document)))
+        if document["v"] > VERSION:
+            raise CheckpointError(_NEWER.format(found=document["v"], known=VERSION))
+        offsets = _flat(document, "offsets")
+        stored = _flat(document, "stored")
+        positions = {queue: QueuePosition(each, stored.get(queue)) for queue, each in offsets.items()}
+        return cls(positions, _flat(document, "began"))
+
+
+def with_sizes(document: dict[str, Any], sizes: Mapping[MessageQueue, float]) -> dict[str, Any]:
+    """An offset with the mean size of the queues' messages: for people who watch, never for a checkpoint."""
+    return {**document, SIZES: _tree({queue: round(size) for queue, size in sizes.items()})}
+
+
+def sizes_in(document: Mapping[str, Any]) -> dict[MessageQueue, int]:
+    """What `with_sizes` has added."""
+    return _flat(document, SIZES)
+
+
+def _tree(values: Mapping[MessageQueue, int]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for queue in sorted(values):
+        broker = tree.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})
+        broker[str(queue.queue_id)] = values[queue]
+    return tree
+
+
+def _flat(document: Mapping[str, Any], part: str) -> dict[MessageQueue, int]:
+    try:
+        found = {
+            MessageQueue(topic, broker, int(number)): offset
+            for topic, brokers in document.get(part, {}).items()
+            for broker, queues in brokers.items()
+            for number, offset in queues.items()
+        }
+    except (AttributeError, ValueError) as error:
+        raise CheckpointError(_NOT_OURS.format(why=f"{part} is no tree", found=_short(document))) from error
+    for queue, offset in found.items():
+        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0 or queue.queue_id < 0:
+            why = f"{part} of queue {queue.queue_id} is {offset!r}"
+            raise CheckpointError(_NOT_OURS.format(why=why, found=_short(document)))
+    return found
+
+
+def _short(document: object) -> str:
+    text = repr(document)
+    return text if len(text) < 200 else f"{text[:200]}..."

@@ -1,0 +1,192 @@
+"""Spark's interface of a stream, over `micro_batches` in the planner and `tasks` in the executors.
+
+Spark 4.2 hands over where a batch starts and asks for limits and AvailableNow; 4.0 and 4.1 know neither, so
+that there the reader remembers where it is and applies the limits by itself. `stream_reader` chooses.
+
+Constructors do nothing that could fail: what they raise, Spark buries under an error of its own. An object
+lives in the planner's process or, pickled, in a task's, and `stop` may never be called there: nothing is
+registered anywhere that would have to be undone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from rmq_spark.client.instance import ClientInstance
+from rmq_spark.spark.broker_checks import check_filter
+from rmq_spark.spark.micro_batches import NO_LIMITS, MicroBatches
+from rmq_spark.spark.option_table import Use
+from rmq_spark.spark.options import Limits, ReadOptions, read_options
+from rmq_spark.spark.planning import Piece
+from rmq_spark.spark.queues import Queues, instance_for
+from rmq_spark.spark.schema import arrow_schema_of, columns_of
+from rmq_spark.spark.source_offset import SourceOffset, with_sizes
+from rmq_spark.spark.tasks import read_piece
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # before Spark 4.2
+    HAS_LIMITS = False
+else:
+    HAS_LIMITS = True
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class QueuePiece(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, piece: Piece) -> None:
+        super().__init__(piece)
+        self.piece = piece
+
+
+def stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
+    """The reader that this release of Spark wants."""
+    return AdmittingStreamReader(given, schema) if HAS_LIMITS else RememberingStreamReader(given, schema)
+
+
+class _Planner:
+    """The live part of a reader, made when the first question comes."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        options = read_options(given)
+        options.check_is_for(Use.STREAM)
+        columns_of(schema, options.columns)
+        self.options: ReadOptions = options
+        self.instance: ClientInstance = instance_for(options.access)
+        queues = Queues(options, self.instance)
+        check_filter(options, self.instance, queues)
+        self.batches = MicroBatches(options, queues, time.monotonic)
+        if options.available_now:
+            self.batches.prepare_available_now()
+
+
+class _StreamReader(DataSourceStreamReader):
+    """What all releases have in common."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._given = dict(given)
+        self._schema = schema
+        self._made: _Planner | None = None
+
+    @property
+    def _planner(self) -> _Planner:
+        if self._made is None:
+            self._made = _Planner(self._given, self._schema)
+        return self._made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tasks get the options, and no connections."""
+        return {**self.__dict__, "_made": None}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        """Where a new query begins."""
+        return self._planner.batches.initial().to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a batch."""
+        found = self._planner.batches.pieces(SourceOffset.from_json(start), SourceOffset.from_json(end))
+        return [QueuePiece(piece) for piece in found]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task."""
+        if not isinstance(partition, QueuePiece):
+            return iter(())
+        return read_piece(read_options(self._given), arrow_schema_of(self._schema), partition.piece)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """A batch has been written."""
+        self._planner.batches.commit(SourceOffset.from_json(end))
+
+    def stop(self) -> None:
+        """The query ends."""
+        if self._made is not None:
+            self._made.instance.shutdown()
+
+    def _next(self, start: dict[str, Any], limits: Limits) -> dict[str, Any]:
+        """Where the next batch ends; the very same object, if it is where it starts."""
+        at = SourceOffset.from_json(start)
+        end = self._planner.batches.latest(at, limits)
+        return start if end == at else end.to_json()
+
+
+class RememberingStreamReader(_StreamReader):
+    """For Spark 4.0 and 4.1.
+
+    Trigger.AvailableNow is a single batch there: with option availableNow it takes all there is, whatever
+    the limits.
+    """
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        super().__init__(given, schema)
+        self._reached: dict[str, Any] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        """Where a new query begins."""
+        self._reached = super().initialOffset()
+        return self._reached
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802  # as it was then
+        """Where the next batch ends."""
+        if self._reached is None:
+            self._reached = super().initialOffset()
+        options = self._planner.options
+        return self._next(self._reached, NO_LIMITS if options.available_now else options.limits)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a batch; also where a query learns where it is, when it comes back."""
+        found = super().partitions(start, end)
+        self._reached = end
+        return found
+
+
+if HAS_LIMITS:
+
+    class AdmittingStreamReader(_StreamReader, SupportsTriggerAvailableNow):
+        """For Spark 4.2 and later."""
+
+        def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
+            """One of our limits, as there can be one only: `latestOffset` knows the others."""
+            limits = self._planner.options.limits
+            if limits.rows is not None:
+                return ReadMaxRows(limits.rows)
+            if limits.bytes is not None:
+                return ReadMaxBytes(limits.bytes)
+            if limits.rows_min is not None:
+                return ReadMinRows(limits.rows_min)
+            return ReadAllAvailable()
+
+        def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
+            """Nothing that arrives from now on counts."""
+            self._planner.batches.prepare_available_now()
+
+        def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+            """Where the next batch ends."""
+            limits = self._planner.options.limits
+            if isinstance(limit, ReadAllAvailable):
+                limits = NO_LIMITS
+            elif isinstance(limit, ReadMaxRows):
+                limits = replace(limits, rows=limit.max_rows)
+            elif isinstance(limit, ReadMaxBytes):
+                limits = replace(limits, bytes=limit.max_bytes)
+            return self._next(start, limits)
+
+        def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
+            """Where the queues end: what progress calls latestOffset."""
+            batches = self._planner.batches
+            return None if batches.newest is None else with_sizes(batches.newest.to_json(), batches.sizes)

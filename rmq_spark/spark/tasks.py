@@ -1,0 +1,180 @@
+"""Tasks: what an executor does to read a piece of a queue: pulls of megabytes, record batches out of them.
+
+Clients are kept between tasks, one for each way to reach brokers, as long as Spark keeps the Python worker.
+A broker that cannot be reached is tried again until `retry_timeout_ms` is over; rows that were given out are
+not given out again. It knows no offsets but those of its piece.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rmq_spark.client.bulk_pull import BulkPull, PullRules
+from rmq_spark.client.errors import (
+    CONNECTION_FAULTS,
+    BrokerNotFound,
+    BrokerRefused,
+    OffsetMoved,
+    RouteNotFound,
+    SystemBusy,
+)
+from rmq_spark.client.instance import ClientInstance
+from rmq_spark.spark.errors import DataLoss, named
+from rmq_spark.spark.options import Access, ReadOptions
+from rmq_spark.spark.planning import Piece
+from rmq_spark.spark.queues import instance_for, is_gone, masters
+from rmq_spark.spark.schema import BatchMaker
+from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION
+from rmq_spark.wire.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rmq_spark.wire.chunk import RecordChunk
+
+_log = logging.getLogger(__name__)
+
+_PAUSE_SECONDS: Final = 0.5
+_AWAY: Final = (*CONNECTION_FAULTS, BrokerNotFound, RouteNotFound, SystemBusy)
+
+
+@dataclass(frozen=True, slots=True)
+class _Clients:
+    """Those of this process: a fork begins with none."""
+
+    pid: int
+    by_access: dict[Access, ClientInstance]
+
+
+_clients = _Clients(0, {})
+
+
+def client_of(access: Access) -> ClientInstance:
+    """The client that tasks of this process share."""
+    global _clients  # noqa: PLW0603  # as long as the process: Spark gives tasks nothing else to keep things in
+    if _clients.pid != os.getpid():
+        _clients = _Clients(os.getpid(), {})
+    found = _clients.by_access.get(access)
+    if found is None:
+        found = _clients.by_access[access] = instance_for(access)
+    return found
+
+
+def read_piece(options: ReadOptions, schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
+    """The rows of one piece, in order.
+
+    Raises:
+        DataLoss: Some of them are gone, and the query does not go on without.
+    """
+    instance = client_of(options.access)
+    maker = BatchMaker(schema)
+    queue, at, end = piece
+    given_up_at: float | None = None
+    is_done = False
+    while not is_done and at < end:
+        try:
+            for records, next_offset in _pulled(instance, options, Piece(queue, at, end)):
+                yield maker.record_batch(records, queue.broker_name)
+                at, given_up_at = next_offset, None
+            is_done = True
+        except OffsetMoved as moved:  # noqa: PERF203  # to be read again from where it stands
+            at = _passed_over(options, piece, at, moved)
+        except _AWAY as error:
+            now = time.monotonic()
+            if given_up_at is None:
+                given_up_at = now + options.access.retry_timeout_ms / 1000
+                _log.warning("%s is read again from offset %d on when it can be: %s", queue, at, error)
+            if now > given_up_at:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+            _look_again(instance, queue.topic)
+        except BrokerRefused as error:
+            if not is_gone(error):
+                raise
+            _report(options, [f"{named(queue)} is gone, and was to be read from {at} to {end - 1}"])
+            return
+
+
+def _pulled(
+    instance: ClientInstance, options: ReadOptions, piece: Piece
+) -> Iterator[tuple[RecordChunk, int]]:
+    """Chunks of records, and where the next begins. Nothing is left out of them unsaid."""
+    from rmq_spark.wire.chunk import RecordChunk  # noqa: PLC0415  # brings numpy and pyarrow
+
+    queue, at, end = piece
+    is_filtered = options.expression.strip() != "*"
+    for chunk in _pull(instance, options, piece):
+        records = RecordChunk(chunk.records, chunk.sizes)
+        if not is_filtered and len(records) < chunk.next_offset - at:
+            _check_gaps(options, queue, at, records, chunk.next_offset)
+        at = chunk.next_offset
+        yield records, at
+    if not is_filtered and at < end:
+        _report(options, [_lost(queue, at, end)])
+
+
+def _pull(instance: ClientInstance, options: ReadOptions, piece: Piece) -> BulkPull:
+    rules = PullRules(
+        subscription=options.expression,
+        expression_type=SQL92_EXPRESSION if options.is_sql else TAG_EXPRESSION,
+    )
+    address = _address(instance, piece.queue)
+    return BulkPull(instance.api, address, options.group, piece.queue, piece.start, piece.end, rules)
+
+
+def _address(instance: ClientInstance, queue: MessageQueue) -> str:
+    """Where to ask; if no name server knows the topic, its broker still says whether it is gone."""
+    try:
+        instance.routes.route(queue.topic)
+        return instance.routes.address_for_read(queue.broker_name)
+    except (RouteNotFound, BrokerNotFound):
+        found = masters(instance).get(queue.broker_name)
+        if found is None:
+            raise
+        return found
+
+
+def _passed_over(options: ReadOptions, piece: Piece, at: int, moved: OffsetMoved) -> int:
+    """Where to go on after messages that are gone."""
+    queue = piece.queue
+    if at < moved.min_offset:
+        go_on = min(moved.min_offset, piece.end)
+        _report(options, [_lost(queue, at, go_on)])
+        return go_on
+    _report(options, [f"{named(queue)} ends at offset {moved.max_offset}, and was to be read to {piece.end}"])
+    return piece.end
+
+
+def _check_gaps(options: ReadOptions, queue: MessageQueue, at: int, records: RecordChunk, end: int) -> None:
+    """Offsets are dense: what a broker leaves out is gone, though its first offset may not show it yet."""
+    from rmq_spark.wire.chunk import COLUMNS  # noqa: PLC0415  # brings numpy and pyarrow
+
+    losses = []
+    for queue_offset in [*COLUMNS["queueOffset"].build(records).to_pylist(), end]:
+        if queue_offset > at:
+            losses.append(_lost(queue, at, queue_offset))
+        at = queue_offset + 1
+    _report(options, losses)
+
+
+def _lost(queue: MessageQueue, start: int, end: int) -> str:
+    return f"{named(queue)} has lost offsets {start} to {end - 1} before they were read"
+
+
+def _report(options: ReadOptions, losses: list[str]) -> None:
+    if options.fail_on_data_loss:
+        raise DataLoss(losses)
+    for loss in losses:
+        _log.warning("messages are gone, and are passed over: %s", loss)
+
+
+def _look_again(instance: ClientInstance, topic: str) -> None:
+    try:
+        instance.routes.refresh(topic)
+    except _AWAY as error:
+        _log.warning("the route of %s stays as it is: %s", topic, error)

@@ -1,0 +1,194 @@
+"""Spark's interface of a sink, over `sending` in the tasks.
+
+Options and columns are checked where Spark asks for a writer: on the driver. Tasks send their rows at once
+and report what they sent (`TaskSent`); a message that was sent cannot be taken back, so that `abort` can only
+say what is there. Spark makes a new writer for each step of a stream's batch: it remembers nothing.
+
+Spark 4.0 has no Arrow interface for streams: there rows come one by one, and are gathered to columns.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from rmq_spark.spark.broker_checks import check_writable
+from rmq_spark.spark.errors import WriteError
+from rmq_spark.spark.options import WriteOptions, write_options
+from rmq_spark.spark.sending import send_rows
+from rmq_spark.spark.sink_columns import SinkColumn, check_sink_columns
+from rmq_spark.spark.sink_rows import WriteTask
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+except ImportError:  # before Spark 4.1
+    HAS_ARROW_STREAMS = False
+else:
+    HAS_ARROW_STREAMS = True
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Row
+
+    from rmq_spark.client.arrow_sends import SentSpan
+
+_log = logging.getLogger(__name__)
+
+ROWS_AT_ONCE: Final = 10_000
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+_STAYS: Final = "what was sent stays, and is sent again when the query goes on"
+
+
+@dataclass(frozen=True)
+class TaskSent(WriterCommitMessage):
+    """What a task reports: which rows it was, and where they are stored."""
+
+    task: WriteTask
+    attempt: int
+    row_count: int
+    spans: tuple[SentSpan, ...]
+
+    @property
+    def row_ids(self) -> tuple[str, str] | None:
+        """The first and the last; those between them count up."""
+        if not self.row_count:
+            return None
+        return self.task.row_id(0), self.task.row_id(self.row_count - 1)
+
+
+class _Writing:
+    """What all writers have in common."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self.options: WriteOptions = write_options(given)
+        self.columns: Sequence[SinkColumn] = check_sink_columns(
+            schema, has_topic=self.options.topic is not None
+        )
+
+    def send(self, task: WriteTask, batches: Iterable[pa.RecordBatch]) -> TaskSent:
+        """Send a task's rows."""
+        found = send_rows(self.options, self.columns, task, batches)
+        return TaskSent(task, _context().attemptNumber(), found.row_count, found.spans)
+
+    def send_of_stream(self, batches: Iterable[pa.RecordBatch]) -> TaskSent:
+        """Send a task's rows of a stream's batch."""
+        context = _context()
+        query_id, batch_id = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+        if query_id is None or batch_id is None:
+            raise WriteError(f"this release of Spark does not tell a task its {_QUERY_ID} and {_BATCH_ID}")
+        if batch_id == "0":  # later, brokers that cannot be reached are waited for
+            check_writable(self.options)
+        return self.send(WriteTask(query_id, int(batch_id), context.partitionId()), batches)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """For ``df.write``."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+        if overwrite:
+            raise WriteError('a topic cannot be overwritten, rows can only be added to it: .mode("append")')
+        self._writing = _Writing(given, schema)
+        self._write_id = str(uuid.uuid4())
+        check_writable(self._writing.options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskSent:
+        """Send the rows of a task."""
+        return self._writing.send(WriteTask(self._write_id, 0, _context().partitionId()), iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """All tasks have sent their rows."""
+        _log.info("write %s: %s", self._write_id, _total(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Some have not."""
+        _log.warning("write %s was given up: %s; what was sent stays", self._write_id, _total(messages))
+
+
+class _StreamWriter(DataSourceStreamWriter):
+    """What all releases have in common."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._writing = _Writing(given, schema)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
+        """All tasks have sent their rows."""
+        _log.info("batch %d: %s", batchId, _total(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
+        """Some have not, or the query was stopped: when it goes on, Spark runs the batch again."""
+        _log.warning("batch %d was given up: %s; %s", batchId, _total(messages), _STAYS)
+
+
+class StreamRowWriter(_StreamWriter):
+    """For Spark 4.0."""
+
+    def write(self, iterator: Iterator[Row]) -> TaskSent:
+        """Send the rows of a task."""
+        return self._writing.send_of_stream(record_batches(iterator, self._writing.columns))
+
+
+if HAS_ARROW_STREAMS:
+
+    class StreamArrowWriter(_StreamWriter, DataSourceStreamArrowWriter):
+        """For Spark 4.1 and later."""
+
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskSent:
+            """Send the rows of a task."""
+            return self._writing.send_of_stream(iterator)
+
+
+def stream_writer(given: Mapping[str, str], schema: StructType) -> DataSourceStreamWriter:
+    """The writer that this release of Spark wants.
+
+    Output mode complete asks to overwrite: as in Spark's Kafka sink, the whole result is then sent with
+    each batch, as there is nothing else that it could mean.
+    """
+    return StreamArrowWriter(given, schema) if HAS_ARROW_STREAMS else StreamRowWriter(given, schema)
+
+
+def record_batches(rows: Iterator[Row], sent: Sequence[SinkColumn]) -> Iterator[pa.RecordBatch]:
+    """Rows as the record batches that later releases give; columns that are not sent are null."""
+    import pyarrow as pa  # noqa: PLC0415  # in tasks only
+
+    kinds = {
+        "string": pa.string(),
+        "binary": pa.binary(),
+        "array<string>": pa.list_(pa.string()),
+        "map<string,string>": pa.map_(pa.string(), pa.string()),
+    }
+    by_position = {column.position: column for column in sent}
+    width = max(by_position) + 1
+    while some := list(islice(rows, ROWS_AT_ONCE)):
+        arrays = [pa.nulls(len(some))] * width
+        for position, column in by_position.items():
+            values = [row[position] for row in some]
+            if column.kind.startswith("map"):
+                values = [None if value is None else list(value.items()) for value in values]
+            arrays[position] = pa.array(values, kinds.get(column.kind, pa.int64()))
+        yield pa.RecordBatch.from_arrays(arrays, names=[str(position) for position in range(width)])
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise WriteError("rows are written in Spark's tasks only")
+    return context
+
+
+def _total(messages: Sequence[WriterCommitMessage | None]) -> str:
+    sent = [message for message in messages if isinstance(message, TaskSent)]
+    count = sum(message.row_count for message in sent)
+    queues = {span.queue for message in sent for span in message.spans}
+    unknown = len(messages) - len(sent)
+    return f"{count} rows of {len(sent)} tasks are in {len(queues)} queues" + (
+        f", {unknown} tasks have not said what they sent" if unknown else ""
+    )

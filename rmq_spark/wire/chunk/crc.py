@@ -1,0 +1,89 @@
+"""CRC-32 of many byte strings that are put together of parts, from the CRCs of these, without their bytes.
+
+    crc(a + b) = moved(crc(a), len(b)) ^ crc(b)
+
+A CRC is linear: every bit that differs changes it in a way that depends on nothing but where the bit stands.
+So the head of a stored record, of which few bytes differ from one record to the next, takes a lookup for each
+of these; and what stands before so many bytes takes four lookups for each bit of their number. All records do
+that at once, in numpy, in a third of the time that one call of zlib for each takes.
+
+It knows only bytes, and no record.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, TypeAlias
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+Crcs: TypeAlias = npt.NDArray[np.uint32]
+
+_POLYNOMIAL = 0xEDB88320
+_BYTES = np.arange(256, dtype=np.uint32)
+
+
+def joined(before: Crcs, behind: Crcs, behind_bytes: npt.NDArray[np.integer[Any]]) -> Crcs:
+    """The CRCs of strings made of two parts each; of the second the lengths are needed, too."""
+    crcs = before
+    longest = int(behind_bytes.max(initial=0))
+    shortest = int(behind_bytes.min(initial=longest))
+    for bit in range(longest.bit_length()):
+        step = 1 << bit
+        if shortest == longest:
+            if longest & step:
+                crcs = _moved(crcs, bit)
+        else:
+            crcs = np.where(behind_bytes & step, _moved(crcs, bit), crcs)
+    return crcs ^ behind
+
+
+def crcs_of_alike(strings: npt.NDArray[np.uint8]) -> Crcs:
+    """The CRCs of strings of one length, one in each row, that differ in few places."""
+    count, width = strings.shape
+    crcs = np.full(count, crc32(strings[0]) if count else 0, np.uint32)
+    if not count:
+        return crcs
+    differs = strings != strings[0]
+    for place in np.flatnonzero(differs.any(axis=0)).tolist():
+        crcs ^= _changes(width - 1 - place)[strings[:, place] ^ strings[0, place]]
+    return crcs
+
+
+def _moved(crcs: Crcs, bit: int) -> Crcs:
+    """What CRCs of something are worth with 2 to the ``bit`` more bytes behind it."""
+    low, second, third, high = _moves(bit)
+    moved: Crcs = low[crcs & 0xFF] ^ second[crcs >> 8 & 0xFF] ^ third[crcs >> 16 & 0xFF] ^ high[crcs >> 24]
+    return moved
+
+
+@cache
+def _moves(bit: int) -> tuple[Crcs, ...]:
+    """A table for each byte of a CRC, the lowest first."""
+    tables = [_BYTES << np.uint32(shift) for shift in (0, 8, 16, 24)]
+    if not bit:
+        return tuple(map(_moved_by_one, tables))
+    return tuple(_moved(_moved(table, bit - 1), bit - 1) for table in tables)
+
+
+@cache
+def _changes(behind_bytes: int) -> Crcs:
+    """What each change of a byte changes in the CRC, with so many bytes behind it."""
+    if not behind_bytes:
+        return _table()
+    return _moved_by_one(_changes(behind_bytes - 1))
+
+
+def _moved_by_one(crcs: Crcs) -> Crcs:
+    moved: Crcs = (crcs >> 8) ^ _table()[crcs & 0xFF]
+    return moved
+
+
+@cache
+def _table() -> Crcs:
+    table = _BYTES
+    for _ in range(8):
+        table = (table >> 1) ^ np.where(table & 1, np.uint32(_POLYNOMIAL), np.uint32(0))
+    return table

@@ -1,0 +1,107 @@
+"""Which names topics and groups may have, and which of them RocketMQ keeps for itself.
+
+A topic's name becomes a directory's, and a group's is part of its retry topic's: so none may hold what
+leads out of a directory, or be longer than a directory's name can be. Brokers check them, and clients
+before they send.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+
+DEFAULT_TOPIC: Final = "TBW102"
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
+
+NOT_TO_BE_SENT_TO: Final = frozenset(
+    [
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+    ]
+)
+"""Topics that only the broker itself writes to."""
+
+SYSTEM_TOPICS: Final = NOT_TO_BE_SENT_TO | {DEFAULT_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
+SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+
+SYSTEM_GROUPS: Final = frozenset(
+    [
+        "TOOLS_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PULL",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_OWNER",
+    ]
+)
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+
+TOPIC_CHARACTERS_MAX: Final = 127
+LONG_TOPIC_CHARACTERS_MAX: Final = 255
+"""Of retry topics and dead-letter queues, which carry a group's name."""
+GROUP_CHARACTERS_MAX: Final = LONG_TOPIC_CHARACTERS_MAX - len(RETRY_PREFIX)
+"""RocketMQ lets groups have 255, and then cannot make their retry topics."""
+
+_CHARACTERS = re.compile(r"[%|a-zA-Z0-9_-]+")
+_SHOWN_MAX = 60
+
+
+def topic_characters_max(topic: str) -> int:
+    """How long this topic's name may be."""
+    is_long = topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    return LONG_TOPIC_CHARACTERS_MAX if is_long else TOPIC_CHARACTERS_MAX
+
+
+def topic_fault(topic: str) -> str | None:
+    """What is wrong with a topic's name; None if nothing is."""
+    return _fault("topic", topic, topic_characters_max(topic))
+
+
+def group_fault(group: str) -> str | None:
+    """What is wrong with a group's name; None if nothing is."""
+    return _fault("group", group, GROUP_CHARACTERS_MAX)
+
+
+def _fault(kind: str, name: str, characters_max: int) -> str | None:
+    if not name.strip():
+        return f"the name of the {kind} is blank"
+    if not _CHARACTERS.fullmatch(name):
+        return f"the {kind} {name[:_SHOWN_MAX]!r} has other characters than % | a-z A-Z 0-9 _ -"
+    if len(name) > characters_max:
+        return f"the {kind} {name[:_SHOWN_MAX]}... has {len(name)} characters, over {characters_max}"
+    return None
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether RocketMQ keeps this topic for itself: nobody may create, change or delete it."""
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_system_group(group: str) -> bool:
+    """Whether RocketMQ's own tools use this group: it is there even if groups are not made by themselves."""
+    return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def retry_topic(group: str) -> str:
+    """Where a group's messages wait that are to be consumed again."""
+    return RETRY_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    """Where a group's messages end that were tried too often."""
+    return DLQ_PREFIX + group

@@ -1,0 +1,15 @@
+"""Every case of the embedded broker's benchmark does its work; how fast is no matter here."""
+
+from benchmarks.embedded import OneAtATime, embedded_cases
+from benchmarks.harness import check_peers
+
+
+def test_every_case_runs_and_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with OneAtATime() as brokers:
+        cases = embedded_cases(brokers)
+        check_peers(cases)
+        for case in cases:
+            case.prepare()
+            case.run()
+    assert list(tmp_path.iterdir()) == []

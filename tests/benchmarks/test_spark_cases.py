@@ -1,0 +1,95 @@
+"""The benchmark of Spark's source and sink: every case does its work on each side, however fast.
+
+Kafka and RocketMQ take part with ROCKETPOLL_PEERS=1: Maven and pip bring what they need.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import ExitStack
+from dataclasses import replace
+from importlib.metadata import version
+
+import java_programs
+import pytest
+
+from benchmarks.broker.figures import OURS, PEER
+from benchmarks.broker.java import VERSIONS, JavaClasses, JavaUnavailable
+from benchmarks.broker.rounds import run_rounds
+from benchmarks.spark import __main__ as command_line
+from benchmarks.spark.cases import FROM_ROCKETMQ, QUICK, Arena, spark_cases
+from benchmarks.spark.environment import PEER_VERSION
+from benchmarks.spark.process_tree import tree_cpu_seconds
+from benchmarks.spark.sides import kafka_broker, our_broker, rocketmq_broker
+
+SMALL = replace(QUICK, rows=3_000, rocketmq_rows=300, written_rows=300, seconds=0.5)
+SPARK_HERE = version("pyspark")
+CHILD = "import sys, time\nwhile time.process_time() < 0.3: pass\nprint('done', flush=True)\nsys.stdin.read()"
+PARENT = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {CHILD!r}])"
+
+
+def test_what_a_child_uses_of_the_cores_is_its_starters_too():
+    with ExitStack() as ending:
+        popen = subprocess.Popen(
+            [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        ending.callback(popen.wait, 30)
+        ending.callback(popen.stdin.close)
+        ending.callback(popen.stdout.close)
+        assert popen.stdout.readline() == "done\n"
+        assert tree_cpu_seconds(popen.pid) >= 0.3
+        assert tree_cpu_seconds(os.getpid()) > tree_cpu_seconds(popen.pid)
+
+
+def test_what_a_child_has_used_that_has_ended_is_still_counted():
+    before = tree_cpu_seconds(os.getpid())
+    command = [sys.executable, "-c", CHILD]
+    subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
+    assert tree_cpu_seconds(os.getpid()) - before >= 0.3
+
+
+def test_a_case_that_nobody_has_is_refused(tmp_path):
+    path = tmp_path / "spark.json"
+    with pytest.raises(SystemExit, match="no case has 'nonsense' in its name"):
+        command_line.main(["--peer", "none", "--rocketmq", "none", "--only", "nonsense", "--json", str(path)])
+    assert not path.exists()
+
+
+def test_ours_alone_is_measured_and_reported(tmp_path, capsys):
+    if shutil.which("java") is None:
+        java_programs.unavailable("no java on the path")
+    path = tmp_path / "new" / "spark.json"
+    alone = ["--peer", "none", "--rocketmq", "none", "--spark", SPARK_HERE]
+    command_line.main(
+        [*alone, "--quick", "--rows", "300", "--seconds", "0.5", "--only", "ingest", "--json", str(path)]
+    )
+    assert "ingest, AvailableNow, 100 B" in capsys.readouterr().out
+    report = json.loads(path.read_text())
+    assert report["conditions"]["our_spark"] == SPARK_HERE
+    assert {result["subject"] for result in report["results"]} >= {"ingest, AvailableNow, 1 KB"}
+    for result in report["results"]:
+        (side,) = result["sides"].values()
+        assert len(side["rounds"]) == 1
+        assert side["median"] > 0 or result["unit"] == "s"  # a short run may take no tick of the clock
+
+
+@pytest.mark.interop
+@pytest.mark.skipif("ROCKETPOLL_PEERS" not in os.environ, reason="ROCKETPOLL_PEERS is not set")
+def test_each_case_does_its_work_on_every_side_and_can_be_run_again(tmp_path):
+    try:
+        sides = {
+            OURS: our_broker(PEER_VERSION, {}),
+            FROM_ROCKETMQ: rocketmq_broker(JavaClasses(VERSIONS[0]), PEER_VERSION, {}),
+            PEER: kafka_broker({}),
+        }
+    except JavaUnavailable as error:
+        java_programs.unavailable(str(error))
+    with Arena(tmp_path, sides) as arena:
+        results = run_rounds(spark_cases(arena, SMALL), sides, 2, lambda _: None)
+    for result in results:
+        assert set(result.rounds) == set(sides)
+        for role, rounds in result.rounds.items():
+            assert len(rounds) == 2, (result.subject, role)
+            assert min(rounds) > 0 or result.figure.unit == "s"

@@ -1,0 +1,65 @@
+"""The archive for Spark's workers: what is in it, and that it is enough."""
+
+from __future__ import annotations
+
+import subprocess
+import zipfile
+
+import pytest
+from bare_pythons import bare_python
+
+from rmq_spark.cli.archive_command import run_archive
+
+CLUSTER = ("numpy", "pyarrow", "orjson", "pyspark", "py4j")
+"""What the workers of a cluster have besides."""
+
+USE = """
+import sys
+from pyspark_rocketpoll import DefaultSource
+assert ".zip" in sys.modules["rmq_spark"].__file__
+import rmq_spark.spark.batch_reader, rmq_spark.spark.stream_reader, rmq_spark.wire.chunk
+from rmq_spark.client.connections import Connections
+print(DefaultSource.name(), *sorted({"msgpack", "lz4", "backports", "uvloop"} & set(sys.modules)))
+"""
+
+
+@pytest.fixture
+def archive(tmp_path):
+    path = tmp_path / "dist" / "rocketpoll.zip"
+    assert run_archive([str(path)]) == 0
+    return path
+
+
+def test_it_holds_the_source_and_the_client_and_no_broker(archive):
+    names = zipfile.ZipFile(archive).namelist()
+    assert {"pyspark_rocketpoll.py", "rmq_spark/spark/source.py", "rmq_spark/__init__.py"} <= set(names)
+    assert not [name for name in names if "cli" in name.split("/") or name.startswith("broker")]
+
+
+def test_the_same_modules_give_the_same_bytes(archive, tmp_path, capsys):
+    again = tmp_path / "again.zip"
+    run_archive([str(again)])
+    assert capsys.readouterr().out == f"spark-submit --py-files {again}\n"
+    assert again.read_bytes() == archive.read_bytes()
+
+
+def test_it_works_where_only_numpy_pyarrow_and_orjson_are(archive, tmp_path):
+    python = bare_python(tmp_path / "cluster", *CLUSTER)
+    done = subprocess.run(
+        [python, "-c", USE],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(archive)},
+    )
+    assert done.stdout.split() == ["rocketpoll"], done.stderr
+
+
+def test_other_names_and_places_are_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        run_archive([str(tmp_path / "rocketpoll.whl")])
+    assert "has to end with .zip" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    assert run_archive([str(tmp_path / "file" / "rocketpoll.zip")]) == 1
+    assert "rocketpoll archive: " in capsys.readouterr().err

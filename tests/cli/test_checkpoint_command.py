@@ -1,0 +1,59 @@
+"""A checkpoint on the command line: what it says, and how a query goes on from it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmq_spark.cli.checkpoint_command import run_checkpoint
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Twelve batches, of which the last was not committed."""
+    for folder in ("offsets", "commits"):
+        (tmp_path / folder).mkdir()
+    for number in range(12):
+        stored = {"T": {"b": {"0": 1_767_225_600_000 + number}}}
+        offset = json.dumps({"v": 1, "offsets": {"T": {"b": {"0": number, "1": 5}}}, "stored": stored})
+        metadata = json.dumps({"batchTimestampMs": 1_767_225_600_000})
+        (tmp_path / "offsets" / str(number)).write_text(f"v1\n{metadata}\n{offset}", encoding="utf-8")
+        if number < 11:
+            (tmp_path / "commits" / str(number)).write_text("v1\n{}", encoding="utf-8")
+    return str(tmp_path)
+
+
+def test_it_lists_the_last_batches_and_their_offsets(checkpoint, capsys):
+    assert run_checkpoint([checkpoint]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "2 earlier batches are not shown: --all"
+    assert lines[1] == "batch 2  2026-01-01 00:00:00.000+00:00  committed"
+    assert lines[-3:] == [
+        "batch 11  2026-01-01 00:00:00.000+00:00  not committed",
+        "  source 0  T > b > 0  next 11  last stored 2026-01-01 00:00:00.011+00:00",
+        "  source 0  T > b > 1  next 5",
+    ]
+
+
+def test_all_of_them_if_told_so(checkpoint, capsys):
+    assert run_checkpoint([checkpoint, "--all"]) == 0
+    assert capsys.readouterr().out.count("batch ") == 12
+
+
+@pytest.mark.parametrize(("more", "at"), [([], 10), (["--batch", "3"], 3)])
+def test_it_prints_a_start_and_nothing_else(checkpoint, capsys, more, at):
+    assert run_checkpoint([checkpoint, "--start", *more]) == 0
+    assert json.loads(capsys.readouterr().out) == {"T": {"b": {"0": at, "1": 5}}}
+
+
+def test_what_is_no_checkpoint_is_said_to_be_none(tmp_path, capsys):
+    assert run_checkpoint([str(tmp_path)]) == 1
+    assert "is no checkpoint of a query" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("more", [["--batch", "1"], ["--source", "1"], ["--start", "--all"]])
+def test_arguments_that_do_not_go_together_are_refused(checkpoint, more, capsys):
+    with pytest.raises(SystemExit):
+        run_checkpoint([checkpoint, *more])
+    assert "for --start" in capsys.readouterr().err

@@ -1,0 +1,47 @@
+import os
+
+import pytest
+
+from rmq_spark.cli.java import Java, find_java, java_fault
+
+
+@pytest.fixture
+def java(tmp_path, monkeypatch):
+    """A program named java that says what it is told to."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/bin{os.pathsep}/usr/bin")
+
+    def saying(text):
+        path = tmp_path / "java"
+        path.write_text(f"#!/bin/sh\ncat >&2 <<'X'\n{text}\nX\n", encoding="utf-8")
+        path.chmod(0o755)
+        return path
+
+    return saying
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "is_new_enough"),
+    [
+        ('openjdk version "17.0.12" 2024-07-16', 17, True),
+        ('openjdk version "21" 2023-09-19', 21, True),
+        ('java version "1.8.0_402"', 8, False),
+        ("Error: no JVM", None, False),
+    ],
+)
+def test_its_version_is_found_out(java, text, version, is_new_enough):
+    path = java(text)
+    found = find_java()
+    assert found == Java(str(path), version)
+    assert found.is_new_enough is is_new_enough
+    assert (java_fault() is None) is is_new_enough
+
+
+def test_an_old_one_is_named_with_the_remedy(java):
+    path = java('java version "1.8.0_402"')
+    assert java_fault().startswith(f"{path} is Java 8. Spark 4 runs on Java 17 or 21. On Debian")
+
+
+def test_a_home_without_java_is_said_to_be_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert java_fault().startswith(f"JAVA_HOME is {tmp_path}, and there is no bin/java in it")

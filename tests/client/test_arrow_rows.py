@@ -1,0 +1,68 @@
+import pyarrow as pa
+import pytest
+
+from rmq_spark.client.arrow_rows import messages_of, pieces, record_batches, record_columns
+from rmq_spark.client.errors import MessageRejected
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.message_queue import MessageQueue
+
+MEBIBYTE = 1 << 20
+
+
+def batch(**columns):
+    return pa.record_batch(columns)
+
+
+def bodies(piece):
+    return piece.rows.column("body").to_pylist()
+
+
+def cut(rows, topic="T", bytes_max=MEBIBYTE, rows_max=1_000):
+    return list(pieces(rows, topic, bytes_max, lambda _: rows_max))
+
+
+def test_tables_are_taken_apart_and_anything_else_is_refused():
+    rows = batch(body=[b"a", b"b"])
+    table = pa.Table.from_batches([rows, rows])
+    assert [each.num_rows for each in record_batches([table, rows])] == [2, 2, 2]
+    with pytest.raises(MessageRejected, match="an Arrow table or record batch, found 'list'"):
+        list(record_batches([[b"a"]]))
+
+
+def test_rows_are_cut_where_one_request_is_full():
+    rows = batch(body=[b"%d" % n * 1_000 for n in range(5)])
+    assert [each.rows.num_rows for each in cut(rows, rows_max=2)] == [2, 2, 1]
+    assert [each.rows.num_rows for each in cut(rows, bytes_max=2_500)] == [2, 2, 1]
+    assert [body[:1] for each in cut(rows, bytes_max=2_500) for body in bodies(each)] == [
+        b"0",
+        b"1",
+        b"2",
+        b"3",
+        b"4",
+    ]
+
+
+def test_each_topic_of_a_column_has_its_own():
+    rows = batch(body=[b"1", b"2", b"3"], topic=["A", "B", "A"])
+    assert [(each.topic, bodies(each)) for each in cut(rows, None)] == [("A", [b"1", b"3"]), ("B", [b"2"])]
+    with pytest.raises(MessageRejected, match="one in each row"):
+        cut(batch(body=[b"1"], topic=pa.array([None], pa.string())), None)
+
+
+def test_rows_become_columns_of_records_for_a_queue():
+    rows = batch(body=[b"1"], topic=["other"], tags=["red"])
+    columns = record_columns(rows, MessageQueue("T", "b", 3), "[::1]:5", "127.0.0.1:9")
+    assert (columns["topic"], columns["queueId"], columns["tags"].to_pylist()) == ("T", 3, ["red"])
+    assert columns["sysFlag"] == MessageSysFlag.BORN_HOST_V6.value
+    assert columns["bornTimestamp"].as_py() is not None
+
+
+def test_rows_become_messages_one_by_one():
+    rows = batch(body=["text", "more"], keys=["k", None], properties=pa.array([[("a", "b")], None], _MAP))
+    (piece,) = cut(rows)
+    first, second = messages_of(piece)
+    assert (first.body, first.keys, dict(first.properties), first.flag) == (b"text", "k", {"a": "b"}, 0)
+    assert (second.body, second.keys, dict(second.properties)) == (b"more", None, {})
+
+
+_MAP = pa.map_(pa.string(), pa.string())

@@ -1,0 +1,91 @@
+import socket
+import threading
+import time
+
+import pytest
+
+from rmq_spark.client.errors import ClientError, ConnectionClosed, RequestTimeout
+from rmq_spark.client.frame_writer import FrameWriter
+from rmq_spark.wire.command import RemotingCommand, decode_command
+from rmq_spark.wire.framing import FrameReader
+
+ASK = RemotingCommand(105, ext_fields={"topic": "T"})
+HERE = "broker:10911"
+
+
+class Room:
+    """Both ends of a stream, and what the writer has said of it."""
+
+    def __init__(self, clock=time.monotonic):
+        self.mine, self.theirs = socket.socketpair()
+        self.mine.settimeout(0.01)
+        self.theirs.settimeout(10)
+        self.ended = []
+        self.refusal = None
+        self.writer = FrameWriter(self.mine, HERE, clock, self._check, self.ended.append)
+
+    def _check(self):
+        if self.refusal is not None:
+            raise self.refusal
+
+    def received(self, count):
+        reader, found = FrameReader(), []
+        while len(found) < count:
+            reader.feed(self.theirs.recv(1 << 16))
+            while (frame := reader.next_frame()) is not None:
+                found.append(decode_command(frame).opaque)
+        return found
+
+
+@pytest.fixture
+def room():
+    room = Room()
+    yield room
+    room.writer.close()
+    room.mine.close()
+    room.theirs.close()
+
+
+def test_what_is_written_is_there_and_what_is_gathered_comes_in_its_order(room):
+    room.writer.write(ASK._replace(opaque=1), time.monotonic() + 10, 10_000)
+    assert room.received(1) == [1]
+    for opaque in range(1_000):
+        room.writer.gather(ASK._replace(opaque=opaque))
+    assert room.received(1_000) == list(range(1_000))
+
+
+def test_many_threads_gather_and_nothing_is_lost_or_torn(room):
+    def gather(first):
+        for opaque in range(first, first + 500):
+            room.writer.gather(ASK._replace(opaque=opaque))
+
+    threads = [threading.Thread(target=gather, args=(500 * n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    assert sorted(room.received(2_000)) == list(range(2_000))
+    for thread in threads:
+        thread.join(10)
+
+
+def test_what_must_not_be_written_is_not(room):
+    room.refusal = ConnectionClosed(HERE, "it rains")
+    with pytest.raises(ConnectionClosed, match="it rains"):
+        room.writer.write(ASK, time.monotonic() + 10, 10_000)
+    room.refusal = None
+    room.writer.write(ASK._replace(opaque=2), time.monotonic() + 10, 10_000)
+    assert room.received(1) == [2]
+
+
+def test_a_peer_that_takes_no_more_costs_the_time_and_the_connection(room):
+    with pytest.raises(RequestTimeout) as raised:
+        room.writer.write(ASK._replace(body=bytes(15 << 20)), time.monotonic() + 0.05, 50)
+    assert (raised.value.request_code, raised.value.timeout_ms) == (105, 50)
+    (ended,) = room.ended
+    assert "takes no more requests" in str(ended)
+
+
+def test_a_peer_that_has_gone_is_noticed(room):
+    room.theirs.close()
+    with pytest.raises(ClientError):
+        room.writer.write(ASK._replace(body=bytes(1 << 20)), time.monotonic() + 10, 10_000)
+    assert room.ended

@@ -1,0 +1,90 @@
+"""A broker as a process of its own: it ends with whoever started it, and is ours, whatever lies around."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from python_programs import ROOT, started_python_program
+
+from broker.embedded import EmbeddedBroker, EmbeddedBrokerError
+from broker.embedded.broker_process import BrokerProcess
+from broker.testing import wait_until
+from rmq_spark.cli.broker_command import broker_command
+from rmq_spark.errors import RocketPollError
+
+KILLED = """
+    import os, sys
+    from broker.embedded import EmbeddedBroker
+    broker = EmbeddedBroker(sys.argv[1], own_process=True).start()
+    broker.send("orders", "one")
+    if not os.fork():
+        sys.stdin.read()  # a fork that goes on does not keep the broker alive
+        os._exit(0)
+    print(broker._runner._process.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+def is_running(pid):
+    """Whether it does; one that has ended may wait for somebody to take notice of it."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def test_when_its_parent_is_killed_it_ends_in_order(tmp_path):
+    with started_python_program(KILLED, tmp_path / "store", cwd=tmp_path) as program:
+        pid = int(program.stdout.readline())
+        assert is_running(pid)
+        program.send_signal(signal.SIGKILL)
+        assert program.wait(30) == -signal.SIGKILL
+        wait_until(lambda: not is_running(pid), 30, "the end of the broker")
+    assert not (tmp_path / "store" / "abort").exists()
+
+
+def test_a_stray_module_of_its_name_is_not_taken_for_it(tmp_path, monkeypatch):
+    (tmp_path / "broker.py").write_text("", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with EmbeddedBroker(own_process=True) as broker:
+        broker.send("orders", "one")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(EmbeddedBrokerError, match=f"'import broker' finds {tmp_path}: rename that"):
+        EmbeddedBroker(own_process=True).start()
+
+
+def test_it_is_found_where_nobody_has_installed_it(tmp_path):
+    """As from an archive that Spark hands out: what this process has found, the other does as well."""
+    command = broker_command([f"storePathRootDir={tmp_path}", "listenPort=0"])
+    assert str(ROOT) in command
+    uninstalled = [command[0], "-S", *command[1:]]  # no package is installed: it needs some of others
+    with pytest.raises(RocketPollError, match=r"No module named '(?!broker|rmq_spark)"):
+        BrokerProcess(uninstalled).start()
+
+
+def test_what_is_written_to_it_does_not_end_it():
+    with EmbeddedBroker(own_process=True) as broker:
+        stdin = broker._runner._process.stdin
+        stdin.write(b"something\n")
+        stdin.flush()
+        broker.send("orders", "one")
+        assert len(broker.messages("orders")) == 1
+
+
+def test_one_that_ends_without_a_word_is_an_error():
+    for program in ("pass", "print('hello')"):
+        with pytest.raises(RocketPollError, match="it has said nothing"):
+            BrokerProcess(["python3", "-c", program]).start()
+
+
+def test_one_that_does_not_end_is_killed(monkeypatch):
+    monkeypatch.setattr("broker.embedded.broker_process._STOP_SECONDS", 0.1)
+    deaf = "import sys, time; print('listens on 127.0.0.1:1', flush=True); time.sleep(600)"
+    process = BrokerProcess(["python3", "-c", deaf])
+    assert process.start() == 1
+    with pytest.raises(RocketPollError, match="did not stop within 0 s, and was killed"):
+        process.stop()
+    assert not is_running(process._process.pid)

@@ -1,0 +1,380 @@
+"""The life of an embedded broker: ready when it returns, gone with whoever started it, and nobody else's."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+from ipaddress import ip_address
+
+import pytest
+from python_programs import python_program, started_python_program
+
+from broker.controller import BrokerController
+from broker.embedded import EmbeddedBroker, EmbeddedBrokerError
+from broker.settings import ConfigError
+from broker.store.config import FlushDiskType
+from rmq_spark.client import LitePullConsumer, Message
+from rmq_spark.client.errors import ClientError
+
+
+@pytest.fixture(params=[False, True], ids=["thread", "process"])
+def kind(request):
+    """The two ways to run it, as an argument."""
+    return {"own_process": request.param}
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path_factory, monkeypatch):
+    """Where temporary directories are made, so that a test sees what is left of them."""
+    place = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setenv("TMPDIR", str(place))
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    return place
+
+
+def bodies(broker, topic="orders"):
+    return [message.body for message in broker.messages(topic)]
+
+
+def listens(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+# ---- from start to stop
+
+
+def test_it_is_ready_when_it_returns_and_leaves_nothing_behind(kind, temporary):
+    with EmbeddedBroker(**kind) as broker:
+        broker.send("orders", "one", b"two")
+        assert bodies(broker) == [b"one", b"two"]
+        assert broker.address == f"127.0.0.1:{broker.port}"
+        assert broker.directory.parent == temporary
+    assert not listens(int(broker._port))
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_directory_that_is_given_stays_and_so_does_what_is_in_it(kind, tmp_path):
+    with EmbeddedBroker(tmp_path, **kind) as broker:
+        broker.send("orders", "one")
+        assert broker.directory == tmp_path
+    assert not (tmp_path / "abort").exists()
+    with EmbeddedBroker(str(tmp_path)) as broker:
+        assert bodies(broker) == [b"one"]
+
+
+def test_it_is_started_and_stopped_by_hand_as_well(kind):
+    broker = EmbeddedBroker(**kind)
+    for use in (lambda: broker.address, lambda: broker.send("orders", "one"), broker.restart, broker.pause):
+        with pytest.raises(EmbeddedBrokerError, match="does not run yet: start it"):
+            use()
+    assert broker.start() is broker
+    with pytest.raises(EmbeddedBrokerError, match=f"runs already, at {broker.address}"):
+        broker.start()
+    broker.stop()
+    broker.stop()
+    for use in (lambda: broker.directory, broker.start, broker.restart):
+        with pytest.raises(EmbeddedBrokerError, match="has been stopped: make another one"):
+            use()
+
+
+def test_an_exception_in_its_block_ends_it(kind, temporary):
+    with pytest.raises(KeyboardInterrupt), EmbeddedBroker(**kind):
+        raise KeyboardInterrupt
+    assert list(temporary.iterdir()) == []
+
+
+def test_the_first_of_two_failures_is_the_one_that_is_seen(temporary, caplog):
+    def fail():
+        with EmbeddedBroker(own_process=True) as broker:
+            broker._runner._process.kill()
+            broker.send("orders", "one")
+
+    with pytest.raises(ClientError):
+        fail()
+    assert "it has ended with -9" in caplog.text
+    assert list(temporary.iterdir()) == []
+
+
+# ---- settings
+
+
+def test_settings_carry_the_names_of_the_brokers_own_and_are_checked_when_it_is_made():
+    with EmbeddedBroker(defaultTopicQueueNums=1, autoCreateTopicEnable=True, brokerName="mine") as broker:
+        (sent,) = broker.send("orders", "one")
+        assert (sent.queue.broker_name, sent.queue.queue_id) == ("mine", 0)
+    with pytest.raises(ConfigError, match="did you mean flushDiskType"):
+        EmbeddedBroker(flushDiskTyp="SYNC_FLUSH")
+    with pytest.raises(ConfigError, match="listenPort must be a number"):
+        EmbeddedBroker(port=70_000)
+    with pytest.raises(EmbeddedBrokerError, match="storePathRootDir is given as directory"):
+        EmbeddedBroker(storePathRootDir="~/store")
+
+
+@pytest.mark.parametrize(
+    ("is_temporary", "settings", "flushes"),
+    [
+        (True, {}, "ASYNC_FLUSH"),
+        (True, {"flushDiskType": FlushDiskType.SYNC_FLUSH}, "SYNC_FLUSH"),
+        (False, {}, "SYNC_FLUSH"),
+    ],
+    ids=["temporary", "temporary, but told otherwise", "given"],
+)
+def test_messages_in_a_temporary_directory_do_not_wait_for_the_disk(
+    tmp_path, is_temporary, settings, flushes
+):
+    with EmbeddedBroker(None if is_temporary else tmp_path, **settings) as broker:
+        config = broker._connected().admin._api.broker_config(broker.address)
+        assert config["flushDiskType"] == flushes
+
+
+def test_one_that_listens_for_others_as_well_is_reached_at_loopback():
+    with EmbeddedBroker(bindAddress=str(ip_address(0)), allowRemoteWithoutAuthentication=True) as broker:
+        assert broker.address == f"127.0.0.1:{broker.port}"
+        broker.send("orders", "one")
+    with EmbeddedBroker(bindAddress="::1") as broker:
+        assert broker.address == f"[::1]:{broker.port}"
+        broker.send("orders", "one")
+
+
+# ---- what is in use
+
+
+def test_a_port_in_use_is_named_and_can_be_tried_again(kind, temporary):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        broker = EmbeddedBroker(port=port, **kind)
+        with pytest.raises(EmbeddedBrokerError, match=f"cannot listen on 127.0.0.1:{port}"):
+            broker.start()
+        assert list(temporary.iterdir()) == []
+    with broker:
+        assert broker.port == port
+
+
+def test_a_directory_in_use_is_named_and_left_alone(kind, tmp_path):
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.send("orders", "one")
+        with pytest.raises(EmbeddedBrokerError, match=f"{tmp_path} is in use by "):
+            EmbeddedBroker(tmp_path, **kind).start()
+        assert bodies(broker) == [b"one"]
+
+
+# ---- faults on purpose
+
+
+def test_a_restart_keeps_address_and_messages_and_its_clients_come_back(kind):
+    with EmbeddedBroker(**kind) as broker, LitePullConsumer("billing", broker.address) as consumer:
+        broker.create_topic("orders", queues=1)
+        consumer.subscribe("orders")
+        address = broker.address
+        broker.send("orders", "one")
+        seen = []
+        while not seen:
+            seen += consumer.poll(1_000)
+        broker.restart()
+        assert broker.address == address
+        broker.send("orders", "two")
+        while len(seen) < 2:
+            seen += consumer.poll(1_000)
+        assert [message.body for message in seen] == bodies(broker) == [b"one", b"two"]
+
+
+def test_while_it_is_paused_it_answers_nobody(kind):
+    with EmbeddedBroker(**kind) as broker:
+        broker.send("orders", "one")
+        producer = broker.producer()
+        (queue,) = {message.queue for message in broker.messages("orders")}
+        broker.pause()
+        broker.pause()
+        late = producer.send_async(Message("orders", b"two"), queue)
+        assert not late.done()
+        broker.resume()
+        late.result(10)
+        assert bodies(broker) == [b"one", b"two"]
+        broker.pause()  # and it is stopped all the same
+
+
+def test_one_that_was_killed_comes_back_with_what_it_had():
+    with EmbeddedBroker(own_process=True, flushDiskType="SYNC_FLUSH") as broker:
+        broker.send("orders", "one")
+        broker.kill()
+        with pytest.raises(ClientError):
+            broker.send("orders", "two")
+        broker.restart()
+        assert bodies(broker) == [b"one"]
+        broker.kill()
+
+
+def test_one_in_a_thread_cannot_be_killed():
+    with EmbeddedBroker() as broker, pytest.raises(EmbeddedBrokerError, match=r"own_process=True"):
+        broker.kill()
+
+
+def test_a_process_that_has_ended_on_its_own_is_told_when_it_is_stopped(temporary):
+    with (
+        pytest.raises(EmbeddedBrokerError, match="it has ended with -9"),
+        EmbeddedBroker(own_process=True) as it,
+    ):
+        it._runner._process.kill()
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_restart_that_fails_can_be_tried_again(kind):
+    with EmbeddedBroker(**kind) as broker:
+        port = broker.port
+        broker._end_runner()
+        with socket.create_server(("127.0.0.1", port)):
+            with pytest.raises(EmbeddedBrokerError, match="cannot listen"):
+                broker.restart()
+            with pytest.raises(EmbeddedBrokerError, match="has not come back from its restart"):
+                broker.send("orders", "one")
+        broker.restart()
+        broker.send("orders", "one")
+
+
+# ---- whose it is
+
+
+def test_it_cannot_be_handed_to_another_process():
+    with pytest.raises(TypeError, match="hand on its address"):
+        pickle.dumps(EmbeddedBroker())
+
+
+FORK = """
+    import multiprocessing, os, sys
+    from broker.embedded import EmbeddedBroker, EmbeddedBrokerError
+
+    def use(broker):
+        broker.send("orders", "of the child")
+        for forbidden in (broker.restart, broker.pause, broker.kill):
+            try:
+                forbidden()
+            except EmbeddedBrokerError as error:
+                assert "of which it is a fork" in str(error), error
+            else:
+                raise AssertionError("a fork may not do that")
+        broker.stop()
+        with EmbeddedBroker() as own:
+            own.send("orders", "to its own")
+            assert own.address != broker.address
+
+    with EmbeddedBroker(own_process=sys.argv[1] == "process") as broker:
+        broker.send("orders", "of the parent")
+        if sys.argv[2] == "multiprocessing":
+            child = multiprocessing.get_context("fork").Process(target=use, args=(broker,))
+            child.start()
+            child.join()
+            code = child.exitcode
+        else:
+            pid = os.fork()
+            if not pid:
+                use(broker)
+                sys.exit(0)  # through the with statement and all that is done at exit
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        print("child", code)
+        print(*[message.body.decode() for message in broker.messages("orders")], sep=", ")
+        print(broker.directory.exists())
+    print(broker._directory)
+"""
+
+
+@pytest.mark.parametrize("how", ["fork", "multiprocessing"])
+@pytest.mark.parametrize("mode", ["thread", "process"])
+def test_a_fork_can_use_it_and_cannot_end_it(mode, how, tmp_path):
+    done = python_program(FORK, mode, how, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["child 0", "of the parent, of the child", "True", "None"]
+    assert "Traceback" not in done.stderr
+
+
+KEPT_OPEN = """
+    import os, sys, time
+    from broker.embedded import EmbeddedBroker
+    from rmq_spark.client import LitePullConsumer, Message
+
+    broker = EmbeddedBroker(own_process=sys.argv[1] == "process").start()
+    broker.send("orders", "one")
+    alive, end = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(end)
+        os.read(alive, 1)  # until the parent has done its work
+        os._exit(0)
+    os.close(alive)
+    broker.restart()  # its port is free again, although the fork goes on
+    print(len(broker.messages("orders")))
+    broker.stop()
+    os.close(end)
+    os.waitpid(pid, 0)
+"""
+
+
+@pytest.mark.parametrize("mode", ["thread", "process"])
+def test_a_fork_that_goes_on_keeps_neither_its_port_nor_its_process(mode, tmp_path):
+    done = python_program(KEPT_OPEN, mode, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["1"]
+
+
+FORGOTTEN = """
+    import sys
+    from broker.embedded import EmbeddedBroker
+    broker = EmbeddedBroker(*sys.argv[2:], own_process=sys.argv[1] == "process").start()
+    broker.send("orders", "one")
+    producer = broker.producer()
+    raise SystemExit(3)
+"""
+
+
+@pytest.mark.parametrize("mode", ["thread", "process"])
+def test_a_program_that_forgets_it_ends_and_so_does_the_broker_in_order(mode, tmp_path, temporary):
+    done = python_program(FORGOTTEN, mode, tmp_path / "given", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (3, "")
+    assert not (tmp_path / "given" / "abort").exists()
+    done = python_program(FORGOTTEN, mode, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (3, "")
+    assert list(temporary.iterdir()) == []
+
+
+INTERRUPTED = """
+    import sys
+    from broker.embedded import EmbeddedBroker
+    with EmbeddedBroker(own_process=sys.argv[1] == "process") as broker:
+        broker.send("orders", "one")
+        print(broker.port, flush=True)
+        try:
+            sys.stdin.read()
+        except KeyboardInterrupt:
+            print(len(broker.messages("orders")), flush=True)
+            raise
+"""
+
+
+@pytest.mark.parametrize("mode", ["thread", "process"])
+def test_ctrl_c_ends_the_program_first_and_then_the_broker(mode, tmp_path, temporary):
+    with started_python_program(INTERRUPTED, mode, cwd=tmp_path, quiet=True) as program:
+        port = int(program.stdout.readline())
+        os.killpg(program.pid, signal.SIGINT)  # as a terminal does it: to all that belong to the program
+        assert program.stdout.readline() == "1\n"
+        assert program.wait(30) == -signal.SIGINT
+    assert not listens(port)
+    assert list(temporary.iterdir()) == []
+
+
+def test_an_interrupt_while_it_starts_leaves_nothing_behind(temporary, monkeypatch):
+    start = BrokerController.start
+
+    async def start_interrupted(controller):
+        os.kill(os.getpid(), signal.SIGINT)  # it reaches the main thread, which waits for this one
+        return await start(controller)
+
+    broker = EmbeddedBroker()
+    with monkeypatch.context() as patched:
+        patched.setattr(BrokerController, "start", start_interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            broker.start()
+    assert list(temporary.iterdir()) == []
+    with broker:
+        broker.send("orders", "one")

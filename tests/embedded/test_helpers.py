@@ -1,0 +1,136 @@
+"""What a test does with a broker at hand: send, look at everything, wait for what is to come."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from broker.embedded import EmbeddedBroker, NotInTime
+from broker.testing import wait_until
+from rmq_spark.client import LitePullConsumer, Message
+from rmq_spark.client.errors import MessageRejected, RouteNotFound
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with EmbeddedBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic(broker, request):
+    """A topic of one queue."""
+    name = request.node.name
+    broker.create_topic(name, queues=1)
+    return name
+
+
+def bodies(broker, topic):
+    return [message.body for message in broker.messages(topic)]
+
+
+def held(broker):
+    return broker._runner._controller.hold_service.held
+
+
+@contextmanager
+def waiting(broker, *arguments):
+    """Somebody who waits for messages meanwhile, and has come back at the end."""
+    thread = threading.Thread(target=broker.wait_until_arrived, args=arguments)
+    thread.start()
+    yield
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_messages_are_seen_in_the_order_in_which_they_were_stored_whatever_their_queues(broker):
+    broker.create_topic("orders", queues=3)
+    sent = broker.send("orders", *map(str, range(20)), tags="created", keys="a b")
+    assert {result.queue.queue_id for result in sent} == {0, 1, 2}
+    seen = broker.messages("orders")
+    assert [message.body.decode() for message in seen] == [str(number) for number in range(20)]
+    assert {(message.tags, message.keys) for message in seen} == {("created", ("a", "b"))}
+
+
+def test_many_and_large_messages_are_all_seen(broker, topic):
+    with broker.producer() as producer:
+        producer.send_batch([Message(topic, b"%d" % number) for number in range(5_000)])
+        producer.send(Message(topic, b"x" * 1_000_000))  # it travels compressed
+    assert bodies(broker, topic) == [b"%d" % number for number in range(5_000)] + [b"x" * 1_000_000]
+
+
+def test_each_producer_has_a_group_of_its_own_unless_it_is_named(broker, topic):
+    first, second, third = broker.producer(), broker.producer(), broker.producer("billing")
+    assert first.group != second.group
+    assert third.group == "billing"
+    for producer in (first, second, third):
+        producer.send(Message(topic, b"one"))
+    assert len(bodies(broker, topic)) == 3
+
+
+def test_what_cannot_be_is_refused_by_the_client(broker):
+    with pytest.raises(RouteNotFound, match="ordres"):
+        broker.messages("ordres")
+    with pytest.raises(MessageRejected, match="topic"):
+        broker.create_topic("no spaces")
+    with pytest.raises(MessageRejected, match="at least one byte"):
+        broker.send("orders", "")
+
+
+def test_waiting_ends_with_the_message_and_is_done_by_the_broker(broker, topic):
+    with waiting(broker, topic, 3):
+        wait_until(lambda: held(broker) == 1)
+        broker.send(topic, "one", "two")
+        wait_until(lambda: held(broker) == 1)
+        broker.send(topic, "three")
+    wait_until(lambda: held(broker) == 0)
+    broker.wait_until_arrived(topic, 3, timeout=0)
+
+
+def test_a_message_in_any_queue_is_waited_for(broker):
+    broker.create_topic("many", queues=4)
+    with waiting(broker, "many", 4):
+        broker.send("many", *"1234")
+    assert {message.queue.queue_id for message in broker.messages("many")} == {0, 1, 2, 3}
+
+
+def test_a_topic_may_be_made_while_it_is_waited_for(broker):
+    with waiting(broker, "made-later", 1):
+        broker.send("made-later", "one")
+
+
+def test_waiting_in_vain_says_what_was_there_instead_and_leaves_nothing_with_the_broker(broker, topic):
+    with pytest.raises(NotInTime, match=r"1 messages .* there is no topic ordres, only .*TBW102"):
+        broker.wait_until_arrived("ordres", 1, timeout=0)
+    broker.send(topic, "one", "two")
+    with pytest.raises(NotInTime, match=r"3 messages .* for 0.05 s: 2 have arrived, 2 in queue 0"):
+        broker.wait_until_arrived(topic, 3, timeout=0.05)
+    wait_until(lambda: held(broker) == 0)
+
+
+def test_a_group_that_has_consumed_all_has_committed_it(broker, topic):
+    broker.send(topic, "one", "two")
+    with pytest.raises(NotInTime, match=r"it has committed 0 of 2 in queue 0; 0 of its consumers are online"):
+        broker.wait_until_consumed("billing", topic, timeout=0)
+    with LitePullConsumer("billing", broker.address) as consumer:
+        consumer.subscribe(topic)
+        seen = []
+        while len(seen) < 2:
+            seen += consumer.poll(1_000)
+        consumer.commit()
+        broker.wait_until_consumed("billing", topic)
+        broker.send(topic, "three")
+        with pytest.raises(
+            NotInTime, match=r"it has committed 2 of 3 in queue 0; 1 of its consumers are online"
+        ):
+            broker.wait_until_consumed("billing", topic, timeout=0.05)
+
+
+def test_a_topic_that_is_deleted_is_gone(broker, topic):
+    broker.send(topic, "one")
+    broker.delete_topic(topic)
+    with pytest.raises(RouteNotFound):
+        broker.messages(topic)
+    assert topic not in broker._connected().admin.instance.routes.topics

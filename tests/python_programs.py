@@ -1,0 +1,36 @@
+"""Programs of a few lines, run by the Python that runs the tests, as their users would run them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+_PATIENCE_SECONDS = 60
+
+
+def python_program(text, *arguments, cwd):
+    """Run it to its end; what it printed and with which code it ended."""
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text), *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE_SECONDS,
+        check=False,
+    )
+
+
+def started_python_program(text, *arguments, cwd, quiet=False):
+    """Start it in a session of its own; to be used in a with statement, and ended by the test."""
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(text), *map(str, arguments)],
+        cwd=cwd,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL if quiet else None,
+        text=True,
+        start_new_session=True,
+    )

@@ -1,0 +1,90 @@
+"""The parts of a source over an embedded broker, without Spark: options, queues, a query's batches."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+from pyspark.sql import types
+
+from rmq_spark.client.message import Message
+from rmq_spark.spark.micro_batches import MicroBatches
+from rmq_spark.spark.options import read_options
+from rmq_spark.spark.queues import Queues, instance_for
+from rmq_spark.wire.message_queue import MessageQueue
+
+BROKER = "broker-a"
+
+_TYPES = {
+    "string": types.StringType(),
+    "binary": types.BinaryType(),
+    "int": types.IntegerType(),
+    "bigint": types.LongType(),
+    "timestamp": types.TimestampType(),
+    "smallint": types.ShortType(),
+    "double": types.DoubleType(),
+    "array<string>": types.ArrayType(types.StringType()),
+    "map<string,string>": types.MapType(types.StringType(), types.StringType()),
+}
+
+
+def schema_of(ddl):
+    """A schema out of its text, without the JVM that Spark's own parser needs."""
+    fields = [part.rsplit(" ", 1) for part in ddl.split(", ") if part]
+    return types.StructType([types.StructField(name, _TYPES[type_]) for name, type_ in fields])
+
+
+class Clock:
+    """Seconds that pass when they are told to."""
+
+    def __init__(self):
+        self.now = 1_000.0
+
+    def __call__(self):
+        return self.now
+
+
+def options_for(broker, topic, **more):
+    """A source's options; ``topic=None`` for those that select otherwise."""
+    given = {"namesrvAddr": broker.address, "discoveryIntervalMs": "0", **more}
+    return read_options(given if topic is None else {**given, "topic": topic})
+
+
+@contextmanager
+def queues_of(broker, topic, **more):
+    """What a source asks brokers."""
+    options = options_for(broker, topic, **more)
+    instance = instance_for(options.access)
+    try:
+        yield Queues(options, instance)
+    finally:
+        instance.shutdown()
+
+
+@contextmanager
+def query(broker, topic, clock=None, **more):
+    """A query's batches, as after a start of Spark."""
+    options = options_for(broker, topic, **more)
+    instance = instance_for(options.access)
+    try:
+        yield MicroBatches(options, Queues(options, instance), clock or Clock())
+    finally:
+        instance.shutdown()
+
+
+def queue_of(topic, number=0):
+    """A queue of the embedded broker."""
+    return MessageQueue(topic, BROKER, number)
+
+
+def send(broker, topic, number, *bodies, **more):
+    """Messages to one queue, one after the other; where they are."""
+    with broker.producer() as producer:
+        return [
+            producer.send(Message(topic, body.encode(), **more), queue_of(topic, number)).queue_offset
+            for body in bodies
+        ]
+
+
+def offsets_in(source_offset):
+    """The next offsets of a query's queues, by number."""
+    return {queue.queue_id: position.next_offset for queue, position in source_offset.positions.items()}

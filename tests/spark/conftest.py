@@ -1,0 +1,49 @@
+"""One Spark and one broker of each kind for all tests in here; for each test a room of its own."""
+
+import pyspark
+import pytest
+from broker_kinds import NAME
+from consumer_clusters import EVERY_CLUSTER, Cluster, running
+from source_rooms import SourceRoom
+from spark_sessions import started_session
+
+LEAVES_SOCKETS_OPEN = ("4.0.", "4.1.")
+
+
+def pytest_configure(config):
+    """Older releases leave the sockets that rows come through to Python's collector, which warns of them."""
+    if pyspark.__version__.startswith(LEAVES_SOCKETS_OPEN):
+        config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    session = started_session(tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session", params=EVERY_CLUSTER)
+def kind(request):
+    """The broker's; results hardly ever depend on it."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def brokers(kind, tmp_path_factory):
+    with running(kind, tmp_path_factory.mktemp("broker")) as addresses:
+        yield addresses
+
+
+@pytest.fixture
+def cluster(brokers):
+    cluster = Cluster(*brokers, NAME)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def source(spark, cluster, tmp_path):
+    room = SourceRoom(spark, cluster, tmp_path)
+    yield room
+    room.close()

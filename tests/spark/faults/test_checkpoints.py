@@ -1,0 +1,108 @@
+"""Checkpoints that somebody has edited, cut or mixed up: exactly what was planned, or a clear error."""
+
+import json
+import re
+
+import pytest
+from spark_drivers import Query
+from spark_engine import send
+
+
+@pytest.fixture
+def sent(rocketpoll_broker, rocketpoll_topic):
+    return send(rocketpoll_broker, rocketpoll_topic, 20)
+
+
+@pytest.fixture
+def query(driver, rocketpoll_broker, rocketpoll_topic, sent, tmp_path):
+    """Four batches, all committed."""
+    query = Query(
+        tmp_path,
+        namesrvAddr=rocketpoll_broker.address,
+        subscribe=rocketpoll_topic,
+        startingOffsets="earliest",
+        maxOffsetsPerTrigger=5,
+    )
+    assert run(driver, query) is None
+    assert query.logged("commits") == [0, 1, 2, 3]
+    return query
+
+
+def run(driver, query):
+    """Once, over all there is; what has ended it."""
+    driver.start(query, trigger={"availableNow": True})
+    return driver.end()
+
+
+def remove(query, log, number):
+    (query.checkpoint / log / str(number)).unlink()
+    (query.checkpoint / log / f".{number}.crc").unlink(missing_ok=True)
+
+
+def rewrite(query, number, change):
+    """Change the text of a batch's file in the offset log."""
+    path = query.checkpoint / "offsets" / str(number)
+    text = path.read_text()
+    (query.checkpoint / "offsets" / f".{number}.crc").unlink(missing_ok=True)
+    path.write_text(change(text))
+
+
+def test_a_batch_without_its_commit_is_run_again_with_the_same_rows(driver, query, sent):
+    for number in (3, 2):  # of the last alone, of the last two: then batch 3 is planned anew
+        for log in ("commits",) if number == 3 else ("commits", "offsets"):
+            remove(query, log, 3)
+        if number == 2:
+            remove(query, "commits", 2)
+        assert run(driver, query) is None
+        assert query.differing() == []
+        assert sorted(body for *_, body in query.rows()) == sorted(sent)
+
+
+def _newer(text):
+    head, offset = text.rstrip().rsplit("\n", 1)
+    return f"{head}\n{json.dumps({**json.loads(offset), 'v': 2})}"
+
+
+def _of_another(text):
+    return re.sub(r'"test_[^"]*"', '"other"', text)
+
+
+def _foreign(text):
+    return text.rstrip().rsplit("\n", 1)[0] + '\n{"checkpoints":{"0":5,"1":5}}'
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (_newer, "the checkpoint's offset has version 2, and this release of rocketpoll reads 1"),
+        (_of_another, "the checkpoint is of other, and option topic names test_"),
+        (_foreign, "the checkpoint's offset is none of rocketpoll's (it has no version)"),
+        (lambda text: text[: len(text) - 30], "JSON"),
+        (lambda _: "", "offset"),
+    ],
+    ids=["newer", "another", "foreign", "cut", "empty"],
+)
+def test_an_offset_that_is_none_ends_the_query_and_never_starts_it_anew(
+    driver, rocketpoll_broker, rocketpoll_topic, query, sent, change, words
+):
+    path = query.checkpoint / "offsets" / "3"
+    before = path.read_text()
+    rewrite(query, 3, change)
+    sent += send(rocketpoll_broker, rocketpoll_topic, 5)
+    rows = query.rows()
+    assert words in run(driver, query)
+    assert query.rows() == rows
+    rewrite(query, 3, lambda _: before)
+    assert run(driver, query) is None
+    assert sorted(body for *_, body in query.rows()) == sorted(sent)
+
+
+def test_what_a_crash_leaves_beside_the_logs_is_not_looked_at(
+    driver, rocketpoll_broker, rocketpoll_topic, query, sent
+):
+    for log in ("offsets", "commits"):
+        (query.checkpoint / log / ".4.0123-4567.tmp").write_text("v1\n{")
+        (query.checkpoint / log / ".5.crc").write_text("none")
+    sent += send(rocketpoll_broker, rocketpoll_topic, 5)
+    assert run(driver, query) is None
+    assert sorted(body for *_, body in query.rows()) == sorted(sent)

@@ -1,0 +1,69 @@
+"""Crashes at every point of a batch, without Spark: what was planned is read again, to the row."""
+
+import pytest
+from spark_engine import POINTS, Crashed, Engine, assert_read, send
+
+PLANNED = POINTS[POINTS.index("partitions") :]
+
+
+@pytest.mark.parametrize("point", PLANNED)
+@pytest.mark.parametrize(("start", "rows"), [("latest", 0), ("-3 messages", 12), ("earliest", 20)])
+def test_a_first_batch_that_crashes_is_read_again_to_the_row(
+    rocketpoll_broker, rocketpoll_topic, point, start, rows
+):
+    """Spark asks for the initial offset once more; by then the end is elsewhere."""
+    query = Engine(rocketpoll_broker.address, subscribe=rocketpoll_topic, startingOffsets=start)
+    expected = send(rocketpoll_broker, rocketpoll_topic, 20, "before")[20 - rows :]
+    query.start()
+    if not rows:
+        assert not query.trigger()
+        expected += send(rocketpoll_broker, rocketpoll_topic, 8, "first")
+    query.crash_at = point
+    with pytest.raises(Crashed):
+        query.trigger()
+    expected += send(rocketpoll_broker, rocketpoll_topic, 8, "later")
+    query.start()
+    query.run()
+    assert_read(query, expected)
+
+
+def test_what_comes_between_the_start_and_the_first_batch_is_read(rocketpoll_broker, rocketpoll_topic):
+    query = Engine(rocketpoll_broker.address, subscribe=rocketpoll_topic, startingOffsets="latest")
+    send(rocketpoll_broker, rocketpoll_topic, 20, "before")
+    query.start()
+    assert not query.trigger()
+    assert not query.trigger()
+    between = send(rocketpoll_broker, rocketpoll_topic, 5, "between")
+    query.run()
+    assert_read(query, between)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_later_batch_that_crashes_is_read_again_to_the_row(rocketpoll_broker, rocketpoll_topic, point):
+    query = Engine(rocketpoll_broker.address, subscribe=rocketpoll_topic)
+    bodies = send(rocketpoll_broker, rocketpoll_topic, 10, "first")
+    query.start()
+    query.run()
+    bodies += send(rocketpoll_broker, rocketpoll_topic, 10, "second")
+    query.crash_at = point
+    with pytest.raises(Crashed):
+        query.trigger()
+    bodies += send(rocketpoll_broker, rocketpoll_topic, 10, "third")
+    query.start()
+    query.run()
+    assert_read(query, bodies)
+
+
+@pytest.mark.parametrize("limit", [{"maxOffsetsPerTrigger": 7}, {"maxBytesPerTrigger": "2k"}])
+def test_crashes_between_limited_batches_lose_and_repeat_nothing(rocketpoll_broker, rocketpoll_topic, limit):
+    query = Engine(rocketpoll_broker.address, subscribe=rocketpoll_topic, **limit)
+    bodies = send(rocketpoll_broker, rocketpoll_topic, 60)
+    for point in POINTS:
+        query.start()
+        query.crash_at = point
+        with pytest.raises(Crashed):
+            query.run()
+    query.start()
+    query.run()
+    assert len(query.sink) > 5
+    assert_read(query, bodies)

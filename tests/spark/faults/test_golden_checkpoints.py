@@ -1,0 +1,67 @@
+"""What an earlier release has left in a checkpoint, this one goes on from."""
+
+import json
+import shutil
+
+import pytest
+from golden_checkpoints import QUERIES, SETTINGS, TOPICS, offsets, releases, unread
+from spark_drivers import Query
+from spark_engine import Engine, assert_read, send
+
+from rmq_spark.spark.source_offset import SourceOffset
+from rocketpoll import EmbeddedBroker
+
+
+@pytest.fixture(params=releases(), ids=lambda path: f"{path.parent.name}-{path.name}")
+def golden(request, tmp_path):
+    """A broker with the store of then, and the checkpoints."""
+    shutil.copytree(request.param / "store", tmp_path / "store")
+    with EmbeddedBroker(tmp_path / "store", **SETTINGS) as broker:
+        yield broker, request.param
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_offsets_mean_what_they_meant(golden, name):
+    _, directory = golden
+    found = [SourceOffset.from_json(json.loads(text)) for text in offsets(directory / name)]
+    ends = [{q.topic: p.next_offset for q, p in each.positions.items() if q.queue_id == 0} for each in found]
+    assert all(set(end) == set(TOPICS) for end in ends)
+    assert [sum(p.next_offset for p in each.positions.values()) for each in found] == [6, 12, 18]
+    assert all(p.stored_ms for p in found[-1].positions.values())
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_query_goes_on_from_a_committed_batch(golden, name):
+    broker, directory = golden
+    query = Engine(broker.address, **QUERIES[name])
+    query.offsets = offsets(directory / name)
+    query.commits = len(query.offsets)
+    query.start()
+    query.run()
+    more = [body for topic in TOPICS for body in send(broker, topic, 4)]
+    query.run()
+    assert_read(query, unread() + more)
+
+
+@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize("committed", [0, 1, 2])
+def test_a_planned_batch_is_read_as_it_was_planned(golden, name, committed):
+    broker, directory = golden
+    query = Engine(broker.address, startingOffsets="latest", **QUERIES[name])
+    query.offsets = offsets(directory / name)[: committed + 1]
+    query.commits = committed
+    query.start()
+    query.trigger()
+    assert sorted(row.body for row in query.rows()) == sorted(
+        f"read {committed} {number} of {topic}" for topic in TOPICS for number in range(3)
+    )
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_spark_goes_on_from_it(golden, name, driver, tmp_path):
+    broker, directory = golden
+    query = Query(tmp_path / "query", namesrvAddr=broker.address, **QUERIES[name])
+    shutil.copytree(directory / name, query.checkpoint)
+    driver.start(query, trigger={"availableNow": True})
+    assert driver.end() is None
+    assert sorted(body for *_, body in query.rows()) == sorted(unread())

@@ -1,0 +1,341 @@
+"""Messages that are gone before they are read: a clear end, or on with the others, as failOnDataLoss says."""
+
+import os
+from contextlib import contextmanager
+
+import pytest
+from spark_engine import Crashed, Engine, assert_read, send
+
+from broker.testing import wait_until
+from rmq_spark.client.broker_api import BrokerApi
+from rmq_spark.client.calls import command_of
+from rmq_spark.client.connections import Connections
+from rmq_spark.spark.errors import DataLoss
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll import EmbeddedBroker
+
+LONG_AGO = 1_000_000_000
+SMALL = {
+    "flushDiskType": "SYNC_FLUSH",
+    "mappedFileSizeCommitLog": 1 << 12,
+    "mappedFileSizeConsumeQueue": 20 * 10,
+    "maxMessageSize": 1 << 11,
+    "deleteWhen": ";".join(f"{hour:02d}" for hour in range(24)),
+}
+
+
+@pytest.fixture(scope="module")
+def expiring_broker():
+    """One whose files are so small that they can grow old singly."""
+    with EmbeddedBroker(**SMALL) as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic(expiring_broker, rocketpoll_topic):
+    """The same name as in the other broker."""
+    expiring_broker.create_topic(rocketpoll_topic, 2)
+    yield rocketpoll_topic
+    expiring_broker.delete_topic(rocketpoll_topic)
+
+
+def expire(broker, topic):
+    """Let all files of the log but the last grow old, and the broker delete them; the bodies left over."""
+    files = sorted((broker.directory / "commitlog").iterdir())[:-1]
+    for file in files:
+        os.utime(file, (LONG_AGO, LONG_AGO))
+    connections = Connections()
+    api = BrokerApi(connections)
+    queues = [MessageQueue(topic, "broker-a", number) for number in range(2)]
+
+    def is_clean():
+        command = command_of(RequestCode.DELETE_EXPIRED_COMMITLOG)
+        connections.request(broker.address, command, 3_000)
+        return not any(file.exists() for file in files) and all(
+            api.min_offset(broker.address, queue) > 2 for queue in queues
+        )
+
+    try:
+        wait_until(is_clean)
+    finally:
+        connections.shutdown()
+    return [message.body.decode() for message in broker.messages(topic)]
+
+
+@contextmanager
+def loss(*words):
+    """The query ends, and says what is gone and what can be done."""
+    with pytest.raises(DataLoss) as raised:
+        yield
+    for word in (*words, "failOnDataLoss"):
+        assert word in str(raised.value)
+
+
+def without(bodies, left):
+    return [body for body in bodies if body not in left]
+
+
+# ---- retention
+
+
+def slow_query(broker, topic, **options):
+    """It has read the first of very many messages."""
+    query = Engine(broker.address, subscribe=topic, maxOffsetsPerTrigger=4, **options)
+    bodies = send(broker, topic, 100)
+    query.start()
+    query.trigger()
+    return query, bodies
+
+
+def test_retention_that_overtakes_a_running_query_ends_it(expiring_broker, topic):
+    query, bodies = slow_query(expiring_broker, topic)
+    left = expire(expiring_broker, topic)
+    first = min(
+        message.queue_offset for message in expiring_broker.messages(topic) if message.queue.queue_id == 0
+    )
+    with loss(f"queue 0 of {topic}", f"has lost offsets 2 to {first - 1}"):
+        query.run()
+    assert_read(query, bodies[:4])
+    assert left
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_retention_that_overtakes_a_query_costs_it_just_what_is_gone(
+    expiring_broker, topic, is_running, caplog
+):
+    query, bodies = slow_query(expiring_broker, topic, failOnDataLoss="false")
+    left = expire(expiring_broker, topic)
+    if not is_running:
+        query.stop()
+        query.start()
+    query.run()
+    assert_read(query, bodies, without=without(bodies[4:], left))
+    assert "has lost offsets 2 to" in caplog.text
+
+
+def test_a_planned_batch_that_retention_has_overtaken_ends_the_query(expiring_broker, topic):
+    query, _ = slow_query(expiring_broker, topic)
+    query.crash_at = "partitions"
+    with pytest.raises(Crashed):
+        query.trigger()
+    expire(expiring_broker, topic)
+    query.start()
+    with loss(f"queue 1 of {topic}", "has lost offsets 2 to"):
+        query.trigger()
+
+
+def test_a_planned_batch_gives_what_retention_has_left_of_it(expiring_broker, topic, caplog):
+    query = Engine(expiring_broker.address, subscribe=topic, failOnDataLoss="false")
+    bodies = send(expiring_broker, topic, 100)
+    query.start()
+    query.crash_at = "partitions"
+    with pytest.raises(Crashed):
+        query.trigger()
+    left = expire(expiring_broker, topic)
+    more = send(expiring_broker, topic, 10)
+    query.start()
+    query.run()
+    assert_read(query, bodies + more, without=without(bodies, left))
+    assert "has lost offsets" in caplog.text
+
+
+# ---- a log that is damaged: its queues still begin where they did
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    """A broker that has lost one message of twenty: a byte of it has changed on the disk."""
+    with EmbeddedBroker(tmp_path, mappedFileSizeCommitLog=1 << 16, maxMessageSize=1 << 12) as broker:
+        broker.create_topic("damaged", 2)
+        bodies = send(broker, "damaged", 20)
+        broker.stop()
+    log = tmp_path / "commitlog" / f"{0:020d}"
+    data = bytearray(log.read_bytes())
+    data[data.index(bodies[7].encode())] ^= 1
+    log.write_bytes(data)
+    with EmbeddedBroker(tmp_path, mappedFileSizeCommitLog=1 << 16, maxMessageSize=1 << 12) as broker:
+        yield broker, bodies
+
+
+def test_a_message_that_is_damaged_ends_the_query(damaged):
+    broker, _ = damaged
+    query = Engine(broker.address, subscribe="damaged")
+    query.start()
+    with loss("of damaged", "has lost offsets 3 to 3"):
+        query.run()
+
+
+def test_a_message_that_is_damaged_is_passed_over(damaged, caplog):
+    broker, bodies = damaged
+    query = Engine(broker.address, subscribe="damaged", failOnDataLoss="false")
+    query.start()
+    query.run()
+    assert_read(query, bodies, without=bodies[7:8])
+    assert "has lost offsets 3 to 3" in caplog.text
+
+
+# ---- topics that are deleted, and made again
+
+
+def read_before(broker, topic, count, **options):
+    """A query that has read all that there was, and is stopped."""
+    query = Engine(broker.address, subscribe=topic, **options)
+    bodies = send(broker, topic, count)
+    query.start()
+    query.run()
+    return query, bodies
+
+
+def make_again(broker, topic, count, queues=4):
+    broker.delete_topic(topic)
+    broker.create_topic(topic, queues)
+    return send(broker, topic, count, "again")
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+@pytest.mark.parametrize("count", [8, 20, 60])
+def test_a_topic_that_was_made_again_ends_the_query(rocketpoll_broker, rocketpoll_topic, is_running, count):
+    """With fewer messages than were read, as many, or more."""
+    query, _ = read_before(rocketpoll_broker, rocketpoll_topic, 20)
+    if not is_running:
+        query.stop()
+    make_again(rocketpoll_broker, rocketpoll_topic, count)
+    if not is_running:
+        query.start()
+    elif count == 20:
+        query.trigger()  # it has not grown: it is not looked at
+        send(rocketpoll_broker, rocketpoll_topic, 4)
+    words = ["ends at offset 2"] if count == 8 else ["made again", "is not the one that was read"]
+    with loss(f"queue 0 of {rocketpoll_topic}", *words):
+        query.run()
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+@pytest.mark.parametrize("count", [8, 20, 60])
+def test_a_topic_that_was_made_again_is_read_from_its_beginning(
+    rocketpoll_broker, rocketpoll_topic, is_running, count
+):
+    query, bodies = read_before(rocketpoll_broker, rocketpoll_topic, 20, failOnDataLoss="false")
+    if not is_running:
+        query.stop()
+    bodies += make_again(rocketpoll_broker, rocketpoll_topic, count)
+    if not is_running:
+        query.start()
+    query.run()
+    bodies += send(rocketpoll_broker, rocketpoll_topic, 8)
+    query.run()
+    assert_read(query, bodies)
+
+
+def test_a_planned_batch_of_a_topic_that_was_made_again_ends_the_query(rocketpoll_broker, rocketpoll_topic):
+    query, _ = read_before(rocketpoll_broker, rocketpoll_topic, 20)
+    send(rocketpoll_broker, rocketpoll_topic, 8)
+    query.crash_at = "partitions"
+    with pytest.raises(Crashed):
+        query.trigger()
+    make_again(rocketpoll_broker, rocketpoll_topic, 60)
+    query.start()
+    with loss("made again"):
+        query.run()
+
+
+@pytest.mark.parametrize("count", [0, 8, 60])
+def test_after_a_planned_batch_of_a_topic_that_was_made_again_all_of_the_new_one_is_read(
+    rocketpoll_broker, rocketpoll_topic, count
+):
+    query, bodies = read_before(rocketpoll_broker, rocketpoll_topic, 20, failOnDataLoss="false")
+    gone = send(rocketpoll_broker, rocketpoll_topic, 8)
+    query.crash_at = "partitions"
+    with pytest.raises(Crashed):
+        query.trigger()
+    bodies += make_again(rocketpoll_broker, rocketpoll_topic, count)
+    query.start()
+    query.run()
+    assert_read(query, bodies + gone, without=gone)
+
+
+def test_a_topic_of_a_pattern_that_is_deleted_with_unread_messages_ends_the_query(rocketpoll_broker):
+    for name in ("gone-1", "gone-2"):
+        rocketpoll_broker.create_topic(name, 2)
+    query = Engine(rocketpoll_broker.address, subscribePattern="gone-.*")
+    send(rocketpoll_broker, "gone-1", 4)
+    send(rocketpoll_broker, "gone-2", 4)
+    query.start()
+    query.run()
+    rocketpoll_broker.delete_topic("gone-1")
+    with loss("of gone-1", "ends at offset 0"):
+        query.run()
+    rocketpoll_broker.delete_topic("gone-2")
+
+
+def test_topics_of_a_pattern_come_and_go(rocketpoll_broker):
+    query = Engine(rocketpoll_broker.address, subscribePattern="come-.*", failOnDataLoss="false")
+    rocketpoll_broker.create_topic("come-0", 2)
+    bodies = send(rocketpoll_broker, "come-0", 4)
+    query.start()
+    query.run()
+    for number in range(1, 4):
+        rocketpoll_broker.create_topic(f"come-{number}", 2)
+        bodies += send(rocketpoll_broker, f"come-{number}", 4)
+        rocketpoll_broker.delete_topic(f"come-{number - 1}")
+        query.run()
+    assert_read(query, bodies)
+    rocketpoll_broker.delete_topic("come-3")
+
+
+# ---- queues
+
+
+@pytest.mark.parametrize("point", ["partitions", "task", "sink-done"])
+def test_queues_that_are_added_between_crash_and_restart_under_available_now(
+    rocketpoll_broker, rocketpoll_topic, point
+):
+    query, bodies = read_before(rocketpoll_broker, rocketpoll_topic, 20)
+    query.stop()
+    bodies += send(rocketpoll_broker, rocketpoll_topic, 20)
+    query.start(available_now=True)
+    query.crash_at = point
+    with pytest.raises(Crashed):
+        query.run()
+    rocketpoll_broker.create_topic(rocketpoll_topic, 6)
+    bodies += send(rocketpoll_broker, rocketpoll_topic, 24)
+    query.start(available_now=True)
+    query.run()
+    query.stop()
+    assert_read(query, bodies)
+
+
+def test_under_available_now_what_comes_later_waits_for_the_next_run(rocketpoll_broker, rocketpoll_topic):
+    query = Engine(rocketpoll_broker.address, subscribe=rocketpoll_topic, maxOffsetsPerTrigger=5)
+    bodies = send(rocketpoll_broker, rocketpoll_topic, 20)
+    query.start(available_now=True)
+    rocketpoll_broker.create_topic(rocketpoll_topic, 6)
+    later = send(rocketpoll_broker, rocketpoll_topic, 24)
+    query.run()
+    query.stop()
+    assert_read(query, bodies)
+    query.start(available_now=True)
+    query.run()
+    assert_read(query, bodies + later)
+
+
+def test_queues_that_are_taken_away_with_unread_messages_end_the_query(rocketpoll_broker, rocketpoll_topic):
+    query, _ = read_before(rocketpoll_broker, rocketpoll_topic, 8)
+    send(rocketpoll_broker, rocketpoll_topic, 8)
+    rocketpoll_broker.create_topic(rocketpoll_topic, 2)
+    with loss(f"queue 3 of {rocketpoll_topic}", "may not be read any more", "from 2 to 3"):
+        query.run()
+
+
+def test_queues_that_are_taken_away_are_passed_over_and_read_when_they_are_back(
+    rocketpoll_broker, rocketpoll_topic
+):
+    query, bodies = read_before(rocketpoll_broker, rocketpoll_topic, 8, failOnDataLoss="false")
+    bodies += send(rocketpoll_broker, rocketpoll_topic, 8)
+    rocketpoll_broker.create_topic(rocketpoll_topic, 2)
+    query.run()
+    assert {row.queue_id for row in query.rows() if row.queue_offset > 1} == {0, 1}
+    rocketpoll_broker.create_topic(rocketpoll_topic, 4)
+    query.run()
+    assert_read(query, bodies)

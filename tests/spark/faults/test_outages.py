@@ -1,0 +1,190 @@
+"""Brokers and name servers that are away for a while, or come back without what they had."""
+
+import shutil
+import threading
+
+import pytest
+from fake_servers import FakeServer, answering
+from spark_engine import Crashed, Engine, assert_read, send
+
+from rmq_spark.client.connections import Connections
+from rmq_spark.client.errors import ConnectionFailed
+from rmq_spark.spark.errors import DataLoss
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rocketpoll import EmbeddedBroker
+
+AWAY_SECONDS = 1.0
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """One that can be killed and comes back with all that it had."""
+    with EmbeddedBroker(tmp_path / "broker", own_process=True, maxTransferBytesExtended=4096) as broker:
+        broker.create_topic("T")
+        yield broker
+
+
+def back_later(broker):
+    """Have a broker that was killed come back after a while."""
+    timer = threading.Timer(AWAY_SECONDS, broker.restart)
+    timer.start()
+    return timer
+
+
+def test_a_broker_that_dies_in_the_middle_of_a_task_is_waited_for(broker):
+    """What the task has read it does not read again."""
+    query = Engine(broker.address, subscribe="T")
+    bodies = send(broker, "T", 200, "m" * 200)
+    query.start()
+    timers = []
+
+    def kill():
+        broker.kill()
+        timers.append(back_later(broker))
+
+    query.after_first_rows = kill
+    query.run()
+    timers[0].join()
+    assert_read(query, bodies)
+
+
+@pytest.mark.parametrize("options", [{}, {"consumerGroup": "G"}, {"maxBytesPerTrigger": "10k"}], ids=str)
+def test_a_broker_that_dies_while_a_query_is_idle_is_waited_for(broker, options):
+    query = Engine(broker.address, subscribe="T", **options)
+    bodies = send(broker, "T", 50)
+    query.start()
+    query.run()
+    broker.kill()
+    timer = back_later(broker)
+    while timer.is_alive():
+        assert not query.trigger()
+    timer.join()
+    bodies += send(broker, "T", 50)
+    query.run()
+    assert_read(query, bodies)
+
+
+def test_a_query_that_finds_no_broker_when_it_comes_back_ends_and_goes_on_later(broker):
+    query = Engine(broker.address, subscribe="T", retryTimeoutMs=100)
+    bodies = send(broker, "T", 50)
+    query.start()
+    query.crash_at = "task"
+    with pytest.raises(Crashed):
+        query.run()
+    broker.kill()
+    query.start()
+    with pytest.raises(ConnectionFailed, match="check that a broker listens there"):
+        query.run()
+    broker.restart()
+    query.start()
+    query.run()
+    assert_read(query, bodies)
+
+
+# ---- a name server that has just started, and has not heard of anything
+
+
+class Forgetful:
+    """A name server in front of a broker that also is one; there are times when it knows no topic."""
+
+    def __init__(self, broker):
+        self._broker = broker
+        self._connections = Connections()
+        self.knows = True
+        self.asked = 0
+
+    def answer(self, request):
+        if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and not self.knows:
+            self.asked += 1
+            return request.respond(ResponseCode.TOPIC_NOT_EXIST, "No topic route info in name server")
+        answer = self._connections.request(self._broker.address, request._replace(opaque=0), 3_000)
+        return answer._replace(opaque=request.opaque)
+
+
+@pytest.fixture
+def forgetful(broker):
+    server = Forgetful(broker)
+    with FakeServer(answering(server.answer)) as listening:
+        server.address = listening.address
+        yield server
+
+
+@pytest.mark.parametrize("selection", [{"subscribe": "T"}, {"assign": '{"T": [0, 1, 2, 3]}'}], ids=str)
+def test_a_name_server_that_knows_nothing_for_a_while_changes_nothing(broker, forgetful, selection):
+    query = Engine(forgetful.address, **selection)
+    bodies = send(broker, "T", 20)
+    query.start()
+    query.run()
+    forgetful.knows = False
+    bodies += send(broker, "T", 20)
+    query.run()
+    assert forgetful.asked
+    forgetful.knows = True
+    query.run()
+    assert_read(query, bodies)
+
+
+def test_a_query_that_comes_back_to_a_name_server_that_knows_nothing_does_not_start_anew(broker, forgetful):
+    query = Engine(forgetful.address, subscribe="T")
+    bodies = send(broker, "T", 20)
+    query.start()
+    query.run()
+    query.stop()
+    forgetful.knows = False
+    query.start()
+    with pytest.raises(Exception, match="T") as raised:
+        query.run()
+    assert "no such topic" in str(raised.value)
+    forgetful.knows = True
+    bodies += send(broker, "T", 20)
+    query.start()
+    query.run()
+    assert_read(query, bodies)
+
+
+# ---- a broker whose directory was put back from an older copy
+
+
+@pytest.fixture
+def restored(tmp_path):
+    """A query that has read everything, and the broker without the last of it."""
+    with EmbeddedBroker(tmp_path / "broker") as broker:
+        broker.create_topic("T")
+        bodies = send(broker, "T", 20)
+        broker.stop()
+    shutil.copytree(tmp_path / "broker", tmp_path / "copy")
+    with EmbeddedBroker(tmp_path / "broker") as broker:
+        query = Engine(broker.address, subscribe="T")
+        bodies += send(broker, "T", 20)
+        query.start()
+        query.run()
+        query.stop()
+    with EmbeddedBroker(tmp_path / "copy") as broker:
+        query.options["namesrvAddr"] = broker.address
+        yield broker, query, bodies
+
+
+def test_a_broker_from_an_older_copy_ends_the_query(restored):
+    _, query, bodies = restored
+    query.start()
+    with pytest.raises(DataLoss, match=r"ends at offset 5, and was read, or to be read, to 10 before"):
+        query.run()
+    assert_read(query, bodies)
+
+
+def test_so_does_one_that_has_grown_beyond_the_offset_meanwhile(restored):
+    broker, query, bodies = restored
+    send(broker, "T", 40)
+    query.start()
+    with pytest.raises(DataLoss, match=r"is not the one that was read"):
+        query.run()
+    assert_read(query, bodies)
+
+
+def test_or_it_is_read_from_its_beginning_once_more(restored):
+    broker, query, bodies = restored
+    query.options["failOnDataLoss"] = "false"
+    bodies += bodies[:20] + send(broker, "T", 8)
+    query.start()
+    query.run()
+    assert_read(query, bodies)

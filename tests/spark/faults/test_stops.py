@@ -1,0 +1,66 @@
+"""A query that is stopped ends within two seconds, whatever it is doing: Spark itself says if it does not.
+
+The driver's `spark.sql.streaming.stopTimeout` is two seconds. A trigger of ten minutes is no state of its
+own: until it is due, Spark's thread sleeps, and the planner holds nothing.
+"""
+
+import os
+
+import pytest
+from spark_drivers import Query
+from spark_engine import send
+
+from rocketpoll import EmbeddedBroker
+
+STOPS = int(os.environ.get("ROCKETPOLL_STOPS", "4"))
+"""Of each kind."""
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """One that can be killed."""
+    with EmbeddedBroker(tmp_path / "broker", own_process=True, maxTransferBytesExtended=4096) as broker:
+        broker.create_topic("T")
+        send(broker, "T", 200, "m" * 100)
+        yield broker
+
+
+@pytest.fixture
+def query(broker, tmp_path):
+    return Query(tmp_path / "query", namesrvAddr=broker.address, subscribe="T", startingOffsets="earliest")
+
+
+def until_idle(driver, query):
+    """Start it, and wait until its second look for messages is over: the next one holds."""
+    driver.start(query)
+    for _ in range(2):
+        query.hold("latest")
+        query.reached("latest")
+        query.release("latest")
+
+
+def test_while_it_waits_for_messages(driver, query):
+    for _ in range(STOPS):
+        until_idle(driver, query)
+        assert driver.stop() is None
+
+
+@pytest.mark.parametrize("point", ["latest", "partitions", "task"])
+def test_while_it_is_held(driver, query, point):
+    for number in range(STOPS):
+        if point == "partitions" and number:  # the batch is planned: it is asked for at once
+            query.release()
+        query.hold(point)
+        driver.start(query)
+        query.reached(point)
+        assert driver.stop() is None
+        query.release()
+
+
+@pytest.mark.parametrize("outage", ["kill", "pause"])
+def test_while_no_broker_answers(driver, query, broker, outage):
+    until_idle(driver, query)
+    getattr(broker, outage)()
+    assert driver.stop() is None
+    if outage == "pause":
+        broker.resume()

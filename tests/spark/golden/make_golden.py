@@ -1,0 +1,78 @@
+"""Makes golden checkpoints with this release and the Spark that is installed: `make golden`.
+
+For each of two queries, one with subscribe and one with subscribePattern: what Spark has written after
+three batches. And the broker's directory that belongs to them, with messages that nobody has read. Later
+releases must go on from there, so what is here once is never made again for the same release and Spark.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pyspark
+from golden_checkpoints import BATCHES, GOLDEN, QUERIES, SETTINGS, TOPICS
+from spark_drivers import Driver, Query, wait_until
+
+import rmq_spark
+from rocketpoll import EmbeddedBroker
+
+_QUEUES = 2
+_MESSAGES = 3
+_NOT_KEPT = ("lock", "abort", "*.crc", ".*", "*.bak", "delayOffset.json")
+
+
+def make(directory, target):
+    """Everything of one release and one Spark."""
+    driver = Driver(directory / "driver")
+    try:
+        with EmbeddedBroker(directory / "store", **SETTINGS) as broker:
+            for topic in TOPICS:
+                broker.create_topic(topic, _QUEUES)
+            queries = {
+                name: Query(
+                    directory / name, namesrvAddr=broker.address, startingOffsets="earliest", **options
+                )
+                for name, options in QUERIES.items()
+            }
+            for query in queries.values():
+                query.hold("latest")
+                driver.start(query)
+            for batch in range(BATCHES):
+                _feed(broker, queries.values(), f"read {batch}")
+                for query in queries.values():
+                    query.release("latest")
+                    wait_until(lambda query=query, count=batch + 1: len(query.logged("commits")) == count)
+                    query.hold("latest")
+            _feed(broker, queries.values(), "unread")
+    finally:
+        driver.kill()
+    ignored = shutil.ignore_patterns(*_NOT_KEPT)
+    shutil.copytree(directory / "store", target / "store", ignore=ignored)
+    for name, query in queries.items():
+        shutil.copytree(query.checkpoint, target / name, ignore=ignored)
+
+
+def _feed(broker, queries, name):
+    """Send while no query looks."""
+    for query in queries:
+        query.reached("latest")
+    for topic in TOPICS:
+        broker.send(topic, *(f"{name} {number} of {topic}" for number in range(_MESSAGES)))
+
+
+def main():
+    """Into a directory that is not there yet."""
+    release = ".".join(rmq_spark.__version__.split(".")[:2])
+    target = GOLDEN / release / f"spark-{'.'.join(pyspark.__version__.split('.')[:2])}"
+    if target.exists():
+        sys.exit(f"{target} is there already, and stays as it is")
+    with tempfile.TemporaryDirectory() as directory:
+        make(Path(directory), target)
+    sys.stdout.write(f"made {target}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""A Spark driver that a test holds at any point of a query, and kills there: the child of `spark_drivers`.
+
+It reads commands, one line of JSON each, and answers each with a line: ``start`` a query, ``stop`` it, wait
+for its ``end``. Its source is the real one under another name. Before and after what Spark calls,
+it looks for a file of the point's name in a directory; while there is one it waits, having said who it is:
+
+    latest              offsets/N is about to be asked for
+    latest-done         where batch N ends is known, and nowhere written
+    partitions          offsets/N is written
+    partitions-done     the batch is planned
+    task                a task has handed over its first rows
+    straggler           the same, and only the first who comes by waits
+    sink                the sink has the rows of batch N, in a file that does not count yet
+    sink-done           the file counts, commits/N is not written
+    commit              commits/N is written
+
+Rows go to a file per batch. A batch that is run again must have the very same rows, or it says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from rmq_spark.spark.source import FORMAT, RocketPollDataSource
+from rmq_spark.spark.stream_reader import stream_reader
+
+HELD_FORMAT = f"{FORMAT}-held"
+HOLDS = "holds"
+"""The option that names the directory."""
+
+_POLL_SECONDS = 0.02
+_NOT_IN_TIME = "Python worker failed to connect back"
+
+
+class Holds:
+    """A directory in which a test says where to wait."""
+
+    def __init__(self, directory):
+        self._directory = Path(directory)
+
+    def pass_by(self, point, *, only_first=False):
+        """Wait while there is a file of this name; `reached` says who waits."""
+        hold = self._directory / point
+        reached = self._directory / f"{point}.reached"
+        if not hold.exists() or (only_first and reached.exists()):
+            return
+        written = reached.with_suffix(f".{os.getpid()}")
+        written.write_text(str(os.getpid()))
+        written.rename(reached)
+        while hold.exists():
+            time.sleep(_POLL_SECONDS)
+
+
+def held_reader(given, schema, holds):
+    """The reader that this release of Spark gets, held before and after its methods."""
+    made = stream_reader(given, schema)
+
+    def held(name, before, after):
+        original = getattr(type(made), name)
+
+        @functools.wraps(original)  # Spark looks at how many arguments it takes
+        def method(self, *arguments):
+            holds.pass_by(before)
+            found = original(self, *arguments)
+            holds.pass_by(after)
+            return found
+
+        return method
+
+    def read(self, partition):
+        for number, rows in enumerate(type(made).read(self, partition)):
+            yield rows
+            if not number:
+                holds.pass_by("task")
+                holds.pass_by("straggler", only_first=True)
+
+    methods = {
+        "latestOffset": held("latestOffset", "latest", "latest-done"),
+        "partitions": held("partitions", "partitions", "partitions-done"),
+        "commit": held("commit", "commit", "commit-done"),
+        "read": read,
+    }
+    return type("HeldReader", (type(made),), methods)(given, schema)
+
+
+class HeldSource(RocketPollDataSource):
+    """The source, and one more option."""
+
+    def __init__(self, options):
+        options = dict(options)
+        self._holds = Holds(options.pop(HOLDS))
+        super().__init__(options)
+
+    @classmethod
+    def name(cls):
+        return HELD_FORMAT
+
+    def streamReader(self, schema):  # noqa: N802  # Spark's name
+        return held_reader(self.options, schema, self._holds)
+
+
+class FilePerBatch:
+    """The idempotent sink: a batch that is written again takes the place of the first."""
+
+    def __init__(self, directory, holds):
+        self._directory = Path(directory)
+        self._holds = holds
+
+    def __call__(self, rows, batch_id):
+        fields = ("topic", "queueId", "queueOffset", "body")
+        found = sorted(
+            [row.topic, row.queueId, row.queueOffset, bytes(row.body).decode()]
+            for row in rows.select(*fields).collect()
+        )
+        file = self._directory / f"{batch_id:06d}.json"
+        written = self._directory / f"{batch_id:06d}.{time.time_ns()}.tmp"
+        written.write_text(json.dumps(found))
+        self._holds.pass_by("sink")
+        if file.exists() and json.loads(file.read_text()) != found:
+            written.rename(file.with_suffix(".differs"))
+            return
+        written.replace(file)
+        self._holds.pass_by("sink-done")
+
+
+def start(spark, command):
+    """Start a query; once more, if its planner has not come up within the ten seconds that Spark gives it."""
+    while True:
+        query = start_once(spark, command)
+        while query.isActive and query.status["message"].startswith("Initializing"):
+            time.sleep(_POLL_SECONDS)
+        if _NOT_IN_TIME not in str(query.exception()):
+            return query
+
+
+def start_once(spark, command):
+    """Start a query."""
+    options = {"columns": "topic,queueId,queueOffset,body", **command["options"], HOLDS: command["holds"]}
+    stream = spark.readStream.format(HELD_FORMAT).options(**options).load()
+    sink = FilePerBatch(command["sink"], Holds(command["holds"]))
+    writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", command["checkpoint"])
+    return writer.trigger(**command.get("trigger", {"processingTime": "0 seconds"})).start()
+
+
+def main():
+    """Answer commands until there are no more."""
+    builder = SparkSession.builder.master(sys.argv[1])
+    for setting in sys.argv[2:]:
+        builder = builder.config(*setting.split("=", 1))
+    spark = builder.getOrCreate()
+    spark.dataSource.register(HeldSource)
+    answer = functools.partial(print, flush=True)
+    answer(json.dumps({"ready": os.getpid()}))
+    query = None
+    for line in sys.stdin:
+        command = json.loads(line)
+        answered = {}
+        try:
+            if command["do"] == "start":
+                query = start(spark, command)
+            elif command["do"] == "stop":
+                query.stop()
+            elif command["do"] == "end":
+                answered["ended"] = query.awaitTermination(command["seconds"])
+        except Exception as error:  # it is the test that looks at it
+            answered["error"] = str(error)
+        answer(json.dumps(answered))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+import pytest
+from source_parts import options_for
+
+from broker.embedded import EmbeddedBroker
+from rmq_spark.spark.broker_checks import check_with_brokers, check_writable
+from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.options import write_options
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"topic": "no-such-topic"}, "option topic: no route to topic no-such-topic"),
+        ({"namesrvAddr": "127.0.0.1:1"}, "option namesrvAddr: no name server answers"),
+        ({"sql": "n >"}, "option sql: broker broker-a does not filter by 'n >': "),
+    ],
+)
+def test_what_brokers_do_not_have_is_said_before_a_query_starts(
+    rocketpoll_broker, rocketpoll_topic, given, said
+):
+    topic = given.get("topic", rocketpoll_topic)
+    more = {name: value for name, value in given.items() if name != "topic"}
+    with pytest.raises(OptionError, match=said):
+        check_with_brokers(options_for(rocketpoll_broker, topic, **more))
+
+
+@pytest.mark.parametrize("given", [{}, {"tags": "a || b"}])
+def test_what_brokers_have_is_let_through(rocketpoll_broker, rocketpoll_topic, given):
+    check_with_brokers(options_for(rocketpoll_broker, rocketpoll_topic, **given))
+
+
+def test_a_sink_needs_brokers_that_have_its_topic_or_would_make_it(rocketpoll_broker):
+    check_writable(write_options({"namesrvAddr": rocketpoll_broker.address}))
+    check_writable(write_options({"namesrvAddr": rocketpoll_broker.address, "topic": "not-there-yet"}))
+    with pytest.raises(OptionError, match="option namesrvAddr: no name server answers"):
+        check_writable(write_options({"namesrvAddr": "127.0.0.1:1", "topic": "T"}))
+    with EmbeddedBroker(autoCreateTopicEnable=False) as broker:
+        broker.create_topic("T")
+        check_writable(write_options({"namesrvAddr": broker.address, "topic": "T"}))
+        with pytest.raises(
+            OptionError, match="option topic: no route to topic U: there is none, and no broker"
+        ):
+            check_writable(write_options({"namesrvAddr": broker.address, "topic": "U"}))

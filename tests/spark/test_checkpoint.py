@@ -1,0 +1,91 @@
+import json
+
+import pytest
+
+from rmq_spark.spark.checkpoint import read_checkpoint, starting_offsets
+from rmq_spark.spark.errors import CheckpointError
+from rmq_spark.spark.positions import AtOffset, parse_positions
+from rmq_spark.wire.message_queue import MessageQueue
+
+QUEUE = MessageQueue("T", "b", 0)
+
+
+def offset(at):
+    return json.dumps({"v": 1, "offsets": {"T": {"b": {"0": at}}}, "stored": {"T": {"b": {"0": 5}}}})
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Three batches, of which two were committed; the first source is ours, the second another's."""
+    for folder in ("offsets", "commits"):
+        (tmp_path / folder).mkdir()
+    for number in range(3):
+        lines = [
+            "v1",
+            json.dumps({"batchTimestampMs": 1000 + number}),
+            offset(10 * number),
+            '{"rate": 3}',
+            "-",
+        ]
+        (tmp_path / "offsets" / str(number)).write_text("\n".join(lines), encoding="utf-8")
+        (tmp_path / "offsets" / f".{number}.crc").write_bytes(b"crc")
+        if number < 2:
+            (tmp_path / "commits" / str(number)).write_text("v1\n{}", encoding="utf-8")
+    return tmp_path
+
+
+def test_its_batches_say_where_they_end(checkpoint):
+    batches = read_checkpoint(checkpoint)
+    assert [(b.batch_id, b.is_committed, b.timestamp_ms) for b in batches] == [
+        (0, True, 1000),
+        (1, True, 1001),
+        (2, False, 1002),
+    ]
+    assert [batch.offsets[0].positions[QUEUE] for batch in batches] == [(0, 5), (10, 5), (20, 5)]
+    assert all(set(batch.offsets) == {0} for batch in batches)
+
+
+@pytest.mark.parametrize("form", [str, lambda path: f"file://{path}", lambda path: path])
+def test_a_batch_becomes_a_start(checkpoint, form):
+    assert starting_offsets(form(checkpoint)) == '{"T": {"b": {"0": 10}}}'
+    text = starting_offsets(form(checkpoint), batch_id=2)
+    assert parse_positions("startingOffsets", text).of("T", "b", 0) == AtOffset(20)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"batch_id": 7}, "has the batches 0 to 2, not 7"),
+        ({"source": 1}, "source 1 of batch 1 is none .* these are: 0"),
+    ],
+)
+def test_what_is_not_there_is_said(checkpoint, more, said):
+    with pytest.raises(CheckpointError, match=said):
+        starting_offsets(checkpoint, **more)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is damaged"),
+        ("v1", "is damaged"),
+        ("v2\n{}\n{}", "is of version v2"),
+        ("v1\n{\n{}", "is damaged"),
+        ("v1\n{}\n" + offset(1).replace('"v": 1', '"v": 9'), "version 9"),
+    ],
+)
+def test_a_damaged_batch_is_named(checkpoint, text, said):
+    (checkpoint / "offsets" / "2").write_text(text, encoding="utf-8")
+    with pytest.raises(CheckpointError, match=said):
+        read_checkpoint(checkpoint)
+
+
+def test_other_places_are_refused(tmp_path, checkpoint):
+    with pytest.raises(CheckpointError, match="is no checkpoint of a query"):
+        read_checkpoint(tmp_path / "commits")
+    with pytest.raises(CheckpointError, match="is not a local directory: copy it to one first"):
+        read_checkpoint("s3a://bucket/checkpoint")
+    for path in (checkpoint / "commits").iterdir():
+        path.unlink()
+    with pytest.raises(CheckpointError, match=r"no batch of .* has been committed"):
+        starting_offsets(checkpoint)

@@ -1,0 +1,72 @@
+import time
+
+import pytest
+from source_parts import options_for, queues_of, schema_of, send
+
+from rmq_spark.spark import key_read
+from rmq_spark.spark.errors import OptionError, SparkError
+from rmq_spark.spark.schema import arrow_schema_of
+
+SCHEMA = arrow_schema_of(schema_of("body binary, keys string"))
+
+
+def bodies(broker, topic, **more):
+    options = options_for(broker, topic, **more)
+    with queues_of(broker, topic, **more) as queues:
+        found = key_read.key_pieces(options, queues)
+    batches = [batch for piece in found for batch in key_read.read_key_piece(options, SCHEMA, piece)]
+    return [body for batch in batches for body in batch.column("body").to_pylist()]
+
+
+def test_messages_of_a_key_are_found_over_all_queues_in_the_order_of_storing(
+    rocketpoll_broker, rocketpoll_topic
+):
+    send(rocketpoll_broker, rocketpoll_topic, 3, "first", keys="k1 k2")
+    send(rocketpoll_broker, rocketpoll_topic, 0, "second", "third", keys="k1")
+    send(rocketpoll_broker, rocketpoll_topic, 0, "other", keys="k11")
+    assert bodies(rocketpoll_broker, rocketpoll_topic, key="k1") == [b"first", b"second", b"third"]
+    assert bodies(rocketpoll_broker, rocketpoll_topic, key="k2") == [b"first"]
+    assert bodies(rocketpoll_broker, rocketpoll_topic, key="k") == []
+
+
+def test_more_than_a_broker_gives_at_once_is_asked_for_in_spans(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch
+):
+    monkeypatch.setattr(key_read, "MESSAGES_AT_ONCE", 8)
+    monkeypatch.setattr(key_read, "FULL_PAGE", 8)
+    texts = [f"m{n}" for n in range(12)]
+    for text in texts:
+        send(rocketpoll_broker, rocketpoll_topic, 0, text, keys="k")
+        time.sleep(0.25)
+    assert bodies(rocketpoll_broker, rocketpoll_topic, key="k") == [text.encode() for text in texts]
+
+
+def test_more_than_a_broker_can_give_of_one_second_is_said(rocketpoll_broker, rocketpoll_topic, monkeypatch):
+    monkeypatch.setattr(key_read, "MESSAGES_AT_ONCE", 8)
+    monkeypatch.setattr(key_read, "FULL_PAGE", 8)
+    send(rocketpoll_broker, rocketpoll_topic, 0, *"abcdefghijklmnopqrst" * 2, keys="k")
+    with pytest.raises(SparkError, match="than its index gives at once"):
+        bodies(rocketpoll_broker, rocketpoll_topic, key="k")
+
+
+def test_time_spans_bound_it(rocketpoll_broker, rocketpoll_topic):
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a", keys="k")
+    stored = rocketpoll_broker.messages(rocketpoll_topic)[0].store_timestamp
+    more = {"key": "k"}
+    assert bodies(rocketpoll_broker, rocketpoll_topic, startingTimestamp=str(stored), **more) == [b"a"]
+    assert bodies(rocketpoll_broker, rocketpoll_topic, endingTimestamp=str(stored), **more) == []
+    assert bodies(rocketpoll_broker, rocketpoll_topic, endingTimestamp=str(stored + 1), **more) == [b"a"]
+    assert bodies(rocketpoll_broker, rocketpoll_topic, startingOffsets="-1h", **more) == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"tags": "a"}, "option tags: it cannot be given together with key"),
+        ({"minPartitions": "3"}, "option minPartitions: it cannot be given together with key"),
+        ({"startingOffsets": "earliest"}, "option startingOffsets: together with key it has to be a time"),
+    ],
+)
+def test_what_means_nothing_with_a_key_is_refused(rocketpoll_broker, rocketpoll_topic, more, said):
+    with pytest.raises(OptionError, match=said):
+        bodies(rocketpoll_broker, rocketpoll_topic, key="k", **more)

@@ -1,0 +1,230 @@
+import logging
+
+import pytest
+from source_parts import Clock, offsets_in, query, queue_of, send
+
+from rmq_spark.spark.errors import CheckpointError, DataLoss
+from rmq_spark.spark.micro_batches import NO_LIMITS
+from rmq_spark.spark.options import Limits
+from rmq_spark.spark.source_offset import QueuePosition, SourceOffset
+
+
+def again(source_offset):
+    """As it comes back out of a checkpoint."""
+    return SourceOffset.from_json(source_offset.to_json())
+
+
+def spans(pieces):
+    return [(piece.queue.queue_id, piece.start, piece.end) for piece in pieces]
+
+
+def test_a_new_query_starts_at_the_end_and_takes_what_comes(rocketpoll_broker, rocketpoll_topic):
+    send(rocketpoll_broker, rocketpoll_topic, 0, "before")
+    with query(rocketpoll_broker, rocketpoll_topic) as batches:
+        start = batches.initial()
+        assert offsets_in(start) == {0: 1, 1: 0, 2: 0, 3: 0}
+        assert batches.latest(start, NO_LIMITS) is start
+        send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
+        send(rocketpoll_broker, rocketpoll_topic, 3, "c")
+        end = batches.latest(start, NO_LIMITS)
+        assert offsets_in(end) == {0: 3, 1: 0, 2: 0, 3: 1}
+        assert spans(batches.pieces(start, end)) == [(0, 1, 3), (3, 0, 1)]
+        assert batches.latest(end, NO_LIMITS) is end
+        assert batches.newest.positions == end.positions
+
+
+def test_offsets_know_when_the_message_before_them_was_stored(rocketpoll_broker, rocketpoll_topic):
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
+    stored = [message.store_timestamp for message in rocketpoll_broker.messages(rocketpoll_topic)]
+    with query(rocketpoll_broker, rocketpoll_topic, startingOffsets="earliest") as batches:
+        start = batches.initial()
+        assert {position.stored_ms for position in start.positions.values()} == {None}
+        end = batches.latest(start, NO_LIMITS)
+        assert end.positions[queue_of(rocketpoll_topic)].stored_ms == stored[1]
+        one = batches.latest(start, Limits(rows=1))
+        assert one.positions[queue_of(rocketpoll_topic)] == (1, stored[0])
+
+
+def test_limits_are_shared_until_all_is_taken(rocketpoll_broker, rocketpoll_topic):
+    send(rocketpoll_broker, rocketpoll_topic, 0, *"abcdefgh")
+    send(rocketpoll_broker, rocketpoll_topic, 1, *"ab")
+    with query(rocketpoll_broker, rocketpoll_topic, startingOffsets="earliest") as batches:
+        at = batches.initial()
+        taken = []
+        while (end := batches.latest(at, Limits(rows=5))) != at:
+            assert sum(piece.end - piece.start for piece in batches.pieces(at, end)) <= 5
+            taken.append(offsets_in(end))
+            at = end
+        assert [(each[0], each[1]) for each in taken] == [(4, 1), (8, 2)]
+
+
+def test_bytes_limit_a_batch_as_well(rocketpoll_broker, rocketpoll_topic):
+    send(rocketpoll_broker, rocketpoll_topic, 0, *["x" * 1000] * 20)
+    with query(rocketpoll_broker, rocketpoll_topic, startingOffsets="earliest") as batches:
+        start = batches.initial()
+        assert offsets_in(batches.latest(start, Limits(bytes=6_000)))[0] in (4, 5)
+        assert offsets_in(batches.latest(start, Limits(bytes=6_000, rows=3)))[0] == 3
+        assert offsets_in(batches.latest(start, Limits(bytes=1)))[0] == 1
+        assert offsets_in(batches.latest(start, Limits(bytes=1 << 20)))[0] == 20
+
+
+def test_a_batch_waits_for_enough_but_not_too_long(rocketpoll_broker, rocketpoll_topic):
+    clock = Clock()
+    limits = Limits(rows_min=3, delay_ms=60_000)
+    with query(
+        rocketpoll_broker, rocketpoll_topic, clock, suspendTimeoutMs="1", startingOffsets="earliest"
+    ) as batches:
+        start = batches.initial()
+        send(rocketpoll_broker, rocketpoll_topic, 0, "a")
+        first = batches.latest(start, limits)
+        assert offsets_in(first)[0] == 1  # nothing has been waited for yet
+        send(rocketpoll_broker, rocketpoll_topic, 0, "b", "c")
+        clock.now += 59
+        assert batches.latest(first, limits) is first
+        send(rocketpoll_broker, rocketpoll_topic, 1, "d")
+        second = batches.latest(first, limits)
+        assert offsets_in(second) == {0: 3, 1: 1, 2: 0, 3: 0}
+        send(rocketpoll_broker, rocketpoll_topic, 0, "e")
+        assert batches.latest(second, limits) is second
+        clock.now += 60
+        assert offsets_in(batches.latest(second, limits))[0] == 4
+
+
+def test_available_now_ends_with_what_there_was(rocketpoll_broker, rocketpoll_topic):
+    send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
+    with query(rocketpoll_broker, rocketpoll_topic, startingOffsets="earliest") as batches:
+        start = batches.initial()
+        batches.prepare_available_now()
+        send(rocketpoll_broker, rocketpoll_topic, 0, "late")
+        rocketpoll_broker.create_topic(rocketpoll_topic, 5)
+        send(rocketpoll_broker, rocketpoll_topic, 4, "new")
+        at, ends = start, []
+        while (end := batches.latest(at, Limits(rows=2, rows_min=9))) != at:
+            ends.append(offsets_in(end)[0])
+            at = end
+        assert ends == [2, 3]
+        assert set(offsets_in(at)) == {0, 1, 2, 3}
+
+
+def test_a_queue_that_is_new_is_read_from_its_first_message(rocketpoll_broker, rocketpoll_topic):
+    with query(rocketpoll_broker, rocketpoll_topic) as batches:
+        start = batches.initial()
+        rocketpoll_broker.create_topic(rocketpoll_topic, 5)
+        assert batches.latest(start, NO_LIMITS) is start  # no batch for an empty queue
+        send(rocketpoll_broker, rocketpoll_topic, 4, *"abc")
+        end = batches.latest(start, Limits(rows=2))
+        assert end.began == {queue_of(rocketpoll_topic, 4): 0}
+        assert spans(batches.pieces(start, again(end))) == [(4, 0, 2)]
+        assert spans(batches.pieces(end, batches.latest(end, NO_LIMITS))) == [(4, 2, 3)]
+
+
+def test_a_query_that_comes_back_goes_on_and_reads_a_batch_again(rocketpoll_broker, rocketpoll_topic):
+    send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
+    with query(rocketpoll_broker, rocketpoll_topic, startingOffsets="earliest") as batches:
+        start = batches.initial()
+        end = batches.latest(start, Limits(rows=2))
+        planned = batches.pieces(start, end)
+    with query(rocketpoll_broker, rocketpoll_topic) as batches:
+        assert batches.pieces(again(start), again(end)) == planned
+        assert offsets_in(batches.latest(again(end), NO_LIMITS))[0] == 3
+
+
+def test_a_group_is_told_what_has_been_read(rocketpoll_broker, rocketpoll_topic):
+    group = f"group-{rocketpoll_topic}"
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a")
+    with query(
+        rocketpoll_broker, rocketpoll_topic, consumerGroup=group, startingOffsets="earliest"
+    ) as batches:
+        end = batches.latest(batches.initial(), NO_LIMITS)
+        assert batches.latest(end, NO_LIMITS) is end
+        rocketpoll_broker.wait_until_consumed(group, rocketpoll_topic)
+
+
+# ---- what is gone
+
+
+@pytest.fixture
+def made_again(rocketpoll_broker, rocketpoll_topic):
+    """A topic that was read, then deleted and made again with more messages."""
+    send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
+    with query(rocketpoll_broker, rocketpoll_topic, startingOffsets="earliest") as batches:
+        end = batches.latest(batches.initial(), NO_LIMITS)
+    rocketpoll_broker.delete_topic(rocketpoll_topic)
+    rocketpoll_broker.create_topic(rocketpoll_topic, 4)
+    return end
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 9])
+def test_a_topic_that_was_made_again_is_no_progress(rocketpoll_broker, rocketpoll_topic, made_again, count):
+    send(rocketpoll_broker, rocketpoll_topic, 0, *["new"] * count)
+    with (
+        query(rocketpoll_broker, rocketpoll_topic) as batches,
+        pytest.raises(
+            DataLoss, match=rf"queue 0 of {rocketpoll_topic} on broker-a .*failOnDataLoss to false"
+        ),
+    ):
+        batches.latest(again(made_again), NO_LIMITS)
+
+
+@pytest.mark.parametrize("count", [1, 3, 9])
+def test_or_it_is_read_from_its_beginning_with_a_warning(
+    rocketpoll_broker, rocketpoll_topic, made_again, count, caplog
+):
+    send(rocketpoll_broker, rocketpoll_topic, 0, *["new"] * count)
+    with query(rocketpoll_broker, rocketpoll_topic, failOnDataLoss="false") as batches:
+        with caplog.at_level(logging.WARNING):
+            end = batches.latest(again(made_again), NO_LIMITS)
+        assert spans(batches.pieces(made_again, end)) == [(0, 0, count)]
+        assert "messages are gone, and are passed over: queue 0" in caplog.text
+
+
+def test_a_planned_batch_of_a_topic_that_was_made_again_is_not_read(
+    rocketpoll_broker, rocketpoll_topic, made_again
+):
+    send(rocketpoll_broker, rocketpoll_topic, 0, *["new"] * 9)
+    with query(rocketpoll_broker, rocketpoll_topic) as batches, pytest.raises(DataLoss):
+        batches.pieces(SourceOffset(dict.fromkeys(made_again.positions, QueuePosition(0))), again(made_again))
+
+
+def test_queues_that_may_not_be_read_any_more_are_a_loss_if_they_hold_unread_messages(
+    rocketpoll_broker, rocketpoll_topic
+):
+    with query(rocketpoll_broker, rocketpoll_topic) as batches:
+        start = batches.initial()
+    rocketpoll_broker.create_topic(rocketpoll_topic, 2)
+    with query(rocketpoll_broker, rocketpoll_topic) as batches:
+        assert batches.latest(again(start), NO_LIMITS) == start
+    rocketpoll_broker.create_topic(rocketpoll_topic, 4)
+    send(rocketpoll_broker, rocketpoll_topic, 3, "unread")
+    rocketpoll_broker.create_topic(rocketpoll_topic, 2)
+    with (
+        query(rocketpoll_broker, rocketpoll_topic) as batches,
+        pytest.raises(DataLoss, match="may not be read any more: its offsets from 0 to 0 were not read"),
+    ):
+        batches.latest(again(start), NO_LIMITS)
+    with query(rocketpoll_broker, rocketpoll_topic, failOnDataLoss="false") as batches:
+        assert batches.latest(again(start), NO_LIMITS) == start
+
+
+def test_a_checkpoint_of_another_topic_is_refused(rocketpoll_broker, rocketpoll_topic):
+    rocketpoll_broker.create_topic("another-topic", 1)
+    with query(rocketpoll_broker, "another-topic") as batches:
+        start = batches.initial()
+    with (
+        query(rocketpoll_broker, rocketpoll_topic) as batches,
+        pytest.raises(
+            CheckpointError, match=f"is of another-topic, and option topic names {rocketpoll_topic}"
+        ),
+    ):
+        batches.latest(again(start), NO_LIMITS)
+
+
+def test_a_topic_that_is_named_no_more_is_a_loss(rocketpoll_broker, rocketpoll_topic):
+    rocketpoll_broker.create_topic("another-topic", 1)
+    with query(rocketpoll_broker, f"another-topic,{rocketpoll_topic}") as batches:
+        start = batches.initial()
+    with (
+        query(rocketpoll_broker, rocketpoll_topic) as batches,
+        pytest.raises(DataLoss, match="also is of another-topic, which option topic does not name any more"),
+    ):
+        batches.latest(again(start), NO_LIMITS)

@@ -1,0 +1,89 @@
+import pytest
+
+from rmq_spark.spark import option_values as values
+from rmq_spark.spark.errors import OptionError
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("500", 500),
+        ("500ms", 500),
+        ("30s", 30000),
+        ("15m", 900000),
+        ("10 minutes", 600000),
+        ("1 hour", 3600000),
+        ("2d", 172800000),
+        ("1 MIN", 60000),
+    ],
+)
+def test_durations_have_units(text, ms):
+    assert values.milliseconds("o", text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5s", "1 fortnight", "s", "1 ss x"])
+def test_what_is_no_duration_is_refused_by_name(text):
+    with pytest.raises(OptionError, match=r"option o: needed a duration as 500ms, 30s or 15m"):
+        values.milliseconds("o", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1", 1), ("64k", 65_536), ("8mb", 8 << 20), ("1G", 1 << 30), ("2 t", 2 << 40), ("9b", 9)],
+)
+def test_sizes_have_units(text, size):
+    assert values.size_in_bytes("o", text) == size
+
+
+@pytest.mark.parametrize("text", ["0", "", "8mbit", "-1k", "k"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(OptionError, match="needed a size above 0"):
+        values.size_in_bytes("o", text)
+
+
+@pytest.mark.parametrize("text", ["-1", "1.0", "", "one", "0x1", "٣"])  # Arabic digits
+def test_whole_numbers_are_ascii_digits(text):
+    with pytest.raises(OptionError, match="needed a whole number from 0 on"):
+        values.whole_number("o", text)
+
+
+def test_a_number_below_the_least_is_refused():
+    assert values.whole_number("o", " 3 ", 3) == 3
+    with pytest.raises(OptionError, match="from 3 on, found '2'"):
+        values.whole_number("o", "2", 3)
+
+
+@pytest.mark.parametrize(("text", "truth"), [("true", True), (" FALSE ", False)])
+def test_truth_has_two_words(text, truth):
+    assert values.truth("o", text) is truth
+
+
+@pytest.mark.parametrize("text", ["1", "yes", "", "truee"])
+def test_other_words_are_not_guessed_at(text):
+    with pytest.raises(OptionError, match="needed true or false"):
+        values.truth("o", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("1700000000123", 1_700_000_000_123),
+        ("2023-11-14T22:13:20Z", 1_700_000_000_000),
+        ("2023-11-14T22:13:20", 1_700_000_000_000),
+        ("2023-11-15 00:13:20+02:00", 1_700_000_000_000),
+        ("2023-11-14", 1_699_920_000_000),
+    ],
+)
+def test_times_are_milliseconds_or_iso_and_utc_where_nothing_is_said(text, ms):
+    assert values.timestamp("o", text) == ms
+
+
+def test_what_is_no_time_is_refused():
+    with pytest.raises(OptionError, match="found 'yesterday'"):
+        values.timestamp("o", "yesterday")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "3", '{"a": 1, "a": 2}', '{"a": {"b": 1, "b": 1}}'])
+def test_json_has_to_be_an_object_with_each_name_once(text):
+    with pytest.raises(OptionError, match="option o"):
+        values.json_object("o", text)

@@ -1,0 +1,223 @@
+import pickle
+
+import pytest
+
+from rmq_spark.client.connections import Credentials
+from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.option_table import OPTIONS, Use
+from rmq_spark.spark.options import Selection, check_names, read_options, write_options
+from rmq_spark.spark.positions import AtOffset, AtTime, BackInTime
+
+NEEDED = {"namesrvAddr": "localhost:9876", "topic": "orders"}
+
+
+def read(**more):
+    return read_options({**NEEDED, **more})
+
+
+def refused(given, parse=read_options):
+    with pytest.raises(OptionError) as raised:
+        parse(given)
+    return str(raised.value)
+
+
+def test_what_is_needed_is_an_address_and_a_topic():
+    options = read()
+    assert options.access.name_servers == ("localhost:9876",)
+    assert options.selection == Selection(topics=("orders",))
+    assert options.fail_on_data_loss
+    assert options.limits.rows is None
+    assert options.group == "rocketpoll-spark"
+
+
+def test_names_are_found_whatever_their_case():
+    assert read_options({"NAMESRVADDR": "a:1", "Topic": "T", "MAXOFFSETSPERTRIGGER": "5"}).limits.rows == 5
+
+
+def test_the_address_may_come_from_the_environment(monkeypatch):
+    monkeypatch.setenv("NAMESRV_ADDR", "a:1;b:2")
+    assert read_options({"topic": "T"}).access.name_servers == ("a:1", "b:2")
+    assert read_options({"topic": "T", "nameServer": "c:3"}).access.name_servers == ("c:3",)
+    monkeypatch.delenv("NAMESRV_ADDR")
+    assert "option namesrvAddr: it is needed" in refused({"topic": "T"})
+
+
+@pytest.mark.parametrize(
+    "address", ["localhost", "localhost:", ":9876", "localhost:x", "localhost:70000", "a:0"]
+)
+def test_an_address_that_cannot_be_one_is_refused(address):
+    assert "needed host:port, as localhost:9876" in refused({"topic": "T", "namesrvAddr": address})
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("topics", "did you mean topic?"),
+        ("startingOfsets", "did you mean startingOffsets?"),
+        ("maxOffsetsPerTriger", "did you mean maxOffsetsPerTrigger?"),
+        ("namesrvAdr", "did you mean namesrvAddr?"),
+        ("kafka.bootstrap.servers", "that is Kafka's; here it is namesrvAddr"),
+        ("kafka.group.id", "that is Kafka's; here it is consumerGroup"),
+        ("kafka.max.poll.records", "that is Kafka's: leave it out"),
+        ("zzz", "there are accessKey, assign,"),
+        ("path", "name the topic in option topic"),
+    ],
+)
+def test_a_name_that_is_no_option_is_refused_with_the_nearest(name, hint):
+    said = refused({**NEEDED, name: "x"})
+    assert said.startswith(f"option {name}: there is no such option")
+    assert hint in said
+    assert refused({name: "x"}, check_names) == said
+
+
+def test_options_of_the_other_side_are_refused():
+    assert "option startingOffsets: it is of no use to the sink" in refused(
+        {**NEEDED, "startingOffsets": "earliest"}, write_options
+    )
+    assert "option producerGroup: it is of no use to the source" in refused({**NEEDED, "producerGroup": "P"})
+
+
+def test_what_spark_itself_hands_to_a_sink_is_let_pass():
+    assert write_options({**NEEDED, "checkpointLocation": "/x"}).topic == "orders"
+
+
+def test_streams_and_batches_have_some_options_of_their_own():
+    with pytest.raises(OptionError, match="option maxOffsetsPerTrigger: it is for streams only"):
+        read(maxOffsetsPerTrigger="5").check_is_for(Use.BATCH)
+    with pytest.raises(OptionError, match="option endingOffsets: it is for batch reads only"):
+        read(endingOffsets="latest").check_is_for(Use.STREAM)
+    read(minPartitions="5", tags="a").check_is_for(Use.BATCH)
+    read(minPartitions="5", tags="a").check_is_for(Use.STREAM)
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"subscribe": "T"}, "subscribe"),
+        ({"subscribePattern": "T.*"}, "topic"),
+        ({"assign": '{"T": [0]}'}, "topic"),
+        ({"nameServer": "a:1"}, "nameServer"),
+        ({"tags": "a", "sql": "a = 1"}, "tags"),
+        ({"startingOffsets": "latest", "startingTimestamp": "5"}, "startingOffsets"),
+        ({"startingTimestamp": "5", "startingOffsetsByTimestamp": '{"T": 5}'}, "startingTimestamp"),
+        ({"endingOffsets": "latest", "endingTimestamp": "5"}, "endingOffsets"),
+        ({"minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger"),
+        ({"maxTriggerDelay": "6s"}, "maxTriggerDelay"),
+        ({"accessKey": "a"}, "secretKey"),
+        ({"secretKey": "s3cr3t"}, "accessKey"),
+        ({"securityToken": "t0k3n"}, "accessKey"),
+        ({"startingOffsets": "group"}, "startingOffsets"),
+        ({"endingOffsets": "earliest"}, "endingOffsets"),
+        ({"suspendTimeoutMs": "20000"}, "suspendTimeoutMs"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(given, name):
+    said = refused({**NEEDED, **given})
+    assert said.startswith(f"option {name}: ")
+    assert "s3cr3t" not in said
+    assert "t0k3n" not in said
+
+
+@pytest.mark.parametrize("name", sorted(set(OPTIONS) - {"nameServer", "subscribe"}))
+def test_no_option_may_be_empty(name):
+    given = {**({} if name in ("subscribePattern", "assign") else NEEDED), "namesrvAddr": "a:1", name: " "}
+    parse = read_options if OPTIONS[name].uses - {Use.SINK} else write_options
+    said = refused(given, parse)
+    assert said == f"option {name}: it is empty: leave it out, or give it a value"
+
+
+def test_topics_are_a_list_a_pattern_or_queues():
+    assert read_options({"namesrvAddr": "a:1", "subscribe": "a, b ,a"}).selection.topics == ("a", "b")
+    assert read_options({"namesrvAddr": "a:1", "subscribePattern": "a|b"}).selection.pattern == "a|b"
+    selection = read_options({"namesrvAddr": "a:1", "assign": '{"T": [0, 2], "U": {"b": [1]}}'}).selection
+    assert selection.topics == ("T", "U")
+    assert selection.assigned == {"T": {"*": frozenset([0, 2])}, "U": {"b": frozenset([1])}}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"subscribe": "a,,b"},
+        {"subscribe": "a b"},
+        {"subscribePattern": "("},
+        {"assign": "[]"},
+        {"assign": "{}"},
+        {"assign": '{"T": []}'},
+        {"assign": '{"T": [-1]}'},
+        {"assign": '{"T": {"b": 0}}'},
+        {"assign": '{"T": ["0"]}'},
+    ],
+)
+def test_topics_that_cannot_be_meant_are_refused(given):
+    refused({"namesrvAddr": "a:1", **given})
+
+
+def test_no_topic_at_all_is_refused():
+    assert refused({"namesrvAddr": "a:1"}).startswith("option topic: it is needed")
+
+
+def test_limits_and_times():
+    options = read(
+        maxOffsetsPerTrigger="100",
+        minOffsetsPerTrigger="10",
+        maxTriggerDelay="2m",
+        maxBytesPerTrigger="8m",
+        startingOffsets="-10m",
+        endingTimestamp="2023-11-14T22:13:20Z",
+    )
+    limits = options.limits
+    assert (limits.rows, limits.rows_min, limits.delay_ms, limits.bytes) == (100, 10, 120_000, 8 << 20)
+    assert options.starting.everywhere == BackInTime(600_000)
+    assert options.ending.everywhere == AtTime(1_700_000_000_000)
+
+
+@pytest.mark.parametrize(("text", "at_end"), [("error", False), ("latest", True)])
+def test_the_strategy_for_times_without_a_message(text, at_end):
+    assert read(startingOffsetsByTimestampStrategy=text).starts_at_end_without_match is at_end
+    assert "needed error or latest" in refused({**NEEDED, "startingOffsetsByTimestampStrategy": "earliest"})
+
+
+def test_positions_by_queue():
+    starting = read(startingOffsets='{"orders": {"b": {"0": 5}}}').starting
+    assert starting.of("orders", "b", 0) == AtOffset(5)
+
+
+def test_secrets_are_kept_and_never_shown():
+    options = read(accessKey="me", secretKey="s3cr3t", securityToken="t0k3n")
+    assert options.access.credentials == Credentials("me", "s3cr3t", "t0k3n")
+    assert "s3cr3t" not in repr(options)
+    assert "t0k3n" not in repr(options)
+
+
+def test_options_travel_to_tasks():
+    options = read(accessKey="me", secretKey="s3cr3t", startingOffsets='{"orders": -2}', tags="a || b")
+    assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301  # what Spark does
+
+
+@pytest.mark.parametrize(
+    ("given", "expression", "is_sql"),
+    [({}, "*", False), ({"tags": "a"}, "a", False), ({"sql": "a = 1"}, "a = 1", True)],
+)
+def test_one_filter(given, expression, is_sql):
+    options = read(**given)
+    assert (options.expression, options.is_sql) == (expression, is_sql)
+
+
+def test_a_group_has_to_be_able_to_be_one():
+    assert read(consumerGroup="G").group == "G"
+    assert "option consumerGroup: group: needed letters" in refused({**NEEDED, "consumerGroup": "a b"})
+    assert "option producerGroup" in refused({**NEEDED, "producerGroup": "a b"}, write_options)
+
+
+def test_a_sink_is_told_how_large_messages_may_be_and_whether_they_have_ids():
+    options = write_options({**NEEDED, "checkpointLocation": "/c", "queryName": "q"})
+    assert options.max_message_bytes == 4 * 1024 * 1024
+    assert options.row_ids
+    options = write_options({**NEEDED, "maxMessageBytes": "8m", "rowIds": "false"})
+    assert options.max_message_bytes == 8 * 1024 * 1024
+    assert not options.row_ids
+
+
+def test_a_sink_refuses_topics_that_only_brokers_write_to():
+    problem = refused({**NEEDED, "topic": "SCHEDULE_TOPIC_XXXX"}, write_options)
+    assert "option topic: topic: needed one that is not the broker's own" in problem

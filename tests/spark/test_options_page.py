@@ -1,0 +1,101 @@
+"""docs/options.md and the code have the same options, with the same defaults; the same columns and forms."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from rmq_spark.spark.option_table import OPTIONS, Use
+from rmq_spark.spark.options import DEFAULT_GROUP, SUSPEND_MS_MAX, read_options, write_options
+from rmq_spark.spark.positions import parse_position, parse_positions
+from rmq_spark.spark.schema import DDL_TYPES, DEFAULT_COLUMNS
+from rmq_spark.spark.source_offset import SourceOffset
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
+ROWS = {
+    row[0]: row[1:]
+    for row in re.findall(
+        r"^\| `(\w+)` \| ((?:all|streams|batch reads|writes|, )+) \| (.*?) \| (.+) \|$", PAGE, re.MULTILINE
+    )
+}
+READ = read_options({"namesrvAddr": "localhost:9876", "topic": "orders"})
+WRITE = write_options({"namesrvAddr": "localhost:9876", "topic": "orders"})
+
+
+def section(title):
+    return PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def shown(value):
+    """A value as the page and its users write it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def test_the_page_has_every_option_and_no_other():
+    assert set(ROWS) == set(OPTIONS)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_it_says_for_whom(name):
+    for_whom = ROWS[name][0]
+    uses = frozenset(Use) if for_whom == "all" else {Use(each) for each in for_whom.split(", ")}
+    assert uses == OPTIONS[name].uses
+
+
+@pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if option.alias_of])
+def test_an_option_of_two_names_is_said_to_be_one(name):
+    assert f"the same as `{OPTIONS[name].alias_of}`" in ROWS[name][2]
+
+
+def test_the_defaults_are_those_of_the_code():
+    in_code = {
+        "requestTimeoutMs": READ.access.request_timeout_ms,
+        "retryTimeoutMs": READ.access.retry_timeout_ms,
+        "tags": READ.expression,
+        "startingOffsetsByTimestampStrategy": "latest" if READ.starts_at_end_without_match else "error",
+        "failOnDataLoss": READ.fail_on_data_loss,
+        "maxTriggerDelay": f"{READ.limits.delay_ms // 60_000}m",
+        "suspendTimeoutMs": READ.suspend_ms,
+        "discoveryIntervalMs": READ.discovery_ms,
+        "availableNow": READ.available_now,
+        "producerGroup": WRITE.producer_group,
+        "maxMessageBytes": f"{WRITE.max_message_bytes >> 20}m",
+        "rowIds": WRITE.row_ids,
+    }
+    stated = {name: row[1].strip("`") for name, row in ROWS.items()}
+    assert {name: stated[name] for name in in_code} == {name: shown(value) for name, value in in_code.items()}
+    # All others have none, or one that is told in words.
+    in_words = {"namesrvAddr", "nameServer", "columns", "startingOffsets", "endingOffsets"}
+    assert {name for name, default in stated.items() if default == "none"} == set(OPTIONS) - set(
+        in_code
+    ) - in_words
+    assert f"(else `{DEFAULT_GROUP}`)" in ROWS["consumerGroup"][2]
+    assert f"at most `{SUSPEND_MS_MAX}`" in ROWS["suspendTimeoutMs"][2]
+
+
+def test_the_columns_are_those_of_the_source():
+    table = re.findall(r"^\| `(\w+)` \| ([a-z<>,]+) \|", section("Columns"), re.MULTILINE)
+    assert table == list(DDL_TYPES.items())
+    assert len(DEFAULT_COLUMNS) == 9
+    assert "The first nine are there unless" in section("Columns")
+
+
+def test_the_forms_of_positions_are_understood():
+    cells = re.findall(r"^\| (`.+?) \|", section("Positions"), re.MULTILINE)
+    forms = [form for cell in cells for form in re.findall(r"`([^`]+)`", cell)]
+    assert len(forms) >= 9
+    for form in forms:
+        parse_position("startingOffsets", form)
+    [tree] = re.findall(r"```json\n(.*?)```", section("Positions"), re.DOTALL)
+    parse_positions("startingOffsets", tree)
+
+
+def test_the_offset_of_the_checkpoint_can_be_read():
+    [document] = re.findall(r"```json\n(.*?)```", section("What lies in the checkpoint"), re.DOTALL)
+    found = SourceOffset.from_json(json.loads(document))
+    assert found.topics == {"orders"}
+    assert found.began

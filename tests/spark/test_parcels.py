@@ -1,0 +1,104 @@
+import pyarrow as pa
+import pytest
+
+from rmq_spark.client.queue_choice import queue_of_key
+from rmq_spark.spark.errors import RowError
+from rmq_spark.spark.parcels import Parcels
+from rmq_spark.wire.message_queue import MessageQueue
+
+QUEUES = [("a", 0), ("a", 1), ("b", 0)]
+
+
+def queues_of(topic):
+    return [MessageQueue(topic, *queue) for queue in QUEUES]
+
+
+def parcels(*, to="T", **given):
+    """What becomes of these columns; ``to`` is the option topic."""
+    count = len(next(iter(given.values())))
+    numbers = {"row": list(range(100, 100 + count)), "body": [b"%d" % n for n in range(count)]}
+    rows = pa.record_batch({**numbers, **given})
+    return list(Parcels(rows.schema.names, 5, to, queues_of).of(rows))
+
+
+def where(found):
+    """The bodies that go to each topic and queue, in their order."""
+    bodies = {}
+    for each in found:
+        queue = each.queue and (each.queue.broker_name, each.queue.queue_id)
+        bodies.setdefault((each.topic, queue), []).extend(each.rows.column("body").to_pylist())
+    return {place: b" ".join(some) for place, some in bodies.items()}
+
+
+def refused(**given):
+    with pytest.raises(RowError) as raised:
+        parcels(**given)
+    return str(raised.value)
+
+
+def test_rows_of_one_topic_stay_together():
+    (only,) = parcels(tags=["a", "b"])
+    assert where([only]) == {("T", None): b"0 1"}
+    assert only.first_row == 100
+    assert only.rows.schema.names == ["body", "tags"]
+    assert parcels(tags=pa.array([], pa.string())) == []
+
+
+def test_rows_go_to_the_topics_that_they_name_in_their_order():
+    found = parcels(to=None, topic=["U", "T", "U", "T"])
+    assert where(found) == {("U", None): b"0 2", ("T", None): b"1 3"}
+    assert [each.first_row for each in found] == [100, 101]
+    assert parcels(to=None, topic=pa.array([], pa.string())) == []
+
+
+def test_a_row_needs_a_topic_that_can_be_one():
+    assert "row 101 of partition 5, column topic: it is null" in refused(to=None, topic=["T", None])
+    assert "row 102 of partition 5, column topic: topic: needed letters" in refused(
+        to=None, topic=["T", "T", "a b"]
+    )
+    assert "row 100 of partition 5, column topic" in refused(to=None, topic=["SCHEDULE_TOPIC_XXXX"])
+
+
+def test_rows_with_one_sharding_key_go_to_the_queue_that_java_would_choose():
+    keys = ["x", None, "y", "x", "z", "Ä"]
+    found = parcels(shardingKey=keys)
+    queue_of = {
+        body: each.queue for each in found for body in each.rows.column("body").to_pylist() if each.queue
+    }
+    assert queue_of == {
+        b"%d" % row: queue_of_key(queues_of("T"), key) for row, key in enumerate(keys) if key is not None
+    }
+    assert where(found)["T", None] == b"1"
+    orders = [each.rows.column("body").to_pylist() for each in found]
+    assert all(order == sorted(order) for order in orders)
+
+
+def test_rows_go_to_the_queues_that_they_name():
+    ids, names = [1, 0, None, 0, 1], ["a", "b", "a", "a", None]
+    assert where(parcels(queueId=ids, brokerName=names)) == {
+        ("T", ("a", 1)): b"0 4",
+        ("T", ("b", 0)): b"1",
+        ("T", None): b"2",
+        ("T", ("a", 0)): b"3",
+    }
+
+
+def test_a_queue_must_be_there_and_be_only_one():
+    problem = refused(queueId=[1, 7])
+    assert (
+        "row 101 of partition 5, column queueId: there is no queue 7, only 0 on a, 1 on a, 0 on b" in problem
+    )
+    assert "there is no queue 1 on b" in refused(queueId=[1], brokerName=["b"])
+    assert "queue 0 is on several brokers: say in column brokerName which one is meant" in refused(
+        queueId=[0]
+    )
+
+
+def test_delayed_rows_go_by_their_level():
+    found = parcels(delayLevel=[0, 3, 0, 5, 3], shardingKey=["x"] * 5)
+    assert [(each.delay_level, each.rows.column("body").to_pylist()) for each in found] == [
+        (0, [b"0", b"2"]),
+        (3, [b"1", b"4"]),
+        (5, [b"3"]),
+    ]
+    assert len({each.queue for each in found}) == 1

@@ -1,0 +1,91 @@
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_spark.spark.planning import Backlog, Piece, pieces, rows_within_bytes, share_rows
+from rmq_spark.wire.message_queue import MessageQueue
+
+queues = st.builds(MessageQueue, st.sampled_from("TU"), st.sampled_from("ab"), st.integers(0, 5))
+backlogs = st.dictionaries(queues, st.builds(Backlog, st.integers(0, 10_000), st.integers(0, 9)), max_size=12)
+A, B, C = (MessageQueue("T", "b", number) for number in range(3))
+
+
+@given(backlogs, st.integers(1, 20_000))
+def test_a_limit_is_used_up_and_never_passed(given_backlogs, rows):
+    taken = share_rows(given_backlogs, rows)
+    total = sum(backlog.messages for backlog in given_backlogs.values())
+    assert sum(taken.values()) == min(rows, total)
+    assert all(0 < count <= given_backlogs[queue].messages for queue, count in taken.items())
+
+
+@given(backlogs, st.integers(1, 20_000))
+def test_nobody_starves_where_there_is_room_for_all(given_backlogs, rows):
+    waiting = {queue for queue, backlog in given_backlogs.items() if backlog.messages}
+    taken = share_rows(given_backlogs, rows)
+    assert len(taken) == min(len(waiting), rows)
+
+
+@given(backlogs, st.integers(1, 20_000))
+def test_shares_follow_what_waits(given_backlogs, rows):
+    taken = share_rows(given_backlogs, rows)
+    for one, other in itertools.permutations(taken, 2):
+        if given_backlogs[one].messages >= given_backlogs[other].messages and len(taken) < rows:
+            assert taken[one] >= taken[other] - len(taken) - 1  # leftovers of the rounding go by age
+
+
+def test_a_limit_is_shared_in_proportion():
+    taken = share_rows({A: Backlog(1000), B: Backlog(100), C: Backlog(0)}, 110)
+    assert taken == {A: 100, B: 10}
+
+
+def test_where_there_are_more_queues_than_rows_those_that_waited_longest_go_first():
+    assert share_rows(
+        {A: Backlog(9, since_ms=30), B: Backlog(9, since_ms=10), C: Backlog(9, since_ms=20)}, 2
+    ) == {
+        B: 1,
+        C: 1,
+    }
+
+
+def test_bytes_become_rows_by_the_queues_sizes():
+    given_backlogs = {A: Backlog(100), B: Backlog(100)}
+    assert rows_within_bytes(given_backlogs, {A: 10.0, B: 30.0}, 4_000) == 200
+    assert rows_within_bytes(given_backlogs, {A: 10.0, B: 30.0}, 2_000) == 100
+    assert rows_within_bytes(given_backlogs, {A: 10.0, B: 30.0}, 1) == 1
+
+
+ranges = st.dictionaries(
+    queues,
+    st.tuples(st.integers(0, 1000), st.integers(0, 1000)).map(lambda pair: (pair[0], sum(pair))),
+    max_size=8,
+)
+
+
+@given(ranges, st.none() | st.integers(1, 60), st.none() | st.integers(1, 500))
+def test_pieces_cover_each_offset_once(given_ranges, pieces_min, rows_max):
+    found = pieces(given_ranges, pieces_min, rows_max)
+    for queue, (start, end) in given_ranges.items():
+        at = start
+        for piece in (piece for piece in found if piece.queue == queue):
+            assert piece.start == at < piece.end
+            at = piece.end
+        assert at == end
+    total = sum(end - start for start, end in given_ranges.values())
+    assert len(found) >= min(pieces_min or 0, total)
+    assert all(piece.end - piece.start <= (rows_max or total) for piece in found)
+    assert found == pieces(dict(reversed(given_ranges.items())), pieces_min, rows_max)
+
+
+def test_a_hot_queue_is_cut_and_the_others_are_left():
+    assert pieces({A: (0, 900), B: (5, 15)}, pieces_min=4) == [
+        Piece(A, 0, 225),
+        Piece(A, 225, 450),
+        Piece(A, 450, 675),
+        Piece(A, 675, 900),
+        Piece(B, 5, 15),
+    ]
+
+
+def test_nothing_to_read_is_no_piece():
+    assert pieces({A: (7, 7), B: (9, 3)}, pieces_min=5, rows_max=1) == []

@@ -1,0 +1,147 @@
+import json
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.positions import (
+    EARLIEST,
+    LATEST,
+    AtGroup,
+    AtOffset,
+    AtTime,
+    BackByCount,
+    BackInTime,
+    parse_positions,
+    parse_times,
+)
+
+
+def everywhere(text):
+    return parse_positions("startingOffsets", text).everywhere
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("earliest", AtOffset(EARLIEST)),
+        ("Latest", AtOffset(LATEST)),
+        ("group", AtGroup(EARLIEST)),
+        ("group:latest", AtGroup(LATEST)),
+        ("-10m", BackInTime(600_000)),
+        ("-2 hours", BackInTime(7_200_000)),
+        ("-100", BackByCount(100)),
+        ("-1 messages", BackByCount(1)),
+        ("-5 rows", BackByCount(5)),
+        ("2023-11-14T22:13:20Z", AtTime(1_700_000_000_000)),
+    ],
+)
+def test_one_word_is_for_all_queues(text, position):
+    assert everywhere(text) == position
+
+
+@pytest.mark.parametrize("text", ["newest", "10m", "", "-", "-10x", "2023-13-01", "+5"])
+def test_other_words_are_refused_with_what_there_is(text):
+    with pytest.raises(
+        OptionError, match="needed earliest, latest, group, a time, -10m, -100 messages, or JSON"
+    ):
+        everywhere(text)
+
+
+@pytest.mark.parametrize(("text", "name"), [("-1", "latest"), ("-2", "earliest")])
+def test_kafkas_numbers_outside_of_json_could_be_counts(text, name):
+    with pytest.raises(OptionError, match=f"{text} could be either: write {name}, or {text} messages"):
+        everywhere(text)
+
+
+def at(tree, topic="T", broker="b", queue=0):
+    return parse_positions("startingOffsets", json.dumps(tree)).of(topic, broker, queue)
+
+
+def test_json_names_topic_broker_and_queue():
+    tree = {"T": {"b": {"0": 23, "1": -1}, "c": {"0": "-10m"}}}
+    assert at(tree) == AtOffset(23)
+    assert at(tree, queue=1) == AtOffset(LATEST)
+    assert at(tree, broker="c") == BackInTime(600_000)
+    assert at(tree, broker="c", queue=1) is None
+    assert at(tree, topic="U") is None
+
+
+def test_the_brokers_may_be_left_out():
+    tree = {"T": {"0": 23, "*": "latest"}}
+    assert at(tree) == AtOffset(23)
+    assert at(tree, broker="any", queue=7) == AtOffset(LATEST)
+    positions = parse_positions("startingOffsets", json.dumps(tree))
+    assert not positions.names_brokers("T")
+    assert parse_positions("o", '{"T": {"*": -2}}').names_brokers("T")
+    assert parse_positions("o", '{"T": {"b": {"0": 1}}}').names_brokers("T")
+
+
+@pytest.mark.parametrize(
+    "tree", [{"*": -2}, {"T": -2}, {"T": {"*": -2}}, {"T": {"b": {"*": -2}}}, {"*": {"*": {"*": -2}}}]
+)
+def test_a_star_or_a_short_path_stands_for_all_others(tree):
+    assert at(tree) == AtOffset(EARLIEST)
+
+
+def test_a_topic_may_be_called_as_its_broker():
+    assert at({"b": {"b": {"0": 5}}}, topic="b") == AtOffset(5)
+
+
+def test_what_lies_in_a_checkpoint_can_be_given_as_it_is():
+    tree = {"v": 1, "offsets": {"T": {"b": {"0": 4}}}, "stored": {"T": {"b": {"0": 1}}}}
+    assert at(tree) == AtOffset(4)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {},
+        {"T": {}},
+        {"T": {"b": {"0": -3}}},
+        {"T": {"b": {"0": True}}},
+        {"T": {"b": {"0": 1.5}}},
+        {"T": {"b": {"x": 1}}},
+        {"T": {"b": -2}},
+        {"T": {"b": {"0": {"0": 1}}}},
+        {"T": {"b": {"0": None}}},
+        {"T": {"b": {"0": "-1"}}},
+    ],
+)
+def test_a_tree_that_cannot_be_meant_is_refused_with_its_place(tree):
+    with pytest.raises(OptionError, match="option startingOffsets"):
+        at(tree)
+
+
+def test_times_by_queue():
+    positions = parse_times(
+        "startingOffsetsByTimestamp", '{"T": {"b": {"0": 1000, "1": "1970-01-01T00:00:02Z"}}}'
+    )
+    assert positions.of("T", "b", 0) == AtTime(1000)
+    assert positions.of("T", "b", 1) == AtTime(2000)
+    with pytest.raises(OptionError, match="T > b > 0: needed milliseconds since 1970 or a time as"):
+        parse_times("o", '{"T": {"b": {"0": -1}}}')
+
+
+def test_who_asks_for_a_group_is_known():
+    assert parse_positions("o", "group").uses_group
+    assert parse_positions("o", '{"T": {"0": 1, "*": "group"}}').uses_group
+    assert not parse_positions("o", '{"T": {"0": 1}}').uses_group
+
+
+names = st.text(min_size=1, max_size=3).filter(lambda name: name != "*")
+offsets = st.dictionaries(st.integers(0, 9).map(str), st.integers(-2, 1 << 62), min_size=1, max_size=3)
+trees = st.dictionaries(
+    names, st.dictionaries(names, offsets, min_size=1, max_size=3), min_size=1, max_size=3
+)
+
+
+@given(trees)
+@example({" > ": {"v": {"0": 1}}, "v": {"0": {"0": 2}}})
+def test_each_queue_that_is_named_gets_its_own(tree):
+    positions = parse_positions("o", json.dumps(tree if "v" not in tree else {"offsets": tree, "v": 1}))
+    for topic, brokers in tree.items():
+        for broker, queues in brokers.items():
+            for queue, offset in queues.items():
+                assert positions.of(topic, broker, int(queue)) == AtOffset(offset)

@@ -1,0 +1,248 @@
+import os
+
+import pyarrow as pa
+import pytest
+from client_clusters import FakeCluster
+from source_parts import Clock
+
+from broker.embedded import EmbeddedBroker
+from rmq_spark.client.arrow_sends import SentSpan
+from rmq_spark.spark import sending
+from rmq_spark.spark.errors import RowError, WriteError
+from rmq_spark.spark.options import write_options
+from rmq_spark.spark.sending import producer_of, send_rows
+from rmq_spark.spark.sink_columns import SinkColumn
+from rmq_spark.spark.sink_rows import ROW_ID, WriteTask
+from rmq_spark.wire.message_batch import decode_batch
+from rmq_spark.wire.message_queue import MessageQueue
+
+TASK = WriteTask("q", 0, 2)
+PATIENCE_MS = 60_000
+
+
+@pytest.fixture(autouse=True)
+def _no_producer_outlives_its_test(monkeypatch):
+    made = {}
+    monkeypatch.setattr(sending, "_producers", made)
+    yield
+    for producer in made.values():
+        producer.shutdown()
+
+
+def options_of(address, topic="T", **more):
+    given = {"namesrvAddr": address, "retryTimeoutMs": str(PATIENCE_MS), **more}
+    return write_options(given if topic is None else {**given, "topic": topic})
+
+
+def write(options, *batches, clock=None, on_wait=lambda: None):
+    """Send dicts of columns, one record batch each; waiting takes no time and is told."""
+    clock = clock or Clock()
+
+    def sleep(seconds):
+        clock.now += seconds
+        on_wait()
+
+    made = [pa.record_batch(batch) for batch in batches]
+    sent = [SinkColumn(name, at, "?") for at, name in enumerate(batches[0])]
+    return send_rows(options, sent, TASK, made, clock=clock, sleep=sleep)
+
+
+def refused(options, *batches, **more):
+    with pytest.raises(WriteError) as raised:
+        write(options, *batches, **more)
+    return str(raised.value)
+
+
+def ids_of(messages):
+    return sorted(message.properties[ROW_ID] for message in messages)
+
+
+def test_all_rows_are_stored_and_told_of(rocketpoll_broker, rocketpoll_topic):
+    options = options_of(rocketpoll_broker.address, rocketpoll_topic)
+    found = write(options, {"body": ["a", "b"], "keys": ["k", None]}, {"body": ["c"], "keys": ["l"]})
+    messages = rocketpoll_broker.messages(rocketpoll_topic)
+    assert sorted(message.body for message in messages) == [b"a", b"b", b"c"]
+    assert ids_of(messages) == [TASK.row_id(row) for row in range(3)]
+    assert found.row_count == sum(span.message_count for span in found.spans) == 3
+    stored = {(message.queue, message.queue_offset) for message in messages}
+    assert stored == {
+        (span.queue, span.queue_offset + at) for span in found.spans for at in range(span.message_count)
+    }
+
+
+def test_no_rows_are_no_messages(rocketpoll_broker, rocketpoll_topic):
+    options = options_of(rocketpoll_broker.address, rocketpoll_topic)
+    assert write(options, {"body": pa.array([], pa.string())}) == (0, ())
+
+
+def test_rows_of_one_key_stay_in_order_and_spans_that_follow_each_other_are_one(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch
+):
+    monkeypatch.setattr(sending, "GATHERED_BYTES", 1)
+    options = options_of(rocketpoll_broker.address, rocketpoll_topic)
+    batches = [{"body": [f"{n}-{m}" for m in range(5)], "shardingKey": ["x"] * 5} for n in range(4)]
+    found = write(options, *batches)
+    messages = rocketpoll_broker.messages(rocketpoll_topic)
+    assert [message.body.decode() for message in messages] == [body for b in batches for body in b["body"]]
+    assert ids_of(messages) == sorted(TASK.row_id(row) for row in range(20))
+    assert found.spans == (SentSpan(messages[0].queue, 0, 20),)
+
+
+def test_delayed_rows_are_sent_with_their_level(rocketpoll_broker, rocketpoll_topic):
+    options = options_of(rocketpoll_broker.address, rocketpoll_topic)
+    rows = {"body": ["now", "later"], "delayLevel": [0, 1], "tags": ["a", "b"], "queueId": [2, 2]}
+    assert write(options, rows).row_count == 2
+    rocketpoll_broker.wait_until_arrived(rocketpoll_topic, 2)
+    by_body = {message.body: message for message in rocketpoll_broker.messages(rocketpoll_topic)}
+    assert by_body[b"later"].store_timestamp - by_body[b"now"].store_timestamp >= 900
+    assert by_body[b"later"].tags == "b"
+    assert {message.queue.queue_id for message in by_body.values()} == {2}
+    assert ids_of(by_body.values()) == [TASK.row_id(0), TASK.row_id(1)]
+
+
+def test_ids_can_be_left_out(rocketpoll_broker, rocketpoll_topic):
+    write(options_of(rocketpoll_broker.address, rocketpoll_topic, rowIds="false"), {"body": ["a"]})
+    (message,) = rocketpoll_broker.messages(rocketpoll_topic)
+    assert ROW_ID not in message.properties
+
+
+def test_a_bad_row_stops_its_record_batch_before_anything_of_it_is_sent(rocketpoll_broker, rocketpoll_topic):
+    with pytest.raises(RowError, match="row 1 of partition 2, column body: it is null"):
+        write(options_of(rocketpoll_broker.address, rocketpoll_topic), {"body": ["a", None]})
+    assert rocketpoll_broker.messages(rocketpoll_topic) == []
+
+
+def test_one_producer_serves_all_tasks_of_a_process_and_a_fork_has_its_own(rocketpoll_broker):
+    options = options_of(rocketpoll_broker.address)
+    producer = producer_of(options)
+    assert producer_of(options_of(rocketpoll_broker.address, "another")) is producer
+    assert producer_of(options_of(rocketpoll_broker.address, producerGroup="mine")) is not producer
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if producer_of(options) is not producer else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert producer_of(options) is producer
+
+
+def test_a_broker_that_restarts_is_waited_for_and_no_row_is_lost():
+    with EmbeddedBroker(own_process=True) as broker:
+        broker.create_topic("T")
+        options = options_of(broker.address, requestTimeoutMs="30000")
+        write(options, {"body": ["before"]})
+        broker.kill()
+        waits = []
+
+        def come_back():
+            waits.append(1)
+            if len(waits) == 2:
+                broker.restart()
+
+        rows = {"body": [f"{n}" for n in range(100)], "delayLevel": [n % 2 for n in range(100)]}
+        assert write(options, rows, on_wait=come_back).row_count == 100
+        assert len(waits) >= 2
+        broker.wait_until_arrived("T", 101)
+        assert {message.body for message in broker.messages("T")} >= {b"%d" % n for n in range(100)}
+
+
+def test_a_busy_broker_is_asked_again_after_a_while_and_longer_each_time():
+    clock, waits = Clock(), []
+    started = clock.now
+    with FakeCluster(a=lambda number: 2 if number < 6 else 0) as cluster:
+        found = write(
+            options_of(cluster.address), {"body": ["a"]}, clock=clock, on_wait=lambda: waits.append(clock.now)
+        )
+        assert found.row_count == 1
+        assert cluster.sends() == {"a": 6}
+    assert [at - started for at in waits] == [0.5, 1.5, 3.5, 7.5, 12.5]
+
+
+def test_a_broker_that_stays_away_ends_the_task_when_the_time_is_over():
+    clock = Clock()
+    started = clock.now
+    with FakeCluster(a=lambda _: 2) as cluster:
+        problem = refused(options_of(cluster.address), {"body": ["a"]}, clock=clock)
+    assert PATIENCE_MS / 1000 < clock.now - started < PATIENCE_MS / 1000 + sending.PAUSE_SECONDS_MAX
+    assert problem.startswith("partition 2, row 0 or after it: sending to T failed")
+    assert "raise option retryTimeoutMs. 0 rows of this partition are stored and stay" in problem
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy", "tries"),
+    [
+        (13, "set option maxMessageBytes to the broker's maxMessageSize", 1),
+        (16, "let the topic be written (perm 6)", 3),
+        (17, "create the topic, as with mqadmin updateTopic", 3),
+    ],
+)
+def test_what_a_broker_refuses_for_good_is_not_asked_again(code, remedy, tries):
+    with FakeCluster(a=lambda _: code) as cluster:
+        problem = refused(options_of(cluster.address), {"body": ["a"]}, on_wait=lambda: pytest.fail("waited"))
+        assert cluster.sends() == {"a": tries}
+    assert remedy in problem
+
+
+def test_what_was_stored_before_a_failure_is_not_sent_again_and_is_counted(monkeypatch):
+    """A batch of a RocketMQ broker has 4,000 messages at most: here the second one is refused."""
+    bodies = [f"{n}" for n in range(10_000)]
+    rows = {"body": bodies, "queueId": [0] * len(bodies)}
+    with FakeCluster(a=lambda number: 2 if number == 2 else 0) as cluster:
+        found = write(options_of(cluster.address), rows)
+        batches = [decode_batch(body) for _, body in cluster.brokers["a"].sent]
+    assert found.row_count == 10_000
+    assert [len(batch) for batch in batches] == [4_000, 4_000, 4_000, 2_000]
+    assert [message.body for message in batches[2]] == [message.body for message in batches[1]]
+    with FakeCluster(a=lambda number: 13 if number == 2 else 0) as cluster:
+        problem = refused(options_of(cluster.address), rows)
+    assert problem.startswith(
+        "partition 2, row 0 or after it: 4000 messages were sent, then sending to T failed"
+    )
+    assert "4000 rows of this partition are stored and stay" in problem
+
+
+def test_a_broker_that_cannot_be_reached_is_waited_for_as_long_as_is_said():
+    clock = Clock()
+    with FakeCluster(a=lambda _: 0) as cluster:
+        options = options_of(cluster.address, retryTimeoutMs="1000")
+        write(options, {"body": ["a"]})
+    problem = refused(options, {"body": ["b"]}, clock=clock)
+    assert 1 < clock.now - Clock().now < 4
+    assert "see that brokers and name servers of option namesrvAddr run" in problem
+
+
+def test_a_topic_that_nobody_makes_is_an_error_at_once():
+    with EmbeddedBroker(autoCreateTopicEnable=False) as broker:
+        problem = refused(
+            options_of(broker.address, None),
+            {"topic": ["orders"], "body": ["a"]},
+            on_wait=lambda: pytest.fail("waited"),
+        )
+    assert "no route to topic orders: there is none, and no broker makes topics by itself" in problem
+    assert "create the topic, as with mqadmin updateTopic" in problem
+
+
+def test_bodies_over_four_megabytes_go_where_the_broker_takes_them():
+    with EmbeddedBroker(maxMessageSize=8 * 1024 * 1024) as broker:
+        broker.create_topic("T")
+        body = "x" * (5 * 1024 * 1024)
+        with pytest.raises(RowError, match="where the broker's maxMessageSize is higher, say so in option"):
+            write(options_of(broker.address), {"body": [body]})
+        write(options_of(broker.address, maxMessageBytes="8m"), {"body": [body]})
+        (message,) = broker.messages("T")
+        assert len(message.body) == len(body)
+
+
+def test_a_message_that_the_broker_finds_too_large_is_refused_with_what_to_set():
+    with EmbeddedBroker(maxMessageSize=1_000) as broker:
+        broker.create_topic("T")
+        problem = refused(options_of(broker.address), {"body": ["x" * 2_000]})
+    assert "MESSAGE_ILLEGAL" in problem
+    assert "set option maxMessageBytes to the broker's maxMessageSize" in problem
+
+
+def test_a_queue_of_that_name_is_where_it_goes(rocketpoll_broker, rocketpoll_topic):
+    options = options_of(rocketpoll_broker.address, rocketpoll_topic)
+    rows = {"body": ["a", "b"], "queueId": [3, 1], "brokerName": ["broker-a", "broker-a"]}
+    found = write(options, rows)
+    assert {span.queue for span in found.spans} == {
+        MessageQueue(rocketpoll_topic, "broker-a", number) for number in (3, 1)
+    }

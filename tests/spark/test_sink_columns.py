@@ -1,0 +1,67 @@
+import pytest
+from source_parts import schema_of
+
+from rmq_spark.spark.errors import SchemaError
+from rmq_spark.spark.schema import DDL_TYPES, ddl_of
+from rmq_spark.spark.sink_columns import PASSED_OVER, SINK_COLUMNS, check_sink_columns
+
+
+def names(ddl, *, has_topic=True):
+    return [column.name for column in check_sink_columns(schema_of(ddl), has_topic=has_topic)]
+
+
+def refused(ddl, *, has_topic=True):
+    with pytest.raises(SchemaError) as raised:
+        check_sink_columns(schema_of(ddl), has_topic=has_topic)
+    return str(raised.value)
+
+
+def test_a_body_and_a_topic_are_enough():
+    assert names("body string") == ["body"]
+    assert names("body binary, topic string", has_topic=False) == ["body", "topic"]
+
+
+def test_each_is_found_where_it_stands_and_whatever_its_case():
+    found = check_sink_columns(schema_of("TAGS string, queueOffset bigint, Body binary"), has_topic=True)
+    assert [tuple(column) for column in found] == [("tags", 0, "string"), ("body", 2, "binary")]
+
+
+def test_the_option_beats_the_column():
+    assert names("body string, topic string") == ["body"]
+
+
+def test_what_the_source_gives_can_be_written_again():
+    assert set(DDL_TYPES) <= {*SINK_COLUMNS, *PASSED_OVER}
+    everything = ddl_of(DDL_TYPES)
+    assert names(everything, has_topic=False) == [
+        *("topic", "brokerName", "queueId", "keys", "tags", "body", "properties", "flag")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ddl", "problem"),
+    [
+        ("tags string", "there is no column body (string or binary), which is what is sent"),
+        ("body int", "column body is int, not binary or string: use to_json(struct(...)), or cast it"),
+        ("body string, keys int", "column keys is int, not string or array<string>: cast it"),
+        ("body string, delayLevel double", "column delayLevel is double, not int or smallint"),
+        ("body string, BODY string", "column body is there twice: keep one"),
+        ("body string, tag string", "there is no column tag (is it tags?): rename it, or drop it"),
+        ("body string, city string", "there is no column city, only body, topic, keys"),
+        ("body string, city string", ".drop('city'), or put it into column properties"),
+        ("value string", "column value is Kafka's, here it is body: .withColumnRenamed('value', 'body')"),
+        ("body string, queueId int, shardingKey string", "both choose the queue: drop one of them"),
+        ("body string, brokerName string", "drop it, or add queueId"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_with_what_to_do(ddl, problem):
+    assert problem in refused(ddl)
+
+
+def test_where_to_must_be_said():
+    assert "set option topic, or add a column topic" in refused("body string", has_topic=False)
+
+
+def test_all_that_is_wrong_is_said_at_once():
+    problem = refused("bodi string, tags int", has_topic=False)
+    assert problem.count("; ") == 3

@@ -1,0 +1,138 @@
+import pyarrow as pa
+import pytest
+
+from rmq_spark.spark.errors import RowError
+from rmq_spark.spark.sink_columns import SINK_COLUMNS, SinkColumn
+from rmq_spark.spark.sink_rows import ROW_ID, SinkRows, WriteTask
+
+TASK = WriteTask("q", 7, 3)
+MAPS = pa.map_(pa.string(), pa.string())
+LISTS = pa.list_(pa.string())
+
+
+def checked(first_row=0, *, has_ids=False, **given):
+    """The rows of these columns; a body for each, if none is given."""
+    count = len(next(iter(given.values())))
+    arrays = {"body": pa.array(["x"] * count), **given}
+    arrays = {
+        name: values if isinstance(values, pa.Array) else pa.array(values) for name, values in arrays.items()
+    }
+    sent = [SinkColumn(name, at, "?") for at, name in enumerate(arrays)]
+    batch = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+    return SinkRows(sent, TASK, body_bytes_max=10, has_ids=has_ids).checked(batch, first_row)
+
+
+def column(name, values, **more):
+    return checked(**{name: values}, **more).column(name).to_pylist()
+
+
+def refused(first_row=0, **given):
+    with pytest.raises(RowError) as raised:
+        checked(first_row, **given)
+    return str(raised.value)
+
+
+def test_bodies_are_text_or_bytes_of_any_width():
+    for kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
+        rows = checked(body=pa.array(["ä", "b"], pa.string()).cast(kind))
+        assert rows.column("body").to_pylist() == ["ä".encode(), b"b"]
+        assert rows.column("body").type == pa.binary()
+
+
+@pytest.mark.parametrize(
+    ("bodies", "problem"),
+    [
+        (["a", None], "row 41 of partition 3, column body: it is null: leave such rows out with .where"),
+        (["", "b"], "row 40 of partition 3, column body: it is empty"),
+        (["a", "b" * 11], "row 41 of partition 3, column body: it has over 10 bytes: shorten or split it"),
+        (["a" * 10, "ä" * 6], "row 41 of partition 3, column body: it has over 10 bytes"),
+    ],
+)
+def test_a_body_that_cannot_be_sent_is_named_by_its_row(bodies, problem):
+    assert problem in refused(40, body=bodies)
+
+
+def test_keys_are_a_text_or_an_array_and_nothing_is_none():
+    assert column("keys", ["a b", "", None]) == ["a b", None, None]
+    assert column("tags", ["a", "", None]) == ["a", None, None]
+    lists = pa.array([["a", "b"], [], None, ["", None, "c"]], LISTS)
+    assert column("keys", lists) == ["a b", None, None, "c"]
+    assert column("keys", lists.slice(1)) == [None, None, "c"]
+    assert column("keys", lists.slice(0, 2)) == ["a b", None]
+
+
+def test_texts_that_would_be_read_as_something_else_are_refused():
+    assert "row 1 of partition 3, column tags: it has the character" in refused(tags=["a", "b\x02c"])
+    assert "row 2 of partition 3, column keys: it has the character" in refused(
+        keys=pa.array([["a"], None, ["b", "\x02"]], LISTS)
+    )
+    assert "row 2 of partition 3, column keys: a key in the array has a space" in refused(
+        keys=pa.array([["a"], [], ["b", "c d"]], LISTS)
+    )
+
+
+def test_numbers_of_all_widths_are_brought_to_32_bits():
+    rows = checked(flag=pa.array([-1, None], pa.int64()), delayLevel=pa.array([3, None], pa.int8()))
+    assert rows.column("flag").to_pylist() == [-1, 0]
+    assert rows.column("delayLevel").to_pylist() == [3, 0]
+    assert column("queueId", pa.array([1, None], pa.int16())) == [1, None]
+    assert "row 1 of partition 3, column flag: needed a number from" in refused(flag=[0, 1 << 31])
+    assert "row 0 of partition 3, column queueId: needed a number from 0" in refused(queueId=[-1])
+    assert "row 0 of partition 3, column delayLevel: needed a number from 0" in refused(delayLevel=[-2])
+
+
+def test_properties_without_a_value_are_left_out():
+    maps = pa.array([[("a", "1"), ("b", None), ("c", "")], None, [], [("d", "2")]], MAPS)
+    assert column("properties", maps) == [[("a", "1")], [], [], [("d", "2")]]
+    assert column("properties", maps.slice(3)) == [[("d", "2")]]
+
+
+def test_what_rocketmq_sets_itself_does_not_come_along_from_a_message_that_was_read():
+    read = [("UNIQ_KEY", "F0"), ("CLUSTER", "c"), ("mine", "1"), (ROW_ID, "old"), ("TAGS", "t")]
+    rows = checked(properties=pa.array([read], MAPS), tags=["t"], has_ids=True)
+    assert rows.column("properties").to_pylist() == [[("mine", "1"), (ROW_ID, "q:7:3:0")]]
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [("KEYS", "keys"), ("TAGS", "tags"), ("DELAY", "delayLevel"), ("__SHARDINGKEY", "shardingKey")],
+)
+def test_a_property_that_asks_for_something_is_refused_where_its_column_is_missing(name, instead):
+    maps = pa.array([[("a", "1")], [], [("b", "2"), (name, "3")]], MAPS)
+    problem = refused(properties=maps)
+    assert problem.startswith("row 2 of partition 3, column properties: ")
+    assert f"use column {instead}" in problem
+    assert instead in SINK_COLUMNS
+
+
+@pytest.mark.parametrize("bad", [("a\x01", "1"), ("a\x02", "1"), ("a", "\x02")])
+def test_properties_that_would_be_read_as_something_else_are_refused(bad):
+    maps = pa.array([[("ok", "1")], [bad]], MAPS)
+    assert "row 1 of partition 3, column properties: a name or a value has a character" in refused(
+        properties=maps
+    )
+
+
+def test_properties_must_fit_into_their_16_bits():
+    fits = [("a", "x" * 20_000)]
+    assert checked(properties=pa.array([fits], MAPS), keys=["k" * 12_000]).num_rows == 1
+    problem = refused(properties=pa.array([[], fits], MAPS), keys=["k", "k" * 13_000])
+    assert "row 1 of partition 3, column properties: with keys and tags they take 33003 bytes" in problem
+
+
+def test_each_row_has_an_id_that_is_the_same_when_its_task_is_run_again():
+    maps = pa.array([[("a", "1")], None, [("b", "2"), ("c", "3")]], MAPS)
+    expected = [
+        [("a", "1"), (ROW_ID, "q:7:3:10")],
+        [(ROW_ID, "q:7:3:11")],
+        [("b", "2"), ("c", "3"), (ROW_ID, "q:7:3:12")],
+    ]
+    for _ in range(2):
+        assert column("properties", maps, first_row=10, has_ids=True) == expected
+    rows = checked(5, body=["x", "y"], has_ids=True)
+    assert rows.column("properties").to_pylist() == [[(ROW_ID, TASK.row_id(5))], [(ROW_ID, TASK.row_id(6))]]
+    assert rows.column("row").to_pylist() == [5, 6]
+
+
+def test_no_rows_are_no_rows():
+    assert checked(body=pa.array([], pa.string()), has_ids=True).num_rows == 0

@@ -1,0 +1,55 @@
+import json
+import pickle
+import subprocess
+import sys
+
+import pytest
+from source_parts import schema_of
+
+from pyspark_rocketpoll import DefaultSource
+from rmq_spark.spark.batch_reader import BatchReader
+from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.source import RocketPollDataSource
+
+
+def test_spark_finds_the_format_by_its_module():
+    assert DefaultSource is RocketPollDataSource
+    assert DefaultSource.name() == "rocketpoll"
+
+
+def test_looking_for_it_imports_nothing_heavy():
+    program = (
+        "import pyspark.sql.datasource, sys, json; before = set(sys.modules); import pyspark_rocketpoll; "
+        "print(json.dumps(sorted(set(sys.modules) - before)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    assert json.loads(done.stdout) == [
+        "pyspark_rocketpoll",
+        "rmq_spark",
+        "rmq_spark.errors",
+        "rmq_spark.spark",
+        "rmq_spark.spark.source",
+    ]
+
+
+def test_a_name_that_is_no_option_is_refused_at_once():
+    with pytest.raises(OptionError, match=r"option topik: there is no such option; did you mean topic\?"):
+        RocketPollDataSource({"topik": "T"})
+
+
+def test_load_looks_whether_the_topic_is_there(rocketpoll_broker, rocketpoll_topic):
+    given = {"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic}
+    assert RocketPollDataSource(given).schema().startswith("topic string, brokerName string, queueId int,")
+    assert RocketPollDataSource({**given, "columns": "body,msgId"}).schema() == "body binary, msgId string"
+    with pytest.raises(OptionError, match="option topic: no route to topic nope"):
+        RocketPollDataSource({**given, "topic": "nope"}).schema()
+    with pytest.raises(OptionError, match="option columns: there is no bodi"):
+        RocketPollDataSource({**given, "columns": "bodi"}).schema()
+
+
+def test_it_travels_and_makes_readers(rocketpoll_broker, rocketpoll_topic):
+    given = {"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic}
+    source = pickle.loads(pickle.dumps(RocketPollDataSource(given)))  # noqa: S301  # what Spark does
+    schema = schema_of(source.schema())
+    assert isinstance(source.reader(schema), BatchReader)
+    assert source.streamReader(schema).initialOffset()["v"] == 1

@@ -1,0 +1,171 @@
+"""What stands in the rows: every column with its type and value, and only those that were asked for."""
+
+import re
+from datetime import datetime, timezone
+
+import pytest
+from broker_kinds import NAME
+from broker_stories import BrokerThread, small_broker
+from chispa import assert_df_equality
+from consumer_clusters import Cluster
+from pyspark.errors import PySparkException
+from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+from source_rooms import SourceRoom, complaint
+
+from rmq_spark.client.message import Message
+from rmq_spark.wire.flags import MessageSysFlag
+
+USUAL = (
+    "topic string, brokerName string, queueId int, queueOffset bigint, keys string, tags string, "
+    "body binary, bornTimestamp timestamp, storeTimestamp timestamp"
+)
+ALL = (
+    f"{USUAL}, msgId string, offsetMsgId string, properties map<string,string>, flag int, sysFlag int, "
+    "bornHost string, storeHost string, reconsumeTimes int, commitLogOffset bigint, "
+    "preparedTransactionOffset bigint"
+)
+
+
+def names_of(ddl):
+    return re.findall(r"(\w+) [a-z]", ddl)
+
+
+def time_of(ms):
+    return datetime.fromtimestamp(ms / 1000, timezone.utc)
+
+
+def as_row(message):
+    """A message, as a client has received it, in the order of ALL."""
+    return (
+        *(message.topic, message.queue.broker_name, message.queue.queue_id, message.queue_offset),
+        *(message.properties.get("KEYS"), message.properties.get("TAGS"), message.body),
+        *(time_of(message.born_timestamp), time_of(message.store_timestamp)),
+        *(message.message_id, message.offset_message_id, dict(message.properties)),
+        *(message.flag, message.sys_flag, message.born_host, message.store_host),
+        *(message.reconsume_times, message.commit_log_offset, message.prepared_transaction_offset),
+    )
+
+
+def test_every_column_says_what_a_client_sees_of_the_message(source):
+    topic = source.cluster.topic(2)
+    producer = source.clients.producer()
+    producer.send(
+        Message(topic, b"one", "red", ["k1", "k2"], {"colour": "grün", "n": "7"}, flag=7, sharding_key="s")
+    )
+    producer.send(Message(topic, b"two"))
+
+    found = source.load(topic=topic, columns=", ".join(names_of(ALL)))
+
+    expected = [as_row(message) for message in source.clients.read(topic, 2, queues=2)]
+    assert_df_equality(
+        found.orderBy("body"),
+        source.spark.createDataFrame(expected, ALL).orderBy("body"),
+        ignore_nullable=True,
+    )
+    (row,) = found.where("keys is not null").collect()
+    assert (row.keys, row.tags, row.flag, row.properties["colour"]) == ("k1 k2", "red", 7, "grün")
+
+
+def test_the_columns_that_nobody_chose_are_the_nine_usual_ones(source):
+    usual = source.load(topic=source.cluster.topic(1))
+    assert [f"{name} {kind}" for name, kind in usual.dtypes] == USUAL.split(", ")
+
+
+@pytest.mark.parametrize("kind", ["ZLIB", "LZ4", "ZSTD"])
+def test_bodies_that_were_compressed_are_as_they_were_before(source, kind):
+    topic = source.cluster.topic(1)
+    rules = {"compress_type": MessageSysFlag[f"COMPRESSION_{kind}"]}
+    body = b"the same again and again " * 1_000
+    producer = source.clients.producer(rules=rules)
+    for each in (b"short", body):
+        producer.send(Message(topic, each))
+
+    rows = source.load(topic=topic, columns="body,sysFlag").collect()
+
+    assert [bytes(row.body) for row in rows] == [b"short", body]
+    assert [bool(row.sysFlag & MessageSysFlag.COMPRESSED) for row in rows] == [False, True]
+
+
+class TestProjection:
+    @pytest.fixture
+    def topic(self, source):
+        topic = source.cluster.topic(1)
+        source.cluster.send(topic, "a", "b", "c", queues=1, TAGS="red")
+        return topic
+
+    def test_columns_come_in_the_order_in_which_they_were_named(self, source, topic):
+        found = source.load(topic=topic, columns="tags, queueOffset ,BODY")
+        expected = [("red", at, body) for at, body in enumerate([b"a", b"b", b"c"])]
+        assert_df_equality(
+            found, source.spark.createDataFrame(expected, "tags string, queueOffset bigint, body binary")
+        )
+
+    @pytest.mark.parametrize(
+        "schema",
+        [
+            "queueId int, body binary",
+            "body binary, queueId int",
+            StructType(
+                [StructField("queueId", IntegerType(), nullable=False), StructField("body", BinaryType())]
+            ),
+        ],
+        ids=str,
+    )
+    def test_a_users_schema_names_columns_in_any_order(self, source, topic, schema):
+        found = source.load(schema, topic=topic)
+        rows = [{"queueId": 0, "body": body} for body in (b"a", b"b", b"c")]
+        assert_df_equality(found, source.spark.createDataFrame(rows, found.schema), ignore_nullable=True)
+        assert set(found.columns) == {"queueId", "body"}
+
+    def test_a_schema_without_columns_still_has_rows(self, source, topic):
+        assert source.load(StructType([]), topic=topic).count() == 3
+
+    def test_rows_can_be_counted_without_their_columns(self, source, topic):
+        usual = source.load(topic=topic)
+        assert (usual.count(), usual.select().count(), usual.where("queueOffset > 0").count()) == (3, 3, 2)
+
+    def test_streams_take_a_users_schema_as_well(self, source, topic):
+        schema = "tags string, body binary"
+        batches = source.run(source.stream(schema, topic=topic, startingOffsets="earliest"))
+        assert [tuple(row) for row in batches.rows] == [("red", b"a"), ("red", b"b"), ("red", b"c")]
+
+    def test_a_schema_and_columns_that_differ_are_refused(self, source, topic):
+        with pytest.raises(PySparkException) as raised:
+            source.load("queueId int, body binary", topic=topic, columns="body,tags").collect()
+        assert complaint(raised) == (
+            "OptionError: option columns: it names body, tags, and the schema given to the source "
+            "queueId, body: keep one of the two"
+        )
+
+    @pytest.mark.parametrize(
+        ("schema", "problem"),
+        [
+            ("body binary, price double", "there is no column price"),
+            ("body string", "column body is binary, not string"),
+            (
+                "queueId bigint, Tags string",
+                "column queueId is int, not bigint; there is no column Tags",
+            ),
+        ],
+    )
+    def test_a_schema_of_other_columns_is_refused(self, source, topic, schema, problem):
+        with pytest.raises(PySparkException) as raised:
+            source.load(schema, topic=topic).collect()
+        assert complaint(raised) == (
+            f"SchemaError: the schema given to the source does not fit: {problem}. Leave it out and cast "
+            f"columns afterwards, or name some of {ALL}"
+        )
+
+
+def test_hosts_of_ipv6(spark, tmp_path):
+    with BrokerThread(small_broker(tmp_path / "store", bindAddress="::1", brokerName=NAME)) as broker:
+        address = f"[::1]:{broker.port}"
+        cluster = Cluster(address, address, NAME)
+        source = SourceRoom(spark, cluster, tmp_path)
+        topic = cluster.topic(1)
+        cluster.send(topic, "a", queues=1)
+        (row,) = source.load(topic=topic, columns="bornHost,storeHost,offsetMsgId").collect()
+        (message,) = source.clients.read(topic, 1, queues=1)
+        cluster.close()
+    assert row == (message.born_host, message.store_host, message.offset_message_id)
+    assert "::1" in row.storeHost or "0:0:0:0:0:0:0:1" in row.storeHost

@@ -1,0 +1,99 @@
+"""How much one batch takes, and how many tasks read it."""
+
+import pytest
+from conforming_clients import numbers
+from pyspark.sql.functions import spark_partition_id
+
+from rmq_spark.spark.stream_reader import HAS_LIMITS
+
+EARLIEST = {"startingOffsets": "earliest", "columns": "body"}
+
+
+def test_a_batch_takes_no_more_rows_than_it_may(source):
+    topic = source.cluster.topic(2)
+    source.cluster.send(topic, *numbers(10), queues=2)
+    batches = source.start(source.stream(topic=topic, maxOffsetsPerTrigger=4, **EARLIEST)).caught_up()
+    assert (batches.sizes, batches.bodies) == ([4, 4, 2], numbers(10))
+
+
+def test_a_run_over_what_is_there_takes_it_in_batches(source):
+    topic = source.cluster.topic(2)
+    source.cluster.send(topic, *numbers(10), queues=2)
+    limits = {"maxOffsetsPerTrigger": 6, "minOffsetsPerTrigger": 6}
+    more = {} if HAS_LIMITS else {"availableNow": True}
+    batches = source.run(source.stream(topic=topic, **limits, **more, **EARLIEST))
+    assert batches.bodies == numbers(10)
+    assert batches.sizes == ([6, 4] if HAS_LIMITS else [10])
+
+
+def test_a_batch_takes_about_as_many_bytes_as_it_may(source):
+    topic = source.cluster.topic(2)
+    bodies = [number + "x" * 997 for number in numbers(20)]
+    source.cluster.send(topic, *bodies, queues=2)  # which puts a body into a property, too: records of 2.2 KB
+    stream = source.stream(topic=topic, maxBytesPerTrigger="12k", maxOffsetsPerTrigger=100, **EARLIEST)
+    batches = source.start(stream).caught_up()
+    assert batches.bodies == bodies
+    assert max(batches.sizes) <= 6
+    assert min(batches.sizes[:-1]) >= 4
+
+
+def test_a_batch_waits_for_enough_rows_or_long_enough(source):
+    topic = source.cluster.topic(2)
+    source.cluster.send(topic, "000", queues=2)
+    checkpoint = source.checkpoint()
+
+    def stream(delay):
+        limits = {"minOffsetsPerTrigger": 4, "maxTriggerDelay": delay}
+        return source.stream(topic=topic, **limits, **EARLIEST)
+
+    batches = source.start(stream("1 hour"), checkpoint).caught_up()
+    assert batches.sizes == [1]  # the first batch waits for nothing
+    source.cluster.send(topic, "001", "002", "003", queues=2)
+    assert batches.caught_up().sizes == [1]
+    source.cluster.send(topic, "004", queues=2)
+    assert batches.caught_up().sizes == [1, 4]
+    batches.stop()
+
+    impatient = source.start(stream("1ms"), checkpoint).caught_up()
+    source.cluster.send(topic, "005", queues=2)
+    source.cluster.send(topic, "006", queues=2)
+    assert impatient.caught_up().bodies == ["005", "006"]
+
+
+class TestTasks:
+    @pytest.fixture
+    def topic(self, source):
+        topic = source.cluster.topic(2)
+        source.cluster.send(topic, *numbers(8), queue_id=0)
+        source.cluster.send(topic, "008", "009", queue_id=1)
+        return topic
+
+    def tasks(self, frame):
+        return frame.select("body", "queueId", "queueOffset", spark_partition_id().alias("task"))
+
+    def counted(self, rows):
+        """How many rows each task has read, and that none is missing or there twice."""
+        assert sorted(row.body.decode() for row in rows) == numbers(10)
+        by_task = {}
+        for row in rows:
+            by_task.setdefault(row.task, []).append((row.queueId, row.queueOffset))
+        assert all(offsets == sorted(offsets) for offsets in by_task.values())
+        return [len(offsets) for _, offsets in sorted(by_task.items())]
+
+    @pytest.mark.parametrize(
+        ("limits", "sizes"),
+        [
+            ({}, [8, 2]),
+            ({"minPartitions": 5}, [2, 2, 2, 2, 2]),
+            ({"maxRecordsPerPartition": 3}, [2, 3, 3, 2]),
+            ({"minPartitions": 100}, [1] * 10),
+        ],
+        ids=str,
+    )
+    def test_batch(self, source, topic, limits, sizes):
+        assert self.counted(self.tasks(source.load(topic=topic, **limits)).collect()) == sizes
+
+    def test_stream(self, source, topic):
+        stream = source.stream(topic=topic, minPartitions=5, startingOffsets="earliest")
+        batches = source.run(self.tasks(stream))
+        assert self.counted(batches.rows) == [2, 2, 2, 2, 2]

@@ -1,0 +1,71 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_spark.spark.errors import CheckpointError
+from rmq_spark.spark.source_offset import QueuePosition, SourceOffset
+from rmq_spark.wire.message_queue import MessageQueue
+
+queues = st.builds(MessageQueue, st.text(max_size=4), st.text(max_size=4), st.integers(0, 99))
+numbers = st.integers(0, 1 << 62)
+positions = st.dictionaries(queues, st.builds(QueuePosition, numbers, st.none() | numbers))
+Q = MessageQueue("orders", "broker-a", 0)
+R = MessageQueue("orders", "broker-a", 10)
+
+
+@given(positions, st.dictionaries(queues, numbers))
+def test_what_is_written_is_read_back_through_json_text(given_positions, began):
+    offset = SourceOffset(given_positions, began)
+    text = json.dumps(offset.to_json())
+    again = SourceOffset.from_json(json.loads(text))
+    assert again == offset
+    assert json.dumps(again.to_json()) == text
+
+
+@given(positions)
+def test_the_order_of_queues_does_not_matter(given_positions):
+    backwards = dict(reversed(given_positions.items()))
+    assert json.dumps(SourceOffset(given_positions).to_json()) == json.dumps(
+        SourceOffset(backwards).to_json()
+    )
+
+
+def test_how_it_looks():
+    offset = SourceOffset({R: QueuePosition(7), Q: QueuePosition(23, 1_700_000_000_000)}, {R: 5})
+    assert json.dumps(offset.to_json()) == (
+        '{"v": 1, "offsets": {"orders": {"broker-a": {"0": 23, "10": 7}}}, '
+        '"stored": {"orders": {"broker-a": {"0": 1700000000000}}}, '
+        '"began": {"orders": {"broker-a": {"10": 5}}}}'
+    )
+    assert offset.topics == {"orders"}
+
+
+def test_a_newer_version_is_refused_and_says_what_to_run():
+    with pytest.raises(
+        CheckpointError, match=r"version 2, and this release of rocketpoll reads 1: run it with"
+    ):
+        SourceOffset.from_json({"v": 2, "offsets": {}})
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        None,
+        3,
+        [],
+        {},
+        {"offsets": {}},
+        {"v": "1"},
+        {"orders": {"0": 3}},
+        {"v": 1, "offsets": []},
+        {"v": 1, "offsets": {"T": {"b": {"x": 1}}}},
+        {"v": 1, "offsets": {"T": {"b": {"0": -1}}}},
+        {"v": 1, "offsets": {"T": {"b": {"0": "1"}}}},
+        {"v": 1, "offsets": {"T": {"b": 1}}},
+    ],
+)
+def test_what_is_not_ours_is_refused(document):
+    with pytest.raises(CheckpointError, match="none of rocketpoll's"):
+        SourceOffset.from_json(document)

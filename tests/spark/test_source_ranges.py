@@ -1,0 +1,130 @@
+"""Where batch reads start and end, in all the ways in which that can be said."""
+
+import json
+import time
+
+import pytest
+from broker_kinds import wait_until
+from conforming_clients import numbers
+from pyspark.errors import PySparkException
+from source_rooms import complaint
+
+BODIES = numbers(10)
+EVEN, ODD = BODIES[::2], BODIES[1::2]
+"""What is in queue 0, and in queue 1."""
+
+
+@pytest.fixture
+def topic(source):
+    topic = source.cluster.topic(2)
+    source.cluster.send(topic, *BODIES, queues=2)
+    return topic
+
+
+def written(position, topic):
+    """A position as an option has it; T stands for the topic."""
+    return json.dumps(position).replace('"T"', f'"{topic}"') if isinstance(position, dict) else position
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "even", "odd"),
+    [
+        ("earliest", "latest", EVEN, ODD),
+        ({"T": {"broker-a": {"0": 1, "1": 2}}}, "latest", EVEN[1:], ODD[2:]),
+        ({"T": {"0": 1, "1": 2}}, "latest", EVEN[1:], ODD[2:]),
+        ({"T": {"0": 3, "*": -1}}, "latest", EVEN[3:], []),
+        ({"T": {"*": {"0": -2, "*": 4}}}, "latest", EVEN, ODD[4:]),
+        ({"*": "-1 message"}, "latest", EVEN[4:], ODD[4:]),
+        ({"T": {"0": "latest", "1": "-2 messages"}}, "latest", [], ODD[3:]),
+        ({"v": 1, "offsets": {"T": {"broker-a": {"0": 5, "1": 0}}}}, "latest", [], ODD),
+        ("-3 messages", "latest", EVEN[2:], ODD[2:]),
+        ("-100", "latest", EVEN, ODD),
+        ("-1 day", "latest", EVEN, ODD),
+        ("earliest", "-10m", [], []),
+        ("earliest", {"T": {"0": 2, "1": -1}}, EVEN[:2], ODD),
+        ({"T": {"0": 1, "1": 1}}, {"T": {"broker-a": {"0": 2, "1": 1}}}, EVEN[1:2], []),
+        ("earliest", "-2 messages", EVEN[:3], ODD[:3]),
+    ],
+    ids=str,
+)
+def test_offsets(source, topic, start, end, even, odd):
+    found = source.bodies(
+        topic=topic, startingOffsets=written(start, topic), endingOffsets=written(end, topic)
+    )
+    assert found == sorted(even + odd)
+
+
+class TestTimes:
+    @pytest.fixture
+    def stored(self, source, topic):
+        """When the last message of the first wave was stored, and the first of the second."""
+        waits = [source.load(topic=topic).agg({"storeTimestamp": "max"}).collect()[0][0]]
+        wait_until("the clock goes on", lambda: time.time() > waits[0].timestamp() + 0.002)
+        source.cluster.send(topic, "later", queues=2)  # in queue 0 alone
+        (row,) = source.load(topic=topic).where("body = 'later'").collect()
+        return [int(each.timestamp() * 1000) for each in (waits[0], row.storeTimestamp)]
+
+    def test_a_time_is_that_of_storing_and_stands_before_its_first_message(self, source, topic, stored):
+        at, later = stored
+        iso = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(later // 1000))}.{later % 1000:03}Z"
+        newest = {"topic": topic, "startingOffsetsByTimestampStrategy": "latest"}
+        assert source.bodies(startingTimestamp=later, **newest) == ["later"]
+        assert source.bodies(startingTimestamp=iso, **newest) == ["later"]
+        assert source.bodies(startingOffsets=iso, **newest) == ["later"]
+        assert source.bodies(startingTimestamp=at + 1, **newest) == ["later"]
+        assert source.bodies(topic=topic, endingTimestamp=later) == BODIES
+        assert source.bodies(topic=topic, endingOffsets=iso) == BODIES
+        assert source.bodies(topic=topic, startingTimestamp=1) == [*BODIES, "later"]
+
+    def test_each_queue_can_have_a_time_of_its_own(self, source, topic, stored):
+        _, later = stored
+        starts = {topic: {"0": later, "1": 1}}
+        assert source.bodies(topic=topic, startingOffsetsByTimestamp=json.dumps(starts)) == [*ODD, "later"]
+        ends = {topic: {"broker-a": {"*": 1, "0": "2100-01-01T00:00:00"}}}
+        assert source.bodies(topic=topic, endingOffsetsByTimestamp=json.dumps(ends)) == [*EVEN, "later"]
+
+    def test_no_message_so_new_is_an_error_unless_told_otherwise(self, source, topic, stored):
+        _, later = stored
+        with pytest.raises(PySparkException) as raised:
+            source.bodies(topic=topic, startingTimestamp=later)
+        assert complaint(raised) == (
+            f"OptionError: option startingTimestamp: no message of queue 1 of {topic} on broker-a was stored "
+            f"at {later} ms or later; set startingOffsetsByTimestampStrategy to latest to begin at its end"
+        )
+
+
+class TestGroup:
+    def test_a_read_starts_where_a_group_is(self, source, topic, kind):
+        group = source.cluster.group()
+        source.cluster.store_offset(group, topic, 3, queue_id=0)
+        of_group = {"topic": topic, "consumerGroup": group}
+        assert source.bodies(startingOffsets="group", **of_group) == sorted(EVEN[3:] + ODD)
+        # RocketMQ 4.9 says 0 of a group that has stored nothing, where a queue still has its first message.
+        nothing_stored = ODD if kind == "4.9.7" else []
+        found = source.bodies(startingOffsets="group:latest", **of_group)
+        assert found == sorted(EVEN[3:] + nothing_stored)
+        assert source.bodies(endingOffsets="group", **of_group) == EVEN[:3]
+
+    def test_a_group_beyond_the_end_is_an_error_unless_told_otherwise(self, source, topic):
+        group = source.cluster.group()
+        source.cluster.store_offset(group, topic, 9, queue_id=0)
+        options = {"topic": topic, "consumerGroup": group, "startingOffsets": "group"}
+        with pytest.raises(PySparkException) as raised:
+            source.bodies(**options)
+        assert complaint(raised) == (
+            f"OptionError: option startingOffsets: queue 0 of {topic} on broker-a has the offsets from 0 to "
+            "5, not 9; correct it, or set failOnDataLoss to false to take the nearest"
+        )
+        assert source.bodies(failOnDataLoss=False, **options) == ODD
+
+
+def test_a_data_frame_stays_as_its_first_action_has_seen_it(source, topic):
+    first = source.load(topic=topic)
+    assert first.count() == len(BODIES)
+    source.cluster.send(topic, "later", queues=2)
+    assert (first.count(), source.load(topic=topic).count()) == (len(BODIES), len(BODIES) + 1)
+
+
+def test_a_topic_without_messages_has_no_rows(source):
+    empty = source.load(topic=source.cluster.topic(2))
+    assert (empty.collect(), empty.count()) == ([], 0)

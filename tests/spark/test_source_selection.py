@@ -1,0 +1,111 @@
+"""Which messages: of which topics and queues, with which tags, properties or key."""
+
+import json
+
+import pytest
+from broker_kinds import wait_until
+from conforming_clients import numbers
+from pyspark.errors import PySparkException
+from source_rooms import complaint
+
+
+class TestTopicsAndQueues:
+    @pytest.fixture
+    def topics(self, source):
+        topics = [source.cluster.topic(2) for _ in range(2)]
+        for topic, name in zip(topics, "ab", strict=True):
+            source.cluster.send(topic, f"{name}0", f"{name}1", queues=2)
+        return topics
+
+    def test_several_topics(self, source, topics):
+        assert source.bodies(subscribe=" , ".join(topics)) == ["a0", "a1", "b0", "b1"]
+
+    def test_topics_whose_whole_name_fits_a_pattern(self, source, topics):
+        first, second = topics
+        assert source.bodies(subscribePattern=f"({first}|{second[:-1]}.)") == ["a0", "a1", "b0", "b1"]
+        assert source.bodies(subscribePattern=first[:-1]) == []
+
+    def test_queues_by_number(self, source, topics):
+        first, second = topics
+        assert source.bodies(assign=json.dumps({first: [1]})) == ["a1"]
+        assigned = {first: {"broker-a": [0]}, second: {"*": [0, 1]}}
+        assert source.bodies(assign=json.dumps(assigned)) == ["a0", "b0", "b1"]
+
+    def test_a_queue_that_is_not_there(self, source, topics):
+        with pytest.raises(PySparkException) as raised:
+            source.load(assign=json.dumps({topics[0]: {"broker-a": [0, 7]}}))
+        assert complaint(raised) == (
+            f"OptionError: option assign: topic {topics[0]} has no queue 7 on broker broker-a"
+        )
+
+
+class TestFilters:
+    @pytest.fixture
+    def topic(self, source):
+        topic = source.cluster.topic(2)
+        for number, colour in enumerate(["red", "green", "blue", "red"]):
+            source.cluster.send(topic, colour + str(number), queue_id=number % 2, TAGS=colour, n=str(number))
+        return topic
+
+    def test_tags(self, source, topic):
+        assert source.bodies(topic=topic, tags="red || blue") == ["blue2", "red0", "red3"]
+        assert source.bodies(topic=topic, tags="*") == ["blue2", "green1", "red0", "red3"]
+        assert source.bodies(topic=topic, tags="yellow") == []
+
+    def test_conditions_on_properties(self, source, topic):
+        condition = "n BETWEEN 1 AND 3 AND TAGS IN ('red', 'green')"
+        assert source.bodies(topic=topic, sql=condition) == ["green1", "red3"]
+
+    def test_streams_filter_and_go_on_behind_what_did_not_fit(self, source, topic):
+        stream = source.stream(topic=topic, tags="red", startingOffsets="earliest", columns="body")
+        batches = source.run(stream, source.checkpoint())
+        assert batches.bodies == ["red0", "red3"]
+        (progress,) = (each for each in batches.query.recentProgress if each.numInputRows)
+        offsets = json.loads(progress.sources[0].endOffset)["offsets"]
+        assert offsets == {topic: {"broker-a": {"0": 2, "1": 2}}}
+
+    def test_a_condition_that_is_none(self, source, topic):
+        with pytest.raises(PySparkException) as raised:
+            source.bodies(topic=topic, sql="n >")
+        assert complaint(raised).startswith(
+            "OptionError: option sql: broker broker-a does not filter by 'n >': "
+        )
+
+    def test_a_condition_that_is_none_and_a_users_schema(self, source, topic):
+        """With which nothing is asked at load."""
+        with pytest.raises(PySparkException) as raised:
+            source.load("body binary", topic=topic, sql="n >").collect()
+        assert complaint(raised).startswith("OptionError: option sql: broker broker-a does not filter")
+
+
+class TestKeys:
+    KEYS = ("k1", "k2 k1", "k2", "k1")
+
+    @pytest.fixture
+    def topic(self, source):
+        topic = source.cluster.topic(2)
+        for body, keys in zip(numbers(4), self.KEYS, strict=True):
+            source.cluster.send(topic, body, queue_id=int(body) % 2, KEYS=keys)
+
+        def is_indexed():
+            return source.bodies(topic=topic, key="k1") == ["000", "001", "003"]
+
+        wait_until("an index of all messages", is_indexed)
+        return topic
+
+    def test_messages_with_a_key(self, source, topic):
+        assert source.bodies(topic=topic, key="k2") == ["001", "002"]
+        assert source.bodies(topic=topic, key="k3") == []
+
+    def test_messages_with_a_key_within_a_time(self, source, topic):
+        stored = [row.storeTimestamp for row in source.load(topic=topic, key="k1").collect()]
+        first, last = (int(each.timestamp() * 1000) for each in (min(stored), max(stored)))
+        of_key = {"topic": topic, "key": "k1"}
+        assert source.bodies(startingTimestamp=first, endingTimestamp=last + 1, **of_key) == [
+            "000",
+            "001",
+            "003",
+        ]
+        assert source.bodies(startingTimestamp=last + 1, **of_key) == []
+        assert source.bodies(endingOffsets="-10m", **of_key) == []
+        assert source.bodies(startingOffsets="-10m", **of_key) == ["000", "001", "003"]

@@ -1,0 +1,104 @@
+"""Streams: where they start and go on, what they find while they run, and what brokers hear of it."""
+
+import json
+import re
+
+import pytest
+from broker_kinds import wait_until
+from chispa import assert_df_equality
+
+from rmq_spark.client.admin import Admin
+from rmq_spark.wire.bodies.configs import TopicConfig
+
+EARLIEST = {"startingOffsets": "earliest", "columns": "body"}
+
+
+def test_a_stream_starts_at_the_end_and_wakes_up_for_a_message(source):
+    topic = source.cluster.topic(2)
+    source.cluster.send(topic, "before", queues=2)
+    batches = source.start(source.stream(topic=topic, columns="body")).caught_up()
+    assert batches.rows == []
+
+    source.cluster.send(topic, "after", queues=2)
+    assert batches.caught_up().bodies == ["after"]
+    source.cluster.send(topic, "1", "2", "3", queues=2)
+    assert batches.caught_up().bodies == ["1", "2", "3", "after"]
+
+
+def test_a_restart_goes_on_exactly_where_the_query_was(source):
+    topic = source.cluster.topic(2)
+    source.cluster.send(topic, "a", "b", "c", queues=2)
+    checkpoint = source.checkpoint()
+
+    def run(**options):
+        stream = source.stream(topic=topic, **{**EARLIEST, "columns": "queueId,queueOffset,body", **options})
+        return source.run(stream, checkpoint)
+
+    first = run()
+    source.cluster.send(topic, "d", "e", queues=2)
+    second = run(startingOffsets="latest")  # which is of no account any more
+
+    schema = "queueId int, queueOffset bigint, body binary"
+    assert_df_equality(
+        source.spark.createDataFrame(first.rows + second.rows, schema).orderBy("body"),
+        source.load(schema, topic=topic).orderBy("body"),
+    )
+    assert second.bodies == ["d", "e"]
+    assert run().rows == []
+
+
+def test_what_is_new_while_a_query_runs_is_found(source):
+    first = source.cluster.topic(2)
+    prefix = re.sub(r"-.*", "", first)
+    source.cluster.send(first, "old", queues=2)
+    stream = source.stream(subscribePattern=f"{prefix}-.*", discoveryIntervalMs=100, **EARLIEST)
+    batches = source.start(stream).caught_up()
+    assert batches.bodies == ["old"]
+
+    more = TopicConfig(topic_name=first, read_queue_nums=4, write_queue_nums=4, perm=6)
+    source.cluster.api.create_topic(source.cluster.address, more)
+    wait_until(
+        "a route with four queues",
+        lambda: len(source.cluster.sender.routes.refresh(first).subscribe_queues) == 4,
+    )
+    source.cluster.send(first, "new queue", queue_id=3)
+    wait_until("its message", lambda: batches.caught_up().bodies == ["new queue", "old"])
+
+    another = f"{prefix}-another"
+    config = TopicConfig(topic_name=another, read_queue_nums=1, write_queue_nums=1, perm=6)
+    source.cluster.api.create_topic(source.cluster.address, config)
+    source.cluster.send(another, "new topic", queue_id=0)
+    wait_until("its message", lambda: batches.caught_up().bodies == ["new queue", "new topic", "old"])
+
+
+def test_brokers_know_how_far_the_group_has_come(source):
+    topic, group = source.cluster.topic(2), source.cluster.group()
+    source.cluster.send(topic, "a", "b", "c", queues=2)
+    source.run(source.stream(topic=topic, consumerGroup=group, **EARLIEST))
+
+    admin = Admin(instance=source.cluster.sender)
+    wait_until("no lag", lambda: [each.consumer_offset for each in admin.lag(group, topic)] == [2, 1])
+    source.cluster.send(topic, "d", queue_id=0)
+    assert [each.messages for each in admin.lag(group, topic)] == [1, 0]
+    assert source.bodies(topic=topic, consumerGroup=group, startingOffsets="group") == ["d"]
+
+
+def test_a_query_says_where_it_is_and_how_far_the_queues_go(source):
+    topic = source.cluster.topic(1)
+    source.cluster.send(topic, "a", "b", "c", queues=1)
+    stream = source.stream(topic=topic, maxOffsetsPerTrigger=2, **EARLIEST)
+    query = source.start(stream).caught_up().query
+    progress = next(each.sources[0] for each in query.recentProgress if each.numInputRows)
+    assert json.loads(progress.endOffset)["offsets"] == {topic: {"broker-a": {"0": 2}}}
+    if progress.latestOffset is None:
+        pytest.skip("Spark 4.0 and 4.1 do not ask a Python source for it")
+    assert json.loads(progress.latestOffset)["offsets"] == {topic: {"broker-a": {"0": 3}}}
+
+
+def test_a_query_ends_with_a_broker_that_holds_its_pulls(source):
+    topic = source.cluster.topic(2)
+    batches = source.start(source.stream(topic=topic, columns="body")).caught_up()
+    batches.stop()
+    assert batches.query.exception() is None
+    source.cluster.send(topic, "for nobody", queues=2)
+    assert batches.rows == []

@@ -1,0 +1,101 @@
+import time
+
+import pytest
+from source_parts import options_for, queue_of, queues_of, send
+
+from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.positions import EARLIEST, LATEST
+from rmq_spark.spark.start_and_end import Span
+
+
+@pytest.fixture
+def topic(rocketpoll_broker, rocketpoll_topic):
+    """Queues of 0, 1, 2 and 3 messages."""
+    for number in range(4):
+        send(rocketpoll_broker, rocketpoll_topic, number, *("x" * (n + 1) for n in range(number)))
+    return rocketpoll_topic
+
+
+def resolved(broker, topic, *, ending=False, default=EARLIEST, **more):
+    options = options_for(broker, topic, **more)
+    with queues_of(broker, topic, **more) as queues:
+        span = Span(options, queues, queues.discover())
+        found = span.ending() if ending else span.starting(default)
+    return [found[queue_of(topic, number)] for number in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("text", "offsets"),
+    [
+        ("earliest", [0, 0, 0, 0]),
+        ("latest", [0, 1, 2, 3]),
+        ("-2 messages", [0, 0, 0, 1]),
+        ("-1h", [0, 0, 0, 0]),
+        ('{"*": -2}', [0, 0, 0, 0]),
+        ('{"TOPIC": {"broker-a": {"2": 1, "*": "latest"}}}', [0, 1, 1, 3]),
+        ('{"TOPIC": {"3": 2, "2": -1, "*": "-1 messages"}}', [0, 0, 2, 2]),
+    ],
+)
+def test_positions_become_offsets(rocketpoll_broker, topic, text, offsets):
+    assert resolved(rocketpoll_broker, topic, startingOffsets=text.replace("TOPIC", topic)) == offsets
+
+
+def test_nothing_said_is_the_default(rocketpoll_broker, topic):
+    assert resolved(rocketpoll_broker, topic, default=EARLIEST) == [0, 0, 0, 0]
+    assert resolved(rocketpoll_broker, topic, default=LATEST) == [0, 1, 2, 3]
+    assert resolved(rocketpoll_broker, topic, ending=True) == [0, 1, 2, 3]
+
+
+def test_ends_are_found_likewise(rocketpoll_broker, topic):
+    text = f'{{"{topic}": {{"broker-a": {{"3": 1, "*": -1}}}}}}'
+    assert resolved(rocketpoll_broker, topic, ending=True, endingOffsets=text) == [0, 1, 2, 1]
+
+
+def test_times_are_those_of_storing(rocketpoll_broker, topic):
+    time.sleep(0.005)
+    send(rocketpoll_broker, topic, 0, "late")
+    late = max(message.store_timestamp for message in rocketpoll_broker.messages(topic))
+    strategy = {"startingOffsetsByTimestampStrategy": "latest"}
+    assert resolved(rocketpoll_broker, topic, startingTimestamp=str(late), **strategy) == [0, 1, 2, 3]
+    assert resolved(rocketpoll_broker, topic, startingTimestamp="0", **strategy) == [0, 0, 0, 0]
+    assert resolved(rocketpoll_broker, topic, ending=True, endingTimestamp=str(late)) == [0, 1, 2, 3]
+    with pytest.raises(OptionError, match=r"no message of queue 1 of .* was stored at \d+ ms or later"):
+        resolved(rocketpoll_broker, topic, startingTimestamp=str(late))
+
+
+def test_a_group_goes_on_where_it_was(rocketpoll_broker, topic):
+    group = f"group-{topic}"
+    with queues_of(rocketpoll_broker, topic) as queues:
+        queues.discover()
+        queues.commit(group, {queue_of(topic, 3): 2})
+        while queues.committed(queue_of(topic, 3), group) is None:
+            time.sleep(0.01)
+    more = {"consumerGroup": group}
+    assert resolved(rocketpoll_broker, topic, startingOffsets="group", **more) == [0, 0, 0, 2]
+    assert resolved(rocketpoll_broker, topic, startingOffsets="group:latest", **more) == [0, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            '{"TOPIC": {"broker-a": {"0": 0}}}',
+            "it does not say where TOPIC > broker-a > 1, TOPIC > broker-a > 2",
+        ),
+        ('{"other": {"0": 1}, "*": -2}', "it names other, but the topics read are TOPIC"),
+        (
+            '{"TOPIC": {"broker-a": {"3": 9, "*": -2}}}',
+            "queue 3 of TOPIC on broker-a has the offsets from 0 to 3, not 9",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(rocketpoll_broker, topic, text, said):
+    with pytest.raises(OptionError) as raised:
+        resolved(rocketpoll_broker, topic, startingOffsets=text.replace("TOPIC", topic))
+    assert said.replace("TOPIC", topic) in str(raised.value)
+
+
+def test_the_nearest_offset_is_taken_if_loss_is_no_failure(rocketpoll_broker, topic):
+    text = f'{{"{topic}": {{"3": 9, "*": -2}}}}'
+    found = resolved(rocketpoll_broker, topic, startingOffsets=text, failOnDataLoss="false")
+    assert found == [0, 0, 0, 3]

@@ -1,0 +1,132 @@
+import inspect
+import json
+import pickle
+
+import pytest
+from source_parts import schema_of, send
+
+from rmq_spark.spark import stream_reader as module
+from rmq_spark.spark.errors import OptionError, SchemaError
+
+SCHEMA = schema_of("body binary")
+needs_limits = pytest.mark.skipif(not module.HAS_LIMITS, reason="Spark before 4.2")
+
+
+def given(broker, topic, **more):
+    return {"namesrvAddr": broker.address, "topic": topic, "startingOffsets": "earliest", **more}
+
+
+def bodies(reader, start, end):
+    pieces = reader.partitions(start, end)
+    fresh = pickle.loads(pickle.dumps(reader))  # noqa: S301  # what Spark does
+    return [
+        body for piece in pieces for batch in fresh.read(piece) for body in batch.column("body").to_pylist()
+    ]
+
+
+def through_json(document):
+    return json.loads(json.dumps(document))
+
+
+@pytest.fixture
+def old_reader(rocketpoll_broker, rocketpoll_topic):
+    """As Spark 4.0 and 4.1 are given."""
+    readers = []
+
+    def make(**more):
+        readers.append(
+            module.RememberingStreamReader(given(rocketpoll_broker, rocketpoll_topic, **more), SCHEMA)
+        )
+        return readers[-1]
+
+    yield make
+    for reader in readers:
+        reader.stop()
+
+
+def test_sparks_before_4_2_ask_without_arguments_and_get_limits_all_the_same(
+    rocketpoll_broker, rocketpoll_topic, old_reader
+):
+    send(rocketpoll_broker, rocketpoll_topic, 0, *"abcde")
+    reader = old_reader(maxOffsetsPerTrigger="2")
+    assert not inspect.signature(reader.latestOffset).parameters
+    at, found = reader.initialOffset(), []
+    for _ in range(3):
+        end = reader.latestOffset()
+        found.append(bodies(reader, at, through_json(end)))
+        at = end
+    assert found == [[b"a", b"b"], [b"c", b"d"], [b"e"]]
+    assert reader.latestOffset() == at
+
+
+def test_there_a_query_that_comes_back_learns_from_its_partitions_where_it_is(
+    rocketpoll_broker, rocketpoll_topic, old_reader
+):
+    send(rocketpoll_broker, rocketpoll_topic, 0, *"abcde")
+    before = old_reader(maxOffsetsPerTrigger="2")
+    before.initialOffset()
+    reached = through_json(before.latestOffset())
+    reader = old_reader(maxOffsetsPerTrigger="2")
+    assert reader.partitions(reached, reached) == []
+    assert bodies(reader, reached, reader.latestOffset()) == [b"c", b"d"]
+
+
+def test_there_available_now_is_one_batch_of_all(rocketpoll_broker, rocketpoll_topic, old_reader):
+    send(rocketpoll_broker, rocketpoll_topic, 0, *"abcde")
+    reader = old_reader(maxOffsetsPerTrigger="2", availableNow="true")
+    start = reader.initialOffset()
+    send(rocketpoll_broker, rocketpoll_topic, 0, "late")
+    assert bodies(reader, start, reader.latestOffset()) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+@needs_limits
+def test_later_sparks_say_where_and_how_much(rocketpoll_broker, rocketpoll_topic):
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows  # noqa: PLC0415  # from 4.2 on
+
+    send(rocketpoll_broker, rocketpoll_topic, 0, *"abcde")
+    reader = module.stream_reader(
+        given(rocketpoll_broker, rocketpoll_topic, maxOffsetsPerTrigger="2"), SCHEMA
+    )
+    assert reader.getDefaultReadLimit() == ReadMaxRows(2)
+    assert reader.reportLatestOffset() is None
+    start = through_json(reader.initialOffset())
+    assert bodies(reader, start, reader.latestOffset(start, ReadMaxRows(2))) == [b"a", b"b"]
+    assert bodies(reader, start, reader.latestOffset(start, ReadMaxRows(3))) == [b"a", b"b", b"c"]
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert bodies(reader, start, end) == [b"a", b"b", b"c", b"d", b"e"]
+    end = through_json(end)
+    assert reader.latestOffset(end, ReadMaxRows(2)) is end
+    assert reader.reportLatestOffset()["offsets"] == end["offsets"]
+    reader.commit(end)
+    reader.stop()
+
+
+@needs_limits
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        ({"maxBytesPerTrigger": "5"}, "ReadMaxBytes"),
+        ({"minOffsetsPerTrigger": "5"}, "ReadMinRows"),
+        ({}, "ReadAllAvailable"),
+    ],
+)
+def test_one_limit_stands_for_all(rocketpoll_broker, rocketpoll_topic, more, name):
+    reader = module.stream_reader(given(rocketpoll_broker, rocketpoll_topic, **more), SCHEMA)
+    assert type(reader.getDefaultReadLimit()).__name__ == name
+    reader.stop()
+
+
+@pytest.mark.parametrize(
+    ("more", "schema", "said"),
+    [
+        ({"endingOffsets": "latest"}, "body binary", "it is for batch reads only"),
+        ({}, "value string", "there is no column value"),
+    ],
+)
+def test_mistakes_come_with_the_first_question_and_not_before(
+    rocketpoll_broker, rocketpoll_topic, more, schema, said
+):
+    reader = module.stream_reader(given(rocketpoll_broker, rocketpoll_topic, **more), schema_of(schema))
+    with pytest.raises((OptionError, SchemaError), match=said):
+        reader.initialOffset()
+    reader.stop()

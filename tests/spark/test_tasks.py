@@ -1,0 +1,92 @@
+import os
+
+import pytest
+from source_parts import options_for, queue_of, schema_of, send
+
+from broker.embedded import EmbeddedBroker
+from rmq_spark.client.errors import ClientError
+from rmq_spark.spark.errors import DataLoss
+from rmq_spark.spark.planning import Piece
+from rmq_spark.spark.schema import arrow_schema_of
+from rmq_spark.spark.tasks import client_of, read_piece
+
+SCHEMA = arrow_schema_of(schema_of("body binary, queueOffset bigint"))
+
+
+def bodies(options, topic, start, end):
+    batches = read_piece(options, SCHEMA, Piece(queue_of(topic), start, end))
+    return [body for batch in batches for body in batch.column("body").to_pylist()]
+
+
+def test_a_piece_is_read_from_its_start_to_before_its_end(rocketpoll_broker, rocketpoll_topic):
+    send(rocketpoll_broker, rocketpoll_topic, 0, *"abcdef")
+    options = options_for(rocketpoll_broker, rocketpoll_topic)
+    assert bodies(options, rocketpoll_topic, 1, 4) == [b"b", b"c", b"d"]
+    assert bodies(options, rocketpoll_topic, 3, 3) == []
+
+
+def test_reading_again_gives_the_same_rows(rocketpoll_broker, rocketpoll_topic):
+    send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
+    options = options_for(rocketpoll_broker, rocketpoll_topic)
+    first = bodies(options, rocketpoll_topic, 0, 3)
+    send(rocketpoll_broker, rocketpoll_topic, 0, "d")
+    assert bodies(options, rocketpoll_topic, 0, 3) == first
+
+
+@pytest.mark.parametrize(
+    ("more", "found"), [({"tags": "x || z"}, [b"a", b"c"]), ({"sql": "n = '2'"}, [b"b"])]
+)
+def test_the_broker_filters(rocketpoll_broker, rocketpoll_topic, more, found):
+    for body, tag, n in (("a", "x", "1"), ("b", "y", "2"), ("c", "z", "3")):
+        send(rocketpoll_broker, rocketpoll_topic, 0, body, tags=tag, properties={"n": n})
+    assert bodies(options_for(rocketpoll_broker, rocketpoll_topic, **more), rocketpoll_topic, 0, 3) == found
+
+
+def test_one_client_serves_all_tasks_of_a_process(rocketpoll_broker, rocketpoll_topic):
+    access = options_for(rocketpoll_broker, rocketpoll_topic).access
+    client = client_of(access)
+    assert client_of(options_for(rocketpoll_broker, "another").access) is client
+    assert (
+        client_of(options_for(rocketpoll_broker, "another", accessKey="a", secretKey="b").access)
+        is not client
+    )
+
+
+def test_a_fork_has_a_client_of_its_own(rocketpoll_broker, rocketpoll_topic):
+    access = options_for(rocketpoll_broker, rocketpoll_topic).access
+    client = client_of(access)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if client_of(access) is not client else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_broker_that_comes_back_is_gone_on_with():
+    with EmbeddedBroker() as broker:
+        broker.create_topic("T", 1)
+        send(broker, "T", 0, *"abc")
+        rows = read_piece(options_for(broker, "T"), SCHEMA, Piece(queue_of("T"), 0, 5))
+        assert next(rows).column("body").to_pylist() == [b"a", b"b", b"c"]
+        broker.restart()
+        send(broker, "T", 0, *"de")
+        assert [body for batch in rows for body in batch.column("body").to_pylist()] == [b"d", b"e"]
+
+
+def test_a_broker_that_stays_away_fails_the_task():
+    with EmbeddedBroker() as broker:
+        broker.create_topic("T", 1)
+        options = options_for(broker, "T", retryTimeoutMs="0", requestTimeoutMs="200")
+    with pytest.raises(ClientError):
+        list(read_piece(options, SCHEMA, Piece(queue_of("T"), 0, 5)))
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_a_queue_does_not_hold_is_a_loss(rocketpoll_broker, rocketpoll_topic, fails, caplog):
+    send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
+    options = options_for(rocketpoll_broker, rocketpoll_topic, failOnDataLoss=str(fails).lower())
+    if fails:
+        with pytest.raises(DataLoss, match="ends at offset 3, and was to be read to 9"):
+            bodies(options, rocketpoll_topic, 1, 9)
+    else:
+        assert bodies(options, rocketpoll_topic, 1, 9) == [b"b", b"c"]
+        assert "messages are gone, and are passed over: queue 0" in caplog.text

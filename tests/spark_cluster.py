@@ -1,0 +1,109 @@
+"""Runs pytest through spark-submit, on a Spark cluster of one master and two workers on this machine.
+
+    python tests/spark_cluster.py tests/spark -k columns
+
+All of it listens on loopback, on ports that were free, keeps its files in a directory that goes with it, and
+is ended by its own process ids.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyspark
+import pytest
+from broker_kinds import wait_until
+from spark_sessions import java_options
+
+HOME = Path(pyspark.__file__).parent
+WORKERS = 2
+READY_SECONDS_MAX = 120
+STOP_SECONDS_MAX = 30
+_MASTER_READY = re.compile(r"Starting Spark master at (spark://[\d.]+:\d+)")
+_WORKER_READY = re.compile(r"(Successfully registered with master)")
+
+
+def environment(directory):
+    """What every program of the cluster is told."""
+    return {
+        **os.environ,
+        "SPARK_HOME": str(HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(directory / "local"),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+
+
+@contextmanager
+def started(directory, name, main_class, ready, *arguments):
+    """A program of Spark's that runs; what its log says when it is ready."""
+    log = directory / f"{name}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{main_class}", *arguments],
+            env=environment(directory),
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+
+        def said():
+            text = log.read_text(encoding="utf-8", errors="replace")
+            assert process.poll() is None, f"{name} has ended:\n{text[-4000:]}"
+            return ready.search(text)
+
+        yield wait_until(f"{name} that is ready", said, READY_SECONDS_MAX)[1]
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def cluster(directory):
+    """The address of a master that has its workers."""
+    here = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+    with ExitStack() as running:
+        master = running.enter_context(started(directory, "master", "master.Master", _MASTER_READY, *here))
+        for number in range(WORKERS):
+            name = f"worker-{number}"
+            own = ("--cores", "1", "--memory", "1g", "--work-dir", str(directory / name))
+            running.enter_context(
+                started(directory, name, "worker.Worker", _WORKER_READY, *here, *own, master)
+            )
+        yield master
+
+
+def submit(directory, master, arguments):
+    """Run pytest as the driver; its exit code."""
+    program = Path(pytest.__file__).with_name("__main__.py")
+    command = [
+        *(HOME / "bin" / "spark-submit", "--master", master),
+        *("--driver-java-options", java_options(directory)),
+        *("--conf", "spark.executor.memory=512m", "--conf", f"spark.cores.max={WORKERS}"),
+        *(program, *arguments),
+    ]
+    return subprocess.run(command, env=environment(directory), check=False).returncode
+
+
+def main(arguments):
+    with tempfile.TemporaryDirectory(prefix="spark-cluster-") as name:
+        directory = Path(name)
+        with cluster(directory) as master:
+            return submit(directory, master, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

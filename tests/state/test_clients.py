@@ -1,0 +1,8 @@
+from broker.state.clients import CLIENT_ID_CHARACTERS_MAX, client_fault
+
+
+def test_a_client_says_who_it_is_and_not_more():
+    assert client_fault("10.0.0.1@4711") is None
+    assert client_fault("c" * CLIENT_ID_CHARACTERS_MAX) is None
+    assert client_fault(" ") == "there is no clientID"
+    assert "1025 characters, over 1024" in client_fault("c" * 1_025)

@@ -1,0 +1,161 @@
+"""A topic goes: nobody waits for its files; no crash brings its messages back or takes newer ones along."""
+
+from __future__ import annotations
+
+import pytest
+from disks import Fault, FaultyDisk, RecordingDisk, power_loss_states
+from stores import bodies, message, open_store, read_all
+
+from broker.store.config import FlushDiskType
+from broker.store.disk import LocalDisk
+
+SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
+
+
+def put(store, *texts, topic="T", queue_id=0):
+    for text in texts:
+        stored = store.wait_until_stored(store.put_message(message(text, topic, queue_id)))
+        assert stored.status.name == "PUT_OK"
+
+
+class Telling(FaultyDisk):
+    """Calls somebody before each operation."""
+
+    def __init__(self):
+        super().__init__(LocalDisk())
+        self.tell = lambda _call: None
+
+    def _run(self, call):
+        self.tell(call)
+        return super()._run(call)
+
+
+def test_while_files_are_deleted_and_saved_messages_are_carried_to_their_queues(tmp_path):
+    disk = Telling()
+    store = open_store(tmp_path, disk)
+    for queue_id in range(20):
+        put(store, *"abcdefghijkl", queue_id=queue_id)
+    kinds = {True: [], False: []}
+    disk.tell = lambda call: kinds[store._reput._lock.locked()].append(call.kind)
+    store.delete_topic("T")
+    assert kinds[True] == ["make_directory", "rename"]
+    assert kinds[False].count("delete") == 20 * (2 + 1) + 1  # two files and a directory each, and one above
+    assert list((tmp_path / "consumequeue.deleted").iterdir()) == []
+    store.shutdown()
+
+
+def test_what_is_put_while_a_topic_goes_belongs_to_the_next_of_its_name(tmp_path):
+    disk = Telling()
+    store = open_store(tmp_path, disk)
+    put(store, "old", "older")
+    put(store, "kept", topic="U")
+
+    def once(call):
+        if call.kind == "write_whole":
+            disk.tell = lambda _call: None
+            put(store, "new")
+            put(store, "first of its queue", queue_id=1)
+
+    disk.tell = once
+    store.delete_topic("T")
+    for _ in range(2):
+        assert [(each.queue_offset, each.body) for each in read_all(store, "T", 0)] == [(2, b"new")]
+        assert bodies(store, "T", 1) == ["first of its queue"]
+        assert store.queue_offsets("T", 0) == (2, 3)
+        store.shutdown()
+        (tmp_path / "checkpoint").unlink()  # all is made again from the log
+        store = open_store(tmp_path)
+    put(store, "newer")
+    assert bodies(store) == ["new", "newer"]
+    assert bodies(store, "U") == ["kept"]
+    store.shutdown()
+
+
+def test_a_topic_without_messages_goes_too(tmp_path):
+    store = open_store(tmp_path)
+    store.delete_topic("Never")
+    put(store, "a", topic="Never")
+    assert bodies(store, "Never") == ["a"]
+    store.shutdown()
+
+
+def test_files_that_cannot_be_deleted_are_left_to_the_next_start(tmp_path):
+    disk = FaultyDisk(LocalDisk())
+    store = open_store(tmp_path, disk)
+    for name in ("T", "U"):
+        put(store, "old", topic=name)
+        disk.plan = (Fault(0, persistent=True, kinds={"delete"}),)
+        store.delete_topic(name)
+        disk.plan = ()
+    assert len(list((tmp_path / "consumequeue.deleted").iterdir())) == 2
+    put(store, "new")
+    store.shutdown()
+    again = open_store(tmp_path)
+    assert list((tmp_path / "consumequeue.deleted").iterdir()) == []
+    assert bodies(again) == ["new"]
+    again.shutdown()
+
+
+@pytest.mark.parametrize("kind", ["write_whole", "rename", "flush_directory"])
+def test_a_deletion_that_fails_is_said_to_and_can_be_done_again(tmp_path, kind):
+    disk = FaultyDisk(LocalDisk())
+    store = open_store(tmp_path, disk, **SYNC)
+    put(store, "old")
+    put(store, "kept", topic="U")
+    disk.plan = (Fault(0, persistent=True, kinds={kind}),)
+    with pytest.raises(OSError, match="Input/output error"):
+        store.delete_topic("T")
+    disk.plan = ()
+    put(store, "new")
+    assert bodies(store)[-1] == "new"
+    store.delete_topic("T")
+    assert bodies(store) == []
+    put(store, "newer")
+    store.shutdown()
+    again = open_store(tmp_path)
+    assert (bodies(again), bodies(again, "U")) == (["newer"], ["kept"])
+    again.shutdown()
+
+
+def test_a_power_loss_neither_brings_back_the_old_messages_nor_takes_the_new(tmp_path, dice):
+    root = tmp_path / "told"
+    root.mkdir()
+    disk = RecordingDisk(LocalDisk(), root)
+    store = open_store(root, disk, **SYNC)
+    done = {}
+
+    def note(name):
+        done[name] = len(disk.operations)
+
+    put(store, *(f"old {number}" for number in range(12)))
+    put(store, "kept", topic="U")
+    store.save_checkpoint()
+    put(store, "last old")
+    begun = len(disk.operations)
+    store.delete_topic("T")
+    note("deleted")
+    for number in range(3):
+        put(store, f"new {number}")
+        note(f"new {number}")
+    store.save_checkpoint()
+    store.delete_topic("T")
+    note("deleted again")
+    put(store, "newest")
+    note("newest")
+    store.shutdown()
+    for point in range(begun, len(disk.operations) + 1):
+        for state in power_loss_states(disk.log(point), dice, 3, tmp_path):
+            again = open_store(state, **SYNC)
+            found = bodies(again)
+            known = {name for name, at in done.items() if at <= point}
+            assert sum("old" in text for text in found) in ({0} if "deleted" in known else {0, 13})
+            if "deleted again" in known:
+                assert not set(found) & {f"new {number}" for number in range(3)}
+            else:
+                begun_again = point > done["new 2"]  # the second deletion may have come about
+                assert {name for name in known if name.startswith("new ")} <= set(found) or begun_again
+            assert "newest" in found or "newest" not in known
+            assert bodies(again, "U") == ["kept"]
+            put(again, "after")
+            assert bodies(again)[-1] == "after"
+            again.shutdown()

@@ -1,0 +1,169 @@
+"""The plugin, as others use it: runs of pytest in projects of a file or two."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from python_programs import python_program
+
+_PATIENCE_SECONDS = 120
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A project: its tests are run, and what pytest said comes back."""
+
+    def run(tests, *arguments, conftest=""):
+        (tmp_path / "test_it.py").write_text(tests, encoding="utf-8")
+        (tmp_path / "conftest.py").write_text(conftest, encoding="utf-8")
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-p",
+                "no:cacheprovider",
+                "--strict-markers",
+                "-W",
+                "error",
+                *arguments,
+            ],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_SECONDS,
+            check=False,
+        )
+        return done.stdout + done.stderr
+
+    return run
+
+
+def outcome(said):
+    """The counts of pytest's last line."""
+    (line,) = re.findall(r"=+ (.*) in [\d.]+s.* =+", said)[-1:] or [said]
+    return line
+
+
+def test_each_test_has_a_topic_of_its_own_with_the_name_of_the_test(project):
+    said = project("""
+import pytest
+
+def test_one(rocketpoll_broker, rocketpoll_topic):
+    assert rocketpoll_topic.startswith("test_one-")
+    sent = rocketpoll_broker.send(rocketpoll_topic, *"abcdefgh")
+    assert {result.queue.queue_id for result in sent} == {0, 1, 2, 3}
+
+@pytest.mark.parametrize("text", ["first", "second", "ümläut / and % more" + 200 * "x"])
+@pytest.mark.rocketpoll_topic(queues=1)
+def test_another(rocketpoll_broker, rocketpoll_topic, text):
+    assert rocketpoll_topic.startswith("test_another-")
+    (sent,) = rocketpoll_broker.send(rocketpoll_topic, text)
+    assert (sent.queue.queue_id, sent.queue_offset) == (0, 0)
+    old = [topic for topic in rocketpoll_broker._connected().admin.topics() if topic.startswith("test_")]
+    assert old == [rocketpoll_topic]
+""")
+    assert outcome(said) == "4 passed", said
+
+
+def test_the_broker_is_made_with_the_settings_of_the_project(project):
+    conftest = """
+import pytest
+
+@pytest.fixture(scope="session")
+def rocketpoll_settings():
+    return {"brokerName": "mine", "own_process": True}
+"""
+    tests = """
+def test_it(rocketpoll_broker, rocketpoll_topic):
+    (sent,) = rocketpoll_broker.send(rocketpoll_topic, "one")
+    assert sent.queue.broker_name == "mine"
+    rocketpoll_broker.kill()
+    rocketpoll_broker.restart()
+"""
+    said = project(tests, conftest=conftest)
+    assert outcome(said) == "1 passed", said
+
+
+def test_workers_beside_each_other_have_a_broker_each(project):
+    tests = """
+import pytest
+
+@pytest.mark.parametrize("number", range(6))
+def test_it(rocketpoll_broker, rocketpoll_topic, number, tmp_path_factory, worker_id):
+    rocketpoll_broker.send(rocketpoll_topic, str(number))
+    (message,) = rocketpoll_broker.messages(rocketpoll_topic)
+    assert message.body == str(number).encode()
+    shared = tmp_path_factory.getbasetemp().parent
+    (shared / f"{worker_id}-{rocketpoll_broker.port}").touch()
+
+def test_ports(worker_id, tmp_path_factory, rocketpoll_broker):
+    (tmp_path_factory.getbasetemp().parent / f"{worker_id}-{rocketpoll_broker.port}").touch()
+"""
+    conftest = """
+def pytest_sessionfinish(session):
+    if not hasattr(session.config, "workerinput"):
+        place = session.config._tmp_path_factory.getbasetemp()
+        names = sorted(path.name for path in place.iterdir() if path.name.startswith("gw") and path.is_file())
+        print("\\nbrokers:", *names)
+"""
+    said = project(tests, "-n", "2", "--dist", "each", conftest=conftest)
+    assert outcome(said) == "14 passed", said
+    brokers = re.search(r"brokers: (.*)", said)[1].split()
+    workers, ports = zip(*(name.split("-") for name in brokers), strict=True)
+    assert workers == ("gw0", "gw1")
+    assert len(set(ports)) == 2
+
+
+def test_a_wrong_marker_is_refused(project):
+    said = project("""
+import pytest
+
+@pytest.mark.rocketpoll_topic(queue=1)
+def test_it(rocketpoll_topic):
+    pass
+""")
+    assert "unexpected keyword argument 'queue'" in said
+    assert outcome(said) == "1 error"
+
+
+def test_a_project_that_does_not_use_it_pays_nothing_and_keeps_its_own_broker(project, tmp_path):
+    (tmp_path / "broker.py").write_text("NAME = 'of the project'\n", encoding="utf-8")
+    said = project("""
+import sys
+
+def test_it():
+    import broker
+    assert broker.NAME == "of the project"
+    loaded = {"rocketpoll", "rmq_spark", "numpy", "pyarrow", "pyspark", "uvloop"} & set(sys.modules)
+    assert "pytest_rocketpoll" in sys.modules
+    assert not loaded
+""")
+    assert outcome(said) == "1 passed", said
+
+
+def test_a_project_with_a_broker_of_its_own_is_told_what_is_in_the_way(project, tmp_path):
+    (tmp_path / "broker.py").write_text("", encoding="utf-8")
+    said = project("def test_it(rocketpoll_topic):\n    pass\n")
+    assert f"'import broker' finds {tmp_path / 'broker.py'}: rename that" in said
+
+
+def test_importing_it_takes_nothing_along_but_pytest(tmp_path):
+    done = python_program(
+        """
+        import sys, pytest
+        before = set(sys.modules)
+        import pytest_rocketpoll
+        print(sorted(set(sys.modules) - before))
+        """,
+        cwd=tmp_path,
+    )
+    assert done.stdout == "['pytest_rocketpoll']\n", done.stderr
+
+
+def test_our_own_tests_can_use_it(rocketpoll_broker, rocketpoll_topic):
+    rocketpoll_broker.send(rocketpoll_topic, "one")
+    assert [message.body for message in rocketpoll_broker.messages(rocketpoll_topic)] == [b"one"]

@@ -1,0 +1,85 @@
+"""Helpers for tests: waiting for what nobody tells of, and the rows that a stream makes of a topic."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import count, lit
+
+from broker.embedded import NotInTime
+from broker.testing import collect_stream, stream_rows, wait_until
+
+PATIENCE_SECONDS = 240
+needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17")
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYSPARK_PYTHON", sys.executable)
+        session = (
+            SparkSession.builder.master("local[2]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+            .getOrCreate()
+        )
+        yield session
+        session.stop()
+
+
+def test_waiting_gives_the_first_answer_that_counts_as_true():
+    answers = iter([0, None, "", "yes", "no"])
+    assert wait_until(lambda: next(answers)) == "yes"
+
+
+def test_waiting_in_vain_gives_the_last_answer():
+    with pytest.raises(NotInTime, match=r"a reply was waited for, for 0.02 s: the last answer was \[\]"):
+        wait_until(list, 0.02, "a reply")
+
+
+@needs_java
+def test_a_topic_is_fed_and_a_stream_gives_its_rows(spark, rocketpoll_broker, rocketpoll_topic):
+    rocketpoll_broker.send(rocketpoll_topic, "before", tags="old")
+    rows = stream_rows(
+        spark, rocketpoll_broker, rocketpoll_topic, "one", b"two", expected=3, timeout=PATIENCE_SECONDS
+    )
+    assert sorted(bytes(row.body) for row in rows) == [b"before", b"one", b"two"]
+    options = {"tags": "old", "columns": "body,queueId"}
+    (row,) = stream_rows(
+        spark, rocketpoll_broker, rocketpoll_topic, options=options, timeout=PATIENCE_SECONDS
+    )
+    assert row.asDict().keys() == {"body", "queueId"}
+    assert not spark.streams.active
+    assert not [table for table in spark.catalog.listTables() if table.isTemporary]
+
+
+@needs_java
+def test_the_wrong_number_of_rows_is_shown_with_some_of_them(spark, rocketpoll_broker, rocketpoll_topic):
+    rocketpoll_broker.send(rocketpoll_topic, "one", "two")
+    with pytest.raises(AssertionError, match=r"needed 1 rows, found 2: \[Row\(topic="):
+        stream_rows(spark, rocketpoll_broker, rocketpoll_topic, expected=1, timeout=PATIENCE_SECONDS)
+    with pytest.raises(NotInTime, match="2 have arrived"):
+        stream_rows(spark, rocketpoll_broker, rocketpoll_topic, expected=3, timeout=0)
+
+
+@needs_java
+def test_a_stream_of_ones_own_is_run_to_its_end(spark, rocketpoll_broker, rocketpoll_topic):
+    rocketpoll_broker.send(rocketpoll_topic, "one", "two", "two")
+    options = {"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic}
+    stream = spark.readStream.format("rocketpoll").options(**options, startingOffsets="earliest").load()
+    counts = stream.groupBy("body").agg(count(lit(1)).alias("n"))
+    rows = collect_stream(counts, output_mode="complete", expected=2, timeout=PATIENCE_SECONDS)
+    assert {bytes(row.body): row.n for row in rows} == {b"one": 1, b"two": 2}
+
+
+@needs_java
+def test_a_stream_that_does_not_end_is_stopped(spark):
+    endless = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    slow = endless.selectExpr("java_method('java.lang.Thread', 'sleep', 3000L)")
+    with pytest.raises(NotInTime, match="its last progress was"):
+        collect_stream(slow, timeout=1)
+    assert not spark.streams.active

@@ -1,0 +1,65 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_spark.wire.names import (
+    DLQ_PREFIX,
+    GROUP_CHARACTERS_MAX,
+    NOT_TO_BE_SENT_TO,
+    RETRY_PREFIX,
+    SYSTEM_TOPICS,
+    dlq_topic,
+    group_fault,
+    is_system_group,
+    is_system_topic,
+    retry_topic,
+    topic_fault,
+)
+
+
+@pytest.mark.parametrize("name", ["T", "%RETRY%g", "a|b_c-D9", "T" * 127, "%RETRY%" + "g" * 248])
+def test_a_name_that_rocketmq_takes_is_taken(name):
+    assert topic_fault(name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("", "blank"),
+        ("  ", "blank"),
+        ("../../topic", "other characters"),  # CVE-2019-17572
+        ("a/b", "other characters"),
+        ("a.b", "other characters"),
+        ("a@b", "other characters"),
+        ("gr\u00fcn", "other characters"),
+        ("T\n", "other characters"),
+        ("T" * 128, "128 characters, over 127"),
+        ("%RETRY%" + "g" * 249, "over 255"),
+    ],
+)
+def test_a_name_that_cannot_be_says_why(name, why):
+    assert why in topic_fault(name)
+
+
+def test_a_long_bad_name_is_not_repeated_whole():
+    assert len(topic_fault("/" * 1_000_000)) < 200
+    assert len(topic_fault("x" * 1_000_000)) < 200
+
+
+@given(st.text("%|aZ9_-", min_size=1, max_size=300))
+def test_each_group_that_may_be_has_a_retry_topic_and_a_dead_letter_queue(group):
+    if group_fault(group) is None:
+        assert topic_fault(retry_topic(group)) is None
+        assert topic_fault(dlq_topic(group)) is None
+        assert len(retry_topic(group)) <= 255
+    else:
+        assert len(group) > GROUP_CHARACTERS_MAX
+
+
+def test_what_rocketmq_keeps_for_itself():
+    assert NOT_TO_BE_SENT_TO < SYSTEM_TOPICS
+    assert all(map(is_system_topic, [*SYSTEM_TOPICS, "rmq_sys_wheel_timer"]))
+    assert not any(map(is_system_topic, ["T", RETRY_PREFIX + "g", DLQ_PREFIX + "g", "DefaultCluster"]))
+    assert is_system_group("TOOLS_CONSUMER")
+    assert is_system_group("CID_RMQ_SYS_TRANS")
+    assert not is_system_group("g")
