@@ -102,7 +102,10 @@ class MessageReader:
         )
 
     def _pick_all(self, view: memoryview, count_max: int, bytes_max: int) -> _Picked | None:
-        """What `_pick` does without a filter if that is all of the next few entries, as it mostly is."""
+        """What `_pick` does without a filter if that is all of the next few entries, as it mostly is.
+
+        Entries behind them that are gone are left to the next pull, where `_pick` passes over them.
+        """
         count = min(count_max, len(view) // ENTRY_BYTES)
         if not 0 < count <= _FEW:
             return None
