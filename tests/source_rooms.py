@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import ExitStack
 
@@ -115,6 +116,12 @@ class Batches:
 
     def stop(self):
         self.query.stop()
+
+
+def where(progress, name):
+    """An offset that a query's progress tells: pyspark 4.0 has it as JSON only in the whole."""
+    found = json.loads(progress.json)["sources"][0][name]
+    return json.loads(found) if isinstance(found, str) else found
 
 
 def bodies_of(rows):

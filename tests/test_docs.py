@@ -101,6 +101,17 @@ def test_the_programs_and_the_tests_of_the_page_on_the_embedded_broker_run(tmp_p
     assert f"{len(named) - 1} passed" in done.stdout, done.stdout + done.stderr
 
 
+def test_the_python_of_the_guide_to_the_source_can_be_written_so():
+    """Its parts are of a program that goes on; what they import is there."""
+    page = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 3
+    for block in blocks:
+        compile(block, "spark.md", "exec")
+        imports = "\n".join(line for line in block.splitlines() if re.match(r"(from|import) ", line))
+        exec(compile(imports, "spark.md", "exec"), {})  # noqa: S102  # our own text
+
+
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=name_of)
 def test_examples_run(example):
     done = subprocess.run([sys.executable, example], check=False, capture_output=True, text=True, cwd=ROOT)

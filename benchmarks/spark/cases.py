@@ -26,6 +26,7 @@ CPU_ROWS = 1_000_000
 
 _SMALL, _LARGE = 100, 1_000
 _SETTLE_SECONDS = 5.0
+_WARMING_MESSAGES = 400
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,8 @@ def _ingest_case(arena: Arena, scale: Scale, size: str, body_bytes: int, rows: i
         messages = min(rows, scale.rocketmq_rows) if role == FROM_ROCKETMQ else rows
         topic = f"ingest-{body_bytes}"
         side = arena.filled(role, topic, messages, body_bytes)
+        # Spark ends Python workers that have had nothing to do for a minute: the next have to import first.
+        arena.filled(role, "warming", _WARMING_MESSAGES, body_bytes).ask("ingest", topic="warming")
         cpu_before = side.cpu_seconds
         answer = side.ask("ingest", topic=topic)
         cpu = side.cpu_seconds - cpu_before

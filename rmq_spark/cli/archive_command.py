@@ -1,7 +1,8 @@
 """``rocketpoll archive FILE.zip``: what Spark's workers need of rocketpoll, for ``spark-submit --py-files``.
 
 Made of the modules that are installed where the command runs. The broker, the command line and whatever is
-compiled stay out: numpy, pyarrow and orjson have to be on the cluster.
+compiled stay out: numpy, pyarrow and orjson have to be on the cluster. On the driver the archive has to be on
+PYTHONPATH, too, as Spark does not look for sources in what --py-files names.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def run_archive(arguments: Sequence[str]) -> int:
     except OSError as error:
         sys.stderr.write(f"rocketpoll archive: {error}\n")
         return 1
-    sys.stdout.write(f"spark-submit --py-files {path}\n")
+    sys.stdout.write(f"PYTHONPATH={path} spark-submit --py-files {path} PROGRAM.py\n")
     return 0
 
 

@@ -11,12 +11,14 @@ from rmq_spark.cli.archive_command import run_archive
 from rmq_spark.cli.broker_command import run_broker
 from rmq_spark.cli.checkpoint_command import run_checkpoint
 from rmq_spark.cli.demo.command import run_demo
+from rmq_spark.cli.doctor.command import run_doctor
 
 Command = Callable[[Sequence[str]], int]
 
 COMMANDS: Final[Mapping[str, tuple[Command, str]]] = {
     "broker": (run_broker, "run a broker, which is its own name server: rocketpoll broker -c FILE key=value"),
     "demo": (run_demo, "a broker, a producer and a Spark stream at work, in this terminal"),
+    "doctor": (run_doctor, "look for what keeps a first stream from running, and say how to mend it"),
     "checkpoint": (run_checkpoint, "what a streaming query's checkpoint says, and how to go on from it"),
     "archive": (run_archive, "an archive of the Spark source and sink, for spark-submit --py-files"),
 }

@@ -73,7 +73,7 @@ def columns_of(schema: StructType, chosen: Sequence[str] = ()) -> tuple[str, ...
         SchemaError: It names what there is not, or gives it another type.
         OptionError: The option names others.
     """
-    wrong = []
+    wrong = [] if schema.fields else ["it has no columns"]  # whose rows Spark 4.0 loses
     for field in schema.fields:
         found = field.dataType.simpleString()
         needed = DDL_TYPES.get(field.name)
@@ -90,7 +90,7 @@ def columns_of(schema: StructType, chosen: Sequence[str] = ()) -> tuple[str, ...
     if chosen and check_columns(chosen) != names:
         raise OptionError(
             "columns",
-            f"it names {', '.join(chosen)}, and the schema given to the source {', '.join(names) or 'none'}: "
+            f"it names {', '.join(chosen)}, and the schema given to the source {', '.join(names)}: "
             "keep one of the two",
         )
     return names
@@ -125,6 +125,4 @@ class BatchMaker:
         for field, build in self._builders:
             array = pa.repeat(broker_name, len(chunk)) if build is None else build(chunk)
             arrays.append(array if array.type == field.type else array.cast(field.type))
-        if not arrays:  # a count needs rows without columns
-            return pa.RecordBatch.from_struct_array(pa.array([{}] * len(chunk), pa.struct([])))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

@@ -39,7 +39,7 @@ def test_it_holds_the_source_and_the_client_and_no_broker(archive):
 def test_the_same_modules_give_the_same_bytes(archive, tmp_path, capsys):
     again = tmp_path / "again.zip"
     run_archive([str(again)])
-    assert capsys.readouterr().out == f"spark-submit --py-files {again}\n"
+    assert capsys.readouterr().out == f"PYTHONPATH={again} spark-submit --py-files {again} PROGRAM.py\n"
     assert again.read_bytes() == archive.read_bytes()
 
 

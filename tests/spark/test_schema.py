@@ -40,9 +40,7 @@ def test_a_users_schema_is_a_choice_of_columns():
         columns_of(schema_of("value string, body string, topic string"))
 
 
-@pytest.mark.parametrize(
-    "names", [tuple(DDL_TYPES), tuple(reversed(DDL_TYPES)), ("body",), ("brokerName",), ()]
-)
+@pytest.mark.parametrize("names", [tuple(DDL_TYPES), tuple(reversed(DDL_TYPES)), ("body",), ("brokerName",)])
 def test_record_batches_have_exactly_sparks_types(rocketpoll_broker, rocketpoll_topic, names):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b", keys="k", tags="t", properties={"p": "1"})
     schema = arrow_schema_of(schema_of(ddl_of(names)))

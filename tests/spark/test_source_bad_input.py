@@ -43,7 +43,10 @@ def read(source, topic):
             {"topic": NONE},
             "topic: it is needed: a topic, or several with commas (or subscribePattern, assign)",
         ),
-        ({"topic": "no pe"}, "topic: topic: needed letters, digits and % | _ - only, found 'no pe'"),
+        (
+            {"topic": "no pe"},
+            "topic: topic: needed letters, digits and % | _ -, 1 to 127 of them, found 'no pe'",
+        ),
         ({"topic": " "}, "topic: it is empty: leave it out, or give it a value"),
         ({"topic": "a,,b"}, "topic: there is an empty name in 'a,,b'"),
         ({"tpic": "x"}, "tpic: there is no such option; did you mean topic?"),

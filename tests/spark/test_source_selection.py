@@ -6,7 +6,7 @@ import pytest
 from broker_kinds import wait_until
 from conforming_clients import numbers
 from pyspark.errors import PySparkException
-from source_rooms import complaint
+from source_rooms import complaint, where
 
 
 class TestTopicsAndQueues:
@@ -61,8 +61,7 @@ class TestFilters:
         batches = source.run(stream, source.checkpoint())
         assert batches.bodies == ["red0", "red3"]
         (progress,) = (each for each in batches.query.recentProgress if each.numInputRows)
-        offsets = json.loads(progress.sources[0].endOffset)["offsets"]
-        assert offsets == {topic: {"broker-a": {"0": 2, "1": 2}}}
+        assert where(progress, "endOffset")["offsets"] == {topic: {"broker-a": {"0": 2, "1": 2}}}
 
     def test_a_condition_that_is_none(self, source, topic):
         with pytest.raises(PySparkException) as raised:

@@ -1,13 +1,14 @@
 """Streams: where they start and go on, what they find while they run, and what brokers hear of it."""
 
-import json
 import re
 
 import pytest
 from broker_kinds import wait_until
 from chispa import assert_df_equality
+from source_rooms import where
 
 from rmq_spark.client.admin import Admin
+from rmq_spark.spark.stream_reader import HAS_LIMITS
 from rmq_spark.wire.bodies.configs import TopicConfig
 
 EARLIEST = {"startingOffsets": "earliest", "columns": "body"}
@@ -74,10 +75,12 @@ def test_what_is_new_while_a_query_runs_is_found(source):
 def test_brokers_know_how_far_the_group_has_come(source):
     topic, group = source.cluster.topic(2), source.cluster.group()
     source.cluster.send(topic, "a", "b", "c", queues=2)
-    source.run(source.stream(topic=topic, consumerGroup=group, **EARLIEST))
+    # Before Spark 4.2 a run over what is there does not tell of its last batch: the next run does.
+    batches = source.start(source.stream(topic=topic, consumerGroup=group, **EARLIEST)).caught_up()
 
     admin = Admin(instance=source.cluster.sender)
     wait_until("no lag", lambda: [each.consumer_offset for each in admin.lag(group, topic)] == [2, 1])
+    batches.stop()
     source.cluster.send(topic, "d", queue_id=0)
     assert [each.messages for each in admin.lag(group, topic)] == [1, 0]
     assert source.bodies(topic=topic, consumerGroup=group, startingOffsets="group") == ["d"]
@@ -88,11 +91,11 @@ def test_a_query_says_where_it_is_and_how_far_the_queues_go(source):
     source.cluster.send(topic, "a", "b", "c", queues=1)
     stream = source.stream(topic=topic, maxOffsetsPerTrigger=2, **EARLIEST)
     query = source.start(stream).caught_up().query
-    progress = next(each.sources[0] for each in query.recentProgress if each.numInputRows)
-    assert json.loads(progress.endOffset)["offsets"] == {topic: {"broker-a": {"0": 2}}}
-    if progress.latestOffset is None:
-        pytest.skip("Spark 4.0 and 4.1 do not ask a Python source for it")
-    assert json.loads(progress.latestOffset)["offsets"] == {topic: {"broker-a": {"0": 3}}}
+    progress = next(each for each in query.recentProgress if each.numInputRows)
+    assert where(progress, "endOffset")["offsets"] == {topic: {"broker-a": {"0": 2}}}
+    if not HAS_LIMITS:
+        pytest.skip("Spark 4.0 and 4.1 do not ask a Python source how far its queues go")
+    assert where(progress, "latestOffset")["offsets"] == {topic: {"broker-a": {"0": 3}}}
 
 
 def test_a_query_ends_with_a_broker_that_holds_its_pulls(source):

@@ -54,7 +54,7 @@ class Holds:
         written = reached.with_suffix(f".{os.getpid()}")
         written.write_text(str(os.getpid()))
         written.rename(reached)
-        while hold.exists():
+        while hold.exists() and reached.exists():  # a new hold begins without the second
             time.sleep(_POLL_SECONDS)
 
 

@@ -1,0 +1,68 @@
+"""Name server, topic and brokers: asked as the source would ask them, so that its errors are seen here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from rmq_spark.cli.doctor.findings import Finding
+from rmq_spark.errors import RocketPollError
+from rmq_spark.spark.broker_checks import check_with_brokers, check_writable
+from rmq_spark.spark.options import NAME_SERVER_VARIABLE, read_options, write_options
+from rmq_spark.spark.queues import Queues, instance_for
+
+_PATIENCE_MS: Final = "3000"
+
+
+def check_cluster(namesrv: str | None, topic: str | None) -> list[Finding]:
+    """What can be asked of what was named."""
+    address = namesrv or os.environ.get(NAME_SERVER_VARIABLE)
+    if address is None:
+        return [_skipped("name server", f"--namesrv HOST:PORT, or {NAME_SERVER_VARIABLE}")]
+    given = {"namesrvAddr": address, "retryTimeoutMs": _PATIENCE_MS}
+    remedy = "take the name server's address, not a broker's; `rocketpoll broker` starts one of your own"
+    fault = _fault_of(lambda: check_writable(write_options(given)))
+    if fault is not None:
+        return [Finding("name server", fault, remedy)]
+    answers = Finding("name server", f"{address} answers")
+    if topic is None:
+        return [answers, _skipped("topic", "--topic NAME")]
+    fault = _fault_of(lambda: check_with_brokers(read_options({**given, "topic": topic})))
+    if fault is not None:
+        return [
+            answers,
+            Finding("topic", fault, "its name, or create it: mqadmin updateTopic, or send to it"),
+        ]
+    return [answers, Finding("topic", f"{topic} is there"), _brokers({**given, "topic": topic})]
+
+
+def _fault_of(check: Callable[[], None]) -> str | None:
+    try:
+        check()
+    except RocketPollError as error:
+        return str(error)
+    return None
+
+
+def _brokers(given: Mapping[str, str]) -> Finding:
+    """A name server may give addresses that cannot be reached from here: containers, several networks."""
+    options = read_options(given)
+    instance = instance_for(options.access)
+    try:
+        queues = Queues(options, instance)
+        ends = queues.ends(queues.discover(now=True), every=True)
+    except RocketPollError as error:
+        return Finding(
+            "brokers", str(error), "a brokerIP1 in the broker's settings that can be reached from here"
+        )
+    finally:
+        instance.shutdown()
+    names = sorted({queue.broker_name for queue in ends})
+    return Finding(
+        "brokers", f"{', '.join(names)}: {len(ends)} queues, {sum(ends.values())} messages ever sent"
+    )
+
+
+def _skipped(what: str, how: str) -> Finding:
+    return Finding(what, f"not asked: {how}", is_skipped=True)

@@ -1,0 +1,33 @@
+"""What a check has found, and the lines that say so. It looks at nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+
+class Finding(NamedTuple):
+    """One check: what is there; if that is no good, ``remedy`` says what to do."""
+
+    what: str
+    found: str
+    remedy: str | None = None
+    is_skipped: bool = False
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it is as it has to be, or was not looked at."""
+        return self.remedy is None
+
+
+def lines(findings: Sequence[Finding]) -> Iterator[str]:
+    """As the terminal shows them."""
+    width = max(len(each.what) for each in findings)
+    for each in findings:
+        mark = "-   " if each.is_skipped else "ok  " if each.is_good else "FAIL"
+        yield f"{mark}  {each.what:{width}}  {each.found}"
+        if each.remedy is not None:
+            yield f"      {'':{width}}  to mend it: {each.remedy}"
+    faults = sum(not each.is_good for each in findings)
+    yield ""
+    yield "all is well" if not faults else f"{faults} of {len(findings)} to mend"

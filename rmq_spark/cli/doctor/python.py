@@ -1,0 +1,99 @@
+"""The Python that Spark would start for planning and for tasks: whether it has what they need.
+
+It is run, with a small program, in the directory and environment of this process, as Spark would run it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from typing import Any, Final
+
+from rmq_spark import __version__
+from rmq_spark.cli.doctor.findings import Finding
+
+VARIABLE: Final = "PYSPARK_PYTHON"
+_DEFAULT: Final = "python3"
+_NEEDED: Final = ("numpy", "pyarrow", "orjson")
+_SECONDS: Final = 60
+
+# Spark runs workers as modules, so that the working directory comes first on their path, as with -c.
+_PROBE: Final = """
+import importlib.util, json, pkgutil, sys
+def version():
+    try:
+        import rmq_spark
+        return rmq_spark.__version__
+    except ImportError:
+        return None
+print(json.dumps({
+    "version": list(sys.version_info[:2]),
+    "missing": [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None],
+    "is_found": any(each.name == "pyspark_rocketpoll" for each in pkgutil.iter_modules()),
+    "is_importable": importlib.util.find_spec("pyspark_rocketpoll") is not None,
+    "rocketpoll": version(),
+}))
+"""
+
+
+def check_worker_python() -> list[Finding]:
+    """Which it is; and, if it runs, what it has."""
+    named = os.environ.get(VARIABLE)
+    path = shutil.which(named or _DEFAULT)
+    here = f"export {VARIABLE}={sys.executable}"
+    origin = f"by {VARIABLE}" if named else f"{VARIABLE} is not set: {_DEFAULT} of PATH"
+    if path is None:
+        return [Finding("worker Python", f"{named or _DEFAULT} is not there ({origin})", here)]
+    seen = _asked(path)
+    if isinstance(seen, str):
+        return [Finding("worker Python", f"{path} does not run: {seen}", here)]
+    version = tuple(seen["version"])
+    text = ".".join(map(str, version))
+    if version != sys.version_info[:2]:
+        driver = ".".join(map(str, sys.version_info[:2]))
+        found = f"{path} is Python {text}, this one {driver}: Spark wants the same for driver and workers"
+        return [Finding("worker Python", found, here)]
+    found = f"{path}, Python {text} ({origin})"
+    return [Finding("worker Python", found), _packages(path, seen), _format(path, seen, here)]
+
+
+def _packages(path: str, seen: dict[str, Any]) -> Finding:
+    missing = seen["missing"]
+    if missing:
+        names = " ".join(missing)
+        found = f"{path} has no {', '.join(missing)}"
+        return Finding("its packages", found, f"{path} -m pip install {names}, or another {VARIABLE}")
+    return Finding("its packages", ", ".join(_NEEDED))
+
+
+def _format(path: str, seen: dict[str, Any], here: str) -> Finding:
+    what = "the format"
+    if not seen["is_importable"]:
+        return Finding(what, f"{path} has no rocketpoll, so that Spark does not find the format", here)
+    if not seen["is_found"]:
+        found = (
+            f"{path} can import pyspark_rocketpoll, but does not list it, as Spark does: an editable install"
+        )
+        again = f"{path} -m pip install -e DIRECTORY --config-settings editable_mode=compat"
+        return Finding(what, found, f"{again}, or put the directory on PYTHONPATH")
+    if seen["rocketpoll"] != __version__:
+        found = f"{path} has rocketpoll {seen['rocketpoll']}, this Python {__version__}"
+        return Finding(what, found, f"{here}, or the same release for both")
+    return Finding(what, f"rocketpoll {__version__} is found by its name")
+
+
+def _asked(path: str) -> dict[str, Any] | str:
+    """What the program says; or why it does not."""
+    try:
+        done = subprocess.run(  # noqa: S603  # the user's own Python
+            [path, "-c", _PROBE, *_NEEDED], capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+        said: dict[str, Any] = json.loads(done.stdout)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    except ValueError:
+        return (done.stderr or done.stdout or f"exit code {done.returncode}").strip().splitlines()[-1]
+    return said

@@ -1,0 +1,76 @@
+"""Name server, topic and brokers, there and not there."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from rmq_spark.cli.doctor.cluster import check_cluster
+from rocketpoll import EmbeddedBroker
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with EmbeddedBroker() as broker:
+        broker.create_topic("orders", queues=2)
+        broker.send("orders", "one")
+        yield broker
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_named(monkeypatch):
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+
+
+@pytest.fixture
+def nobody():
+    """An address at which nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_what_is_there_is_found(broker):
+    findings = check_cluster(broker.address, "orders")
+    assert [each.what for each in findings if each.is_good] == ["name server", "topic", "brokers"]
+    assert findings[-1].found.endswith(": 2 queues, 1 messages ever sent")
+
+
+def test_what_was_not_named_is_not_asked(broker, monkeypatch):
+    [alone] = check_cluster(None, None)
+    assert alone.is_skipped
+    monkeypatch.setenv("NAMESRV_ADDR", broker.address)
+    name_server, topic = check_cluster(None, None)
+    assert not name_server.is_skipped
+    assert topic.is_skipped
+
+
+def test_a_topic_that_is_not_there_is_named(broker):
+    fault = check_cluster(broker.address, "oders")[-1]
+    assert not fault.is_good
+    assert "oders" in fault.found
+
+
+@pytest.mark.parametrize("address", ["localhost", "localhost:port"])
+def test_an_address_that_is_none_is_said_to_be_none(address):
+    [fault] = check_cluster(address, "orders")
+    assert fault.found.startswith("option namesrvAddr: needed host:port")
+    assert fault.remedy is not None
+
+
+def test_an_address_at_which_nobody_listens_is_said_to_be_one(nobody):
+    [fault] = check_cluster(nobody, "orders")
+    assert nobody in fault.found
+    assert fault.remedy is not None
+
+
+def test_a_broker_that_tells_an_address_that_cannot_be_reached_is_found_out(tmp_path):
+    with EmbeddedBroker(tmp_path / "store") as broker:
+        broker.create_topic("orders")
+    with EmbeddedBroker(tmp_path / "store", brokerIP1="127.0.0.9") as broker:
+        name_server, topic, brokers = check_cluster(broker.address, "orders")
+    assert name_server.is_good
+    assert topic.is_good
+    assert "127.0.0.9" in brokers.found
+    assert "brokerIP1" in brokers.remedy

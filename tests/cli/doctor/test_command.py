@@ -1,0 +1,41 @@
+"""All checks together, and the exit code."""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+
+import pytest
+
+from rmq_spark.cli.doctor.command import run_doctor
+from rmq_spark.cli.java import java_fault
+
+
+@pytest.fixture(autouse=True)
+def this_python(monkeypatch):
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+
+
+@pytest.mark.skipif(java_fault() is not None, reason="this machine has no Java for Spark")
+def test_a_machine_that_runs_these_tests_is_well(capsys):
+    assert run_doctor([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["ok", "pyspark", metadata.version("pyspark")]
+    assert lines[-1] == "all is well"
+
+
+def test_one_without_java_is_not(monkeypatch, tmp_path, capsys):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert run_doctor([]) == 1
+    said = capsys.readouterr().out
+    assert "FAIL  Java           there is no java on PATH\n" in said
+    assert "to mend it: Spark 4 runs on Java 17 or 21" in said
+    assert said.endswith("1 of 6 to mend\n")
+
+
+def test_a_release_of_spark_that_it_is_not_for_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(metadata, "version", lambda _: "3.5.1")
+    assert run_doctor([]) == 1
+    assert "FAIL  pyspark        3.5.1; rocketpoll is for 4.0 to 4.3" in capsys.readouterr().out

@@ -1,0 +1,106 @@
+"""The Python that Spark would start, in set-ups that are broken as newcomers' are."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from bare_pythons import bare_python
+
+from rmq_spark.cli.doctor.python import check_worker_python
+
+ROOT = Path(__file__).parents[3]
+PACKAGES = ("numpy", "pyarrow", "orjson")
+FINDER = (
+    "import importlib.util, sys; util = importlib.util; "
+    "sys.meta_path.append(type('Finder', (), {'find_spec': staticmethod("
+    "lambda name, path=None, target=None, util=util: util.spec_from_file_location(name, %r) "
+    "if name == 'pyspark_rocketpoll' else None)}))"
+)
+"""What an editable install leaves behind: modules that can be imported, and are listed nowhere."""
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Spark's workers find what lies in the working directory; that shall not be this clone."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+
+
+def faults_with(monkeypatch, python):
+    monkeypatch.setenv("PYSPARK_PYTHON", str(python))
+    return {each.what: each for each in check_worker_python() if not each.is_good}
+
+
+def test_the_one_that_runs_the_tests_is_good(monkeypatch):
+    assert faults_with(monkeypatch, sys.executable) == {}
+
+
+def test_without_the_variable_it_is_python3_of_path(monkeypatch, tmp_path):
+    python = bare_python(tmp_path / "other")
+    monkeypatch.setenv("PATH", str(Path(python).parent), prepend=os.pathsep)
+    first, *_ = check_worker_python()
+    assert str(tmp_path / "other" / "bin" / "python3") in first.found
+    assert "PYSPARK_PYTHON is not set: python3 of PATH" in first.found
+
+
+def test_one_without_anything_lacks_packages_and_the_format(monkeypatch, tmp_path):
+    python = bare_python(tmp_path / "bare")
+    faults = faults_with(monkeypatch, python)
+    assert faults["its packages"].found == f"{python} has no numpy, pyarrow, orjson"
+    assert f"{python} -m pip install numpy pyarrow orjson" in faults["its packages"].remedy
+    assert "does not find the format" in faults["the format"].found
+    assert faults["the format"].remedy == f"export PYSPARK_PYTHON={sys.executable}"
+
+
+def test_one_without_pyarrow_is_told_from_one_that_has_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    faults = faults_with(monkeypatch, bare_python(tmp_path / "some", "numpy", "orjson"))
+    assert list(faults) == ["its packages"]
+    assert faults["its packages"].found.endswith("has no pyarrow")
+
+
+def test_one_with_a_clone_on_its_path_is_good(monkeypatch, tmp_path):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    assert faults_with(monkeypatch, bare_python(tmp_path / "all", *PACKAGES)) == {}
+
+
+def test_an_editable_install_that_spark_does_not_see_is_recognised(monkeypatch, tmp_path):
+    python = bare_python(tmp_path / "editable", *PACKAGES)
+    [site] = (tmp_path / "editable").glob("lib/python3*/site-packages")
+    (site / "editable.pth").write_text(FINDER % str(ROOT / "pyspark_rocketpoll.py"), encoding="utf-8")
+    faults = faults_with(monkeypatch, python)
+    assert list(faults) == ["the format"]
+    assert "does not list it, as Spark does" in faults["the format"].found
+    assert "editable_mode=compat" in faults["the format"].remedy
+
+
+def test_another_release_of_rocketpoll_is_named(monkeypatch, tmp_path):
+    (tmp_path / "pyspark_rocketpoll.py").touch()
+    (tmp_path / "rmq_spark.py").write_text("__version__ = '0.0.1'\n", encoding="utf-8")
+    faults = faults_with(monkeypatch, bare_python(tmp_path / "old", *PACKAGES))
+    assert "has rocketpoll 0.0.1, this Python" in faults["the format"].found
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("#!/bin/sh\necho 'no such library' >&2\nexit 127\n", "does not run: no such library"),
+        ("#!/bin/sh\nexit 3\n", "does not run: exit code 3"),
+        ("#!/bin/sh\necho '{\"version\": [3, 7]}'\n", "is Python 3.7, this one 3."),
+    ],
+)
+def test_one_that_cannot_be_run_or_is_too_old_is_said_to_be_so(monkeypatch, tmp_path, text, said):
+    python = tmp_path / "python"
+    python.write_text(text, encoding="utf-8")
+    python.chmod(0o755)
+    faults = faults_with(monkeypatch, python)
+    assert said in faults["worker Python"].found
+
+
+def test_one_that_is_not_there_is_said_not_to_be(monkeypatch, tmp_path):
+    faults = faults_with(monkeypatch, tmp_path / "python9")
+    assert faults["worker Python"].found.endswith("python9 is not there (by PYSPARK_PYTHON)")
