@@ -121,7 +121,7 @@ class BrokerController:
             )
         )
         self.server = RemotingServer(
-            config.server, self.processors.dispatch, self._client_has_gone, self.store.write_out
+            config.server, self.processors.dispatch, self._client_has_gone, self.processors.end_turn
         )
         self.tables.save_configurations()
         self.port = await self.server.start(config.bind_address, config.listen_port)

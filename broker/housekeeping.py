@@ -17,6 +17,7 @@ from broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from broker.processors import Processors
 from broker.schedule.schedule_message_service import ScheduleMessageService
 from broker.state_tables import StateTables
+from broker.store import lazy_numpy
 from broker.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -24,6 +25,8 @@ _HOLD_SWEEP_MS = 5_000
 _STATS_SAMPLE_MS = 10_000
 _CLIENT_SCAN_MS = 10_000
 _CONFIGURATION_SAVE_MS = 1_000
+_LOAD_NUMPY_MS = 1_000
+"""When the first clients have been answered, and before there are so many messages that it is needed."""
 
 
 class Housekeeping:
@@ -59,6 +62,8 @@ class Housekeeping:
         self._every(config.flush_delay_offset_interval_ms, self._save_delay_offsets)
         self._every(config.checkpoint_interval_ms, self._save_checkpoint)
         self._every(config.clean_resource_interval_ms, self.clean)
+        load = partial(self._in_thread, lazy_numpy.load_numpy)
+        self._timers[load] = self._loop.call_later(_LOAD_NUMPY_MS / 1000, load)
 
     async def settled(self, seconds: float) -> None:
         """Return when all that was to be done aside is done, or after some time."""

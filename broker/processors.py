@@ -132,6 +132,10 @@ class Processors:
         self.clients.connection_closed(connection)
         self.sends.connection_closed(connection)
 
+    def end_turn(self) -> None:
+        """All requests of a turn have been dispatched: write what they have brought."""
+        self.sends.end_turn()
+
     def expire_clients(self) -> None:
         """Take those out of their groups whose heartbeats have stopped."""
         self.clients.expire(self._around.monotonic_ms())

@@ -14,6 +14,8 @@ from broker.store.config import FlushDiskType, StoreConfig
 from broker.store.consume_queue import ENTRY_BYTES
 from broker.store.disk import Disk, LocalDisk
 from broker.store.message_store import MessageStore
+from broker.store.record_draft import draft_of
+from broker.store.record_template import RecordTemplate
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
@@ -74,6 +76,15 @@ def open_store(root: Path, disk: Disk | None = None, clock=None, listener=None, 
         gc.collect()
     config = small_config(root, **settings)
     return MessageStore(config, disk or LocalDisk(), clock or ManualClock(), listener)
+
+
+def put_later(store: MessageStore, *messages: StoredMessage) -> list:
+    """Put messages that are written by the next `write_out`; what keeps each from that."""
+    drafts = [draft_of(each) for each in messages]
+    return [
+        store.put_later(RecordTemplate(draft), draft.body, draft.properties, draft.born_timestamp)
+        for draft in drafts
+    ]
 
 
 def crash(store: MessageStore) -> None:

@@ -41,9 +41,9 @@ def test_a_client_that_goes_leaves_its_groups_and_is_forgotten_by_sends(tmp_path
         await client.put("a")
         processors = broker.controller.processors
         assert processors.consumers.group("G").subscriptions
-        assert processors.sends._ends
+        assert processors.sends._plans
         client.abort()
-        await broker.until(lambda: not processors.sends._ends)
+        await broker.until(lambda: not processors.sends._plans)
         assert processors.consumers.group("G") is None
 
     tell(story, tmp_path)

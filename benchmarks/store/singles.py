@@ -21,6 +21,7 @@ from broker.store.commit_log import CommitLog
 from broker.store.config import StoreConfig
 from broker.store.disk import LocalDisk
 from broker.store.dispatch import Dispatcher
+from broker.store.fresh_records import FreshRuns
 from broker.store.index_service import IndexService
 from broker.store.message_filter import MessageFilter
 from broker.store.message_store import MessageStore
@@ -144,7 +145,9 @@ class _Reput:
             index.load()
         dispatcher = Dispatcher(config.message_delay_level_ms)
         self._confirmed = 0
-        self._service = ReputMessageService(log, queues, index, dispatcher, _Listener(), self._confirm_offset)
+        self._service = ReputMessageService(
+            log, queues, index, dispatcher, _Listener(), self._confirm_offset, FreshRuns()
+        )
 
     def _confirm_offset(self) -> int:
         return self._confirmed

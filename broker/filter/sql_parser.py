@@ -18,7 +18,6 @@ no messages.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 from typing import TypeVar
@@ -46,6 +45,7 @@ from broker.filter.sql_expression import (
     TextMatch,
     Truth,
 )
+from broker.filter.sql_limits import DEFAULT_LIMITS, SqlLimits
 from broker.filter.sql_tokens import END, FLOAT, INTEGER, NAME, SUBJECT, TEXT, Token, Tokens
 from rmq_spark.errors import Verbatim, excerpt
 from rmq_spark.wire.java_numbers import parse_int64
@@ -62,18 +62,6 @@ _LEVELS = {
 }
 _CONSTANTS = {"TRUE": True, "FALSE": False, "NULL": None}
 _REMEMBERED = 128  # pulls that bring their expression along bring the same one each time
-
-
-@dataclass(frozen=True, kw_only=True)
-class SqlLimits:
-    """What one expression may cost. Recursion takes at most three calls a level."""
-
-    expression_bytes_max: int = 4_096
-    depth_max: int = 32
-    nodes_max: int = 256
-
-
-DEFAULT_LIMITS = SqlLimits()
 
 
 @lru_cache(maxsize=_REMEMBERED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import randrange
 
 from broker.config import BrokerConfig
@@ -20,6 +21,8 @@ class TopicAdmission:
     def __init__(self, config: BrokerConfig, topics: TopicConfigManager) -> None:
         self._may_write = bool(config.broker_permission & _WRITE)
         self._topics = topics
+        self.config_of: Callable[[str], TopicConfig | None] = topics.topics.get
+        """What `admit` looks at: as long as this is the same object, it says the same again."""
 
     def admit(self, topic: str, queue_id: int, default_topic: str | None, default_queue_nums: int) -> int:
         """The queue for a message; any that takes messages, if the one asked for is negative.

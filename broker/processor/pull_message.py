@@ -47,7 +47,7 @@ _EXTENDED_ENTRIES_FILTERED: Final = 16_000
 """An expression is evaluated message by message: this many take some 20 ms."""
 
 _STAYING: Final = {"suggestWhichBrokerId": "0"}
-_VARYING: Final = ("nextBeginOffset", "minOffset", "maxOffset")
+_VARYING: Final = {"nextBeginOffset": "%d", "minOffset": "%d", "maxOffset": "%d"}
 
 _CODES: Final = {
     GetMessageStatus.FOUND: ResponseCode.SUCCESS,
@@ -275,5 +275,4 @@ def _fields(*offsets: int) -> dict[str, str]:
 def _with_sizes(found: GetMessageResult) -> tuple[Buffer, ...]:
     from rmq_spark.wire.chunk.sized import encode_sizes  # noqa: PLC0415  # brings pyarrow: when first needed
 
-    assert found.sizes is not None  # noqa: S101  # as something was found
     return (encode_sizes(found.sizes), *found.buffers)

@@ -8,38 +8,36 @@ The answer carries what Java's client reads: ids, queue, offset, region and whet
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from broker.config import BrokerConfig
 from broker.connection import Connection
 from broker.processor.acknowledger import Acknowledger
 from broker.processor.admission import TopicAdmission
-from broker.processor.request import Handlers, RequestRejected, header_of, reply
+from broker.processor.request import Handlers, RequestRejected, reply
 from broker.processor.retry_rules import RetryRules
+from broker.processor.send_plan import SendPlan, SendPlans
 from broker.processor.stored_properties import PropertyRewriter, StoredProperties
 from broker.processor.usual_answer import UsualAnswer
 from broker.schedule.delayed_message import scheduled
 from broker.state.broker_stats import BrokerStats
 from broker.store.message_store import MessageStore
 from broker.store.record_draft import RecordDraft, draft_of
+from broker.store.record_template import UniformParts
 from broker.store.results import PutMessageResult, PutMessageStatus
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.hosts import Host, decode_host
 from rmq_spark.wire.message_batch import split_batch
-from rmq_spark.wire.names import RETRY_PREFIX
-from rmq_spark.wire.record import StoredMessage, magic_of
+from rmq_spark.wire.record import StoredMessage
 
-_BORN_V6 = MessageSysFlag.BORN_HOST_V6.value
-_STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
-_GIVEN = ~(_BORN_V6 | _STORE_V6 | MessageSysFlag.TRANSACTION_MASK.value)
-_BATCH = RequestCode.SEND_BATCH_MESSAGE.value
+_log = logging.getLogger(__name__)
 _PUT_OK = PutMessageStatus.PUT_OK
 
 IDS_MAX: Final = 3_000
@@ -54,13 +52,8 @@ CODES: Final = {
 }
 
 
-class _Ends(NamedTuple):
-    """Where a connection's messages come from and go to, as records and ids have it."""
-
-    born_host: bytes
-    store_host: bytes
-    sys_flag: int
-    id_start: str
+_Unanswered: TypeAlias = tuple[Connection, RemotingCommand, SendPlan, bool]
+"""Who has sent a message that is put to be written at the end of the turn, and waits for the disk or not."""
 
 
 class SendMessageProcessor:
@@ -89,8 +82,11 @@ class SendMessageProcessor:
         self._delay_levels = len(config.store.message_delay_level_ms)
         self._batch_bytes_max = config.store.max_message_size
         self._marks = {"MSG_REGION": config.region_id, "TRACE_ON": "true" if config.trace_on else "false"}
-        self._sent = UsualAnswer(("msgId", "queueId", "queueOffset"), self._marks)
-        self._ends: dict[Connection, _Ends] = {}
+        place = {"queueId": "%d", "queueOffset": "%d"}
+        self._sent = UsualAnswer({"msgId": "%s%016X", **place}, self._marks)
+        self._sent_batch = UsualAnswer({"msgId": "%s", **place}, self._marks)
+        self._plans: dict[Connection, SendPlans] = {}
+        self._unanswered: list[_Unanswered] = []
 
     def handlers(self) -> Handlers:
         """All ways to send."""
@@ -102,96 +98,80 @@ class SendMessageProcessor:
 
     def connection_closed(self, connection: Connection) -> None:
         """Forget a client."""
-        self._ends.pop(connection, None)
+        self._plans.pop(connection, None)
 
     def send_message(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """Take a message, or a batch of them."""
         busy = self._why_busy()
         if busy is not None:
             raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
-        header: SendMessageRequestHeader = header_of(request)
-        queue_id = self._admission.admit(
-            header.topic, header.queue_id, header.default_topic, header.default_topic_queue_nums
-        )
-        properties = self._properties.stored(header.properties)
+        plans = self._plans.get(connection) or self._new_plans(connection)
+        plan, born_timestamp, properties_text = plans.plan_of(request)
+        properties = self._properties.stored(properties_text)
         if properties.is_half_message:
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, "the broker sending transaction message is forbidden"
             )
-        ends = self._ends.get(connection) or self._found_ends(connection)
-        if header.batch or request.code == _BATCH:
-            result, sizes = self._put_batch(ends, header, queue_id, request.body, properties)
+        sizes: Sequence[int] = ()
+        if plan.is_batch:
+            result, sizes = self._put_batch(plan, request.body, properties, born_timestamp)
+        elif not request.body:
+            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the message body is empty")
+        elif properties.delay_level or plan.is_retry:
+            result = self._put_redirected(plan, request, properties, born_timestamp)
         else:
-            draft = self._single(ends, header, queue_id, request, properties)
-            if not self._acknowledger.is_sync:
-                tell = partial(self._tell, connection, request, header.topic, queue_id, ends)
-                self._store.put_later(draft, tell)
+            fault = self._store.put_later(
+                plan.template, request.body, properties.text.encode(), born_timestamp
+            )
+            if fault is None:
+                self._unanswered.append((connection, request, plan, properties.waits))
                 return None
-            result, sizes = self._store.put_draft(draft), None
-        if not self._acknowledger.is_sync or not properties.waits or result.status is not _PUT_OK:
-            return self._answer(connection, request, header.topic, queue_id, ends, sizes, result)
-
-        def stored(known: PutMessageResult) -> None:
-            answer = self._answer(connection, request, header.topic, queue_id, ends, sizes, known)
-            if answer is not None:
-                reply(connection, request, answer)
-
-        self._acknowledger.when_stored(result, stored)
+            result = fault
+        self._stored(connection, request, plan, sizes, result, waits=properties.waits)
         return None
 
-    def _tell(
-        self,
-        connection: Connection,
-        request: RemotingCommand,
-        topic: str,
-        queue_id: int,
-        ends: _Ends,
-        result: PutMessageResult,
-    ) -> None:
-        """Answer what was written at the end of a turn."""
-        answer = self._answer(connection, request, topic, queue_id, ends, None, result)
-        if answer is not None:
-            reply(connection, request, answer)
+    def end_turn(self) -> None:
+        """Write the messages of a turn, and answer them."""
+        results = self._store.write_out()
+        if not results:
+            return
+        unanswered, self._unanswered = self._unanswered, []
+        stored: dict[str, list[int]] = {}
+        for (connection, request, plan, waits), result in zip(unanswered, results, strict=True):
+            status, physical_offset, queue_offset, end_offset, _, _, _ = result
+            try:
+                if status is not _PUT_OK or (waits and self._acknowledger.is_sync):
+                    self._stored(connection, request, plan, (), result, waits=waits)
+                    continue
+                stored.setdefault(plan.topic, []).append(end_offset - physical_offset)
+                queue_id = plan.template.queue[1]
+                self._sent.send(connection, request, plan.id_start, physical_offset, queue_id, queue_offset)
+            except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
+                _log.exception("a send that ended at %d could not be answered", end_offset)
+        for topic, sizes in stored.items():
+            self._stats.put(topic, len(sizes), sum(sizes), calls=len(sizes))
 
-    def _found_ends(self, connection: Connection) -> _Ends:
-        born_host = connection.remote_host
-        store_host = self._advertised_host(connection)
-        ends = self._ends[connection] = _Ends(
-            born_host.encode(),
-            store_host.encode(),
-            _BORN_V6 * born_host.is_v6 | _STORE_V6 * store_host.is_v6,
-            store_host.encode().hex().upper(),
+    def _new_plans(self, connection: Connection) -> SendPlans:
+        plans = self._plans[connection] = SendPlans(
+            self._admission, connection.remote_host, self._advertised_host(connection)
         )
-        return ends
+        return plans
 
-    def _single(
-        self,
-        ends: _Ends,
-        header: SendMessageRequestHeader,
-        queue_id: int,
-        request: RemotingCommand,
-        properties: StoredProperties,
-    ) -> RecordDraft:
-        if not request.body:
-            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the message body is empty")
-        draft = _draft(ends, header, queue_id, request.body, properties.text, header.flag)
-        if not properties.delay_level and not header.topic.startswith(RETRY_PREFIX):
-            return draft
+    def _put_redirected(
+        self, plan: SendPlan, request: RemotingCommand, properties: StoredProperties, born_timestamp: int
+    ) -> PutMessageResult:
+        """Put a message that is to be delivered later, or that comes to a retry topic, where it belongs."""
+        draft = replace(plan.template.common, body=request.body, born_timestamp=born_timestamp)
         message = _message_of(draft, properties.text)
-        retried = self._retries.redirected(message, header.max_reconsume_times, request.version)
+        retried = self._retries.redirected(message, plan.header.max_reconsume_times, request.version)
         if properties.delay_level and retried is message:  # a dead letter is not delayed any more
             retried = scheduled(message, min(properties.delay_level, self._delay_levels))
-        return draft_of(retried)
+        return self._store.put_draft(draft_of(retried))
 
     def _put_batch(
-        self,
-        ends: _Ends,
-        header: SendMessageRequestHeader,
-        queue_id: int,
-        body: Buffer,
-        properties: StoredProperties,
+        self, plan: SendPlan, body: Buffer, properties: StoredProperties, born_timestamp: int
     ) -> tuple[PutMessageResult, Sequence[int]]:
-        if properties.delay_level or header.topic.startswith(RETRY_PREFIX):
+        if properties.delay_level or plan.is_retry:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL, "a batch can neither be delayed nor go to a retry topic"
             )
@@ -200,64 +180,59 @@ class SendMessageProcessor:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"a batch of {len(body)} bytes is over {self._batch_bytes_max} (maxMessageSize)",
             )
-        of_batch = self._properties.of_batch(properties.text)
-        stored = self._properties.stored_in_batch
-        parts = [
-            (flag, own_body, stored(own_properties, of_batch))
-            for flag, own_body, own_properties in split_batch(body)
-        ]
-        if not all(own_body for _, own_body, _ in parts):
+        entries = split_batch(body)
+        if not entries:
+            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
+        flags, bodies, own = zip(*entries, strict=True)
+        if not all(bodies):
             raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the body of a batched message is empty")
-        return self._store.put_uniform(_draft(ends, header, queue_id, b"", "", 0), parts)
+        of_batch = self._properties.of_batch(properties.text)
+        parts = UniformParts(flags, bodies, self._properties.all_stored_in_batch(own, of_batch))
+        return self._store.put_uniform(plan.template, parts, born_timestamp)
+
+    def _stored(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        plan: SendPlan,
+        sizes: Sequence[int],
+        result: PutMessageResult,
+        *,
+        waits: bool,
+    ) -> None:
+        """Answer what is in the log; with SYNC_FLUSH when it is on the disk, if the sender waits for that."""
+        tell = partial(self._answer, connection, request, plan, sizes)
+        if waits and self._acknowledger.is_sync and result.status is _PUT_OK:
+            self._acknowledger.when_stored(result, tell)
+        else:
+            tell(result)
 
     def _answer(
         self,
         connection: Connection,
         request: RemotingCommand,
-        topic: str,
-        queue_id: int,
-        ends: _Ends,
-        sizes: Sequence[int] | None,
+        plan: SendPlan,
+        sizes: Sequence[int],
         result: PutMessageResult,
-    ) -> RemotingCommand | None:
+    ) -> None:
+        """``sizes`` are those of the records of a batch."""
         status, physical_offset, queue_offset, end_offset, _, message_count, remark = result
         if end_offset < 0:
             self._stats.put_failed()
-            return request.respond(CODES[status], remark)
+            reply(connection, request, request.respond(CODES[status], remark))
+            return
+        topic, (_, queue_id) = plan.topic, plan.template.queue
         self._stats.put(topic, message_count, end_offset - physical_offset)
-        ids = f"{ends.id_start}{physical_offset:016X}"
-        if sizes is not None:
-            places = accumulate(sizes[:-1][: IDS_MAX - 1], initial=physical_offset)
-            ids = ",".join([f"{ends.id_start}{place:016X}" for place in places])
+        if status is _PUT_OK and not sizes:
+            self._sent.send(connection, request, plan.id_start, physical_offset, queue_id, queue_offset)
+            return
+        places = accumulate(sizes[:-1][: IDS_MAX - 1], initial=physical_offset)
+        ids = ",".join([f"{plan.id_start}{place:016X}" for place in places])
         if status is _PUT_OK:
-            self._sent.send(connection, request, ids, queue_id, queue_offset)
-            return None
+            self._sent_batch.send(connection, request, ids, queue_id, queue_offset)
+            return
         fields = {"msgId": ids, "queueId": str(queue_id), "queueOffset": str(queue_offset)}
-        return request.respond(CODES[status], remark, {**fields, **self._marks})
-
-
-def _draft(
-    ends: _Ends,
-    header: SendMessageRequestHeader,
-    queue_id: int,
-    body: Buffer,
-    properties_text: str,
-    flag: int,
-) -> RecordDraft:
-    return RecordDraft(
-        header.topic,
-        queue_id,
-        body,
-        properties_text.encode(),
-        header.born_timestamp,
-        ends.born_host,
-        ends.store_host,
-        flag,
-        header.sys_flag & _GIVEN | ends.sys_flag,
-        header.reconsume_times or 0,
-        0,
-        magic_of(header.topic),
-    )
+        reply(connection, request, request.respond(CODES[status], remark, {**fields, **self._marks}))
 
 
 def _message_of(draft: RecordDraft, properties_text: str) -> StoredMessage:

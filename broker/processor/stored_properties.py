@@ -6,7 +6,7 @@ it is otherwise: nothing is decoded unless one of the names may be in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from rmq_spark.wire.properties import (
@@ -28,6 +28,7 @@ _SEPARATOR = PROPERTY_SEPARATOR.encode()
 _WAIT_BYTES, _CLUSTER_BYTES = _WAIT.encode(), _CLUSTER.encode()
 _WAITS = f"{PROPERTY_SEPARATOR}{_WAIT}true{PROPERTY_SEPARATOR}"
 _WAITS_BYTES = _WAITS.encode()
+_BETWEEN = b"\0" + _SEPARATOR
 
 
 class StoredProperties(NamedTuple):
@@ -58,10 +59,11 @@ class PropertyRewriter:
             return self._looked_through(text)
         waits = True
         if _WAIT in text:
-            if text.count(_WAIT) == 1 and _WAITS in text:  # as Java's producers write it
-                text = text.replace(_WAITS, PROPERTY_SEPARATOR)
-            else:
+            shorter = text.replace(_WAITS, PROPERTY_SEPARATOR)  # as Java's producers write it
+            if _WAIT in shorter:
                 waits, text = _without_wait(text)
+            else:
+                text = shorter
         if text and not text.endswith(PROPERTY_SEPARATOR):
             text += PROPERTY_SEPARATOR
         return _new_properties(StoredProperties, (text + self._cluster, waits, 0, False))
@@ -91,6 +93,22 @@ class PropertyRewriter:
             if own and not own.endswith(_SEPARATOR):
                 own += _SEPARATOR
         return own + of_batch
+
+    def all_stored_in_batch(self, own: Sequence[bytes], of_batch: bytes) -> list[bytes]:
+        """The same of all messages of a batch; in one text, as long as none needs a closer look."""
+        ended = [each if each.endswith(_SEPARATOR) else each + _SEPARATOR for each in own]
+        # Each begins with a separator here, which is that of WAIT where this stands first.
+        text = (_SEPARATOR + _BETWEEN.join(ended)).replace(_WAITS_BYTES, _SEPARATOR)[1:]
+        is_plain = (
+            all(own)
+            and not text.count(_WAIT_BYTES)
+            and not text.count(_CLUSTER_BYTES)
+            and text.count(_BETWEEN) == len(own) - 1
+            and not of_batch.count(_BETWEEN)
+        )
+        if not is_plain:
+            return [self.stored_in_batch(each, of_batch) for each in own]
+        return (text.replace(_BETWEEN, of_batch + _BETWEEN) + of_batch).split(_BETWEEN)
 
     def _looked_through(self, text: str) -> StoredProperties:
         properties = decode_properties(text)

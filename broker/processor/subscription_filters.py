@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from broker.config import FilterLimits
 from broker.filter.errors import FilterError
-from broker.filter.sql_filter import SqlFilter
-from broker.filter.sql_parser import SqlLimits
+from broker.filter.sql_limits import SqlLimits
 from broker.filter.subscription import build_subscription_data, message_filter
 from broker.filter.tags_filter import TagsFilter
 from broker.processor.request import RequestRejected
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION, SubscriptionData
 from rmq_spark.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from broker.filter.sql_filter import SqlFilter
 
 _REMEMBERED = 1_024
 
@@ -34,7 +36,22 @@ class SubscriptionFilters:
         self.subscription_of: Callable[[str, str | None, str | None], SubscriptionData] = lru_cache(
             _REMEMBERED
         )(self._subscription)
-        self.filter_of: Callable[[SubscriptionData], Filter] = lru_cache(_REMEMBERED)(self._filter)
+        self._filter_by_value: Callable[[SubscriptionData], Filter] = lru_cache(_REMEMBERED)(self._filter)
+        self._filters: dict[int, tuple[SubscriptionData, Filter]] = {}
+
+    def filter_of(self, subscription: SubscriptionData) -> Filter:
+        """The filter of a subscription; None where all messages pass.
+
+        Pulls come with the same object again and again: to know it by its value takes a tenth of a pull.
+        """
+        known = self._filters.get(id(subscription))
+        if known is not None and known[0] is subscription:
+            return known[1]
+        found = self._filter_by_value(subscription)
+        if len(self._filters) >= _REMEMBERED:
+            self._filters.clear()
+        self._filters[id(subscription)] = subscription, found
+        return found
 
     def check(self, subscription: SubscriptionData) -> None:
         """Refuse a subscription that this broker cannot filter by."""

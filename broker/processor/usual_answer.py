@@ -24,9 +24,9 @@ class UsualAnswer:
     """Of one handler: success, with some ext fields that stay and some that vary."""
 
     def __init__(
-        self, varying: Sequence[str], staying: Mapping[str, str] | None = None, remark: str | None = None
+        self, varying: Mapping[str, str], staying: Mapping[str, str] | None = None, remark: str | None = None
     ) -> None:
-        """The varying ones are numbers, or other text that needs no escape in JSON."""
+        """The varying fields with their formats; nothing in them may need an escape in JSON."""
         self._varying = varying
         self._staying = dict(staying or {})
         self._remark = remark
@@ -37,20 +37,21 @@ class UsualAnswer:
         self,
         connection: Connection,
         request: RemotingCommand,
-        *texts: object,
+        *values: object,
         body: Sequence[Buffer] = (),
     ) -> None:
-        """Send it, unless nobody wants it; the texts in the order of ``varying``."""
+        """Send it, unless nobody wants it; the values in the order in which the formats want them."""
         if request.flag & _ONE_WAY:
             return
         is_json = request.serialize_type is _JSON
         if is_json and not body:
-            connection.send_frame(self._json.encode(request.opaque, *texts))
+            connection.send_frame(self._json.encode(request.opaque, *values))
             return
         body_bytes = sum(map(len, body))
         if is_json:
-            connection.send_frame(self._json.encode(request.opaque, *texts, body_bytes=body_bytes), body)
+            connection.send_frame(self._json.encode(request.opaque, *values, body_bytes=body_bytes), body)
             return
-        fields = {**self._staying, **dict(zip(self._varying, map(str, texts), strict=True))}
+        texts = ("\n".join(self._varying.values()) % values).split("\n")
+        fields = {**self._staying, **dict(zip(self._varying, texts, strict=True))}
         answer = request.respond(ResponseCode.SUCCESS, self._remark, fields)
         connection.send_frame(answer.encode_head(body_bytes), body)

@@ -188,7 +188,7 @@ class ScheduleMessageService:
         """Deliver messages up to the first that has to wait: whether there is one, and until when."""
         data = memoryview(b"".join(found.buffers))
         position = 0
-        for size in found.sizes.tolist() if found.sizes is not None else ():
+        for size in map(int, found.sizes):
             try:
                 message = decode_record(data, position)
             except RecordError as error:

@@ -117,10 +117,10 @@ class BrokerStats:
 
     # ---- counting, on every send and pull
 
-    def put(self, topic: str, count: int, byte_count: int) -> None:
+    def put(self, topic: str, count: int, byte_count: int, *, calls: int = 1) -> None:
         """So many messages were stored; ``put_took`` is told of those that had to wait for the disk."""
-        self._add(self._sums, (_TOPIC_PUT, topic), count, byte_count)
-        self._add(self._whole, self._put_key, count, byte_count)
+        self._add(self._sums, (_TOPIC_PUT, topic), count, byte_count, calls)
+        self._add(self._whole, self._put_key, count, byte_count, calls)
         self.put_messages += count
         self.put_bytes += byte_count
 
@@ -143,13 +143,13 @@ class BrokerStats:
         self._add(self._sums, (_SEND_BACK, f"{topic}@{group}"), 1, 0)
 
     @staticmethod
-    def _add(sums: Sums, key: Key, count: int, byte_count: int) -> None:
+    def _add(sums: Sums, key: Key, count: int, byte_count: int, calls: int = 1) -> None:
         found = sums.get(key)
         if found is None:
             found = sums[key] = Sum()
         found.messages += count
         found.bytes += byte_count
-        found.calls += 1
+        found.calls += calls
 
     # ---- every ten seconds
 

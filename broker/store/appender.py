@@ -10,21 +10,19 @@ fails, none of them is in the log, and their offsets are given to others.
 
 from __future__ import annotations
 
-import logging
+import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from dataclasses import replace
+from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from broker.store import chunks
 from broker.store.commit_log import BLANK_BYTES, CommitLog, DiskFull, Draft
 from broker.store.consume_queue import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
 from broker.store.errors import StoreFailed
+from broker.store.fresh_records import FreshRecord, FreshRun, FreshRuns
 from broker.store.queue_table import QueueTable, topic_fault
-from broker.store.record_draft import BatchDraft, RecordDraft, UniformBatch, draft_of
+from broker.store.record_draft import BatchDraft, RecordDraft, draft_of, ready_properties
+from broker.store.record_template import RecordTemplate, UniformBatch, UniformParts
 from broker.store.results import PutMessageResult, PutMessageStatus
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
@@ -32,23 +30,13 @@ from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX
 from rmq_spark.wire.record import StoredMessage
 from rmq_spark.wire.record_checksum import CHECKSUM_BYTES
 
-if TYPE_CHECKING:
-    from rmq_spark.wire.chunk import RecordChunk
-
-_log = logging.getLogger(__name__)
 _PUT_OK = PutMessageStatus.PUT_OK
 # The checksum is a property, too, and may need a separator before it.
 _PROPERTIES_BYTES_MAX = PROPERTIES_BYTES_MAX - CHECKSUM_BYTES - 1
 
 
 _new_result: Callable[[type[PutMessageResult], tuple[Any, ...]], PutMessageResult] = tuple.__new__
-Then: TypeAlias = Callable[[PutMessageResult], None]
-Sizes: TypeAlias = npt.ArrayLike
-"""Of records that lie back to back."""
-
-
-_Later: TypeAlias = tuple[PutMessageResult, "tuple[str, int] | None", Then]
-"""A message that has its place and is not written yet; its queue if it has an offset; who hears of it."""
+_new_fresh: Callable[[type[FreshRecord], tuple[Any, ...]], FreshRecord] = tuple.__new__
 
 
 class TopicNumbers(NamedTuple):
@@ -67,23 +55,29 @@ class MessageAppender:
         queues: QueueTable,
         message_bytes_max: int,
         refusal: Callable[[], str | None],
+        fresh: FreshRuns,
     ) -> None:
-        """``refusal`` says why the store takes no messages now, if it does not."""
+        """``refusal`` says why the store takes no messages now, if so; ``fresh`` is told what is written."""
+        self.message_bytes_max = message_bytes_max
+        self.file_room = log.files.file_size - BLANK_BYTES
+        """How many bytes of records a file of the log has room for."""
         self._log = log
         self._queues = queues
-        self._message_bytes_max = message_bytes_max
         self._refusal = refusal
-        self._file_room = log.files.file_size - BLANK_BYTES
+        self._fresh = fresh
         self._lock = threading.Lock()
         self._next_offsets: dict[tuple[str, int], int] = {}
-        self._later: list[_Later] = []
+        self._later: list[FreshRecord] = []
+        """What has its place and is not written yet."""
+        self._put_later: list[PutMessageResult] = []
+        """What came of all that was put later since the last `write_out`, as far as that is known."""
 
     def put_message(self, message: StoredMessage) -> PutMessageResult:
         """Append one message. Its offsets, store timestamp and body CRC are given here."""
         try:
             return self.put_draft(draft_of(message))
         except RecordError as error:
-            return _illegal(str(error))
+            return illegal(str(error))
 
     def put_draft(self, draft: RecordDraft) -> PutMessageResult:
         """The same, of a message whose texts are bytes already."""
@@ -95,73 +89,80 @@ class MessageAppender:
             has_offset = draft.sys_flag & TRANSACTION_MASK not in STATES_WITHOUT_ENTRY
             return self._append(draft, (draft.topic, draft.queue_id), 1 if has_offset else 0, 1)
         except RecordError as error:
-            return _illegal(str(error))
+            return illegal(str(error))
 
-    def put_later(self, draft: RecordDraft, then: Then) -> None:
-        """The same, to be written by the next `write_out` at the latest; ``then`` is told what came of it.
+    def put_later(
+        self, template: RecordTemplate, body: Buffer, properties: bytes, born_timestamp: int
+    ) -> PutMessageResult | None:
+        """Append one message by the next `write_out` at the latest; what keeps it from that, if so.
 
-        It is called by whoever writes, and must not put anything. All puts come from one thread then.
+        All puts come from one thread then.
         """
-        queue = draft.topic, draft.queue_id
-        try:
-            fault = self._fault_in(queue, len(draft.body), len(draft.properties))
-            if fault is None:
-                draft.prepare()
-                fault = self._put_later(draft, queue, then)
-        except RecordError as error:
-            fault = _illegal(str(error))
-        if fault is not None:
-            then(fault)
-
-    def _put_later(self, draft: RecordDraft, queue: tuple[str, int], then: Then) -> PutMessageResult | None:
-        """Why it cannot be put, if so."""
-        if draft.size > self._file_room:
-            return _illegal(f"a record of {draft.size} bytes does not fit into one file of the log")
-        has_offset = draft.sys_flag & TRANSACTION_MASK not in STATES_WITHOUT_ENTRY
-        while True:
-            with self._lock:
-                refusal = self._refusal()
-                if refusal is not None:
-                    return _unavailable(refusal)
-                queue_offset = self._next_offset(queue) if has_offset else 0
-                try:
-                    placed = self._log.append_later(draft, queue_offset)
-                except StoreFailed as error:
-                    return _unavailable(str(error))
-                if placed is not None:
-                    if has_offset:
-                        self._next_offsets[queue] = queue_offset + 1
-                    position, end, timestamp = placed
-                    result = _new_result(
-                        PutMessageResult, (_PUT_OK, position, queue_offset, end, timestamp, 1, None)
-                    )
-                    self._later.append((result, queue if has_offset else None, then))
-                    return None
-            self.write_out()  # and only then is there room
-
-    def write_out(self) -> None:
-        """Write what was put to be written later, and tell of it."""
-        if not self._later:
-            return
+        queue = template.queue
+        if (
+            queue not in self._next_offsets
+            or len(body) > self.message_bytes_max
+            or len(properties) > _PROPERTIES_BYTES_MAX
+        ):
+            fault = self._fault_in(queue, len(body), len(properties))
+            if fault is not None:
+                return fault
+        properties = ready_properties(properties)
+        size = template.fixed_bytes + len(body) + len(properties)
+        if size > self.file_room:
+            return illegal(f"a record of {size} bytes does not fit into one file of the log")
         with self._lock:
-            later, failure = self._written_out()
-        for result, _, then in later:
-            try:
-                then(result if failure is None else failure)
-            except Exception:  # noqa: BLE001, PERF203  # one that fails must not keep the others waiting
-                _log.exception("a send that ended at %d could not be answered", result.end_offset)
+            refusal = self._refusal()
+            if refusal is not None:
+                return unavailable(refusal)
+            log = self._log
+            while True:
+                queue_offset = self._next_offsets.get(queue)
+                if queue_offset is None:
+                    queue_offset = self._next_offset(queue)
+                try:
+                    position = log.append_later(
+                        size, template.seal, template.flag, body, properties, born_timestamp, queue_offset
+                    )
+                except StoreFailed as error:
+                    return unavailable(error)
+                except struct.error:
+                    return illegal(str(replace(template.common, born_timestamp=born_timestamp).fault()))
+                if position is not None:
+                    break
+                self._write_later()  # and only then is there room
+            self._next_offsets[queue] = queue_offset + 1
+            self._later.append(_new_fresh(FreshRecord, (queue, queue_offset, position, size, properties)))
+        return None
 
-    def _written_out(self) -> tuple[Sequence[_Later], PutMessageResult | None]:
-        """What is told of, and why it is not in the log, if so."""
+    def write_out(self) -> Sequence[PutMessageResult]:
+        """Write what was put to be written later: what came of each that was since the last time."""
+        if not self._later and not self._put_later:
+            return ()
+        with self._lock:
+            self._write_later()
+            results, self._put_later = self._put_later, []
+        return results
+
+    def _write_later(self) -> None:
+        """All of it, or nothing: then its offsets are free again."""
         later, self._later = self._later, []
+        if not later:
+            return
         try:
             self._log.write_out()
         except (DiskFull, StoreFailed) as error:
-            for result, queue, _ in reversed(later):
+            for queue, queue_offset, _, _, _ in reversed(later):
                 if queue in self._next_offsets:  # else its topic was deleted meanwhile
-                    self._next_offsets[queue] = result.queue_offset
-            return later, _unavailable(_why(error))
-        return later, None
+                    self._next_offsets[queue] = queue_offset
+            self._put_later += [unavailable(error)] * len(later)
+            return
+        timestamp = self._log.later_timestamp
+        self._put_later += [
+            _new_result(PutMessageResult, (_PUT_OK, place, queue_offset, place + size, timestamp, 1, None))
+            for _, queue_offset, place, size, _ in later
+        ]
+        self._fresh.add(FreshRun(later, timestamp, self._log.written_offset))
 
     def put_batch(self, messages: Sequence[StoredMessage]) -> PutMessageResult:
         """Append messages of one queue, all or none, with successive offsets."""
@@ -172,131 +173,68 @@ class MessageAppender:
                 if fault is not None:
                     return fault
                 if (draft.topic, draft.queue_id) != (drafts[0].topic, drafts[0].queue_id):
-                    return _illegal("the messages of a batch must be of one queue")
+                    return illegal("the messages of a batch must be of one queue")
                 draft.prepare()
             if not drafts:
-                return _illegal("the batch is empty")
+                return illegal("the batch is empty")
             queue = drafts[0].topic, drafts[0].queue_id
             return self._append(BatchDraft(drafts), queue, len(drafts), len(drafts))
         except RecordError as error:
-            return _illegal(str(error))
+            return illegal(str(error))
 
     def put_uniform(
-        self, common: RecordDraft, parts: Sequence[tuple[int, Buffer, bytes]]
+        self, template: RecordTemplate, parts: UniformParts, born_timestamp: int
     ) -> tuple[PutMessageResult, list[int]]:
         """The same, where only flag, body and properties differ; and the sizes of the records."""
-        if not parts:
-            return _illegal("the batch is empty"), []
-        longest_body = max(len(body) for _, body, _ in parts)
-        longest_properties = max(len(properties) for _, _, properties in parts)
-        fault = self._fault_in((common.topic, common.queue_id), longest_body, longest_properties)
+        if not parts.bodies:
+            return illegal("the batch is empty"), []
+        longest = max(map(len, parts.bodies)), max(map(len, parts.properties))
+        fault = self._fault_in(template.queue, *longest)
         if fault is not None:
             return fault, []
+        batch = UniformBatch(template, parts, born_timestamp)
         try:
-            batch = UniformBatch(common, parts)
-            queue = common.topic, common.queue_id
-            return self._append(batch, queue, len(parts), len(parts)), batch.sizes
+            result = self._append(batch, template.queue, len(batch.sizes), len(batch.sizes))
         except RecordError as error:
-            return _illegal(str(error)), []
+            return illegal(str(error)), []
+        if result.status is _PUT_OK:
+            records = batch.fresh_records(result.queue_offset, result.physical_offset)
+            self._fresh.add(FreshRun(records, result.store_timestamp, result.end_offset))
+        return result, batch.sizes
 
     def _append(self, draft: Draft, queue: tuple[str, int], offsets: int, count: int) -> PutMessageResult:
         """Append messages of a queue that take so many of its offsets."""
-        if draft.size > self._file_room:
+        if draft.size > self.file_room:
             what = "a record" if count == 1 else "a batch"
-            return _illegal(f"{what} of {draft.size} bytes does not fit into one file of the log")
-        if self._later:
-            self.write_out()
-        with self._lock:
-            refusal = self._refusal()
-            if refusal is not None:
-                return _unavailable(refusal)
-            queue_offset = self._next_offset(queue) if offsets else 0
+            return illegal(f"{what} of {draft.size} bytes does not fit into one file of the log")
+
+        def append(queue_offset: int) -> PutMessageResult:
             try:
-                position, end_offset, timestamp = self._log.append(draft, queue_offset)
+                place, end, timestamp = self._log.append(draft, queue_offset if offsets else 0)
             except (DiskFull, StoreFailed) as error:
-                return _unavailable(_why(error))
-            if offsets:
-                self._next_offsets[queue] = queue_offset + offsets
-        return PutMessageResult(PutMessageStatus.PUT_OK, position, queue_offset, end_offset, timestamp, count)
+                return unavailable(error)
+            given = queue_offset if offsets else 0
+            return PutMessageResult(PutMessageStatus.PUT_OK, place, given, end, timestamp, count)
 
-    def put_chunk(self, records: Buffer, sizes: Sizes) -> PutMessageResult:
-        """Append ready-encoded records of one topic and queue, checking each as if it had come alone.
+        return self.in_turn(queue, append, takes_offsets=bool(offsets))
 
-        They may be spread over two files; then a failure between leaves the first part in the log, and
-        the result says how many messages that is.
+    def in_turn(
+        self, queue: tuple[str, int], append: Callable[[int], PutMessageResult], *, takes_offsets: bool = True
+    ) -> PutMessageResult:
+        """Append with the next offset of a queue while nobody else does, behind all that was put before.
+
+        The result says how many messages there are, and so how many offsets were taken.
         """
-        try:
-            given = chunks.RecordChunk(bytearray(records), sizes)  # theirs stays as it is
-            if not len(given):
-                return _illegal("the chunk is empty")
-            chunk = chunks.with_empty_checksums(given)
-            chunk.check_crcs()
-        except RecordError as error:
-            return _illegal(str(error))
-        longest = int(chunk.sizes.max())
-        if longest > min(self._message_bytes_max, self._file_room):
-            return _illegal(f"a record of {longest} bytes is over {self._message_bytes_max}")
-        if (chunk.sys_flag & TRANSACTION_MASK).any():
-            return _illegal("half messages cannot come in a chunk")
-        return self._put_records(chunk)
-
-    def _put_records(self, chunk: RecordChunk) -> PutMessageResult:
-        """Append records with offsets in their order, in as few pieces as the files allow."""
-        topics = chunks.COLUMNS["topic"].build(chunk).unique().to_pylist()
-        queue_ids = chunk.head["queue_id"]
-        queue_id = int(queue_ids[0])
-        if len(topics) != 1 or (queue_ids != queue_id).any():
-            return _illegal("the records must be of one queue")
-        topic = topics[0]
-        fault = topic_fault(topic)
-        if fault is not None:
-            return _illegal(fault)
-        timestamps_at = chunk.store_timestamp_at - chunk.starts
-        sealing = chunks.Sealing(chunk)
-        first: PutMessageResult | None = None
-        if self._later:
-            self.write_out()
         with self._lock:
+            self._write_later()
             refusal = self._refusal()
             if refusal is not None:
-                return _unavailable(refusal)
-            queue_offset = self._next_offset((topic, queue_id))
-            done = 0
-            while done < len(chunk):
-                end = done + self._fitting(chunk.sizes[done:])
-                piece = chunk.data[int(chunk.starts[done]) : int(chunk.ends[end - 1])]
-                starts = chunk.starts[done:end] - chunk.starts[done]
-                offsets = np.arange(queue_offset + done, queue_offset + end)
-                try:
-                    position, end_offset, timestamp = self._log.append_many(
-                        piece,
-                        chunk.sizes[done:end],
-                        offsets,
-                        starts + timestamps_at[done:end],
-                        partial(sealing.seal, done, end),
-                    )
-                except (DiskFull, StoreFailed) as error:
-                    return first or _unavailable(_why(error))
-                done = end
-                self._next_offsets[topic, queue_id] = queue_offset + done
-                first = PutMessageResult(
-                    PutMessageStatus.PUT_OK,
-                    first.physical_offset if first else position,
-                    queue_offset,
-                    end_offset,
-                    timestamp,
-                    done,
-                )
-        return first or _illegal("the chunk is empty")
-
-    def _fitting(self, sizes: npt.NDArray[np.int64]) -> int:
-        """How many of the next records fit into the current file; all that fit a new one if none does."""
-        room = self._log.room_in_file()
-        ends = np.cumsum(sizes)
-        count = int(np.searchsorted(ends, room, side="right"))
-        if not count:
-            count = int(np.searchsorted(ends, self._file_room, side="right"))
-        return count
+                return unavailable(refusal)
+            queue_offset = self._next_offset(queue)
+            result = append(queue_offset)
+            if takes_offsets and result.message_count:
+                self._next_offsets[queue] = queue_offset + result.message_count
+        return result
 
     def numbers_of(self, topic: str) -> TopicNumbers:
         """What a topic's queues were given so far."""
@@ -334,11 +272,11 @@ class MessageAppender:
             topic, queue_id = queue
             fault = topic_fault(topic)
             if fault is not None:
-                return _illegal(fault)
+                return illegal(fault)
             if queue_id < 0:
-                return _illegal(f"queue {queue_id} does not exist")
-        if body_bytes > self._message_bytes_max:
-            return _illegal(f"a body of {body_bytes} bytes is over {self._message_bytes_max}")
+                return illegal(f"queue {queue_id} does not exist")
+        if body_bytes > self.message_bytes_max:
+            return illegal(f"a body of {body_bytes} bytes is over {self.message_bytes_max}")
         if properties_bytes > _PROPERTIES_BYTES_MAX:
             return PutMessageResult(
                 PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
@@ -347,13 +285,12 @@ class MessageAppender:
         return None
 
 
-def _illegal(remark: str) -> PutMessageResult:
+def illegal(remark: str) -> PutMessageResult:
+    """This message can never be put."""
     return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
 
 
-def _unavailable(remark: str) -> PutMessageResult:
+def unavailable(why: str | Exception) -> PutMessageResult:
+    """No message can be put now."""
+    remark = "the disk is full" if isinstance(why, DiskFull) else str(why)
     return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=remark)
-
-
-def _why(error: Exception) -> str:
-    return "the disk is full" if isinstance(error, DiskFull) else str(error)

@@ -16,11 +16,9 @@ import errno
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
+from broker.store import lazy_numpy as np
 from broker.store.disk import Disk
 from broker.store.errors import StoreFailed
 from broker.store.mapped_file_queue import MappedFileQueue
@@ -28,12 +26,19 @@ from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import encode_blank
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 BLANK_BYTES = 8
 LATER_BYTES_MAX = 1 << 14
 """So much may wait to be written together: some fifty messages share one write, and what is kept of each
 until then stays in the processor's cache. With sixteen times as much, sends cost a fifth more."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """What a disk says that has no room, and may have some later."""
+
+
+Seal: TypeAlias = Callable[..., Sequence[Buffer]]
+"""Gives a record in pieces, one behind the other."""
 
 
 class Draft(Protocol):
@@ -45,17 +50,6 @@ class Draft(Protocol):
 
     def sealed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
         """The records, with the place and the queue offset of the first, and with their time."""
-
-
-class DraftInPieces(Protocol):
-    """The same, for what is written with others."""
-
-    @property
-    def size(self) -> int:
-        """Of the record."""
-
-    def pieces(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> Sequence[Buffer]:
-        """What the record consists of, one behind the other."""
 
 
 class DiskFull(Exception):
@@ -73,6 +67,7 @@ class CommitLog:
         self._to_wipe: tuple[int, int] | None = None
         self._later: list[Buffer] = []
         self._later_start = self._later_end = self._later_limit = 0
+        self.later_timestamp = 0
         self._flushing = threading.Lock()
         self.written_offset = 0
         self.flushed_offset = 0
@@ -104,29 +99,31 @@ class CommitLog:
         timestamp = self._timestamp()
         return self._write(position, draft.sealed(queue_offset, position, timestamp), timestamp)
 
-    def append_later(self, draft: DraftInPieces, queue_offset: int) -> tuple[int, int, int] | None:
-        """The same, but nothing is in the log before `write_out`; None if that must come first.
+    def append_later(self, size: int, seal: Seal, *parts: object) -> int | None:
+        """Where a record of this size goes, with others that are written together by `write_out`.
 
-        Until then nobody sees it, and nothing else may be appended in another way.
+        ``seal`` makes it of its size, the parts, the place and the time, which is the same for all that are
+        written together. Until then nobody sees it, and nothing else may be appended in another way. None if
+        what waits must be written first.
         """
-        size = draft.size
-        if self._later:
-            position = self._later_end
-            if position + size > self._later_limit:
+        position = self._later_end
+        if position + size > self._later_limit:
+            if self._later:
                 return None
-        else:
             position = self._place(size)
             room = self._files.space_left(position) - BLANK_BYTES
-            self._later_start, self._later_limit = position, position + min(room, LATER_BYTES_MAX)
-        timestamp = self._timestamp()
-        self._later += draft.pieces(queue_offset, position, timestamp)
-        self._later_end = end = position + size
-        return position, end, timestamp
+            self._later_start = self._later_end = position
+            self._later_limit = position + min(room, LATER_BYTES_MAX)
+            self.later_timestamp = self._timestamp()
+        self._later += seal(size, *parts, position, self.later_timestamp)
+        self._later_end = position + size
+        return position
 
     def write_out(self) -> None:
         """Write what waits, all of it or nothing."""
         if self._later:
             records, self._later = b"".join(self._later), []
+            self._later_limit = 0
             self._check_failure()
             self._write(self._later_start, records, self._last_timestamp)
 
@@ -203,6 +200,7 @@ class CommitLog:
 
     def _write(self, position: int, records: Buffer, timestamp: int) -> tuple[int, int, int]:
         """Write records to their place, once what keeps them from going there is out of the way."""
+        self._later_limit = 0
         if self._to_wipe is not None:
             self._wipe(*self._to_wipe)
         if position != self.written_offset:

@@ -17,18 +17,21 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
+from broker.store import lazy_numpy as np
 from broker.store.disk import Disk, DiskFile
 from broker.store.mapped_file_queue import MappedFileQueue
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 
-ENTRY = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
-ENTRY_BYTES = ENTRY.itemsize
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+ENTRY = [("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]
+"""As numpy wants it."""
+ENTRY_STRUCT = struct.Struct(">qiq")
+ENTRY_BYTES = ENTRY_STRUCT.size
 BLANK_SIZE = 0x7FFFFFFF
 TRANSACTION_MASK = MessageSysFlag.TRANSACTION_MASK.value
 STATES_WITHOUT_ENTRY = (
@@ -37,17 +40,10 @@ STATES_WITHOUT_ENTRY = (
 )
 """Messages in these states of a transaction get no entry, and so no offset in their queue."""
 
-ENTRY_STRUCT = struct.Struct(">qiq")
 _BLANK = ENTRY_STRUCT.pack(0, BLANK_SIZE, 0)
 _LOOKED_AT = 4096
-_TAGS_CODE = struct.Struct(">12xq")
 
-Entries = npt.NDArray[Any]
-
-
-def tags_codes_of(entries: Buffer) -> list[int]:
-    """The tags codes of entries."""
-    return [code for (code,) in _TAGS_CODE.iter_unpack(entries)]
+Entries: TypeAlias = "npt.NDArray[Any]"
 
 
 class ConsumeQueue:

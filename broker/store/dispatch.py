@@ -1,7 +1,8 @@
 """What the log tells the consume queues about a run of records, and whoever waits for messages.
 
-A run is read in one of two ways that come to the same: a few records one by one, many as a
-`RecordChunk`. Which queue gets which entries is decided here; nothing is written.
+A run is read in one of three ways that come to the same: a few records one by one, many as a `RecordChunk`,
+and what was just written from the memory of who wrote it. Which queue gets which entries is decided here;
+nothing is written.
 """
 
 from __future__ import annotations
@@ -11,10 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from broker.store import chunks
+from broker.store import lazy_numpy as np
 from broker.store.consume_queue import (
     ENTRY,
     ENTRY_BYTES,
@@ -23,6 +22,7 @@ from broker.store.consume_queue import (
     TRANSACTION_MASK,
     Entries,
 )
+from broker.store.fresh_records import FreshRun
 from broker.store.record_glance import glance, pattern_of, property_of
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
@@ -31,6 +31,7 @@ from rmq_spark.wire.record import decode_blank
 from rmq_spark.wire.tags import tags_code
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import pyarrow as pa
 
     from rmq_spark.wire.chunk import RecordChunk
@@ -41,8 +42,8 @@ FEW = 128
 
 _COPIED_BYTES_MAX = 1 << 16  # pieces of bytes are cheaper than pieces of a view
 _REMEMBERED_BYTES_MAX = 128
-_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 _TAGS = pattern_of(TAGS)
+_TAGS_NAME = TAGS.encode()
 _SIZE = struct.Struct(layout.struct_format(layout.HEAD[:1]))
 
 
@@ -60,22 +61,23 @@ class QueueEntries(NamedTuple):
     queue_id: int
     queue_offset: int
     entries: Buffer
+    tags_codes: Sequence[int]
 
 
 class _Run:
     """Entries of one queue that follow each other, as they come."""
 
-    __slots__ = ("end", "entries", "queue_id", "start", "topic")
+    __slots__ = ("codes", "end", "entries", "queue_id", "start", "topic")
 
-    def __init__(self, topic: bytes, queue_id: int, start: int) -> None:
+    def __init__(self, topic: str, queue_id: int, start: int) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.start = self.end = start
         self.entries: list[bytes] = []
+        self.codes: list[int] = []
 
     def finished(self) -> QueueEntries:
-        topic = self.topic.decode("utf-8", "replace")
-        return QueueEntries(topic, self.queue_id, self.start, b"".join(self.entries))
+        return QueueEntries(self.topic, self.queue_id, self.start, b"".join(self.entries), self.codes)
 
 
 def record_sizes(data: memoryview) -> list[int]:
@@ -104,6 +106,10 @@ class Dispatcher:
         self.deleted_topics: dict[str, int] = {}
         """Topics that were deleted, and where the log ended then: what lies before is passed over."""
 
+    def entries_of_fresh(self, fresh: Iterable[FreshRun]) -> Iterable[QueueEntries]:
+        """The entries of records that were just written, in the order of the log."""
+        return self._not_deleted(self._from_memory(fresh))
+
     def entries_of_few(
         self, data: memoryview, sizes: Sequence[int], physical_offset: int
     ) -> Iterable[QueueEntries]:
@@ -124,8 +130,30 @@ class Dispatcher:
         if gone == len(places):
             return None
         return run._replace(
-            queue_offset=run.queue_offset + gone, entries=memoryview(run.entries)[gone * ENTRY_BYTES :]
+            queue_offset=run.queue_offset + gone,
+            entries=memoryview(run.entries)[gone * ENTRY_BYTES :],
+            tags_codes=run.tags_codes[gone:],
         )
+
+    def _from_memory(self, fresh: Iterable[FreshRun]) -> list[QueueEntries]:
+        runs: list[_Run] = []
+        last_of_queue: dict[tuple[str, int], _Run] = {}
+        pack = ENTRY_STRUCT.pack
+        for records, store_timestamp, _ in fresh:
+            for queue, queue_offset, place, size, properties in records:
+                run = last_of_queue.get(queue)
+                if run is None or run.end != queue_offset:
+                    run = last_of_queue[queue] = _Run(*queue, queue_offset)
+                    runs.append(run)
+                code = 0
+                if properties.find(_TAGS_NAME) >= 0:
+                    code = _tags_code(property_of(properties, _TAGS))
+                if run.topic == SCHEDULE_TOPIC:
+                    code = store_timestamp + self._delay_ms(run.queue_id)
+                run.entries.append(pack(place, size, code))
+                run.codes.append(code)
+                run.end += 1
+        return [run.finished() for run in runs]
 
     def _one_by_one(self, data: Buffer, sizes: Sequence[int], physical_offset: int) -> list[QueueEntries]:
         if len(data) <= _COPIED_BYTES_MAX:
@@ -140,13 +168,16 @@ class Dispatcher:
             if sys_flag & TRANSACTION_MASK not in STATES_WITHOUT_ENTRY:
                 run = last_of_queue.get((topic, queue_id))
                 if run is None or run.end != queue_offset:
-                    run = last_of_queue[topic, queue_id] = _Run(topic, queue_id, queue_offset)
+                    run = last_of_queue[topic, queue_id] = _Run(
+                        topic.decode("utf-8", "replace"), queue_id, queue_offset
+                    )
                     runs.append(run)
-                if topic == _SCHEDULE_TOPIC:
+                if run.topic == SCHEDULE_TOPIC:
                     code = store_timestamp + self._delay_ms(queue_id)
                 else:
                     code = _tags_code(property_of(properties, _TAGS))
                 run.entries.append(ENTRY_STRUCT.pack(physical_offset + position, size, code))
+                run.codes.append(code)
                 run.end += 1
             position += size
         return [run.finished() for run in runs]
@@ -201,7 +232,9 @@ def _runs(
     cuts = np.flatnonzero(np.diff(queue_offsets) != 1) + 1
     starts = [0, *cuts.tolist()]
     for start, end in zip(starts, [*starts[1:], len(entries)], strict=True):
-        yield QueueEntries(topic, queue_id, int(queue_offsets[start]), entries[start:end].tobytes())
+        piece = entries[start:end]
+        codes = piece["tags_code"].tolist()
+        yield QueueEntries(topic, queue_id, int(queue_offsets[start]), piece.tobytes(), codes)
 
 
 def _tags_code(tags: bytes | None) -> int:

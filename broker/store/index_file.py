@@ -29,16 +29,17 @@ import struct
 import threading
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
+from broker.store import lazy_numpy as np
 from broker.store.disk import Disk, DiskFile
 from broker.store.errors import StoreFailed
 from broker.store.index_key import IndexHashes
 
-Positions: TypeAlias = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Positions: TypeAlias = "npt.NDArray[np.int64]"
 
 INDEX_HOPS_MAX = 4096
 """How many entries one query looks at: whoever chooses keys can make them all share a slot."""
@@ -46,9 +47,7 @@ INDEX_HOPS_MAX = 4096
 _HEADER = struct.Struct(">4q2i")
 _SLOT = struct.Struct(">i")
 _ENTRY = struct.Struct(">iqii")
-_ENTRY_FIELDS = np.dtype(
-    [("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_diff", ">i4"), ("previous", ">i4")]
-)
+_ENTRY_FIELDS = [("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_diff", ">i4"), ("previous", ">i4")]
 _INT_MAX = (1 << 31) - 1
 
 _PAGE_SLOTS_BITS = 10  # a page of 4096 bytes

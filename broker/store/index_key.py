@@ -7,15 +7,16 @@ Nothing here knows of files.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
+from broker.store import lazy_numpy as np
 from rmq_spark.wire.properties import KEY_SEPARATOR
 from rmq_spark.wire.tags import java_string_hash
 
-IndexHashes: TypeAlias = npt.NDArray[np.int32]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+IndexHashes: TypeAlias = "npt.NDArray[np.int32]"
 
 INDEX_KEY_SEPARATOR = "#"
 

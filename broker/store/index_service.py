@@ -19,10 +19,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from broker.store import chunks
+from broker.store import lazy_numpy as np
 from broker.store.disk import Disk
 from broker.store.errors import ForeignFile, StoreClosed
 from broker.store.index_file import INDEX_HOPS_MAX, IndexFile, IndexSizes, Positions
@@ -30,6 +28,7 @@ from broker.store.index_key import INDEX_KEY_SEPARATOR, IndexHashes, hash_keys, 
 from rmq_spark.wire.flags import MessageSysFlag
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import pyarrow as pa
 
 NOTHING_INDEXED = -1

@@ -38,6 +38,7 @@ class MappedFileQueue:
         self._unflushed: dict[int, DiskFile] = {}
         self._unflushed_directories: tuple[Path, ...] = ()
         self._marks = threading.Lock()
+        self._closing = threading.Lock()
         self.had_empty_files = False
 
     @property
@@ -126,11 +127,12 @@ class MappedFileQueue:
 
     def flush(self) -> None:
         """Return when all that was written before the call is on the disk."""
-        with self._marks:
-            unflushed, self._unflushed = self._unflushed, {}
-        self._flush_names()
-        for file in unflushed.values():
-            file.flush()
+        with self._closing:  # else a file might be closed between the look and its flush
+            with self._marks:
+                unflushed, self._unflushed = self._unflushed, {}
+            self._flush_names()
+            for file in unflushed.values():
+                file.flush()
 
     def _flush_names(self) -> None:
         with self._marks:
@@ -197,7 +199,8 @@ class MappedFileQueue:
         return mapped
 
     def _remove(self, mapped: MappedFile) -> None:
-        mapped.file.close()
-        with self._marks:
-            self._unflushed.pop(mapped.from_offset, None)
+        with self._closing:
+            mapped.file.close()
+            with self._marks:
+                self._unflushed.pop(mapped.from_offset, None)
         self._disk.delete(mapped.path)

@@ -19,8 +19,9 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 
-from broker.store.appender import MessageAppender, Sizes, Then
+from broker.store.appender import MessageAppender
 from broker.store.checkpoint import CHECKPOINT, Checkpoint, save_checkpoint
+from broker.store.chunk_appender import ChunkAppender, Sizes
 from broker.store.commit_log import FULL, CommitLog
 from broker.store.config import BrokerRole, FlushDiskType, StoreConfig
 from broker.store.directory_lock import AbortFile, DirectoryLock
@@ -28,6 +29,7 @@ from broker.store.disk import Disk
 from broker.store.dispatch import Dispatcher, MessageArrivingListener
 from broker.store.errors import StoreError
 from broker.store.flush import FlushService
+from broker.store.fresh_records import FreshRuns
 from broker.store.index_service import IndexService
 from broker.store.manifest import MANIFEST, Manifest, manifest_of
 from broker.store.message_filter import MessageFilter
@@ -35,6 +37,7 @@ from broker.store.queue_table import QueueTable
 from broker.store.reader import MessageReader
 from broker.store.record_draft import RecordDraft
 from broker.store.record_glance import glance, pattern_of, property_of
+from broker.store.record_template import RecordTemplate, UniformParts
 from broker.store.recovery import LogRecovery, reliable_checkpoint, wipe_behind
 from broker.store.reput import ReputMessageService
 from broker.store.results import GetMessageResult, PutMessageResult, PutMessageStatus
@@ -131,6 +134,7 @@ class MessageStore:
             else None
         )
         self._dispatcher = Dispatcher(config.message_delay_level_ms)
+        fresh = FreshRuns()
         self._reput = ReputMessageService(
             self._log,
             self._queues,
@@ -138,13 +142,16 @@ class MessageStore:
             self._dispatcher,
             listener if config.broker_role is not BrokerRole.SLAVE else None,
             self.confirm_offset,
+            fresh,
         )
         self._appender = MessageAppender(
             self._log,
             self._queues,
             config.max_message_size,
             lambda: self._failure or self._ending or self._refusal,
+            fresh,
         )
+        self._chunks = ChunkAppender(self._log, self._appender)
         self._reader = MessageReader(self._log, self._queues)
         self._retention = Retention(config, disk, self._log.files)
         self._manifest = JsonTable(disk, root / "config" / MANIFEST, Manifest)
@@ -252,30 +259,36 @@ class MessageStore:
         """The same, of a message whose texts are bytes already."""
         return self._appended(self._appender.put_draft(draft))
 
-    def put_later(self, draft: RecordDraft, then: Then) -> None:
-        """The same, written together with others by `write_out`, or before; then ``then`` gets the result."""
-        self._appender.put_later(draft, then)
+    def put_later(
+        self, template: RecordTemplate, body: Buffer, properties: bytes, born_timestamp: int
+    ) -> PutMessageResult | None:
+        """The same, written together with others by `write_out`, or before; why not, if it cannot be put."""
+        return self._appender.put_later(template, body, properties, born_timestamp)
 
-    def write_out(self) -> None:
-        """Write what was put to be written later: nobody sees it before, and no answer may leave."""
-        self._appender.write_out()
-        if self._log.written_offset > self._reput.reput_from_offset and not self._is_sync:
+    def write_out(self) -> Sequence[PutMessageResult]:
+        """Write what was put to be written later: what came of each since the last time, in their order.
+
+        Nobody sees it before, and no answer may leave.
+        """
+        results = self._appender.write_out()
+        if results and not self._is_sync:
             self._wake_reput()
+        return results
 
     def put_batch(self, messages: Sequence[StoredMessage]) -> PutMessageResult:
         """Append messages of one queue, all or none."""
         return self._appended(self._appender.put_batch(messages))
 
     def put_uniform(
-        self, common: RecordDraft, parts: Sequence[tuple[int, Buffer, bytes]]
+        self, template: RecordTemplate, parts: UniformParts, born_timestamp: int
     ) -> tuple[PutMessageResult, list[int]]:
         """The same, where only flag, body and properties differ; and the sizes of the records."""
-        result, sizes = self._appender.put_uniform(common, parts)
+        result, sizes = self._appender.put_uniform(template, parts, born_timestamp)
         return self._appended(result), sizes
 
     def put_chunk(self, records: Buffer, sizes: Sizes) -> PutMessageResult:
         """Append ready-encoded records of one queue."""
-        return self._appended(self._appender.put_chunk(records, sizes))
+        return self._appended(self._chunks.put_chunk(records, sizes))
 
     def _appended(self, result: PutMessageResult) -> PutMessageResult:
         if result.status is PutMessageStatus.PUT_OK and not self._is_sync:

@@ -6,12 +6,12 @@ together, one gathered buffer where they are many and scattered. Nothing here wr
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from functools import lru_cache
+from struct import Struct
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from broker.store import chunks
+from broker.store import lazy_numpy as np
 from broker.store.commit_log import CommitLog
 from broker.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_BYTES, ENTRY_STRUCT, ConsumeQueue, Entries
 from broker.store.message_filter import MessageFilter
@@ -20,6 +20,9 @@ from broker.store.results import GetMessageResult, GetMessageStatus
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import decode_record, record_size
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 SLICES_MAX = 256
 """With more pieces than this, one copy is cheaper than handing them all to the network."""
@@ -81,8 +84,10 @@ class MessageReader:
             entries = np.frombuffer(view, ENTRY)
             picked = self._pick_by_messages(entries, count_max, bytes_max, message_filter)
         else:
-            picked = self._pick_few(view, count_max, bytes_max, message_filter) or self._pick(
-                np.frombuffer(view, ENTRY), count_max, bytes_max, message_filter
+            picked = (
+                (self._pick_all(view, count_max, bytes_max) if message_filter is None else None)
+                or self._pick_few(view, count_max, bytes_max, message_filter)
+                or self._pick(np.frombuffer(view, ENTRY), count_max, bytes_max, message_filter)
             )
         status, scanned, places, sizes = picked
         if not len(places):
@@ -93,8 +98,22 @@ class MessageReader:
             low,
             high,
             self._records(places, sizes),
-            np.array(sizes, np.int32),
+            sizes,
         )
+
+    def _pick_all(self, view: memoryview, count_max: int, bytes_max: int) -> _Picked | None:
+        """What `_pick` does without a filter if that is all of the next few entries, as it mostly is.
+
+        Entries behind them that are gone are left to the next pull, where `_pick` passes over them.
+        """
+        count = min(count_max, len(view) // ENTRY_BYTES)
+        if not 0 < count <= _FEW:
+            return None
+        fields = _struct_of(count).unpack_from(view)
+        places, sizes = list(fields[::3]), list(fields[1::3])
+        if max(sizes) == BLANK_SIZE or min(places) < self._log.min_offset or sum(sizes) > bytes_max:
+            return None
+        return _Picked(GetMessageStatus.NO_MATCHED_MESSAGE, count, places, sizes)
 
     def _pick_few(
         self, view: memoryview, count_max: int, bytes_max: int, message_filter: MessageFilter | None
@@ -181,9 +200,13 @@ class MessageReader:
 
     def _records(self, places: _Numbers, sizes: _Numbers) -> tuple[Buffer, ...]:
         """The bytes of records that lie at these places, in order, file by file."""
-        if isinstance(places, np.ndarray) and isinstance(sizes, np.ndarray):
-            return self._records_of_many(places, sizes)
+        if not isinstance(places, list) or not isinstance(sizes, list):
+            return self._records_of_many(np.asarray(places), np.asarray(sizes))
         file_size = self._log.files.file_size
+        first, last, size = places[0], places[-1], sum(sizes)
+        # A queue's records follow each other: if they fill what they span, there is nothing between them.
+        if last + sizes[-1] - first == size and first // file_size == last // file_size:
+            return (self._log.view(first, size),)
         pieces: list[Buffer] = []
         start = end = places[0]
         for place, size in zip(places, sizes, strict=True):
@@ -256,6 +279,12 @@ class MessageReader:
         """When the first message of a queue was stored; -1 if there is none."""
         entries = queue.entries(queue.min_offset, 1)
         return self.store_timestamp(entries[0]) if len(entries) else -1
+
+
+@lru_cache(maxsize=_FEW)
+def _struct_of(count: int) -> Struct:
+    """So many entries at once."""
+    return Struct(">" + ENTRY_STRUCT.format[1:] * count)
 
 
 def _candidates(

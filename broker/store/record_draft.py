@@ -13,6 +13,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import methodcaller
 from zlib import crc32
 
 from rmq_spark.errors import RecordError
@@ -32,7 +33,8 @@ from rmq_spark.wire.record_checksum import (
 _HOSTS_V6 = (MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6).value
 _CHECKSUM_NAME = PROPERTY_CRC32.encode()
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
-_PROPERTIES_LENGTH = struct.Struct(">h")
+PROPERTIES_LENGTH = struct.Struct(">h")
+_ENDS = methodcaller("endswith", _SEPARATOR)
 _TOPIC_LENGTH = {layout.MAGIC_V1: struct.Struct(">b"), layout.MAGIC_V2: struct.Struct(">h")}
 
 
@@ -77,26 +79,20 @@ class RecordDraft:
 
     def prepare(self) -> None:
         """Do what needs no place; RecordError says what of it cannot be stored."""
-        properties = self.properties
-        if properties.count(_CHECKSUM_NAME) or not properties.endswith(_SEPARATOR):
-            properties = _ready(properties)
+        properties = ready_properties(self.properties)
         body = self.body
         try:
-            head = _HEADS[len(self.born_host), len(self.store_host), self.sys_flag & _HOSTS_V6]
-            properties_length = _PROPERTIES_LENGTH.pack(len(properties) + CHECKSUM_BYTES)
-            self._behind_body = behind = _topic_part(self.topic, self.magic) + properties_length + properties
+            head = head_of(self)
+            properties_length = PROPERTIES_LENGTH.pack(len(properties) + CHECKSUM_BYTES)
+            self._behind_body = behind = topic_part(self.topic, self.magic) + properties_length + properties
         except (KeyError, struct.error) as error:
-            raise self._fault() from error
+            raise self.fault() from error
         self._head = head.pack
         self._body_crc = crc32(body) & layout.BODY_CRC_MASK
         self.size = head.size + len(body) + len(behind) + CHECKSUM_BYTES
 
     def sealed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
         """The record with its place, its offset, its time and its checksum."""
-        return b"".join(self.pieces(queue_offset, physical_offset, store_timestamp))
-
-    def pieces(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> tuple[bytes, bytes]:
-        """The same in two pieces, for whoever puts several records together."""
         body = self.body
         try:
             head = self._head(
@@ -105,11 +101,11 @@ class RecordDraft:
                 self.store_host, self.reconsume_times, self.prepared_transaction_offset, len(body),
             )  # fmt: skip
         except struct.error as error:
-            raise self._fault() from error
+            raise self.fault() from error
         record = b"".join((head, body, self._behind_body))
-        return record, checksum_property(crc32(record))
+        return record + checksum_property(crc32(record))
 
-    def _fault(self) -> RecordError:
+    def fault(self) -> RecordError:
         """What of this cannot be stored."""
         try:
             encode_record(
@@ -150,49 +146,6 @@ class BatchDraft:
         return b"".join(records)
 
 
-class UniformBatch:
-    """The same of messages that differ only in flag, body and properties, in a third of the time."""
-
-    def __init__(self, common: RecordDraft, parts: Sequence[tuple[int, Buffer, bytes]]) -> None:
-        """``common`` says all the rest; RecordError if a message cannot be stored."""
-        common.prepare()
-        before = _topic_part(common.topic, common.magic)
-        self._common = common
-        self._head = head = _HEADS[len(common.born_host), len(common.store_host), common.sys_flag & _HOSTS_V6]
-        head_bytes = head.size + CHECKSUM_BYTES
-        pack_length = _PROPERTIES_LENGTH.pack
-        self._parts: list[tuple[int, int, Buffer, bytes]] = []
-        add = self._parts.append
-        for flag, body, properties in parts:
-            if properties.count(_CHECKSUM_NAME) or not properties.endswith(_SEPARATOR):
-                properties = _ready(properties)  # noqa: PLW2901  # what follows is to have no other
-            behind = before + pack_length(len(properties) + CHECKSUM_BYTES) + properties
-            add((head_bytes + len(body) + len(behind), flag, body, behind))
-        self.sizes = [part[0] for part in self._parts]
-        self.size = sum(self.sizes)
-
-    def sealed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
-        """All records, with what the first one gets."""
-        common, pack = self._common, self._head.pack
-        magic, queue_id, sys_flag = common.magic, common.queue_id, common.sys_flag
-        born_timestamp, born_host, store_host = common.born_timestamp, common.born_host, common.store_host
-        reconsume_times, prepared = common.reconsume_times, common.prepared_transaction_offset
-        records: list[bytes] = []
-        add = records.append
-        for size, flag, body, behind_body in self._parts:
-            head = pack(
-                size, magic, crc32(body) & layout.BODY_CRC_MASK, queue_id, flag, queue_offset,
-                physical_offset, sys_flag, born_timestamp, born_host, store_timestamp,
-                store_host, reconsume_times, prepared, len(body),
-            )  # fmt: skip
-            record = b"".join((head, body, behind_body))
-            add(record)
-            add(checksum_property(crc32(record)))
-            queue_offset += 1
-            physical_offset += size
-        return b"".join(records)
-
-
 def draft_of(message: StoredMessage) -> RecordDraft:
     """The draft of a message; RecordError if it has no bytes."""
     try:
@@ -217,19 +170,31 @@ def draft_of(message: StoredMessage) -> RecordDraft:
 
 
 @lru_cache(maxsize=4096)
-def _topic_part(topic: str, magic: int) -> bytes:
+def topic_part(topic: str, magic: int) -> bytes:
     """The topic behind its length, as the record has it."""
     text = topic.encode()
     return _TOPIC_LENGTH[magic].pack(len(text)) + text
 
 
-def _ready(properties: bytes) -> bytes:
+def head_of(draft: RecordDraft) -> struct.Struct:
+    """What stands before the body; KeyError where hosts and sysFlag do not go together."""
+    return _HEADS[len(draft.born_host), len(draft.store_host), draft.sys_flag & _HOSTS_V6]
+
+
+def ready_properties(properties: bytes) -> bytes:
     """With a separator behind the last, and no checksum among them."""
     if properties.count(_CHECKSUM_NAME):  # `in` takes three times as long, as it tries a number first
         return _without_checksum(properties)
     if properties and not properties.endswith(_SEPARATOR):
         return properties + _SEPARATOR
     return properties
+
+
+def all_ready(properties: Sequence[bytes]) -> Sequence[bytes]:
+    """The same of many, each."""
+    if not b"".join(properties).count(_CHECKSUM_NAME) and all(map(_ENDS, properties)):
+        return properties
+    return list(map(ready_properties, properties))
 
 
 def _without_checksum(properties: bytes) -> bytes:

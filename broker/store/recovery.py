@@ -17,10 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from broker.store import chunks
+from broker.store import lazy_numpy as np
 from broker.store.checkpoint import CHECKPOINT, Checkpoint, load_checkpoint
 from broker.store.commit_log import BLANK_BYTES
 from broker.store.directory_lock import AbortFile
@@ -34,6 +32,8 @@ from rmq_spark.wire.record import StoredMessage, body_crc_of, decode_blank, deco
 from rmq_spark.wire.record_checksum import is_intact
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from rmq_spark.wire.chunk import RecordChunk
     from rmq_spark.wire.chunk.gather import Positions
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from broker.store import chunks
 from broker.store.commit_log import CommitLog
-from broker.store.consume_queue import ConsumeQueue, tags_codes_of
+from broker.store.consume_queue import ConsumeQueue
 from broker.store.dispatch import (
     FEW,
     Dispatcher,
@@ -23,6 +23,7 @@ from broker.store.dispatch import (
     QueueEntries,
     record_sizes,
 )
+from broker.store.fresh_records import FreshRun, FreshRuns
 from broker.store.index_service import IndexService, KeyedMessage
 from broker.store.queue_table import QueueTable
 from broker.store.record_glance import glance, pattern_of, property_of
@@ -50,14 +51,16 @@ class ReputMessageService:
         dispatcher: Dispatcher,
         listener: MessageArrivingListener | None,
         confirm_offset: Callable[[], int],
+        fresh: FreshRuns,
     ) -> None:
-        """Without a listener, nobody is told."""
+        """Without a listener, nobody is told. What is in ``fresh`` is not read again."""
         self._log = log
         self._queues = queues
         self._index = index
         self._dispatcher = dispatcher
         self._listener = listener
         self._confirm_offset = confirm_offset
+        self._fresh = fresh
         self._lock = threading.Lock()
         self._holes: Sequence[tuple[int, int]] = ()
         self.reput_from_offset = 0
@@ -91,8 +94,16 @@ class ReputMessageService:
             self._catch_up_index()
 
     def _run_once(self) -> None:
-        start = self.reput_from_offset
-        data, sizes, next_offset = self._next_records(start, self._confirm_offset())
+        start, confirmed = self.reput_from_offset, self._confirm_offset()
+        fresh: list[FreshRun] = []
+        next_offset = start
+        while run := self._fresh.take(next_offset, confirmed):
+            fresh.append(run)
+            next_offset = run.end_offset
+        if fresh:
+            self._dispatch(self._dispatcher.entries_of_fresh(fresh), next_offset)
+            return
+        data, sizes, next_offset = self._next_records(start, confirmed)
         if len(sizes) <= FEW or not chunks.are_loaded():
             sizes, next_offset = _cut(sizes, start, next_offset)
             self._dispatch(self._dispatcher.entries_of_few(data, sizes, start), next_offset)
@@ -104,12 +115,12 @@ class ReputMessageService:
 
     def _dispatch(self, runs: Iterable[QueueEntries], next_offset: int) -> None:
         arrivals: dict[tuple[str, int], tuple[ConsumeQueue, list[int]]] = {}
-        for topic, queue_id, queue_offset, entries in runs:
+        for topic, queue_id, queue_offset, entries, tags_codes in runs:
             queue = self._queues.get_or_make(topic, queue_id)
             queue.append(queue_offset, entries)
             if self._listener is not None:
                 _, codes = arrivals.setdefault((topic, queue_id), (queue, []))
-                codes += tags_codes_of(entries)
+                codes += tags_codes
         self.reput_from_offset = next_offset
         if self._listener is not None:
             for (topic, queue_id), (queue, codes) in arrivals.items():

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum, auto
-from typing import NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmq_spark.wire.framing import Buffer
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 class PutMessageStatus(Enum):
@@ -55,14 +57,14 @@ class GetMessageResult(NamedTuple):
     min_offset: int
     max_offset: int
     buffers: tuple[Buffer, ...] = ()
-    sizes: npt.NDArray[np.int32] | None = None
+    sizes: Sequence[int] | npt.NDArray[np.int64] = ()
 
     @property
     def message_count(self) -> int:
         """How many records there are."""
-        return 0 if self.sizes is None else len(self.sizes)
+        return len(self.sizes)
 
     @property
     def body_bytes(self) -> int:
         """How many bytes they have together."""
-        return sum(len(buffer) for buffer in self.buffers)
+        return sum(map(len, self.buffers))

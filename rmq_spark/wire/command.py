@@ -106,4 +106,5 @@ def decode_command(frame: Frame) -> RemotingCommand:
     if known is None:
         raise HeaderError("frame", at=4, needed="serialize type 0, 1 or 2", found=number)
     serialize_type, decode = known
-    return _new_command(RemotingCommand, (*decode(header), body, serialize_type))
+    parts = decode(header) + (body, serialize_type)  # noqa: RUF005  # a third of the time of unpacking it
+    return _new_command(RemotingCommand, parts)

@@ -10,7 +10,7 @@ reads it: unknown keys are passed over, scalars among the ext fields become text
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -140,19 +140,19 @@ class JsonAnswer:
     A broker sends tens of thousands of them a second. Every text that varies must need no escape in JSON.
     """
 
-    def __init__(self, header: Header, varying: Sequence[str]) -> None:
-        """``header`` with all that stays the same; the ext fields named here, and the opaque, vary."""
+    def __init__(self, header: Header, varying: Mapping[str, str]) -> None:
+        """``header`` with all that stays; the opaque varies, and the ext fields that have formats here."""
         marks = {name: f"<{number}>" for number, name in enumerate(varying)}
         pattern = encode_header(
             header._replace(ext_fields={**header.ext_fields, **marks}, opaque=_OPAQUE_MARK)
         ).decode()
         pattern = pattern.replace("%", "%%").replace(f'"opaque":{_OPAQUE_MARK}', '"opaque":%d')
         # JSON puts the ext fields before the opaque, in the order in which they are listed here.
-        for mark in marks.values():
-            pattern = pattern.replace(mark, "%s")
+        for name, mark in marks.items():
+            pattern = pattern.replace(mark, varying[name])
         self._pattern = pattern
 
-    def encode(self, opaque: int, *texts: object, body_bytes: int = 0) -> bytes:
-        """The frame up to its body; the texts in the order of ``varying``."""
-        header = (self._pattern % (*texts, opaque)).encode()
+    def encode(self, opaque: int, *values: object, body_bytes: int = 0) -> bytes:
+        """The frame up to its body; the values in the order in which the formats want them."""
+        header = (self._pattern % (*values, opaque)).encode()
         return encode_prefix(_JSON, header, body_bytes)

@@ -6,7 +6,7 @@ import pytest
 
 from broker.filter.errors import FilterError
 from broker.filter.sql_filter import SqlFilter
-from broker.filter.sql_parser import SqlLimits
+from broker.filter.sql_limits import SqlLimits
 from broker.filter.subscription import TAGS_BYTES_MAX, build_subscription_data, message_filter
 from broker.filter.tags_filter import TagsFilter
 from broker.store.message_filter import MessageFilter

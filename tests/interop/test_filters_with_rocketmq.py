@@ -21,7 +21,8 @@ from java_programs import JavaProgram, java_program
 
 from broker.filter.errors import FilterError
 from broker.filter.sql_columns import matching_rows
-from broker.filter.sql_parser import SqlLimits, compile_sql
+from broker.filter.sql_limits import SqlLimits
+from broker.filter.sql_parser import compile_sql
 from broker.filter.sql_texts import state
 from broker.filter.subscription import build_subscription_data
 from rmq_spark.wire.bodies.clients import SubscriptionData

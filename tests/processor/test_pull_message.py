@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from broker_clients import pull_request
 from broker_connections import FakeConnection
@@ -59,7 +58,7 @@ class Finding:
     """A store that finds what the test says, and remembers how it was asked."""
 
     def __init__(self, status, buffers=(), next_begin_offset=40):
-        sizes = np.array([len(each) for each in buffers], np.int32) if buffers else None
+        sizes = [len(each) for each in buffers]
         self.result = GetMessageResult(status, next_begin_offset, 3, 40, tuple(buffers), sizes)
         self.asked = []
 

@@ -64,7 +64,7 @@ class Room:
 
     def ask(self, request):
         answer = self._dispatch(self.connection, request)
-        self.parts.store.write_out()  # as at the end of each turn
+        self.processor.end_turn()
         return answer or (self.connection.sent.pop() if self.connection.sent else None)
 
     def send(self, *given, **named):
@@ -209,10 +209,10 @@ def test_hosts_of_either_version_are_stored_and_flags_of_the_sender_about_them_a
 def test_a_client_that_has_gone_is_forgotten(parts):
     room = Room(parts)
     room.send("a")
-    assert room.processor._ends
+    assert room.processor._plans
     room.processor.connection_closed(room.connection)
     room.processor.connection_closed(room.connection)
-    assert not room.processor._ends
+    assert not room.processor._plans
 
 
 def test_a_topic_name_over_127_characters_is_that_of_a_retry_topic(parts):
@@ -228,7 +228,7 @@ def test_the_messages_of_a_turn_are_written_together_and_answered_behind_that(pa
         assert room._dispatch(room.connection, send_request(text)) is None
     assert room.connection.sent == []
     assert parts.store.state().written_offset == 0
-    parts.store.write_out()
+    room.processor.end_turn()
     places = [int(answer.ext_fields["queueOffset"]) for answer in room.connection.sent]
     assert places == [0, 1, 2]
     queue_id = int(room.connection.sent[0].ext_fields["queueId"])
@@ -245,12 +245,27 @@ def test_a_turn_that_cannot_be_written_is_refused_as_a_whole(parts, monkeypatch)
         patch.setattr(parts.store._log.files, "write", full)
         for text in ("a", "b"):
             room._dispatch(room.connection, send_request(text))
-        parts.store.write_out()
+        room.processor.end_turn()
     assert [(each.code, each.remark) for each in room.connection.sent] == [(14, "the disk is full")] * 2
     room.connection.sent.clear()
     answer = room.send("c").ext_fields
     assert answer["queueOffset"] == "0"
     assert bodies(parts.store, "T", int(answer["queueId"])) == ["c"]
+
+
+def test_an_answer_that_fails_keeps_no_other_waiting(parts, monkeypatch, caplog):
+    room, broken = Room(parts), FakeConnection(remote="10.0.0.8:40000")
+
+    def fail(*_):
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(broken, "send_frame", fail)
+    room._dispatch(broken, send_request("a"))
+    room._dispatch(room.connection, send_request("b", opaque=2))
+    room.processor.end_turn()
+    assert [(answer.code, answer.opaque) for answer in room.connection.sent] == [(0, 2)]
+    assert "could not be answered" in caplog.text
+    assert bodies(parts.store) == ["a", "b"]
 
 
 def test_a_batch_that_is_longer_than_a_message_may_be_is_not_even_taken_apart(parts):

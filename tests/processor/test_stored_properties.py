@@ -52,6 +52,26 @@ def test_a_message_of_a_batch_has_its_own_and_then_the_batchs(own, of_batch):
     assert stored.count("CLUSTER\x01") == 1
 
 
+@given(
+    st.lists(texts | st.text("WAIT=true\0\x01\x02é", max_size=20), max_size=5),
+    texts | st.sampled_from(["", "A\x01\0\x02B\x01b"]),
+)
+def test_all_messages_of_a_batch_have_what_each_has_by_itself(own, of_batch):
+    suffix = REWRITER.of_batch(REWRITER.stored(of_batch).text)
+    given_bytes = [each.encode() for each in own]
+    expected_bytes = [REWRITER.stored_in_batch(each, suffix) for each in given_bytes]
+    assert REWRITER.all_stored_in_batch(given_bytes, suffix) == expected_bytes
+
+
+@given(st.lists(st.sampled_from(["A\x01b\x02", "WAIT\x01true\x02A\x01b", "A\x01b\x02WAIT\x01true\x02"])))
+def test_messages_as_java_writes_them_need_no_closer_look(own):
+    rewriter = PropertyRewriter("C")
+    rewriter.stored_in_batch = None
+    assert rewriter.all_stored_in_batch([each.encode() for each in own], b"X\x01y\x02") == [
+        b"A\x01b\x02X\x01y\x02"
+    ] * len(own)
+
+
 def test_a_message_of_a_batch_keeps_its_own_id():
     batch = REWRITER.stored("UNIQ_KEY\x01of the batch\x02WAIT\x01true\x02A\x01b").text
     stored = REWRITER.stored_in_batch(b"UNIQ_KEY\x01its own\x02", REWRITER.of_batch(batch)).decode()

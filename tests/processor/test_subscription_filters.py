@@ -37,6 +37,16 @@ def test_tags_and_expressions_have_filters_that_are_remembered():
     assert FILTERS.filter_of(sql("a = 1")).needs_messages
 
 
+def test_however_many_subscriptions_there_are_each_has_its_own_filter():
+    filters = SubscriptionFilters(FilterLimits())
+    for number in range(3_000):
+        subscription = SubscriptionData(topic="T", sub_string=f"{number}", code_set=frozenset([number]))
+        found = filters.filter_of(subscription)
+        assert found is filters.filter_of(subscription)
+        assert [found.matches_code(code) for code in (number, number + 1)] == [True, False]
+    assert len(filters._filters) <= 1_024
+
+
 @pytest.mark.parametrize(
     "text", ["a =", "a = 1 OR b = 2 OR c = 3", "a IN ('" + "x" * 40 + "')", "((((a = 1))))"]
 )

@@ -9,7 +9,9 @@ from broker.processor.usual_answer import UsualAnswer
 from rmq_spark.wire.codes import LanguageCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 
-ANSWER = UsualAnswer(("nextBeginOffset", "minOffset"), {"suggestWhichBrokerId": "0", "50%": "%s"}, "FOUND")
+ANSWER = UsualAnswer(
+    {"nextBeginOffset": "%d", "minOffset": "%s%04X"}, {"suggestWhichBrokerId": "0", "50%": "%s"}, "FOUND"
+)
 
 
 @pytest.mark.parametrize("serialize_type", SerializeType)
@@ -20,12 +22,12 @@ def test_an_answer_from_a_pattern_is_like_any_other(serialize_type, opaque, body
     request = RemotingCommand(
         11, opaque=opaque, serialize_type=serialize_type, language=LanguageCode.JAVA, version=433
     )
-    ANSWER.send(connection, request, 5, 1_234_567_890, body=body)
+    ANSWER.send(connection, request, 5, "at ", 171, body=body)
     fields = {
         "suggestWhichBrokerId": "0",
         "50%": "%s",
         "nextBeginOffset": "5",
-        "minOffset": "1234567890",
+        "minOffset": "at 00AB",
     }
     (sent,) = connection.sent
     assert sent == request.respond(0, "FOUND", fields, b"".join(body))
@@ -33,5 +35,5 @@ def test_an_answer_from_a_pattern_is_like_any_other(serialize_type, opaque, body
 
 def test_who_wants_no_answer_gets_none():
     connection = FakeConnection()
-    ANSWER.send(connection, RemotingCommand(11, flag=2), 5, 1)
+    ANSWER.send(connection, RemotingCommand(11, flag=2), 5, "", 1)
     assert connection.sent == []

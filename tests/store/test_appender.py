@@ -3,13 +3,13 @@ import errno
 
 import pytest
 from disks import Fault, FaultyDisk
-from stores import LOG_FILE_BYTES, STORE_HOST, bodies, message, open_store, read_all
+from stores import LOG_FILE_BYTES, STORE_HOST, bodies, message, open_store, put_later, read_all
 
 from broker.store.disk import LocalDisk
 from broker.store.record_draft import RecordDraft, draft_of
+from broker.store.record_template import RecordTemplate, UniformParts
 from broker.store.results import PutMessageStatus as Status
 from rmq_spark.wire.chunk import encode_chunk
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.record import decode_record
 
@@ -48,14 +48,20 @@ def test_what_has_its_texts_as_bytes_is_put_as_a_draft(store):
         return RecordDraft("T", queue_id, text, b"TAGS\x01a", 5, STORE_HOST.encode(), STORE_HOST.encode())
 
     assert store.put_draft(draft(b"one")).queue_offset == 0
-    parts = [(7, b"two", b"TAGS\x01a"), (0, memoryview(b"three"), b"TAGS\x01a\x02")]
-    result, sizes = store.put_uniform(draft(b""), parts)
+    template = RecordTemplate(draft(b""))
+    tags = b"TAGS\x01a"
+    parts = UniformParts((7, 0), (b"two", memoryview(b"three")), (tags, tags + b"\x02"))
+    result, sizes = store.put_uniform(template, parts, 6)
     assert (result.status, result.queue_offset, result.message_count) == (Status.PUT_OK, 1, 2)
     assert sum(sizes) == result.end_offset - result.physical_offset
-    assert [each.flag for each in read_all(store, "T", 3)] == [0, 7, 0]
-    assert store.put_uniform(draft(b""), [])[0].remark == "the batch is empty"
-    too_long = [(0, bytes(1 << 20), b"")]
-    assert "does not fit" in store.put_uniform(draft(b""), too_long)[0].remark
+    found = [(each.flag, each.born_timestamp) for each in read_all(store, "T", 3)]
+    assert found == [(0, 5), (7, 6), (0, 6)]
+    assert store.put_uniform(template, UniformParts((), (), ()), 6)[0].remark == "the batch is empty"
+    assert (
+        "does not fit"
+        in store.put_uniform(template, UniformParts((0,), (bytes(1 << 20),), (b"",)), 6)[0].remark
+    )
+    assert "32 bits" in store.put_uniform(template, UniformParts((1 << 31,), (b"x",), (b"",)), 6)[0].remark
     assert "topic" in store.put_draft(dataclasses.replace(draft(b"x"), topic="a b")).remark
     assert bodies(store, "T", 3) == ["one", "two", "three"]
     assert {each.tags for each in read_all(store, "T", 3)} == {"a"}
@@ -167,32 +173,19 @@ def test_the_caller_keeps_its_chunk_as_it_was(store):
 # ---- later
 
 
-def put_later(store, results, *texts, **named):
-    for text in texts:
-        store.put_later(draft_of(message(text, **named)), results.append)
-
-
-def test_an_answer_that_fails_keeps_nobody_else_from_theirs(tmp_path, caplog):
-    store, results = open_store(tmp_path), []
-    put_later(store, results, "a")
-    store.put_later(draft_of(message("b")), lambda result: 1 // (result.queue_offset - 1))
-    put_later(store, results, "c")
-    store.write_out()
-    assert [result.queue_offset for result in results] == [0, 2]
-    assert "could not be answered" in caplog.text
-    assert bodies(store) == ["a", "b", "c"]
-    store.shutdown()
+def later(store, *texts, **named):
+    return put_later(store, *(message(text, **named) for text in texts))
 
 
 def test_what_is_put_later_has_its_place_at_once_and_is_written_by_one_write(tmp_path):
     disk = FaultyDisk(LocalDisk())
-    store, results = open_store(tmp_path, disk), []
+    store = open_store(tmp_path, disk)
     store.put_message(message("before"))
     before = len(disk.operations)
-    put_later(store, results, "a", "b")
-    put_later(store, results, "c", queue_id=1)
-    assert (results, bodies(store), len(disk.operations)) == ([], ["before"], before)
-    store.write_out()
+    assert later(store, "a", "b") == [None, None]
+    assert later(store, "c", queue_id=1) == [None]
+    assert (bodies(store), len(disk.operations)) == (["before"], before)
+    results = store.write_out()
     assert [each.kind for each in disk.operations[before:] if "commitlog" in each.path.parts] == ["write"]
     assert [(each.status, each.queue_offset) for each in results] == [
         (Status.PUT_OK, 1), (Status.PUT_OK, 2), (Status.PUT_OK, 0),
@@ -201,78 +194,63 @@ def test_what_is_put_later_has_its_place_at_once_and_is_written_by_one_write(tmp
     assert [each.body for each in found] == [b"a", b"b", b"c"]
     assert [each.physical_offset for each in found[1:]] == [each.end_offset for each in results[:-1]]
     assert bodies(store) == ["before", "a", "b"]
-    store.write_out()
-    assert len(results) == 3
+    assert store.write_out() == ()
     store.shutdown()
 
 
 def test_whatever_else_is_put_comes_behind_what_was_put_before(store):
-    results = []
-    put_later(store, results, "a")
+    later(store, "a")
     assert store.put_message(message("b")).queue_offset == 1
-    put_later(store, results, "c")
+    later(store, "c")
     assert store.put_chunk(*chunk_of(["d", "e"])).queue_offset == 3
-    put_later(store, results, "f")
+    later(store, "f")
     assert store.put_batch([message("g")]).queue_offset == 6
-    assert [each.queue_offset for each in results] == [0, 2, 5]
+    assert [each.queue_offset for each in store.write_out()] == [0, 2, 5]
     assert bodies(store) == list("abcdefg")
 
 
 def test_more_than_a_file_or_than_may_wait_is_written_in_several_pieces(tmp_path):
     store = open_store(tmp_path, mapped_file_size_commit_log=1 << 16)
-    results = []
     texts = [f"{number} " + "x" * (number * 37 % 3000) for number in range(150)]
-    put_later(store, results, *texts)
-    assert 0 < len(results) < 150
-    store.write_out()
-    assert [each.queue_offset for each in results] == list(range(150))
+    later(store, *texts)
+    assert 0 < store.state().written_offset < store._log.end_offset
+    assert [each.queue_offset for each in store.write_out()] == list(range(150))
     assert len(store._log.files.files) > 2
     assert bodies(store) == texts
     store.shutdown()
 
 
 def test_what_cannot_be_put_later_is_told_at_once(store):
-    results = []
-    put_later(store, results, "x", topic="a b")
-    put_later(store, results, "x" * LOG_FILE_BYTES)
-    store.put_later(dataclasses.replace(draft_of(message("x")), sys_flag=0x10), results.append)
-    put_later(store, results, "good")
-    assert [each.status for each in results] == [Status.MESSAGE_ILLEGAL] * 3
-    store.write_out()
-    assert results[-1].queue_offset == 0
+    (fault,) = later(store, "x", topic="a b")
+    assert (fault.status, "topic" in fault.remark) == (Status.MESSAGE_ILLEGAL, True)
+    (fault,) = later(store, "x" * LOG_FILE_BYTES)
+    assert (fault.status, "does not fit" in fault.remark) == (Status.MESSAGE_ILLEGAL, True)
+    template = RecordTemplate(draft_of(message("x")))
+    fault = store.put_later(template, b"x", b"", 1 << 63)
+    assert (fault.status, "64 bits" in fault.remark) == (Status.MESSAGE_ILLEGAL, True)
+    later(store, "good")
+    assert [each.queue_offset for each in store.write_out()] == [0]
     store._refusal = "the disk is nearly full"
-    put_later(store, results, "refused")
-    assert results[-1].remark == "the disk is nearly full"
-
-
-def test_messages_without_an_offset_take_none_later_either(store):
-    results = []
-    half = dataclasses.replace(draft_of(message("half")), sys_flag=MessageSysFlag.TRANSACTION_PREPARED.value)
-    store.put_later(half, results.append)
-    put_later(store, results, "whole")
-    store.write_out()
-    assert [each.queue_offset for each in results] == [0, 0]
-    assert bodies(store) == ["whole"]
+    (fault,) = later(store, "refused")
+    assert fault.remark == "the disk is nearly full"
+    assert store.write_out() == ()
 
 
 @pytest.mark.parametrize("prefix", [0, 40, 200])
 def test_a_full_disk_takes_back_the_offsets_of_all_that_waits(tmp_path, prefix):
     disk = FaultyDisk(LocalDisk())
-    store, results = open_store(tmp_path, disk), []
+    store = open_store(tmp_path, disk)
     store.put_message(message("before"))
     disk.plan = (Fault(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, prefix=prefix),)
-    put_later(store, results, "lost", "lost, too")
-    put_later(store, results, "lost", queue_id=1)
-    store.write_out()
-    assert [(each.status, each.remark) for each in results] == [
+    later(store, "lost", "lost, too")
+    later(store, "lost", queue_id=1)
+    assert [(each.status, each.remark) for each in store.write_out()] == [
         (Status.SERVICE_NOT_AVAILABLE, "the disk is full")
     ] * 3
     disk.plan = ()
-    results.clear()
-    put_later(store, results, "a")
-    put_later(store, results, "b", queue_id=1)
-    store.write_out()
-    assert [each.queue_offset for each in results] == [1, 0]
+    later(store, "a")
+    later(store, "b", queue_id=1)
+    assert [each.queue_offset for each in store.write_out()] == [1, 0]
     assert (bodies(store), bodies(store, "T", 1)) == (["before", "a"], ["b"])
     store.shutdown()
     again = open_store(tmp_path)
@@ -282,12 +260,12 @@ def test_a_full_disk_takes_back_the_offsets_of_all_that_waits(tmp_path, prefix):
 
 def test_a_disk_that_fills_up_in_the_middle_of_a_turn_refuses_the_rest_alone(tmp_path):
     disk = FaultyDisk(LocalDisk())
-    store, results = open_store(tmp_path, disk), []
-    put_later(store, results, *["x" * 1000] * 4)
-    assert [each.status for each in results] == [Status.PUT_OK] * 3
+    store = open_store(tmp_path, disk)
+    later(store, *["x" * 1000] * 4)
+    assert 3000 < store.state().written_offset < 4000
     disk.plan = (Fault(0, persistent=True, kinds={"create"}, error=errno.ENOSPC),)
-    store.write_out()
-    assert results[-1].status is Status.SERVICE_NOT_AVAILABLE
+    refused = Status.SERVICE_NOT_AVAILABLE
+    assert [each.status for each in store.write_out()] == [Status.PUT_OK] * 3 + [refused]
     disk.plan = ()
     assert store.put_message(message("y" * 1000)).queue_offset == 3
     assert len(bodies(store)) == 4
@@ -296,13 +274,13 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_turn_refuses_the_rest_alone(tmp
 
 def test_a_disk_that_fails_ends_the_log_for_what_waits_and_for_what_comes(tmp_path):
     disk = FaultyDisk(LocalDisk())
-    store, results = open_store(tmp_path, disk), []
+    store = open_store(tmp_path, disk)
     disk.plan = (Fault(0, persistent=True, kinds={"write"}, error=errno.EIO, prefix=100),)
-    put_later(store, results, "a", "b")
-    store.write_out()
+    later(store, "a", "b")
+    results = list(store.write_out())
     disk.plan = ()
-    put_later(store, results, "c")
-    store.write_out()
+    results += later(store, "c")
+    assert store.write_out() == ()
     assert [each.status for each in results] == [Status.SERVICE_NOT_AVAILABLE] * 3
     assert all("restart the broker" in each.remark for each in results)
     assert store.put_message(message("d")).status is Status.SERVICE_NOT_AVAILABLE
@@ -310,20 +288,17 @@ def test_a_disk_that_fails_ends_the_log_for_what_waits_and_for_what_comes(tmp_pa
 
 
 def test_a_topic_that_is_deleted_while_its_messages_wait_begins_anew(store):
-    results = []
-    put_later(store, results, "old", "older")
+    later(store, "old", "older")
     store.delete_topic("T")
-    put_later(store, results, "new")
-    store.write_out()
-    assert [each.queue_offset for each in results] == [0, 1, 0]
+    later(store, "new")
+    assert [each.queue_offset for each in store.write_out()] == [0, 1, 0]
     assert bodies(store) == ["new"]
 
 
 def test_a_store_that_is_shut_down_writes_what_waits(tmp_path):
-    store, results = open_store(tmp_path), []
-    put_later(store, results, "last")
+    store = open_store(tmp_path)
+    later(store, "last")
     store.shutdown()
-    assert [each.status for each in results] == [Status.PUT_OK]
     again = open_store(tmp_path)
     assert bodies(again) == ["last"]
     again.shutdown()

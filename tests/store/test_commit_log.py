@@ -11,6 +11,7 @@ from broker.store.commit_log import BLANK_BYTES, CommitLog, DiskFull
 from broker.store.disk import LocalDisk
 from broker.store.errors import StoreFailed
 from broker.store.record_draft import draft_of
+from broker.store.record_template import RecordTemplate
 from rmq_spark.wire.record import decode_blank, decode_record, decode_records
 
 
@@ -202,10 +203,12 @@ def test_what_waits_takes_its_place_and_is_written_by_one_write_or_not_at_all(tm
 
     def later(body):
         draft = draft_of(message(body))
-        draft.prepare()
-        return log.append_later(draft, 0)
+        template = RecordTemplate(draft)
+        size = template.fixed_bytes + len(draft.body) + len(draft.properties)
+        place = log.append_later(size, template.seal, 0, draft.body, draft.properties, 5, 0)
+        return None if place is None else Appended(place, place + size, log.later_timestamp)
 
-    first, second = Appended(*later("one")), Appended(*later("two"))
+    first, second = later("one"), later("two")
     assert (first.physical_offset, second.physical_offset) == (0, first.end_offset)
     assert (log.written_offset, log.end_offset) == (0, second.end_offset)
     assert disk.operations == []
@@ -215,7 +218,7 @@ def test_what_waits_takes_its_place_and_is_written_by_one_write_or_not_at_all(tm
     assert (log.written_offset, log.end_offset) == (second.end_offset, second.end_offset)
     assert decode_record(log.view(second.physical_offset, 200)).body == b"two"
 
-    assert Appended(*later("x" * 3000)).physical_offset == second.end_offset
+    assert later("x" * 3000).physical_offset == second.end_offset
     assert later("y" * 3000) is None  # it would begin another file
     disk.plan = (Fault(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, prefix=90),)
     with pytest.raises(DiskFull):

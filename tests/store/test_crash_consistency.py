@@ -13,13 +13,12 @@ import shutil
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count
 from pathlib import Path
 
 import pytest
 from disks import Fault, FaultyDisk, RecordingDisk, power_loss_states
-from stores import STORE_HOST, bodies, message, open_store, read_all
+from stores import STORE_HOST, bodies, message, open_store, put_later, read_all
 
 from broker.store.config import FlushDiskType
 from broker.store.directory_lock import OUR_SIGN
@@ -27,7 +26,6 @@ from broker.store.disk import LocalDisk
 from broker.store.errors import StoreError
 from broker.store.mapped_file_queue import MappedFileQueue
 from broker.store.message_store import MessageStore
-from broker.store.record_draft import draft_of
 from broker.store.recovery import LogRecovery
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk import encode_chunk
@@ -67,11 +65,16 @@ class Story:
 
     def put_turn(self, count=5):
         """Messages one by one that are written together."""
+        texts = []
         for number in range(count):
             text, queue = f"{next(self.numbers)} turn " + "x" * (number * 70), ("T", number % 2)
-            draft = draft_of(message(text, *queue, tags="A", keys="k"))
-            self.store.put_later(draft, partial(self.note, *queue, [text]))
-        self.store.write_out()
+            (fault,) = put_later(self.store, message(text, *queue, tags="A", keys="k"))
+            if fault is None:
+                texts.append((*queue, [text]))
+            else:
+                self.note(*queue, [text], fault)
+        for noted, result in zip(texts, self.store.write_out(), strict=True):
+            self.note(*noted, result)
 
     def put_chunk(self, topic="U", queue_id=0):
         texts = [f"{next(self.numbers)} chunk" for _ in range(20)]
@@ -228,8 +231,8 @@ def test_a_disk_that_fills_up_and_is_freed_again(tmp_path, dice):
         disk.plan = (Fault(0, persistent=True, kinds={"write", "create"}, error=errno.ENOSPC, prefix=prefix),)
         refused = [store.put_message(message("refused " + "x" * 200))]
         for number in range(3):
-            store.put_later(draft_of(message(f"refused {number}" + "x" * 200)), refused.append)
-        store.write_out()
+            put_later(store, message(f"refused {number}" + "x" * 200))
+        refused += store.write_out()
         assert [each.status.name for each in refused] == ["SERVICE_NOT_AVAILABLE"] * 4
         assert all("full" in each.remark for each in refused)
         assert len(bodies(store)) == before

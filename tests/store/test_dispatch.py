@@ -8,6 +8,8 @@ from stores import message
 from broker.store.config import StoreConfig
 from broker.store.consume_queue import ENTRY_STRUCT
 from broker.store.dispatch import SCHEDULE_TOPIC, Dispatcher, record_sizes
+from broker.store.fresh_records import FreshRecord, FreshRun
+from broker.store.record_glance import glance
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.record import encode_blank, encode_record
@@ -33,20 +35,36 @@ def log_of(messages):
 def as_table(runs):
     found = {}
     for run in runs:
+        assert run.tags_codes == [code for _, _, code in ENTRY_STRUCT.iter_unpack(run.entries)]
         for number, entry in enumerate(ENTRY_STRUCT.iter_unpack(run.entries)):
             found[run.topic, run.queue_id, run.queue_offset + number] = entry
     return found
 
 
 def both_ways(records, start=1000, deleted=None):
-    """What the two ways make of the same records, which must be the same."""
+    """What the ways make of the same records, which must be the same."""
     data, sizes = b"".join(records), [len(record) for record in records]
     dispatcher = Dispatcher(DELAYS)
     dispatcher.deleted_topics = deleted or {}
     few = as_table(dispatcher.entries_of_few(memoryview(data), sizes, start))
     many = as_table(dispatcher.entries_of_chunk(RecordChunk(data, sizes), start))
     assert few == many
+    fresh = fresh_run(records, start)
+    if fresh is not None:
+        assert as_table(dispatcher.entries_of_fresh([fresh])) == few
     return few
+
+
+def fresh_run(records, start):
+    """What an appender knows of records that it has written; None if some of them get no entry."""
+    fresh, place = [], start
+    for record in records:
+        topic, queue_id, queue_offset, sys_flag, _, properties = glance(record, 0, len(record))
+        if sys_flag & 0xC in (0x4, 0xC):
+            return None
+        fresh.append(FreshRecord((topic.decode(), queue_id), queue_offset, place, len(record), properties))
+        place += len(record)
+    return FreshRun(fresh, TIME, place) if fresh else None
 
 
 messages = st.lists(

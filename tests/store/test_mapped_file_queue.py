@@ -174,3 +174,50 @@ def test_files_that_are_made_while_old_ones_go_are_not_lost(tmp_path):
         deleter.join()
         sys.setswitchinterval(switch_interval)
     assert bytes(files.view(399 * SIZE)[:1]) == b"x"
+
+
+class GatedDisk(LocalDisk):
+    """The flush of the first file waits to be let go, with the others still to come."""
+
+    def __init__(self):
+        self.entered, self.gate = threading.Event(), threading.Event()
+
+    def create(self, path, size):
+        file = super().create(path, size)
+        flush = file.flush
+
+        def slow_flush():
+            self.entered.set()
+            assert self.gate.wait(10)
+            flush()
+
+        file.flush = slow_flush
+        return file
+
+
+def test_a_file_that_is_deleted_while_others_are_flushed_is_no_failure(tmp_path):
+    """Retention comes from another thread than flushes, and must not close a file under one."""
+    disk = GatedDisk()
+    files = MappedFileQueue(disk, tmp_path / "files", SIZE)
+    for offset in (0, SIZE, 2 * SIZE):
+        files.write(offset, b"x")
+    failures = []
+
+    def flush():
+        try:
+            files.flush()
+        except Exception as error:
+            failures.append(error)
+
+    flushing = threading.Thread(target=flush)
+    deleting = threading.Thread(target=files.delete_before, args=(2 * SIZE,))
+    flushing.start()
+    assert disk.entered.wait(10)
+    deleting.start()
+    deleting.join(0.05)  # as far as it gets while the flush is under way
+    disk.gate.set()
+    for thread in (flushing, deleting):
+        thread.join(10)
+    assert failures == []
+    assert names(files) == [f"{2 * SIZE:020d}"]
+    files.close()

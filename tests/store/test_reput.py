@@ -1,5 +1,5 @@
 import pytest
-from stores import Listener, bodies, message, open_store
+from stores import Listener, bodies, message, open_store, put_later
 
 from broker.store.config import BrokerRole, FlushDiskType
 from rmq_spark.wire.flags import MessageSysFlag
@@ -42,6 +42,33 @@ def test_in_sync_flush_a_message_is_visible_only_when_it_is_on_the_disk(tmp_path
     store.reput()
     assert store.queue_offsets("T", 0) == (0, 1)
     assert listener.arrivals == [("T", 0, 1, [0])]
+    store.shutdown()
+
+
+def test_what_was_just_written_is_not_read_again_and_shown_all_the_same(tmp_path, listener, monkeypatch):
+    store = open_store(tmp_path, listener=listener)
+    with monkeypatch.context() as patch:
+        patch.setattr(store._reput, "_next_records", None)
+        for text, queue_id, tags in (("a", 0, "A"), ("b", 1, None), ("c", 0, "B")):
+            put_later(store, message(text, queue_id=queue_id, tags=tags))
+        store.write_out()
+    assert listener.arrivals == [("T", 0, 2, [tags_code("A"), tags_code("B")]), ("T", 1, 1, [0])]
+    assert (bodies(store), bodies(store, "T", 1)) == (["a", "c"], ["b"])
+    store.shutdown()
+
+
+def test_what_is_not_remembered_is_read_from_the_log(tmp_path, listener):
+    """Appends of both kinds in turn, over several files, while nobody reads for a while."""
+    store = open_store(tmp_path, listener=listener, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    store._wake_reput = lambda: None
+    for number in range(200):
+        put_later(store, message(f"{number} later", tags="A"))
+        store.write_out()
+        last = store.put_message(message(f"{number} at once", tags="B"))
+    store.wait_until_stored(last)
+    store.reput()
+    assert bodies(store) == [f"{number} {kind}" for number in range(200) for kind in ("later", "at once")]
+    assert listener.arrivals[-1][2] == 400
     store.shutdown()
 
 

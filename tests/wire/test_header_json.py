@@ -101,7 +101,8 @@ def test_the_name_of_a_field_in_an_error_is_cut_short():
 def test_an_answer_by_pattern_is_the_same_as_by_the_codec(opaque, offset, place):
     same = Header(0, LanguageCode.PYTHON, 409, 0, 1, None, {"TRACE_ON": "true", "MSG_REGION": "100%"})
     varying = {"msgId": f"7F000001{place:024X}", "queueOffset": str(offset)}
-    frame = JsonAnswer(same, list(varying)).encode(opaque, *varying.values(), body_bytes=7)
+    formats = {"msgId": "%s%024X", "queueOffset": "%d"}
+    frame = JsonAnswer(same, formats).encode(opaque, "7F000001", place, offset, body_bytes=7)
     reader = FrameReader()
     reader.feed(frame + bytes(7))
     answer = reader.next_frame()

@@ -10,6 +10,7 @@ So the receiver knows where each record starts without walking from one to the n
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,9 @@ _COUNT = struct.Struct(">i")
 _SIZE_BYTES = 4
 
 
-def encode_sizes(sizes: npt.NDArray[Any]) -> bytes:
+def encode_sizes(sizes: Sequence[int] | npt.NDArray[Any]) -> bytes:
     """What stands before the records."""
-    return _COUNT.pack(len(sizes)) + sizes.astype(">i4").tobytes()
+    return _COUNT.pack(len(sizes)) + np.asarray(sizes).astype(">i4").tobytes()
 
 
 def decode_sized(data: Buffer) -> tuple[npt.NDArray[np.int32], memoryview]:

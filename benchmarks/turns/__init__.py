@@ -1,0 +1,186 @@
+"""What a broker does in a turn of its loop with requests that have arrived, sockets and clients left out.
+
+The speeds of `benchmarks.broker` are those of broker, client and kernel together, and move with whatever else
+the machine does. Here is the broker's own part, from bytes to bytes: frames, headers, store, reput, answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import uvloop
+
+from benchmarks.harness import Case
+from broker.client_connection import ClientConnection, ConnectionTable
+from broker.controller import BrokerController
+from broker.settings import load_config
+from rmq_spark.wire.codes import LanguageCode, RequestCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.flags import PullSysFlag
+from rmq_spark.wire.headers import HEADERS
+from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.headers.send import SendMessageRequestHeader
+from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
+
+LIBRARIES = ("orjson", "numpy", "uvloop")
+BATCH = 100
+_BODY = bytes(100)
+_QUEUES = 4
+_TURNS = 40
+_SENDS_PER_TURN = (1, 20, 200)
+_PULL_SIZES = (10, 32)
+_FILLED = "filled"
+_numbers = itertools.count(1)
+
+
+class Turns:
+    """A broker on a loop of its own, and one client of it that has no socket."""
+
+    def __init__(self, directory: Path) -> None:
+        """The directory is for its store; it must be ended by `shutdown`."""
+        settings = [f"storePathRootDir={directory}", "listenPort=0", "flushDiskType=ASYNC_FLUSH"]
+        config = load_config(None, settings)
+        self._loop = uvloop.new_event_loop()
+        self._controller = BrokerController(config)
+        self._loop.run_until_complete(self._controller.start())
+        processors = self._controller.processors
+        self._connection = ClientConnection(
+            self._loop,
+            config.server,
+            cast("ConnectionTable", _Table()),
+            processors.dispatch,
+            processors.end_turn,
+        )
+        self._transport = _Transport()
+        self._connection.connection_made(cast("asyncio.BaseTransport", self._transport))
+
+    def play(self, turns: Iterable[bytes]) -> int:
+        """Let these pieces arrive, each in a turn of its own; how many bytes the answers have."""
+        self._transport.byte_count = 0
+        self._loop.run_until_complete(self._play(turns))
+        return self._transport.byte_count
+
+    async def _play(self, turns: Iterable[bytes]) -> None:
+        for data in turns:
+            self._connection.data_received(data)
+            await asyncio.sleep(0)
+
+    def shutdown(self) -> None:
+        """Stop in order."""
+        self._connection.connection_lost(None)
+        self._loop.run_until_complete(self._controller.stop())
+        self._loop.close()
+
+
+class _Table:
+    """A server that has other things to do."""
+
+    def __getattr__(self, _: str) -> Any:
+        return lambda *_: None
+
+
+class _Transport:
+    """Takes whatever is written, and counts it."""
+
+    def __init__(self) -> None:
+        self.byte_count = 0
+
+    def get_extra_info(self, name: str) -> Any:
+        return self if name == "socket" else ("127.0.0.1", 5_555)
+
+    def setsockopt(self, *_: int) -> None:
+        """As a socket has it."""
+
+    def set_write_buffer_limits(self, _: int) -> None:
+        """As a transport has it."""
+
+    def write(self, data: bytes) -> None:
+        self.byte_count += len(data)
+
+    def writelines(self, pieces: Iterable[bytes]) -> None:
+        self.byte_count += sum(map(len, pieces))
+
+
+def turn_cases(turns: Turns) -> list[Case]:
+    """Each is a few dozen turns."""
+    turns.play([_batch(_FILLED) for _ in range(_QUEUES * 5)])
+    return [
+        *(_send_case(turns, count) for count in _SENDS_PER_TURN),
+        _case(turns, f"a batch of {BATCH}", [_batch("batches") for _ in range(_TURNS)], BATCH * _TURNS),
+        *(_pull_case(turns, size) for size in _PULL_SIZES),
+    ]
+
+
+def _case(turns: Turns, variant: str, pieces: Sequence[bytes], messages: int) -> Case:
+    turns.play(pieces)  # whose topic is made here
+    return Case("a turn of the broker", variant, lambda: turns.play(pieces), messages)
+
+
+def _send_case(turns: Turns, count: int) -> Case:
+    pieces = [b"".join(_send("singles") for _ in range(count)) for _ in range(_TURNS)]
+    return _case(turns, f"{count} sends", pieces, count * _TURNS)
+
+
+def _pull_case(turns: Turns, size: int) -> Case:
+    pieces = [_pull(queue_offset, size) for queue_offset in range(_TURNS)]
+    return _case(turns, f"a pull of {size}", pieces, size * _TURNS)
+
+
+def _properties() -> str:
+    """As Java's producer gives them."""
+    return f"UNIQ_KEY\x01{next(_numbers):032X}\x02WAIT\x01true\x02"
+
+
+def _send(topic: str) -> bytes:
+    return _encode(RequestCode.SEND_MESSAGE_V2, _send_header(topic, _properties()), _BODY)
+
+
+def _batch(topic: str) -> bytes:
+    body = encode_batch(BatchedMessage(_BODY, _properties()) for _ in range(BATCH))
+    return _encode(RequestCode.SEND_BATCH_MESSAGE, _send_header(topic, "")._replace(batch=True), body)
+
+
+def _send_header(topic: str, properties: str) -> SendMessageRequestHeader:
+    return SendMessageRequestHeader(
+        producer_group="bench",
+        topic=topic,
+        default_topic="TBW102",
+        default_topic_queue_nums=_QUEUES,
+        queue_id=next(_numbers) % _QUEUES if topic != _FILLED else 0,
+        sys_flag=0,
+        born_timestamp=time.time_ns() // 1_000_000,
+        flag=0,
+        properties=properties,
+        reconsume_times=0,
+    )
+
+
+def _pull(queue_offset: int, size: int) -> bytes:
+    header = PullMessageRequestHeader(
+        consumer_group="bench",
+        topic=_FILLED,
+        queue_id=0,
+        queue_offset=queue_offset,
+        max_msg_nums=size,
+        sys_flag=PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_millis=15_000,
+        sub_version=0,
+        subscription="*",
+        expression_type="TAG",
+    )
+    return _encode(RequestCode.PULL_MESSAGE, header)
+
+
+def _encode(code: int, header: NamedTuple, body: bytes = b"") -> bytes:
+    codec = HEADERS[code].request
+    if codec is None:
+        raise ValueError(f"requests {code} have no header")
+    fields = codec.encode(header)
+    opaque = next(_numbers)
+    return RemotingCommand(code, LanguageCode.JAVA, opaque=opaque, ext_fields=fields, body=body).encode()

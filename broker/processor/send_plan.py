@@ -1,0 +1,137 @@
+"""SendPlan: what follows from all that a producer says of a message but its body, properties and birth.
+
+A producer says the same of nearly every message. To read it, to see whether such a message may go to that
+topic and queue, and to put what its records have in common into bytes, is half of what a send costs; so it
+is done once, and remembered for as long as the client is there and the topic is what it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from broker.processor.admission import TopicAdmission
+from broker.processor.request import header_of
+from broker.store.record_draft import RecordDraft
+from broker.store.record_template import RecordTemplate
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.headers import HEADERS
+from rmq_spark.wire.headers.send import SendMessageRequestHeader
+from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.java_numbers import parse_int64
+from rmq_spark.wire.names import RETRY_PREFIX
+from rmq_spark.wire.record import magic_of
+
+_BORN_V6 = MessageSysFlag.BORN_HOST_V6.value
+_STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
+_GIVEN = ~(_BORN_V6 | _STORE_V6 | MessageSysFlag.TRANSACTION_MASK.value)
+_BATCH = RequestCode.SEND_BATCH_MESSAGE.value
+
+PLANS_MAX: Final = 256
+"""Of a client. One that has more of them begins anew: whole topics of 64 queues fit."""
+_REMEMBERED_CHARACTERS_MAX = 2_048
+
+
+class SendPlan(NamedTuple):
+    """For messages of one kind to one queue."""
+
+    header: SendMessageRequestHeader
+    """Of the first of them: good for all that does not differ."""
+    topic: str
+    topic_config: TopicConfig | None
+    template: RecordTemplate
+    is_batch: bool
+    is_retry: bool
+    id_start: str
+    """What the ids of all messages begin with that are stored at this address."""
+
+
+class _Names(NamedTuple):
+    """What the fields are called in one kind of request."""
+
+    same: tuple[str, ...]
+    born_timestamp: str
+    properties: str
+
+
+def _names_of(code: RequestCode) -> _Names:
+    codec = HEADERS[code].request
+    assert codec is not None  # noqa: S101  # all sends have one
+    names = dict(zip(SendMessageRequestHeader._fields, codec.keys, strict=True))
+    born_timestamp, properties = names.pop("born_timestamp"), names.pop("properties")
+    return _Names(tuple(names.values()), born_timestamp, properties)
+
+
+_NAMES: Mapping[int, _Names] = {
+    int(code): _names_of(code)
+    for code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+}
+CODES: Final = frozenset(_NAMES)
+
+
+class SendPlans:
+    """Of one client."""
+
+    def __init__(self, admission: TopicAdmission, born_host: Host, store_host: Host) -> None:
+        """Its messages come from one host and are stored at the other."""
+        self._admission = admission
+        self._config_of = admission.config_of
+        self._born_host, self._store_host = born_host.encode(), store_host.encode()
+        self._sys_flag = _BORN_V6 * born_host.is_v6 | _STORE_V6 * store_host.is_v6
+        self._id_start = self._store_host.hex().upper()
+        self._plans: dict[tuple[int, tuple[str | None, ...]], SendPlan] = {}
+
+    def plan_of(self, request: RemotingCommand) -> tuple[SendPlan, int, str | None]:
+        """The plan for a message, its birth and its properties.
+
+        Raises:
+            RequestRejected, HeaderError: It cannot be taken.
+        """
+        get = request.ext_fields.get
+        same, born_timestamp, properties = _NAMES[request.code]
+        key = request.code, tuple(map(get, same))
+        plan = self._plans.get(key)
+        if plan is not None and self._config_of(plan.topic) is plan.topic_config:
+            try:
+                return plan, parse_int64(get(born_timestamp, "")), get(properties)
+            except ValueError:
+                pass  # what is wrong is best said by who reads it all
+        header: SendMessageRequestHeader = header_of(request)
+        plan = self._new_plan(request, header)
+        if header.queue_id >= 0 and sum(len(text or "") for text in key[1]) <= _REMEMBERED_CHARACTERS_MAX:
+            if len(self._plans) >= PLANS_MAX:
+                self._plans.clear()
+            self._plans[key] = plan
+        return plan, header.born_timestamp, header.properties
+
+    def _new_plan(self, request: RemotingCommand, header: SendMessageRequestHeader) -> SendPlan:
+        topic = header.topic
+        queue_id = self._admission.admit(
+            topic, header.queue_id, header.default_topic, header.default_topic_queue_nums
+        )
+        common = RecordDraft(
+            topic,
+            queue_id,
+            b"",
+            b"",
+            header.born_timestamp,
+            self._born_host,
+            self._store_host,
+            header.flag,
+            header.sys_flag & _GIVEN | self._sys_flag,
+            header.reconsume_times or 0,
+            0,
+            magic_of(topic),
+        )
+        return SendPlan(
+            header,
+            topic,
+            self._config_of(topic),
+            RecordTemplate(common),
+            header.batch or request.code == _BATCH,
+            topic.startswith(RETRY_PREFIX),
+            self._id_start,
+        )

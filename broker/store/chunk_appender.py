@@ -1,0 +1,117 @@
+"""Putting ready-encoded records into the log, many at once: checked, patched with their places, and written.
+
+The order of appends, and the offsets of queues, are `MessageAppender`'s.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from broker.store import chunks
+from broker.store import lazy_numpy as np
+from broker.store.appender import MessageAppender, illegal, unavailable
+from broker.store.commit_log import CommitLog, DiskFull
+from broker.store.consume_queue import TRANSACTION_MASK
+from broker.store.errors import StoreFailed
+from broker.store.queue_table import topic_fault
+from broker.store.results import PutMessageResult, PutMessageStatus
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.framing import Buffer
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from rmq_spark.wire.chunk import RecordChunk
+    from rmq_spark.wire.chunk.checksums import Sealing
+
+Sizes: TypeAlias = "npt.ArrayLike"
+"""Of records that lie back to back."""
+
+
+class ChunkAppender:
+    """See the module."""
+
+    def __init__(self, log: CommitLog, appender: MessageAppender) -> None:
+        """``appender`` is the only other writer of the log."""
+        self._log = log
+        self._appender = appender
+
+    def put_chunk(self, records: Buffer, sizes: Sizes) -> PutMessageResult:
+        """Append ready-encoded records of one topic and queue, checking each as if it had come alone.
+
+        They may be spread over two files; then a failure between leaves the first part in the log, and
+        the result says how many messages that is.
+        """
+        try:
+            given = chunks.RecordChunk(bytearray(records), sizes)  # theirs stays as it is
+            if not len(given):
+                return illegal("the chunk is empty")
+            chunk = chunks.with_empty_checksums(given)
+            chunk.check_crcs()
+        except RecordError as error:
+            return illegal(str(error))
+        longest = int(chunk.sizes.max())
+        if longest > min(self._appender.message_bytes_max, self._appender.file_room):
+            return illegal(f"a record of {longest} bytes is over {self._appender.message_bytes_max}")
+        if (chunk.sys_flag & TRANSACTION_MASK).any():
+            return illegal("half messages cannot come in a chunk")
+        return self._put_records(chunk)
+
+    def _put_records(self, chunk: RecordChunk) -> PutMessageResult:
+        """Append records with offsets in their order, in as few pieces as the files allow."""
+        topics = chunks.COLUMNS["topic"].build(chunk).unique().to_pylist()
+        queue_ids = chunk.head["queue_id"]
+        queue_id = int(queue_ids[0])
+        if len(topics) != 1 or (queue_ids != queue_id).any():
+            return illegal("the records must be of one queue")
+        topic = topics[0]
+        fault = topic_fault(topic)
+        if fault is not None:
+            return illegal(fault)
+        append = partial(self._append, chunk, chunk.store_timestamp_at - chunk.starts, chunks.Sealing(chunk))
+        return self._appender.in_turn((topic, queue_id), append)
+
+    def _append(
+        self,
+        chunk: RecordChunk,
+        timestamps_at: npt.NDArray[np.int64],
+        sealing: Sealing,
+        queue_offset: int,
+    ) -> PutMessageResult:
+        first: PutMessageResult | None = None
+        done = 0
+        while done < len(chunk):
+            end = done + self._fitting(chunk.sizes[done:])
+            piece = chunk.data[int(chunk.starts[done]) : int(chunk.ends[end - 1])]
+            starts = chunk.starts[done:end] - chunk.starts[done]
+            offsets = np.arange(queue_offset + done, queue_offset + end)
+            try:
+                position, end_offset, timestamp = self._log.append_many(
+                    piece,
+                    chunk.sizes[done:end],
+                    offsets,
+                    starts + timestamps_at[done:end],
+                    partial(sealing.seal, done, end),
+                )
+            except (DiskFull, StoreFailed) as error:
+                return first or unavailable(error)
+            done = end
+            first = PutMessageResult(
+                PutMessageStatus.PUT_OK,
+                first.physical_offset if first else position,
+                queue_offset,
+                end_offset,
+                timestamp,
+                done,
+            )
+        return first or illegal("the chunk is empty")
+
+    def _fitting(self, sizes: npt.NDArray[np.int64]) -> int:
+        """How many of the next records fit into the current file; all that fit a new one if none does."""
+        room = self._log.room_in_file()
+        ends = np.cumsum(sizes)
+        count = int(np.searchsorted(ends, room, side="right"))
+        if not count:
+            count = int(np.searchsorted(ends, self._appender.file_room, side="right"))
+        return count

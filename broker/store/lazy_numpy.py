@@ -1,0 +1,26 @@
+"""numpy, loaded when the first array is wanted: `from broker.store import lazy_numpy as np`.
+
+To load it takes as long as all else that a broker does until it answers. Few messages need no arrays, and who
+has the time (a broker does, a second after its start) calls `load_numpy` beside.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy import *  # noqa: F403  # what it is to the type checker
+
+
+def load_numpy() -> None:
+    """Load it now, so that nobody waits for that later."""
+    import_module("numpy")
+
+
+def __getattr__(name: str) -> Any:
+    """The tool of this name, from then on without coming here."""
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    tool = globals()[name] = getattr(import_module("numpy"), name)
+    return tool

@@ -1,0 +1,119 @@
+"""What is remembered of a client's messages: good for as long as nothing that it says has changed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from broker_clients import batch_request, send_request
+from stores import small_config
+
+from broker.config import BrokerConfig
+from broker.processor.admission import TopicAdmission
+from broker.processor.request import RequestRejected
+from broker.processor.send_plan import PLANS_MAX, SendPlans
+from rmq_spark.errors import HeaderError
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.hosts import parse_host
+
+BORN, STORED = parse_host("10.0.0.9:40000"), parse_host("[2001:db8::1]:9876")
+
+
+@pytest.fixture
+def plans(parts):
+    admission = TopicAdmission(BrokerConfig(store=small_config(parts.root)), parts.topics)
+    return SendPlans(admission, BORN, STORED)
+
+
+def changed(request, **fields):
+    return request._replace(ext_fields={**request.ext_fields, **fields})
+
+
+def test_the_second_message_of_a_kind_has_the_plan_of_the_first(plans):
+    first, born_timestamp, properties = plans.plan_of(send_request("a", properties={"KEYS": "1"}))
+    assert (born_timestamp, properties) == (1_600_000_000_000, "KEYS\x011\x02")
+    again = changed(send_request("b", properties={"KEYS": "2"}), g="1600000000005")
+    second, born_timestamp, properties = plans.plan_of(again)
+    assert second is first
+    assert (born_timestamp, properties) == (1_600_000_000_005, "KEYS\x012\x02")
+
+
+def test_both_names_of_each_field_say_the_same(plans):
+    long_names, *long = plans.plan_of(send_request("a", code=RequestCode.SEND_MESSAGE))
+    short_names, *short = plans.plan_of(send_request("a"))
+    assert long_names is not short_names
+    assert (long_names.header, long) == (short_names.header, short)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"e": "1"}, {"f": "1"}, {"h": "9"}, {"j": "3"}, {"a": "Q"}, {"m": "true"}]
+)
+def test_what_says_anything_else_has_a_plan_of_its_own(plans, fields):
+    first, _, _ = plans.plan_of(send_request("a"))
+    request = changed(send_request("a"), **fields)
+    other, _, _ = plans.plan_of(request)
+    assert other is not first
+    assert plans.plan_of(request)[0] is other
+    common = other.template.common
+    assert common.queue_id == int(fields.get("e", 0))
+    assert (common.flag, common.reconsume_times) == (int(fields.get("h", 0)), int(fields.get("j", 0)))
+
+
+def test_records_and_ids_have_both_ends(plans):
+    plan, _, _ = plans.plan_of(send_request("a", sys_flag=0x14))
+    common = plan.template.common
+    assert (common.born_host, common.store_host) == (BORN.encode(), STORED.encode())
+    assert common.sys_flag == 0x20
+    assert bytes.fromhex(plan.id_start) == STORED.encode()
+
+
+def test_batches_and_retries_are_known_as_such(plans, parts):
+    parts.make_topic("%RETRY%g")
+    assert plans.plan_of(batch_request("a"))[0].is_batch
+    assert plans.plan_of(send_request("a", batch=True))[0].is_batch
+    assert plans.plan_of(send_request("a", topic="%RETRY%g"))[0].is_retry
+    plan, _, _ = plans.plan_of(send_request("a"))
+    assert (plan.is_batch, plan.is_retry) == (False, False)
+
+
+def test_a_topic_that_has_changed_is_looked_at_again(plans, parts):
+    request = send_request("a", queue_id=3)
+    first, _, _ = plans.plan_of(request)
+    parts.topics.put(TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=8))
+    assert plans.plan_of(request)[0] is not first
+    parts.topics.put(dataclasses.replace(parts.topics.get("T"), perm=4))
+    with pytest.raises(RequestRejected, match="may not be written"):
+        plans.plan_of(request)
+    parts.topics.put(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
+    with pytest.raises(RequestRejected, match="is illegal"):
+        plans.plan_of(request)
+    parts.topics.delete("T")
+    assert plans.plan_of(request)[0].topic_config is parts.topics.get("T")
+
+
+def test_who_leaves_the_queue_to_the_broker_gets_any_each_time(plans):
+    request = send_request("a", queue_id=-1)
+    found = {plans.plan_of(request)[0].template.queue for _ in range(100)}
+    assert found == {("T", queue_id) for queue_id in range(4)}
+
+
+@pytest.mark.parametrize("born", ["", "x", "1.5", "9" * 19, None])
+def test_a_birth_that_is_none_is_told_the_second_time_too(plans, born):
+    plans.plan_of(send_request("a"))
+    request = send_request("a")
+    fields = {key: value for key, value in request.ext_fields.items() if key != "g" or born is not None}
+    if born is not None:
+        fields["g"] = born
+    with pytest.raises(HeaderError, match=r"extFields\.g"):
+        plans.plan_of(request._replace(ext_fields=fields))
+
+
+def test_no_client_makes_the_broker_remember_more_and_more(plans):
+    for number in range(PLANS_MAX + 10):
+        plans.plan_of(send_request("a", flag=0)._replace(opaque=number))
+        plans.plan_of(changed(send_request("a"), h=str(number)))
+    assert len(plans._plans) <= PLANS_MAX
+    plans._plans.clear()
+    plans.plan_of(changed(send_request("a"), a="P" * 10_000))
+    assert not plans._plans

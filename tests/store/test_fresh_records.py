@@ -1,0 +1,54 @@
+"""What is remembered of the records that were written last is whole or not there."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.store.fresh_records import RUN_BYTES_MAX, FreshRecord, FreshRun, FreshRuns
+
+SIZE = 100
+
+
+def run_at(start, count=2):
+    records = [FreshRecord(("T", 0), n, start + n * SIZE, SIZE, b"") for n in range(count)]
+    return FreshRun(records, 5, start + count * SIZE)
+
+
+@pytest.fixture
+def runs():
+    kept = FreshRuns()
+    for start in (0, 200, 400):
+        kept.add(run_at(start))
+    return kept
+
+
+def test_runs_are_taken_in_the_order_of_the_log(runs):
+    assert [runs.take(start, 1000).start_offset for start in (0, 200, 400)] == [0, 200, 400]
+    assert runs.take(600, 1000) is None
+
+
+def test_what_is_not_confirmed_yet_stays(runs):
+    assert runs.take(0, 199) is None
+    assert runs.take(0, 200) == run_at(0)
+    assert runs.take(200, 399) is None
+    assert runs.take(200, 1000) == run_at(200)
+
+
+def test_what_was_read_from_the_log_meanwhile_is_forgotten(runs):
+    assert runs.take(400, 1000) == run_at(400)
+    assert runs.take(0, 1000) is None
+
+
+def test_who_is_in_the_middle_of_a_run_or_before_it_reads_the_log(runs):
+    assert runs.take(100, 1000) is None
+    assert runs.take(200, 1000) == run_at(200)
+
+
+def test_few_runs_are_kept_and_none_of_many_bytes():
+    kept = FreshRuns()
+    kept.add(run_at(0, RUN_BYTES_MAX // SIZE + 1))
+    assert kept.take(0, 1 << 20) is None
+    for start in range(0, 200 * 200, 200):
+        kept.add(run_at(start))
+    assert kept.take(0, 1 << 20) is None
+    assert kept.take(199 * 200, 1 << 20) == run_at(199 * 200)

@@ -1,0 +1,58 @@
+"""Records from a template are those that each message would become by itself."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stored_messages import int32s, int64s, messages, properties
+from stores import message
+
+from broker.store.record_draft import BatchDraft, draft_of, ready_properties
+from broker.store.record_template import RecordTemplate, UniformBatch, UniformParts
+from rmq_spark.errors import RecordError
+
+plain_messages = messages().filter(lambda each: each.transaction_state not in (0x4, 0xC))
+bodies = st.binary(max_size=50)
+
+
+@given(plain_messages, bodies, properties, int64s, st.tuples(int64s, int64s, int64s))
+def test_a_sealed_record_is_the_drafts_of_the_same_message(common, body, text, born_timestamp, place):
+    sent = dataclasses.replace(common, body=body, properties_text=text, born_timestamp=born_timestamp)
+    draft = draft_of(sent)
+    draft.prepare()
+    template = RecordTemplate(draft_of(common))
+    ready = ready_properties(text.encode())
+    size = template.fixed_bytes + len(body) + len(ready)
+    pieces = template.seal(size, common.flag, memoryview(body), ready, born_timestamp, *place)
+    assert b"".join(pieces) == draft.sealed(*place)
+    assert size == draft.size
+
+
+@given(plain_messages, st.lists(st.tuples(int32s, bodies, properties), min_size=1, max_size=5), int64s)
+def test_messages_that_differ_little_become_the_same_records_as_each_by_itself(common, parts, born_timestamp):
+    named = [dict(zip(("flag", "body", "properties_text"), part, strict=True)) for part in parts]
+    drafts = [draft_of(dataclasses.replace(common, born_timestamp=born_timestamp, **each)) for each in named]
+    for draft in drafts:
+        draft.prepare()
+    expected = BatchDraft(drafts)
+    flags, all_bodies, all_texts = zip(*parts, strict=True)
+    given_parts = UniformParts(flags, all_bodies, [text.encode() for text in all_texts])
+    batch = UniformBatch(RecordTemplate(draft_of(common)), given_parts, born_timestamp)
+    assert batch.size == expected.size
+    assert batch.sizes == [draft.size for draft in drafts]
+    assert batch.sealed(5, 700, 900) == expected.sealed(5, 700, 900)
+    fresh = batch.fresh_records(5, 700)
+    assert [each.queue_offset for each in fresh] == list(range(5, 5 + len(parts)))
+    assert [each.size for each in fresh] == batch.sizes
+    assert fresh[-1].physical_offset + fresh[-1].size == 700 + batch.size
+
+
+def test_what_cannot_be_stored_is_said_by_who_puts_it():
+    with pytest.raises(RecordError, match="IPv6 bits"):
+        RecordTemplate(draft_of(dataclasses.replace(message("x"), sys_flag=0x10)))
+    with pytest.raises(ValueError, match="open transactions"):
+        RecordTemplate(draft_of(dataclasses.replace(message("x"), sys_flag=0x4)))
+    template = RecordTemplate(draft_of(message("x")))
+    with pytest.raises(RecordError, match="32 bits"):
+        UniformBatch(template, UniformParts((0, 1 << 31), (b"good", b"bad"), (b"", b"")), 0).sealed(0, 0, 0)
