@@ -232,6 +232,7 @@ class MicroBatches:
             The queues of which nothing is there any more, if the query may go on without.
         """
         self._check_topics(start)
+        self._check_topics(end)
         self._queues.discover()
         moving = {queue: each for queue, each in ranges.items() if each[1] > each[0]}
         ends = self._queues.ends(moving, every=True)

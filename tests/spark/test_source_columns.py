@@ -71,10 +71,10 @@ def test_the_columns_that_nobody_chose_are_the_nine_usual_ones(source):
     assert [f"{name} {kind}" for name, kind in usual.dtypes] == USUAL.split(", ")
 
 
-@pytest.mark.parametrize("kind", ["ZLIB", "LZ4", "ZSTD"])
-def test_bodies_that_were_compressed_are_as_they_were_before(source, kind):
+@pytest.mark.parametrize("compression", ["ZLIB", "LZ4", "ZSTD"])
+def test_bodies_that_were_compressed_are_as_they_were_before(source, compression):
     topic = source.cluster.topic(1)
-    rules = {"compress_type": MessageSysFlag[f"COMPRESSION_{kind}"]}
+    rules = {"compress_type": MessageSysFlag[f"COMPRESSION_{compression}"]}
     body = b"the same again and again " * 1_000
     producer = source.clients.producer(rules=rules)
     for each in (b"short", body):

@@ -1,18 +1,11 @@
-"""Tasks that are run twice, one after the other or side by side: the rows of a batch are the same."""
+"""Tasks that are run twice: the rows of a batch are the same."""
 
 import os
 import signal
 
 import pytest
-from spark_drivers import Driver, Query, wait_until
+from spark_drivers import Query, wait_until
 from spark_engine import send
-
-SPECULATION = {
-    "spark.speculation": "true",
-    "spark.speculation.interval": "50ms",
-    "spark.speculation.quantile": "0.5",
-    "spark.speculation.multiplier": "1.1",
-}
 
 
 @pytest.fixture
@@ -40,20 +33,3 @@ def test_a_worker_that_is_killed_in_a_task(driver, query, rocketpoll_broker, roc
     os.kill(query.reached("straggler"), signal.SIGKILL)
     assert_all_once(query, sent)
     assert driver.stop() is None
-
-
-def test_a_slow_task_that_is_overtaken_by_a_second_attempt(
-    query, rocketpoll_broker, rocketpoll_topic, tmp_path
-):
-    """On two executors, as Spark does not speculate in local mode. The slow attempt never ends."""
-    sent = send(rocketpoll_broker, rocketpoll_topic, 80)
-    query.hold("straggler")
-    driver = Driver(tmp_path / "driver", "local-cluster[2,1,512]", **SPECULATION)
-    try:
-        driver.start(query)
-        query.reached("straggler")
-        assert_all_once(query, sent)
-        assert (query.holds / "straggler").exists()
-    finally:
-        driver.kill()
-        query.release()
