@@ -38,13 +38,14 @@ class BrokerThread:
         Raises:
             RocketPollError, OSError: It cannot. Nothing is left behind.
         """
-        self._thread.start()
         try:
+            self._thread.start()
             return self._started.result()
         except BaseException:
             # After an interrupt it may be about to serve: then it stops as soon as it does.
             self._started.add_done_callback(lambda _: self._ask_to_stop())
-            self._thread.join(_STOP_SECONDS)
+            with suppress(RuntimeError):  # it never began
+                self._thread.join(_STOP_SECONDS)
             raise
 
     def stop(self) -> None:
