@@ -42,7 +42,7 @@ types: $(READY)  ## mypy, strict
 JOBS ?= 3
 
 test: $(READY)  ## the default suite
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 
 demo: $(READY)  ## a broker, a producer and a Spark stream at work, on this terminal (Java 17)
 	$(BIN)/rocketpoll demo
