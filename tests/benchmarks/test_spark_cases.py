@@ -47,7 +47,7 @@ def test_what_a_child_has_used_that_has_ended_is_still_counted():
     before = tree_cpu_seconds(os.getpid())
     command = [sys.executable, "-c", CHILD]
     subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
-    assert tree_cpu_seconds(os.getpid()) - before >= 0.3
+    assert tree_cpu_seconds(os.getpid()) - before > 0.25
 
 
 def test_a_case_that_nobody_has_is_refused(tmp_path):
