@@ -6,10 +6,13 @@ a RocketMQ broker that cannot read one does not say so to a pull, but gives all 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerRefused, ClientError, NoNameServer, RouteNotFound
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.options import ReadOptions, WriteOptions
+from rmq_spark.spark.options import Access, ReadOptions, WriteOptions
 from rmq_spark.spark.queues import Queues, instance_for
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, CheckClientRequestBody, SubscriptionData
 from rmq_spark.wire.names import DEFAULT_TOPIC
@@ -21,21 +24,12 @@ def check_with_brokers(options: ReadOptions) -> None:
     Raises:
         OptionError: It names the option that does not fit what there is.
     """
-    instance = instance_for(options.access)
-    try:
+    with _asking(options.access, options.selection.option) as instance:
         queues = Queues(options, instance)
         readable = {queue.topic for queue in queues.discover(now=True)}
         for topic in sorted(set(options.selection.topics) - readable):
             raise OptionError(options.selection.option, f"no broker lets topic {topic} be read")
         check_filter(options, instance, queues)
-    except NoNameServer as error:
-        raise OptionError("namesrvAddr", str(error)) from error
-    except RouteNotFound as error:
-        raise OptionError(options.selection.option, str(error)) from error
-    except ClientError as error:
-        raise OptionError("namesrvAddr", f"a name server does not give routes: {error}") from error
-    finally:
-        instance.shutdown()
 
 
 def check_filter(options: ReadOptions, instance: ClientInstance, queues: Queues) -> None:
@@ -65,20 +59,27 @@ def check_filter(options: ReadOptions, instance: ClientInstance, queues: Queues)
 
 def check_writable(options: WriteOptions) -> None:
     """The same for a sink: whether its topic is there, or would be made by the first message."""
-    instance = instance_for(options.access)
     topic = options.topic
-    try:
+    with _asking(options.access, "topic") as instance:
         if topic is None:
             instance.name_servers.topics()
-        else:
-            try:
-                instance.routes.publish_queues(topic)
-            except RouteNotFound:
-                instance.routes.queues_to_be_made(topic, DEFAULT_TOPIC, 1)
+            return
+        try:
+            instance.routes.publish_queues(topic)
+        except RouteNotFound:
+            instance.routes.queues_to_be_made(topic, DEFAULT_TOPIC, 1)
+
+
+@contextmanager
+def _asking(access: Access, topic_option: str) -> Iterator[ClientInstance]:
+    """A client for a few questions; what it cannot find out is said by the option that it comes from."""
+    instance = instance_for(access)
+    try:
+        yield instance
     except NoNameServer as error:
         raise OptionError("namesrvAddr", str(error)) from error
     except RouteNotFound as error:
-        raise OptionError("topic", str(error)) from error
+        raise OptionError(topic_option, str(error)) from error
     except ClientError as error:
         raise OptionError("namesrvAddr", f"a name server does not give routes: {error}") from error
     finally:

@@ -12,10 +12,13 @@ All of them can be pickled: they travel from Python workers to the driver.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.message_queue import MessageQueue
+
+_log = logging.getLogger(__name__)
 
 
 class SparkError(RocketPollError):
@@ -78,3 +81,20 @@ class DataLoss(SparkError):
 def named(queue: MessageQueue) -> str:
     """A queue, as errors speak of it."""
     return f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name}"
+
+
+def lost(queue: MessageQueue, start: int, end: int) -> str:
+    """Offsets, from one to before another, that were there once."""
+    return f"{named(queue)} has lost offsets {start} to {end - 1} before they were read"
+
+
+def report_losses(losses: Sequence[str], *, is_failure: bool) -> None:
+    """What is gone ends the query, or else is logged and passed over.
+
+    Raises:
+        DataLoss: There is something, and it is a failure.
+    """
+    if losses and is_failure:
+        raise DataLoss(losses)
+    for loss in losses:
+        _log.warning("messages are gone, and are passed over: %s", loss)

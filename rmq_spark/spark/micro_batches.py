@@ -14,11 +14,11 @@ with failOnDataLoss=false is logged and passed over. It knows neither Spark nor 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from rmq_spark.spark.errors import CheckpointError, DataLoss, named
+from rmq_spark.spark.errors import CheckpointError, lost, named, report_losses
 from rmq_spark.spark.options import Limits, ReadOptions
 from rmq_spark.spark.planning import Backlog, Piece, pieces, rows_within_bytes, share_rows
 from rmq_spark.spark.positions import LATEST
@@ -168,11 +168,7 @@ class MicroBatches:
         taken = share_rows(
             backlogs, sum(each.messages for each in backlogs.values()) if rows is None else rows
         )
-        end = {
-            queue: offset + taken.get(queue, 0)
-            for queue, offset in first.items()
-            if queue in ends or queue in at
-        }
+        end = {queue: offset + taken.get(queue, 0) for queue, offset in first.items()}
         if end == at and not began:
             return None
         self._last_batch_at = self._clock()
@@ -328,13 +324,8 @@ class MicroBatches:
             [f"the checkpoint also is of {', '.join(others)}, which option {option} does not name any more"]
         )
 
-    def _report(self, losses: list[str]) -> None:
-        if not losses:
-            return
-        if self._options.fail_on_data_loss:
-            raise DataLoss(losses)
-        for loss in losses:
-            _log.warning("messages are gone, and are passed over: %s", loss)
+    def _report(self, losses: Sequence[str]) -> None:
+        report_losses(losses, is_failure=self._options.fail_on_data_loss)
 
     # ---- times
 
@@ -374,7 +365,7 @@ class MicroBatches:
 
 
 def _gone(queue: MessageQueue, first: int, last: int | None, start: int, end: int) -> str:
-    name = named(queue)
     if first > end or (last or 0) > end:
-        return f"{name} ends at offset {end}, and was read, or to be read, to {max(first, last or 0)} before"
-    return f"{name} has lost offsets {first} to {start - 1} before they were read"
+        reached = max(first, last or 0)
+        return f"{named(queue)} ends at offset {end}, and was read, or to be read, to {reached} before"
+    return lost(queue, first, start)

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from rmq_spark.client.connections import Credentials
 from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.instance import NAME_SERVER_VARIABLE
 from rmq_spark.client.message import BODY_BYTES_MAX
 from rmq_spark.client.name_servers import parse_addresses
 from rmq_spark.client.names import check_group, check_topic, check_topic_to_send_to
@@ -30,8 +31,8 @@ from rmq_spark.spark.positions import (
     parse_positions,
     parse_times,
 )
+from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION
 
-NAME_SERVER_VARIABLE: Final = "NAMESRV_ADDR"
 DEFAULT_GROUP: Final = "rocketpoll-spark"
 SUSPEND_MS_MAX: Final = 1_500
 """So that a query which is stopped while a broker holds its pulls ends within two seconds."""
@@ -96,6 +97,11 @@ class ReadOptions:
     available_now: bool = False
     given: frozenset[str] = frozenset()
     """The names of the options that were given."""
+
+    @property
+    def expression_type(self) -> str:
+        """The kind of the filter, as it is called on the wire."""
+        return SQL92_EXPRESSION if self.is_sql else TAG_EXPRESSION
 
     @property
     def group(self) -> str:

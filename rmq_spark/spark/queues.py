@@ -35,13 +35,14 @@ from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.results import PullResult, PullStatus
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options import Access, ReadOptions, Selection
-from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION
+from rmq_spark.wire.bodies.clients import TAG_EXPRESSION
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.offsets import GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
 from rmq_spark.wire.record import decode_record, record_size
 
 _log = logging.getLogger(__name__)
@@ -56,12 +57,15 @@ _HOLD_AGAIN_SECONDS: Final = 0.1
 _NO_SUCH_QUEUE: Final = "is illegal"
 """What brokers say of a queue's number that a topic has not, or no more and without any message."""
 
-_AWAY: Final = (*CONNECTION_FAULTS, BrokerNotFound, SystemBusy)
-_SYSTEM_TOPIC: Final = re.compile(
-    r"%|SCHEDULE_TOPIC_XXXX|TBW102|RMQ_SYS_|rmq_sys_|BenchmarkTest|TRANS_CHECK_MAX_TIME_TOPIC|"
-    r"OFFSET_MOVED_EVENT|SELF_TEST_TOPIC|DefaultCluster|DefaultHeartBeatSyncerTopic"
+AWAY: Final = (*CONNECTION_FAULTS, BrokerNotFound, SystemBusy)
+"""Brokers that may do better later."""
+
+_NOT_THE_USERS: Final = (
+    *SYSTEM_TOPICS,
+    SYSTEM_TOPIC_PREFIX,
+    *("%", "RMQ_SYS_", "DefaultCluster", "DefaultHeartBeatSyncerTopic"),
 )
-"""Topics that are not the users', which no pattern matches."""
+"""How topics begin that no pattern matches."""
 
 
 class Stored(NamedTuple):
@@ -138,7 +142,7 @@ class Queues:
         if selection.pattern is not None:
             pattern = re.compile(selection.pattern)
             every = self._instance.name_servers.topics()
-            topics = sorted(t for t in every if pattern.fullmatch(t) and not _SYSTEM_TOPIC.match(t))
+            topics = sorted(t for t in every if pattern.fullmatch(t) and not t.startswith(_NOT_THE_USERS))
         found: list[MessageQueue] = []
         for topic in topics:
             try:
@@ -273,14 +277,13 @@ class Queues:
         self._held.pop(queue, None)
         try:
             answer = self._pull(queue, offset, suspend_ms=max(int(seconds * 1000), 1))
-        except _AWAY:
+        except AWAY:
             return
         self._held[queue] = _Held(offset, now, answer)
 
     def _pull(self, queue: MessageQueue, offset: int, suspend_ms: int = 0) -> Future[PullResult]:
         """One message; one that is waited for has to pass the filter."""
         options = self._options
-        expression = options.expression if suspend_ms else "*"
         header = PullMessageRequestHeader(
             options.group,
             queue.topic,
@@ -291,8 +294,8 @@ class Queues:
             0,
             suspend_ms,
             0,
-            expression,
-            SQL92_EXPRESSION if options.is_sql and suspend_ms else TAG_EXPRESSION,
+            options.expression if suspend_ms else "*",
+            options.expression_type if suspend_ms else TAG_EXPRESSION,
             _MESSAGE_BYTES,
         )
         timeout_ms = options.access.request_timeout_ms + suspend_ms
@@ -350,12 +353,12 @@ class Queues:
         for queue in queues:
             try:
                 asked.append((queue, ask(queue)))
-            except _AWAY as error:  # noqa: PERF203  # the other brokers are to be asked all the same
+            except AWAY as error:  # noqa: PERF203  # the other brokers are to be asked all the same
                 fault = error
         for queue, answer in asked:
             try:
                 found[queue] = answer.result()
-            except _AWAY as error:  # noqa: PERF203  # the same
+            except AWAY as error:  # noqa: PERF203  # the same
                 fault = error
             except BrokerRefused as error:
                 if not is_gone(error):

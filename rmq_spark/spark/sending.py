@@ -25,8 +25,6 @@ import pyarrow as pa
 
 from rmq_spark.client.arrow_sends import CHUNK_BYTES, CHUNK_TIMEOUT_MS, SentSpan
 from rmq_spark.client.errors import (
-    CONNECTION_FAULTS,
-    BrokerNotFound,
     BrokerRefused,
     ClientError,
     MessageIllegal,
@@ -46,7 +44,7 @@ from rmq_spark.spark import sink_columns as columns
 from rmq_spark.spark.errors import SparkError, WriteError
 from rmq_spark.spark.options import WriteOptions
 from rmq_spark.spark.parcels import Parcel, Parcels
-from rmq_spark.spark.queues import instance_for
+from rmq_spark.spark.queues import AWAY, instance_for
 from rmq_spark.spark.sink_columns import SinkColumn
 from rmq_spark.spark.sink_rows import SinkRows, WriteTask
 from rmq_spark.wire.codes import ResponseCode
@@ -61,7 +59,6 @@ SINGLE_ROWS: Final = 1_000
 PAUSE_SECONDS: Final = 0.5
 PAUSE_SECONDS_MAX: Final = 5.0
 
-_AWAY: Final = (*CONNECTION_FAULTS, BrokerNotFound, SystemBusy)
 _CREATE: Final = "create the topic, as with mqadmin updateTopic -n ADDRESS -c CLUSTER -t TOPIC"
 _REMEDIES: Final[Sequence[tuple[type[ClientError] | tuple[type[ClientError], ...], str]]] = (
     (MessageIllegal, "if it is too large: set option maxMessageBytes to the broker's maxMessageSize"),
@@ -69,7 +66,7 @@ _REMEDIES: Final[Sequence[tuple[type[ClientError] | tuple[type[ClientError], ...
     (TopicNotFound, _CREATE),
     (RouteNotFound, _CREATE),
     (SystemBusy, "write with fewer tasks, as by coalesce(), or raise option retryTimeoutMs"),
-    (_AWAY, "see that brokers and name servers of option namesrvAddr run, or raise option retryTimeoutMs"),
+    (AWAY, "see that brokers and name servers of option namesrvAddr run, or raise option retryTimeoutMs"),
 )
 
 
@@ -278,7 +275,7 @@ class _Sending:
             return topic in self._producer.instance.routes.topics
         if isinstance(cause, BrokerRefused) and cause.code == ResponseCode.SERVICE_NOT_AVAILABLE:
             return True
-        return isinstance(cause, _AWAY)
+        return isinstance(cause, AWAY)
 
     @property
     def _where(self) -> str:

@@ -10,26 +10,22 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.errors import (
-    CONNECTION_FAULTS,
     BrokerNotFound,
     BrokerRefused,
     OffsetMoved,
     RouteNotFound,
-    SystemBusy,
 )
 from rmq_spark.client.instance import ClientInstance
-from rmq_spark.spark.errors import DataLoss, named
+from rmq_spark.spark.errors import lost, named, report_losses
 from rmq_spark.spark.options import Access, ReadOptions
 from rmq_spark.spark.planning import Piece
-from rmq_spark.spark.queues import instance_for, is_gone, masters
+from rmq_spark.spark.queues import AWAY, instance_for, is_gone, masters
 from rmq_spark.spark.schema import BatchMaker
-from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -40,29 +36,18 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _PAUSE_SECONDS: Final = 0.5
-_AWAY: Final = (*CONNECTION_FAULTS, BrokerNotFound, RouteNotFound, SystemBusy)
+_AWAY: Final = (*AWAY, RouteNotFound)
 
 
-@dataclass(frozen=True, slots=True)
-class _Clients:
-    """Those of this process: a fork begins with none."""
-
-    pid: int
-    by_access: dict[Access, ClientInstance]
-
-
-_clients = _Clients(0, {})
+_clients: Final[dict[tuple[int, Access], ClientInstance]] = {}
 
 
 def client_of(access: Access) -> ClientInstance:
-    """The client that tasks of this process share."""
-    global _clients  # noqa: PLW0603  # as long as the process: Spark gives tasks nothing else to keep things in
-    if _clients.pid != os.getpid():
-        _clients = _Clients(os.getpid(), {})
-    found = _clients.by_access.get(access)
-    if found is None:
-        found = _clients.by_access[access] = instance_for(access)
-    return found
+    """The client that tasks of this process share; a fork begins with none."""
+    key = (os.getpid(), access)
+    if key not in _clients:
+        _clients[key] = instance_for(access)
+    return _clients[key]
 
 
 def read_piece(options: ReadOptions, schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
@@ -115,13 +100,13 @@ def _pulled(
         at = chunk.next_offset
         yield records, at
     if not is_filtered and at < end:
-        _report(options, [_lost(queue, at, end)])
+        _report(options, [lost(queue, at, end)])
 
 
 def _pull(instance: ClientInstance, options: ReadOptions, piece: Piece) -> BulkPull:
     rules = PullRules(
         subscription=options.expression,
-        expression_type=SQL92_EXPRESSION if options.is_sql else TAG_EXPRESSION,
+        expression_type=options.expression_type,
     )
     address = _address(instance, piece.queue)
     return BulkPull(instance.api, address, options.group, piece.queue, piece.start, piece.end, rules)
@@ -144,7 +129,7 @@ def _passed_over(options: ReadOptions, piece: Piece, at: int, moved: OffsetMoved
     queue = piece.queue
     if at < moved.min_offset:
         go_on = min(moved.min_offset, piece.end)
-        _report(options, [_lost(queue, at, go_on)])
+        _report(options, [lost(queue, at, go_on)])
         return go_on
     _report(options, [f"{named(queue)} ends at offset {moved.max_offset}, and was to be read to {piece.end}"])
     return piece.end
@@ -157,20 +142,13 @@ def _check_gaps(options: ReadOptions, queue: MessageQueue, at: int, records: Rec
     losses = []
     for queue_offset in [*COLUMNS["queueOffset"].build(records).to_pylist(), end]:
         if queue_offset > at:
-            losses.append(_lost(queue, at, queue_offset))
+            losses.append(lost(queue, at, queue_offset))
         at = queue_offset + 1
     _report(options, losses)
 
 
-def _lost(queue: MessageQueue, start: int, end: int) -> str:
-    return f"{named(queue)} has lost offsets {start} to {end - 1} before they were read"
-
-
-def _report(options: ReadOptions, losses: list[str]) -> None:
-    if options.fail_on_data_loss:
-        raise DataLoss(losses)
-    for loss in losses:
-        _log.warning("messages are gone, and are passed over: %s", loss)
+def _report(options: ReadOptions, losses: Sequence[str]) -> None:
+    report_losses(losses, is_failure=options.fail_on_data_loss)
 
 
 def _look_again(instance: ClientInstance, topic: str) -> None:

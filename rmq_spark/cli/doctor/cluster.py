@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from rmq_spark.cli.doctor.findings import Finding
+from rmq_spark.client.instance import NAME_SERVER_VARIABLE
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.broker_checks import check_with_brokers, check_writable
-from rmq_spark.spark.options import NAME_SERVER_VARIABLE, read_options, write_options
+from rmq_spark.spark.options import read_options, write_options
 from rmq_spark.spark.queues import Queues, instance_for
 
 _PATIENCE_MS: Final = "3000"
