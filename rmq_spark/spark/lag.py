@@ -86,8 +86,10 @@ def lag_between(
             found.append(QueueLag(queue, 0, 0, 0))
             continue
         size = sizes.get(queue)
-        is_timed = at is not None and at.stored_ms is not None and end.stored_ms is not None
-        ms = max((end.stored_ms or 0) - (at.stored_ms or 0), 0) if is_timed and at is not None else None
+        began_ms = at.stored_ms if at is not None else None
+        ms = None
+        if began_ms is not None and end.stored_ms is not None:
+            ms = max(end.stored_ms - began_ms, 0)
         found.append(QueueLag(queue, messages, None if size is None else round(messages * size), ms))
     return found
 

@@ -63,11 +63,9 @@ def stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStr
 class _Planner:
     """The live part of a reader, made when the first question comes."""
 
-    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        options = read_options(given)
-        options.check_is_for(Use.STREAM)
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
         columns_of(schema, options.columns)
-        self.options: ReadOptions = options
+        self.options = options
         self.instance: ClientInstance = instance_for(options.access)
         queues = Queues(options, self.instance)
         check_filter(options, self.instance, queues)
@@ -82,17 +80,26 @@ class _StreamReader(DataSourceStreamReader):
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._given = dict(given)
         self._schema = schema
+        self._parsed: ReadOptions | None = None
         self._made: _Planner | None = None
+
+    @property
+    def _options(self) -> ReadOptions:
+        if self._parsed is None:
+            options = read_options(self._given)
+            options.check_is_for(Use.STREAM)
+            self._parsed = options
+        return self._parsed
 
     @property
     def _planner(self) -> _Planner:
         if self._made is None:
-            self._made = _Planner(self._given, self._schema)
+            self._made = _Planner(self._options, self._schema)
         return self._made
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tasks get the options, and no connections."""
-        return {**self.__dict__, "_made": None}
+        """Tasks get no connections, and the options as read here: an executor has another environment."""
+        return {**self.__dict__, "_parsed": self._options, "_made": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Where a new query begins."""
@@ -107,7 +114,7 @@ class _StreamReader(DataSourceStreamReader):
         """The rows of a task."""
         if not isinstance(partition, QueuePiece):
             return iter(())
-        return read_piece(read_options(self._given), arrow_schema_of(self._schema), partition.piece)
+        return read_piece(self._options, arrow_schema_of(self._schema), partition.piece)
 
     def commit(self, end: dict[str, Any]) -> None:
         """A batch has been written."""

@@ -130,3 +130,18 @@ def test_mistakes_come_with_the_first_question_and_not_before(
     with pytest.raises((OptionError, SchemaError), match=said):
         reader.initialOffset()
     reader.stop()
+
+
+def test_tasks_get_the_options_as_the_driver_reads_them(rocketpoll_broker, rocketpoll_topic, monkeypatch):
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a")
+    options = given(rocketpoll_broker, rocketpoll_topic)
+    monkeypatch.setenv("NAMESRV_ADDR", options.pop("namesrvAddr"))
+    reader = module.RememberingStreamReader(options, SCHEMA)
+    pieces = reader.partitions(reader.initialOffset(), reader.latestOffset())
+    pickled = pickle.dumps(reader)
+    reader.stop()
+    monkeypatch.delenv("NAMESRV_ADDR")  # as on another machine
+    task = pickle.loads(pickled)  # noqa: S301  # what Spark does
+    assert [row for piece in pieces for batch in task.read(piece) for row in batch["body"].to_pylist()] == [
+        b"a"
+    ]
