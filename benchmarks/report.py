@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 from benchmarks.harness import Result
 
 _COLUMNS = ("case", "speed", "MB/s", "µs", "spread", "vs peer", "target")
-_LEFT = {"case", "vs peer", "target"}  # columns of words; numbers end where their columns end
+_LEFT = {"case", "vs peer", "target"}  # columns of words
 _MEGABYTE = 1e6
 
 
@@ -21,12 +21,21 @@ def as_table(results: Sequence[Result]) -> str:
     for subject, group in groupby(results, lambda result: result.case.subject):
         rows.append([subject])
         rows += [[cells[name] for name in columns] for cells in map(_cells, group)]
-    # A subject may run across the other columns, which are empty in its line.
-    widths = [max(len(row[at]) for row in rows if len(row) > 1) for at in range(len(columns))]
+    return aligned(rows, _LEFT)
+
+
+def aligned(rows: Sequence[Sequence[str]], left: Collection[str]) -> str:
+    """Lines of cells below their columns' names, which are the first row; a row of one cell is a heading.
+
+    Columns named by ``left`` begin where their columns begin, the others end where they end.
+    """
+    names = rows[0]
+    # A heading may run across the other columns, which are empty in its line.
+    widths = [max(len(row[at]) for row in rows if len(row) > 1) for at in range(len(names))]
     lines = (
         "  ".join(
-            cell.ljust(width) if name in _LEFT else cell.rjust(width)
-            for name, cell, width in zip(columns, row, widths, strict=False)
+            cell.ljust(width) if name in left else cell.rjust(width)
+            for name, cell, width in zip(names, row, widths, strict=False)
         )
         for row in rows
     )

@@ -7,16 +7,12 @@ of it back, and shows how soon a waiting consumer hears of a message. Run it wit
 from __future__ import annotations
 
 import statistics
-import subprocess
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pyarrow as pa
 
-from rmq_spark.cli.broker_command import broker_command
+from broker.embedded import EmbeddedBroker
 from rmq_spark.client import (
     Admin,
     ConsumeConcurrentlyStatus,
@@ -35,30 +31,15 @@ TOPIC = "orders"
 
 def main() -> None:
     """The whole tour."""
-    with tempfile.TemporaryDirectory() as directory, running_broker(directory) as address:
-        print(f"a broker listens on {address}, with its files below {directory}")
+    with EmbeddedBroker(own_process=True) as broker:
+        address = broker.address
+        print(f"a broker listens on {address}, with its files below {broker.directory}")
         with Admin(address) as admin:
             admin.create_topic(TOPIC, 4)
         send(address)
         read_back(address)
         wake(address)
     print("everything was read back each time; the broker has stopped in order")
-
-
-@contextmanager
-def running_broker(directory: str) -> Iterator[str]:
-    """The address of a broker that runs as long as this lasts."""
-    command = broker_command(
-        [f"storePathRootDir={directory}/store", "listenPort=0", "flushDiskType=ASYNC_FLUSH"]
-    )
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as broker:
-        assert broker.stdout is not None
-        said = broker.stdout.readline()
-        try:
-            yield said.rpartition(" ")[2].strip()
-        finally:
-            broker.terminate()
-            assert broker.wait(30) == 0
 
 
 def send(address: str) -> None:

@@ -7,8 +7,9 @@ from itertools import groupby
 from typing import Any
 
 from benchmarks.broker.figures import Result, Role
+from benchmarks.report import aligned
 
-_LEFT = {"case", "target"}  # columns of words; numbers end where their columns end
+_LEFT = {"case", "target"}  # columns of words
 
 
 def as_table(results: Sequence[Result], names: Mapping[Role, str]) -> str:
@@ -19,16 +20,7 @@ def as_table(results: Sequence[Result], names: Mapping[Role, str]) -> str:
     for subject, group in groupby(results, lambda result: result.subject):
         rows.append([subject])
         rows += [_cells(result, roles) for result in group]
-    # A subject may run across the other columns, which are empty in its line.
-    widths = [max(len(row[at]) for row in rows if len(row) > 1) for at in range(len(columns))]
-    lines = (
-        "  ".join(
-            cell.ljust(width) if name in _LEFT else cell.rjust(width)
-            for name, cell, width in zip(columns, row, widths, strict=False)
-        )
-        for row in rows
-    )
-    return "\n".join(line.rstrip() for line in lines)
+    return aligned(rows, _LEFT)
 
 
 def as_json(

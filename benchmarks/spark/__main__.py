@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.broker.comparison import positive
 from benchmarks.broker.figures import OURS, PEER, Role
 from benchmarks.broker.java import ROOT, VERSIONS, JavaClasses, JavaUnavailable
 from benchmarks.broker.report import as_json, as_table
@@ -89,16 +90,16 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks.spark", description="See benchmarks/README.md"
     )
     parser.add_argument(
-        "--rounds", type=_positive, help=f"how often each case is measured on each side ({ROUNDS})"
+        "--rounds", type=positive, help=f"how often each case is measured on each side ({ROUNDS})"
     )
     parser.add_argument(
-        "--rows", type=_positive, help=f"of 100 B to be read, three times as many as of 1 KB ({Scale.rows})"
+        "--rows", type=positive, help=f"of 100 B to be read, three times as many as of 1 KB ({Scale.rows})"
     )
     parser.add_argument(
-        "--rocketmq-rows", type=_positive, help=f"so many at most from RocketMQ ({Scale.rocketmq_rows})"
+        "--rocketmq-rows", type=positive, help=f"so many at most from RocketMQ ({Scale.rocketmq_rows})"
     )
     parser.add_argument(
-        "--written-rows", type=_positive, help=f"how many are written at once ({Scale.written_rows})"
+        "--written-rows", type=positive, help=f"how many are written at once ({Scale.written_rows})"
     )
     parser.add_argument(
         "--seconds",
@@ -143,13 +144,6 @@ def _setting(text: str) -> tuple[str, str]:
     if not separator:
         raise argparse.ArgumentTypeError("NAME=VALUE is needed")
     return name, value
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("at least 1")
-    return value
 
 
 if __name__ == "__main__":

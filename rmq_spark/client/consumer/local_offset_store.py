@@ -61,15 +61,7 @@ class LocalFileOffsetStore:
 
     def read_offset(self, queue: MessageQueue, kind: ReadOffsetType) -> int | None:
         """From memory, or the file."""
-        if kind is not ReadOffsetType.READ_FROM_STORE:
-            known = self._table.get(queue)
-            if known is not None or kind is ReadOffsetType.READ_FROM_MEMORY:
-                return known
-        stored = self._read().get(queue)
-        if stored is None or stored < 0:
-            return None
-        self._table.add_missing({queue: stored})
-        return stored
+        return self._table.read(queue, kind, lambda queue: self._read().get(queue))
 
     def persist_all(self, queues: Collection[MessageQueue]) -> None:  # noqa: ARG002  # the file holds all
         """Write the file, if there is anything new."""

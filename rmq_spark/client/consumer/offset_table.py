@@ -6,7 +6,7 @@ A table moves forward unless it is told in so many words to go back. It knows no
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 from typing import Protocol
 
@@ -56,6 +56,20 @@ class OffsetTable:
     def get(self, queue: MessageQueue) -> int | None:
         """The offset, if there is one."""
         return self._offsets.get(queue)
+
+    def read(
+        self, queue: MessageQueue, kind: ReadOffsetType, stored: Callable[[MessageQueue], int | None]
+    ) -> int | None:
+        """The offset from here or from where it is kept, as ``kind`` wants it; what is kept is taken over."""
+        if kind is not ReadOffsetType.READ_FROM_STORE:
+            known = self.get(queue)
+            if known is not None or kind is ReadOffsetType.READ_FROM_MEMORY:
+                return known
+        kept = stored(queue)
+        if kept is None or kept < 0:
+            return None
+        self.add_missing({queue: kept})
+        return kept
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
         """Set it, or only if it is further."""

@@ -41,15 +41,7 @@ class RemoteBrokerOffsetStore:
 
     def read_offset(self, queue: MessageQueue, kind: ReadOffsetType) -> int | None:
         """From memory, or the broker."""
-        if kind is not ReadOffsetType.READ_FROM_STORE:
-            known = self._table.get(queue)
-            if known is not None or kind is ReadOffsetType.READ_FROM_MEMORY:
-                return known
-        stored = self._query(queue)
-        if stored is None or stored < 0:
-            return None
-        self._table.add_missing({queue: stored})
-        return stored
+        return self._table.read(queue, kind, self._query)
 
     def persist_all(self, queues: Collection[MessageQueue]) -> None:
         """Tell the brokers, one-way: the next time comes soon, and says the same or more."""
