@@ -85,6 +85,7 @@ class LocalFile:
 
     def __init__(self, path: Path, size: int | None = None) -> None:
         """Creates the file if a size is given; it must not exist then."""
+        self._descriptor = -1
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if size is not None else 0)
         self._descriptor = os.open(path, flags, 0o600)
         try:
@@ -96,8 +97,12 @@ class LocalFile:
                 mmap.mmap(self._descriptor, self._size, prot=mmap.PROT_READ) if self._size else b""
             )
         except OSError:
-            os.close(self._descriptor)
+            self.close()
             raise
+
+    def __del__(self) -> None:
+        """Like Python's own files: what a start that failed has opened does not stay open."""
+        self.close()
 
     @property
     def size(self) -> int:
