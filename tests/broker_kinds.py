@@ -12,11 +12,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-import java_vectors
 import pytest
 from java_programs import ROOT
 from rocketmq_peer import CLUSTER, RocketMQ, free_broker_port, write_settings
@@ -209,22 +208,21 @@ class RocketPollBroker:
 
 KINDS = {"rocketmq": RocketMQBroker, "rocketpoll": RocketPollBroker}
 
-# Ours is tried as soon as it can be started.
-_SKIPPED = {
+_MARKS = {
     "rocketmq": pytest.mark.skipif(
         "ROCKETPOLL_PEERS" not in os.environ, reason="what a real RocketMQ does: ROCKETPOLL_PEERS=1 shows it"
     ),
-    "rocketpoll": pytest.mark.skipif(
-        not (ROOT / "broker" / "__main__.py").exists(), reason="there is no `python -m broker` yet"
-    ),
+    "rocketpoll": (),
 }
 
-EVERY_KIND = [
-    pytest.param((kind, version), id=f"{kind}-{version}", marks=_SKIPPED[kind])
-    for kind in KINDS
-    for version in java_vectors.VERSIONS
-]
-"""Parameters of fixtures: each kind, with the clients of each version."""
+
+def every_kind(versions: Sequence[str]) -> list[Any]:
+    """Parameters of fixtures: each kind, with the clients of each version."""
+    return [
+        pytest.param((kind, version), id=f"{kind}-{version}", marks=_MARKS[kind])
+        for kind in KINDS
+        for version in versions
+    ]
 
 
 def started_broker(

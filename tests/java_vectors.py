@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 import pytest
 
 VERSIONS = ("4.9.7", "5.5.0")
+TRIED_VERSIONS = VERSIONS if "ROCKETPOLL_PEERS" in os.environ else VERSIONS[-1:]
+"""What tests that take long are tried with: the newest, and by `make peers` each."""
+
 _DIRECTORY = Path(__file__).parent / "vectors"
 
 

@@ -34,7 +34,7 @@ def java_options(directory: Path) -> str:
     """What a driver's JVM is told, so that its log is in a directory."""
     settings = directory / "log4j2.properties"
     settings.write_text(_LOG4J.format(log=directory / _LOG_NAME), encoding="utf-8")
-    return f"-Dlog4j2.configurationFile={settings.as_uri()} -XX:TieredStopAtLevel=1"
+    return f"-Dlog4j2.configurationFile={settings.as_uri()}"
 
 
 def is_submitted() -> bool:

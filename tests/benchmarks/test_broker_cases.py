@@ -10,13 +10,14 @@ import sys
 from dataclasses import replace
 
 import java_programs
+import java_vectors
 import pytest
 
 from benchmarks.broker import __main__ as command_line
 from benchmarks.broker.arena import Arena
 from benchmarks.broker.cases import QUICK, Case, broker_cases
 from benchmarks.broker.figures import OURS, OURS_SYNC, PEER, Figure, Result, Target, percentile
-from benchmarks.broker.java import VERSIONS, JavaClasses, JavaUnavailable
+from benchmarks.broker.java import JavaClasses, JavaUnavailable
 from benchmarks.broker.process import Process, ProcessEnded
 from benchmarks.broker.report import as_json, as_table
 from benchmarks.broker.rocketmq import RocketMQ
@@ -174,7 +175,7 @@ def test_without_java_the_way_to_do_without_is_shown(monkeypatch):
 
 
 @pytest.mark.interop
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", java_vectors.TRIED_VERSIONS)
 def test_each_case_with_java_clients_does_its_work_and_can_be_run_again(version, tmp_path):
     try:
         classes = JavaClasses(version)

@@ -13,7 +13,7 @@ from typing import Any
 
 import java_vectors
 import pytest
-from broker_kinds import EVERY_KIND, RunningBroker, started_broker, wait_until_known
+from broker_kinds import RunningBroker, every_kind, started_broker, wait_until_known
 from java_clients import JavaClients, Scenario
 from java_programs import JavaProgram, java_program
 
@@ -59,7 +59,7 @@ def java(request) -> Java:
     return Java(request.param, java_program("vectors", request.param))
 
 
-@pytest.fixture(scope="session", params=EVERY_KIND)
+@pytest.fixture(scope="session", params=every_kind(java_vectors.VERSIONS))
 def java_broker(request, tmp_path_factory) -> Iterator[RunningBroker]:
     """A broker of one kind for the clients of one version, and all others in turn."""
     yield from started_broker(request.param, tmp_path_factory.mktemp("broker"))

@@ -11,11 +11,12 @@ import os
 from contextlib import closing, suppress
 from random import Random
 
+import java_vectors
 import pytest
 from broker_kinds import (
-    EVERY_KIND,
     POLLS_PER_REMINDER,
     RocketPollBroker,
+    every_kind,
     started_broker,
     wait_until,
     wait_until_known,
@@ -27,7 +28,7 @@ from broker.store.config import FlushDiskType
 
 pytestmark = pytest.mark.interop
 
-KILLS = int(os.environ.get("ROCKETPOLL_BROKER_KILLS", "30"))
+KILLS = int(os.environ.get("ROCKETPOLL_BROKER_KILLS", "12"))
 KILLS_OF_ROCKETMQ = 2
 SEED = int(os.environ.get("ROCKETPOLL_SEED", "1"))
 QUEUES = 4
@@ -37,7 +38,7 @@ CONSUMED_SECONDS_MAX = 90
 """If a broker is killed that holds a pull, the client of 4.9 waits for the answer for 30 seconds."""
 
 
-@pytest.fixture(params=EVERY_KIND)
+@pytest.fixture(params=every_kind(java_vectors.TRIED_VERSIONS))
 def broker(request, tmp_path):
     """One that acknowledges what is on the disk."""
     yield from started_broker(request.param, tmp_path, FlushDiskType.SYNC_FLUSH)

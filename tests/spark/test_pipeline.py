@@ -20,14 +20,7 @@ from rocketpoll import EmbeddedBroker
 ROOT = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
 PATIENCE_SECONDS = 500
-FOR_A_SHORT_LIFE = [
-    "--driver-java-options",
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "--conf",
-    "spark.ui.enabled=false",
-    "--conf",
-    "spark.sql.shuffle.partitions=1",
-]
+FOR_A_SHORT_LIFE = ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=1"]
 
 pytestmark = pytest.mark.skipif(java_fault() is not None, reason="Spark needs Java")
 

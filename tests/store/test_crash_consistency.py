@@ -31,10 +31,10 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.record import decode_record, encode_record
 
-POWER_LOSSES = int(os.environ.get("ROCKETPOLL_POWER_LOSSES", "300"))
-FLIPPED_BITS = int(os.environ.get("ROCKETPOLL_FLIPPED_BITS", "300"))
+POWER_LOSSES = int(os.environ.get("ROCKETPOLL_POWER_LOSSES", "120"))
+FLIPPED_BITS = int(os.environ.get("ROCKETPOLL_FLIPPED_BITS", "120"))
 LOST_FILES = int(os.environ.get("ROCKETPOLL_LOST_FILES", "60"))
-FAILURES = int(os.environ.get("ROCKETPOLL_FAILURES", "150"))
+FAILURES = int(os.environ.get("ROCKETPOLL_FAILURES", "75"))
 
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
 

@@ -5,7 +5,7 @@ import os
 from kill_nine import ACKNOWLEDGE_EARLY, Campaign
 
 # Longer campaigns take their length from here.
-CYCLES = int(os.environ.get("ROCKETPOLL_KILL_CYCLES", "60"))
+CYCLES = int(os.environ.get("ROCKETPOLL_KILL_CYCLES", "20"))
 FAULTY_CYCLES = 6
 
 

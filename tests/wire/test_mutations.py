@@ -46,7 +46,7 @@ from rmq_spark.wire.message_batch import BatchedMessage, decode_batch, encode_ba
 from rmq_spark.wire.properties import decode_properties
 from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
 
-FRAMES = int(os.environ.get("ROCKETPOLL_FUZZ_FRAMES", "1000000"))
+FRAMES = int(os.environ.get("ROCKETPOLL_FUZZ_FRAMES", "300000"))
 SEED = int(os.environ.get("ROCKETPOLL_FUZZ_SEED", "20240229"))
 SECONDS_MAX = 0.05
 SLOW_BYTES = 65_536
