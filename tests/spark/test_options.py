@@ -4,8 +4,9 @@ import pytest
 
 from rmq_spark.client.connections import Credentials
 from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.given_options import check_names
 from rmq_spark.spark.option_table import OPTIONS, Use
-from rmq_spark.spark.options import Selection, check_names, read_options, write_options
+from rmq_spark.spark.options import Selection, read_options, write_options
 from rmq_spark.spark.positions import AtOffset, AtTime, BackInTime
 
 NEEDED = {"namesrvAddr": "localhost:9876", "topic": "orders"}
