@@ -279,11 +279,12 @@ class Connection:
             self._end(ProtocolError(self.address, str(error)))
 
     def _why_gone(self, why: str) -> str:
-        """Brokers that want TLS do not tell somebody who comes without."""
-        has_heard = self.peer_version or self._frames.bytes_held >= PREFIX_BYTES  # an alert has fewer
-        if has_heard or not isinstance(self._socket, socket.socket):
+        """Brokers do not always tell somebody whom they do not let in."""
+        if self.peer_version or self._frames.bytes_held >= PREFIX_BYTES:  # an alert of TLS has fewer
             return why
-        return f"{why}, and never answered anything: does it want TLS?"
+        is_plain = isinstance(self._socket, socket.socket)
+        wanted = "TLS" if is_plain else "a certificate from this client, or another one"
+        return f"{why}, and never answered anything: does it want {wanted}?"
 
     def _receive(self) -> int:
         """How many bytes have arrived; those of a large answer go where they belong."""
