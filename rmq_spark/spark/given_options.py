@@ -17,6 +17,14 @@ from rmq_spark.spark.option_table import OPTIONS, Use
 _SPARKS_OWN: Final = frozenset(["checkpointlocation", "queryname"])
 """What Spark hands to a sink although it is meant for Spark."""
 
+_OF_KAFKA: Final = {
+    "kafka.bootstrap.servers": "namesrvaddr",
+    "kafka.group.id": "consumergroup",
+    "kafka.security.protocol": "tls",
+    "kafka.ssl.truststore.location": "tlscafile",
+    "kafka.ssl.keystore.location": "tlscertfile",
+}
+
 
 class Given:
     """See the module."""
@@ -89,7 +97,7 @@ def _unknown(name: str) -> str:
             "there is no such option: load(), save() and start() take no path, name the topic in option topic"
         )
     if word.startswith("kafka."):
-        word = {"kafka.bootstrap.servers": "namesrvaddr", "kafka.group.id": "consumergroup"}.get(word, "")
+        word = _OF_KAFKA.get(word, "")
         hint = f"that is Kafka's; here it is {_right(word)}" if word else "that is Kafka's: leave it out"
         return f"there is no such option; {hint}"
     close = difflib.get_close_matches(word, [each.lower() for each in OPTIONS], n=1, cutoff=0.6)

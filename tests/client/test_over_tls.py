@@ -4,47 +4,33 @@ import threading
 
 import pytest
 from broker_kinds import NAME, wait_until
-from broker_stories import BrokerThread, small_broker
 from conforming_clients import Clients, Listener, bodies_of, messages, numbers, polled
-from consumer_clusters import Cluster
-from tls_parts import HOST, TRUSTING, certificate, under_tls
+from tls_clusters import TlsCluster, behind_tls
+from tls_parts import TRUSTING
 
 from rmq_spark.client.admin import Admin
 from rmq_spark.client.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.errors import ClientError, NoNameServer
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.message import Message, decode_messages
-from rmq_spark.client.producer import Producer
-from rmq_spark.client.tls_settings import TlsSettings
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 
-WITH_CERTIFICATE = TlsSettings.of_files(ca_file=certificate("ca.pem"), cert_file=certificate("client.pem"))
 
-
-class TlsCluster(Cluster):
-    """Makes clients that speak TLS."""
-
-    def instance(self, **more):
-        return super().instance(**{"tls": WITH_CERTIFICATE, **more})
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    with behind_tls(tmp_path_factory.mktemp("broker")) as both:
+        yield both
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    """Ours, whose routes lead to the terminator before it."""
-    config = small_broker(
-        tmp_path_factory.mktemp("store"),
-        **{"brokerName": NAME, "brokerIP1": HOST, "maxMessageSize": 8 << 20},
-        mappedFileSizeCommitLog=64 << 20,
-    )
-    with BrokerThread(config) as broker:
-        yield broker
+def broker(both):
+    return both[0]
 
 
 @pytest.fixture(scope="module")
-def terminator(broker):
-    with under_tls(broker.port, clients_of="ca.pem") as terminator:
-        yield terminator
+def terminator(both):
+    return both[1]
 
 
 @pytest.fixture

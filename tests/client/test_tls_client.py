@@ -121,7 +121,7 @@ def test_a_server_that_says_nothing_costs_the_time_for_connecting_and_no_more():
 
 def test_tls_that_is_too_old():
     context = server_context()
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
         context.maximum_version = ssl.TLSVersion.TLSv1_1
     with FakeServer(silent, context) as server:
         assert "TLS 1.2 is the least here" in why_not(server, TRUSTING)

@@ -73,23 +73,25 @@ def test_thousands_of_answers_that_come_at_once_are_all_read(connect):
         assert all(bytes(answer.result(30).body) == body for answer in answers)
 
 
-def test_many_threads_write_while_another_reads(connect):
+@pytest.mark.parametrize("_", range(6))
+def test_many_threads_write_while_another_reads(connect, _):
+    """With Python's own socket in place of ours, one round in four fails here on Python 3.11."""
     with serving(answering(echo)) as server:
         connection = connect(server.address)
-        wrong = []
+        went_well = []
 
         def ask(number):
             for size in range(0, 60_000, 1_500):
                 body = bytes([number]) * size
-                if bytes(connection.request(ASK._replace(body=body), 30 * SECOND).body) != body:
-                    wrong.append((number, size))
+                assert bytes(connection.request(ASK._replace(body=body), 30 * SECOND).body) == body
+            went_well.append(number)
 
         threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(60)
-        assert wrong == []
+        assert sorted(went_well) == list(range(8))
         assert connection.waiting == 0
         assert not connection.is_closed
 
@@ -158,7 +160,7 @@ def test_bytes_that_were_changed_on_the_way_end_the_connection(connect):
     with serving(story) as server:
         connection = connect(server.address)
         assert connection.request(ASK, 10 * SECOND).remark == "echo"
-        with pytest.raises(ConnectionClosed, match="TLS: .*BAD_RECORD_MAC"):
+        with pytest.raises(ConnectionClosed, match=r"TLS: .*BAD_RECORD_MAC"):
             connection.request(ASK, 60 * SECOND)
 
 

@@ -107,6 +107,8 @@ def test_streams_and_batches_have_some_options_of_their_own():
         ({"accessKey": "a"}, "secretKey"),
         ({"secretKey": "s3cr3t"}, "accessKey"),
         ({"securityToken": "t0k3n"}, "accessKey"),
+        ({"tls": "false", "tlsCaFile": "x"}, "tlsCaFile"),
+        ({"tlsKeyPassword": "s3cr3t"}, "tlsKeyPassword"),
         ({"startingOffsets": "group"}, "startingOffsets"),
         ({"endingOffsets": "earliest"}, "endingOffsets"),
         ({"suspendTimeoutMs": "20000"}, "suspendTimeoutMs"),
