@@ -36,7 +36,7 @@ _REASONS: Final = (
     ),
     ("ALERT_CERTIFICATE_UNKNOWN", "the broker does not accept this client's certificate: see its log"),
     ("ALERT_CERTIFICATE_EXPIRED", "this client's certificate has expired: it needs a new one"),
-    ("ALERT_UNRECOGNIZED_NAME", "the broker has no certificate of that name: check the server name"),
+    ("UNRECOGNIZED_NAME", "the broker has no certificate of that name: check the server name"),
     ("PROTOCOL", "the broker's TLS is too old: TLS 1.2 is the least here"),
     (
         "WRONG_VERSION_NUMBER",
