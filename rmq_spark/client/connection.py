@@ -263,7 +263,9 @@ class Connection:
         except (TimeoutError, BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            self._end(ConnectionClosed(self.address, self._why_gone(error.strerror or str(error))))
+            why = error.strerror or str(error)
+            is_cut = isinstance(error, ConnectionResetError)
+            self._end(ConnectionClosed(self.address, self._why_gone(why) if is_cut else why))
             return
         if not count:
             why = "the broker has closed it"

@@ -13,17 +13,19 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rmq_spark.client.calls import command_of, header_of
 from rmq_spark.client.connection import CONNECT_TIMEOUT_MS, Connection, OnRequest, as_it_is
 from rmq_spark.client.errors import ClientShutDown, ConnectionFailed
-from rmq_spark.client.tls_settings import TlsSettings
 from rmq_spark.client.waiters import Answer, Waiter
 from rmq_spark.wire.codes import RequestCode, ResponseCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader
 from rmq_spark.wire.header_msgpack import HAS_MSGPACK
+
+if TYPE_CHECKING:
+    from rmq_spark.client.tls_settings import TlsSettings
 
 REQUEST_TIMEOUT_MS: Final = 3_000
 

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.broker_api import BrokerApi
 from rmq_spark.client.broker_requests import BrokerRequests
@@ -31,10 +31,12 @@ from rmq_spark.client.name_servers import NameServers
 from rmq_spark.client.names import check_group
 from rmq_spark.client.periodic import Periodic
 from rmq_spark.client.routes import Routes
-from rmq_spark.client.tls_settings import TlsSettings
 from rmq_spark.wire.bodies.clients import HeartbeatData, ProducerData
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
+
+if TYPE_CHECKING:
+    from rmq_spark.client.tls_settings import TlsSettings
 
 _log = logging.getLogger(__name__)
 

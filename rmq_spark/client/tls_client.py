@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.errors import TlsFailed, TlsRejected
-from rmq_spark.client.tls_faults import why_tls_failed
+from rmq_spark.client.tls_faults import NO_TLS_THERE, why_tls_failed
 from rmq_spark.client.tls_socket import TlsSocket
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class TlsClient:
         name = self._server_name or host.partition("%")[0]
         try:
             sock.settimeout(max(seconds, _LEAST_SECONDS))
-            return TlsSocket(self._context.wrap_socket(sock, server_hostname=name))
+            under_tls = self._context.wrap_socket(sock, server_hostname=name)
         except TimeoutError as error:
             raise TlsFailed(address, _NO_ANSWER) from error
         except OSError as error:
@@ -59,6 +59,10 @@ class TlsClient:
             raise TlsFailed(address, f"no certificate can bear the name {name!r}: {error}") from error
         finally:
             sock.close()  # under TLS it is another object that has it
+        if under_tls.version() is None:  # the broker had gone before: then Python does not even begin
+            under_tls.close()
+            raise TlsFailed(address, NO_TLS_THERE)
+        return TlsSocket(under_tls)
 
 
 def context_of(settings: TlsSettings) -> ssl.SSLContext:
@@ -107,7 +111,8 @@ def _identify(context: ssl.SSLContext, settings: TlsSettings, certificate: Pem) 
             why = f"{key.name} is not the key of the certificate in {certificate.name}"
             raise TlsRejected("key_file", why) from error
         if key.has_locked_key:
-            raise TlsRejected("key_password", f"it does not open the key in {key.name}") from error
+            why = f"it does not open the key in {key.name}, or this OpenSSL does not know how that is locked"
+            raise TlsRejected("key_password", why) from error
         why = f"{certificate.name} and {key.name} hold no certificate and key that can be read: {error}"
         raise TlsRejected("cert_file", why) from error
     except ValueError as error:

@@ -38,18 +38,9 @@ _REASONS: Final = (
     ("ALERT_CERTIFICATE_EXPIRED", "this client's certificate has expired: it needs a new one"),
     ("UNRECOGNIZED_NAME", "the broker has no certificate of that name: check the server name"),
     ("PROTOCOL", "the broker's TLS is too old: TLS 1.2 is the least here"),
-    (
-        "WRONG_VERSION_NUMBER",
-        "what answers there does not speak TLS: turn TLS on there, or leave it out here",
-    ),
-    (
-        "RECORD_LAYER_FAILURE",
-        "what answers there does not speak TLS: turn TLS on there, or leave it out here",
-    ),
-    (
-        "PACKET_LENGTH_TOO_LONG",
-        "what answers there does not speak TLS: turn TLS on there, or leave it out here",
-    ),
+    ("WRONG_VERSION_NUMBER", _OTHER_THERE),
+    ("RECORD_LAYER_FAILURE", _OTHER_THERE),
+    ("PACKET_LENGTH_TOO_LONG", _OTHER_THERE),
     ("UNEXPECTED_EOF", NO_TLS_THERE),
 )
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from rmq_spark.client.errors import TlsRejected
 
-_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
+_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----[ -~\s]*?-----END \1-----")
 _CERTIFICATE: Final = "CERTIFICATE"
 _PRIVATE_KEY: Final = "PRIVATE KEY"
 _OTHER_FORMS: Final = "it has to be a text file with -----BEGIN {} in it (PEM); keytool and openssl make one"

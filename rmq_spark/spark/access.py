@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.connections import Credentials
 from rmq_spark.client.errors import TlsRejected
 from rmq_spark.client.instance import NAME_SERVER_VARIABLE
 from rmq_spark.client.name_servers import parse_addresses
-from rmq_spark.client.tls_settings import TlsSettings
 from rmq_spark.spark import option_values as values
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.given_options import Given
+
+if TYPE_CHECKING:
+    from rmq_spark.client.tls_settings import TlsSettings
 
 _TLS_OPTIONS: Final = {
     "ca_file": "tlsCaFile",
@@ -84,11 +86,12 @@ def _tls(options: Given) -> TlsSettings | None:
                     name, "it means nothing without tls=true: give that, too, or leave this out"
                 )
         return None
+    from rmq_spark.client.tls_client import context_of  # noqa: PLC0415  # brings OpenSSL
+    from rmq_spark.client.tls_settings import TlsSettings  # noqa: PLC0415
+
     texts = {setting: options.text(name) for setting, name in _TLS_OPTIONS.items() if setting != "verify"}
     try:
         settings = TlsSettings.of_files(**texts, verify=options.get("tlsVerify", values.truth, default=True))
-        from rmq_spark.client.tls_client import context_of  # noqa: PLC0415  # brings OpenSSL
-
         context_of(settings)  # finds what a client would find
     except TlsRejected as error:
         raise OptionError(_TLS_OPTIONS[error.setting], error.problem) from error

@@ -1,6 +1,7 @@
 """Handshakes: what goes well, and what a user reads where it does not."""
 
 import logging
+import socket
 import ssl
 import threading
 from dataclasses import replace
@@ -117,6 +118,17 @@ def test_a_server_that_says_nothing_costs_the_time_for_connecting_and_no_more():
     with FakeServer(lambda _: stop.wait(30)) as server:
         assert "no answer to the handshake in time" in why_not(server, TRUSTING, timeout_ms=50)
         stop.set()
+
+
+def test_a_server_that_goes_before_the_handshake():
+    """Python makes a socket of it that is not under TLS at all."""
+    here, there = socket.socketpair()
+    there.close()
+    alone = socket.socket()  # was never connected, as one that was reset is not any more
+    for sock in (here, alone):
+        with pytest.raises(TlsFailed, match="as one without TLS does"):
+            TlsClient(TRUSTING).handshake(sock, "h:1", "h", 1)
+        assert sock.fileno() == -1
 
 
 def test_tls_that_is_too_old():

@@ -34,6 +34,13 @@ def test_what_stands_between_the_blocks_of_a_file_is_left_out(tmp_path):
     assert TlsSettings.of_files(ca_file=str(tmp_path / "ca.pem")).ca.text == block * 2
 
 
+def test_a_block_that_is_no_text_is_none(tmp_path):
+    damaged = Path(CA["ca_file"]).read_bytes().replace(b"M", b"\xff", 1)
+    (tmp_path / "ca.pem").write_bytes(damaged)
+    with pytest.raises(TlsRejected, match="holds no certificate"):
+        TlsSettings.of_files(ca_file=str(tmp_path / "ca.pem"))
+
+
 def test_a_key_may_stand_in_the_certificates_file():
     settings = TlsSettings.of_files(cert_file=certificate("client.pem"))
     assert settings.key is None

@@ -75,7 +75,7 @@ def test_thousands_of_answers_that_come_at_once_are_all_read(connect):
 
 @pytest.mark.parametrize("_", range(6))
 def test_many_threads_write_while_another_reads(connect, _):
-    """With Python's own socket in place of ours, one round in four fails here on Python 3.11."""
+    """With Python's own socket in place of ours, one round in four fails here up to Python 3.12."""
     with serving(answering(echo)) as server:
         connection = connect(server.address)
         went_well = []
