@@ -343,8 +343,8 @@ INTERRUPTED = """
     from broker.embedded import EmbeddedBroker
     with EmbeddedBroker(own_process=sys.argv[1] == "process") as broker:
         broker.send("orders", "one")
-        print(broker.port, flush=True)
         try:
+            print(broker.port, flush=True)
             sys.stdin.read()
         except KeyboardInterrupt:
             print(len(broker.messages("orders")), flush=True)
