@@ -37,10 +37,14 @@ class Peer:
 
 
 class FakeServer:
-    """Listens on a free port; `story` gets each client, in a thread of its own, and closes by returning."""
+    """Listens on a free port; `story` gets each client, in a thread of its own, and closes by returning.
 
-    def __init__(self, story):
+    ``tls`` is a server's context: then clients have to speak that.
+    """
+
+    def __init__(self, story, tls=None):
         self._story = story
+        self._tls = tls
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.peers = []
@@ -78,6 +82,8 @@ class FakeServer:
 
     def _tell(self, peer):
         try:
+            if self._tls is not None:
+                peer.socket = self._tls.wrap_socket(peer.socket, server_side=True)
             self._story(peer)
         except OSError:
             pass

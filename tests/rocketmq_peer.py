@@ -101,9 +101,10 @@ class Process:
 class RocketMQ:
     """A name server of one version, and brokers that register there."""
 
-    def __init__(self, version: str, directory: Path) -> None:
+    def __init__(self, version: str, directory: Path, java_options: Iterable[str] = ()) -> None:
         self.version = version
         self._directory = directory
+        self._java_options = tuple(java_options)
         self._program = java_program("peers", version)
         self._port = free_port()
         home = directory / "namesrv"
@@ -118,7 +119,8 @@ class RocketMQ:
             },
         )
         main_class = "org.apache.rocketmq.namesrv.NamesrvStartup"
-        self._process = Process(home, self._program, main_class, "256m", ["-c", str(settings)])
+        arguments = ["-c", str(settings)]
+        self._process = Process(home, self._program, main_class, "256m", arguments, self._java_options)
         try:
             self._wait_until_ready()
         except BaseException:
@@ -151,7 +153,7 @@ class RocketMQ:
         settings = {**_settings(self.address, name, port, config), **more}
         file = write_settings(home / "broker.conf", settings)
         main_class = "org.apache.rocketmq.broker.BrokerStartup"
-        return Process(home, self._program, main_class, "768m", ["-c", str(file)])
+        return Process(home, self._program, main_class, "768m", ["-c", str(file)], self._java_options)
 
     def kill(self) -> None:
         """End the name server, which keeps nothing. Brokers are ended by whoever has started them."""

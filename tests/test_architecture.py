@@ -125,6 +125,7 @@ def test_the_list_of_modules_tested_elsewhere_names_only_what_is_there():
     [
         ("rmq_spark", ("numpy", "pyarrow", "pyspark", "msgpack", "orjson", "broker")),
         ("rmq_spark.client", ("numpy", "pyarrow", "pyspark", "broker")),
+        ("rmq_spark.client.instance", ("ssl", "rmq_spark.client.tls_settings")),
         ("rmq_spark.client.broker_api", ("numpy", "pyarrow", "pyspark", "broker")),
         ("rmq_spark.wire.command", ("numpy", "pyarrow", "pyspark", "broker")),
         ("rmq_spark.wire.headers", ("numpy", "pyarrow", "pyspark", "broker")),

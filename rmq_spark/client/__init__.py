@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rmq_spark.client.outgoing import SendRules
     from rmq_spark.client.producer import Producer
     from rmq_spark.client.results import PullResult, PullStatus, SendResult, SendStatus
+    from rmq_spark.client.tls_settings import TlsSettings
     from rmq_spark.wire.message_queue import MessageQueue
 
 _MODULES: Final = {
@@ -63,6 +64,7 @@ _MODULES: Final = {
     "SendResult": "rmq_spark.client.results",
     "SendRules": "rmq_spark.client.outgoing",
     "SendStatus": "rmq_spark.client.results",
+    "TlsSettings": "rmq_spark.client.tls_settings",
     "by_sql": "rmq_spark.client.consumer.subscriptions",
     "by_tag": "rmq_spark.client.consumer.subscriptions",
 }
@@ -97,6 +99,7 @@ __all__ = [
     "SendResult",
     "SendRules",
     "SendStatus",
+    "TlsSettings",
     "by_sql",
     "by_tag",
 ]

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rmq_spark.client.errors import (
     ClientError,
@@ -34,7 +34,11 @@ from rmq_spark.errors import FrameError, HeaderError, RocketPollError
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.flags import CommandFlag
-from rmq_spark.wire.framing import FRAME_BYTES_MAX, FrameReader
+from rmq_spark.wire.framing import FRAME_BYTES_MAX, PREFIX_BYTES, FrameReader
+
+if TYPE_CHECKING:
+    from rmq_spark.client.tls_client import TlsClient
+    from rmq_spark.client.tls_socket import TlsSocket
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +61,7 @@ class Connection:
 
     def __init__(
         self,
-        sock: socket.socket,
+        sock: socket.socket | TlsSocket,
         address: str,
         on_request: OnRequest | None = None,
         on_closed: Callable[[Connection], None] | None = None,
@@ -94,17 +98,23 @@ class Connection:
         *,
         reads_itself: bool = False,
         timeout_ms: int = CONNECT_TIMEOUT_MS,
+        tls: TlsClient | None = None,
     ) -> Connection:
-        """A connection to ``host:port``."""
+        """A connection to ``host:port``; its handshake, if there is one, has what time connecting leaves."""
+        host, port = parse_address(address)
+        deadline = time.monotonic() + timeout_ms / 1000
         try:
-            sock = socket.create_connection(parse_address(address), timeout_ms / 1000)
+            sock = socket.create_connection((host, port), timeout_ms / 1000)
         except TimeoutError as error:
             raise ConnectionFailed(address, f"no answer within {timeout_ms} ms") from error
         except OSError as error:
             raise ConnectionFailed(address, error.strerror or str(error)) from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        return cls(sock, address, on_request, on_closed, reads_itself=reads_itself)
+        if tls is None:
+            return cls(sock, address, on_request, on_closed, reads_itself=reads_itself)
+        under_tls = tls.handshake(sock, address, host, deadline - time.monotonic())
+        return cls(under_tls, address, on_request, on_closed, reads_itself=reads_itself)
 
     @property
     def is_closed(self) -> bool:
@@ -253,13 +263,15 @@ class Connection:
         except (TimeoutError, BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            self._end(ConnectionClosed(self.address, error.strerror or str(error)))
+            why = error.strerror or str(error)
+            is_cut = isinstance(error, ConnectionResetError)
+            self._end(ConnectionClosed(self.address, self._why_gone(why) if is_cut else why))
             return
         if not count:
             why = "the broker has closed it"
             if self._frames.bytes_held:
                 why += f" in the middle of an answer, {self._frames.bytes_held} bytes into it"
-            self._end(ConnectionClosed(self.address, why))
+            self._end(ConnectionClosed(self.address, self._why_gone(why)))
             return
         self._received_at = self.clock()
         try:
@@ -267,6 +279,14 @@ class Connection:
                 self._received(decode_command(frame))
         except (FrameError, HeaderError) as error:
             self._end(ProtocolError(self.address, str(error)))
+
+    def _why_gone(self, why: str) -> str:
+        """Brokers do not always tell somebody whom they do not let in."""
+        if self.peer_version or self._frames.bytes_held >= PREFIX_BYTES:  # an alert of TLS has fewer
+            return why
+        is_plain = isinstance(self._socket, socket.socket)
+        wanted = "TLS" if is_plain else "a certificate from this client, or another one"
+        return f"{why}, and never answered anything: does it want {wanted}?"
 
     def _receive(self) -> int:
         """How many bytes have arrived; those of a large answer go where they belong."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rmq_spark.client.calls import command_of, header_of
 from rmq_spark.client.connection import CONNECT_TIMEOUT_MS, Connection, OnRequest, as_it_is
@@ -23,6 +23,9 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader
 from rmq_spark.wire.header_msgpack import HAS_MSGPACK
+
+if TYPE_CHECKING:
+    from rmq_spark.client.tls_settings import TlsSettings
 
 REQUEST_TIMEOUT_MS: Final = 3_000
 
@@ -67,14 +70,24 @@ class Connections:
         self,
         *,
         credentials: Credentials | None = None,
+        tls: TlsSettings | None = None,
         on_request: OnRequest | None = None,
         on_closed: Callable[[str], None] | None = None,
         extensions: frozenset[Extension] = frozenset(Extension),
         reads_itself: bool = False,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
     ) -> None:
-        """``on_closed`` is told the address; ``extensions`` are those that brokers are asked for."""
+        """``on_closed`` is told the address; ``extensions`` are those that brokers are asked for.
+
+        Raises:
+            TlsRejected: These settings cannot work.
+        """
         self._credentials = credentials
+        self._tls = None
+        if tls is not None:
+            from rmq_spark.client.tls_client import TlsClient  # noqa: PLC0415  # brings OpenSSL
+
+            self._tls = TlsClient(tls)
         self._on_request = on_request
         self._on_closed = on_closed
         self._extensions = extensions if HAS_MSGPACK else extensions - {Extension.MSGPACK_HEADER}
@@ -195,6 +208,7 @@ class Connections:
                 self._forget,
                 reads_itself=self.reads_itself,
                 timeout_ms=self._connect_timeout_ms,
+                tls=self._tls,
             )
         except BaseException as error:  # the others must hear of it, whatever it is
             with self._lock:

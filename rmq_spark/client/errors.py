@@ -2,6 +2,7 @@
 
     ClientError                      a `RocketPollError`; every one of these can be pickled
     ├── ConnectionFailed             nobody answers there: check address and port, try again later
+    │   ├── TlsFailed                somebody does, but not with a TLS that this client trusts
     │   └── NoNameServer             nobody answers at any of the name servers, or none was given
     ├── ConnectionClosed             it ended under way; whether the broker has acted is not known
     ├── RequestTimeout               no answer in time; likewise not known
@@ -25,6 +26,7 @@
     ├── NotAssigned                  that queue is not this consumer's, at least not now: see ``assignment()``
     ├── OffsetOutOfRange             the queue has no such offset; it says which it has
     ├── SubscriptionConflict         both subscribed and assigned: make another consumer
+    ├── TlsRejected                  TLS settings that cannot work: correct the setting that it names
     ├── OffsetFileDamaged            of a group that broadcasts: mend the file, or delete it
     └── ClientShutDown               it was shut down, or was never started
 
@@ -55,6 +57,13 @@ class ConnectionFailed(ClientError):
 
     def __str__(self) -> str:
         return f"cannot connect to {self.address}: {self.why}; check that a broker listens there"
+
+
+class TlsFailed(ConnectionFailed):
+    """Somebody answers at an address, but TLS fails."""
+
+    def __str__(self) -> str:
+        return f"no TLS with {self.address}: {self.why}"
 
 
 class NoNameServer(ConnectionFailed):
@@ -315,6 +324,18 @@ class SubscriptionConflict(ClientError):
 
     def __str__(self) -> str:
         return "a consumer either subscribes to topics or is assigned queues: make another consumer"
+
+
+class TlsRejected(ClientError):
+    """TLS settings that cannot work; ``setting`` is the one to correct."""
+
+    def __init__(self, setting: str, problem: str) -> None:
+        super().__init__(setting, problem)
+        self.setting = setting
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"TLS setting {self.setting}: {self.problem}"
 
 
 class OffsetFileDamaged(ClientError):

@@ -13,11 +13,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.errors import ClientError, ConnectionClosed, RequestTimeout
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
+
+if TYPE_CHECKING:
+    from rmq_spark.client.tls_socket import TlsSocket
 
 TICK_SECONDS: Final = 1.0
 """How long a call to the socket takes at most; the socket's own timeout."""
@@ -33,7 +36,7 @@ class FrameWriter:
 
     def __init__(
         self,
-        sock: socket.socket,
+        sock: socket.socket | TlsSocket,
         address: str,
         clock: Callable[[], float],
         check: Callable[[], None],

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.broker_api import BrokerApi
 from rmq_spark.client.broker_requests import BrokerRequests
@@ -34,6 +34,9 @@ from rmq_spark.client.routes import Routes
 from rmq_spark.wire.bodies.clients import HeartbeatData, ProducerData
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
+
+if TYPE_CHECKING:
+    from rmq_spark.client.tls_settings import TlsSettings
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +57,7 @@ class ClientInstance:
         name_servers: str | Iterable[str] | None = None,
         *,
         credentials: Credentials | None = None,
+        tls: TlsSettings | None = None,
         client_id: str | None = None,
         extensions: frozenset[Extension] = frozenset(Extension),
         reads_itself: bool = False,
@@ -62,7 +66,10 @@ class ClientInstance:
         route_interval_ms: int = ROUTE_INTERVAL_MS,
         heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS,
     ) -> None:
-        """``name_servers`` as ``host:port;host:port``; without them, what NAMESRV_ADDR says."""
+        """``name_servers`` as ``host:port;host:port``; without them, what NAMESRV_ADDR says.
+
+        ``tls`` is for name servers and brokers alike, on the ports that they have without.
+        """
         self._consumers: dict[str, ConsumerMember] = {}
         self._producers: dict[str, ProducerMember | None] = {}
         addresses = name_servers if name_servers is not None else os.environ.get(NAME_SERVER_VARIABLE)
@@ -71,6 +78,7 @@ class ClientInstance:
         self.client_id = client_id or f"{self.local_address}@{os.getpid()}#{time.time_ns()}"
         self.connections = Connections(
             credentials=credentials,
+            tls=tls,
             on_request=BrokerRequests(self.client_id, self._consumers, self._producers),
             on_closed=self._connection_closed,
             extensions=extensions,

@@ -36,6 +36,13 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "accessKey": Option(_ALL, "who the client is, to brokers with access lists"),
     "secretKey": Option(_ALL, "what it signs with; never shown"),
     "securityToken": Option(_ALL, "a temporary key's token; never shown"),
+    "tls": Option(_ALL, "whether name servers and brokers are spoken to under TLS"),
+    "tlsCaFile": Option(_ALL, "whose certificates are trusted: a PEM file on the driver"),
+    "tlsCertFile": Option(_ALL, "who the client is: its certificate, a PEM file on the driver"),
+    "tlsKeyFile": Option(_ALL, "the certificate's key, if it is in a file of its own"),
+    "tlsKeyPassword": Option(_ALL, "what opens the key; never shown"),
+    "tlsVerify": Option(_ALL, "whether certificates are checked; false is for tests"),
+    "tlsServerName": Option(_ALL, "the name that certificates bear, where it is not the address"),
     "requestTimeoutMs": Option(_ALL, "how long an answer may take"),
     "retryTimeoutMs": Option(_ALL, "how long brokers that cannot be reached are waited for"),
     # which messages

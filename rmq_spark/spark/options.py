@@ -1,27 +1,25 @@
 """Options: what a user writes, parsed and checked once, on the driver.
 
 `OPTIONS` lists every option there is, for whom, and what it means; docs/options.md says the same at length,
-and a test holds the two together. Names are those of Spark's Kafka source where the meaning is the same.
+and a test holds the two together. How brokers are reached is the part of `access`. Names are those of Spark's
+Kafka source where the meaning is the same.
 Whatever is wrong is said with the option's name and what to write instead; secrets are never shown.
 """
 
 from __future__ import annotations
 
-import difflib
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rmq_spark.client.connections import Credentials
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.client.instance import NAME_SERVER_VARIABLE
 from rmq_spark.client.message import BODY_BYTES_MAX
-from rmq_spark.client.name_servers import parse_addresses
 from rmq_spark.client.names import check_group, check_topic, check_topic_to_send_to
 from rmq_spark.spark import option_values as values
+from rmq_spark.spark.access import Access, access_of
 from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.given_options import Given
 from rmq_spark.spark.option_table import OPTIONS, Use
 from rmq_spark.spark.positions import (
     EARLIEST,
@@ -36,19 +34,6 @@ from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION
 DEFAULT_GROUP: Final = "rocketpoll-spark"
 SUSPEND_MS_MAX: Final = 1_500
 """So that a query which is stopped while a broker holds its pulls ends within two seconds."""
-
-_SPARKS_OWN: Final = frozenset(["checkpointlocation", "queryname"])
-"""What Spark hands to a sink although it is meant for Spark."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """How brokers are reached."""
-
-    name_servers: tuple[str, ...]
-    credentials: Credentials | None = None
-    request_timeout_ms: int = 3_000
-    retry_timeout_ms: int = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,68 +112,9 @@ class WriteOptions:
     row_ids: bool = True
 
 
-class _Given:
-    """The options that were given, by their right names."""
-
-    def __init__(self, given: Mapping[str, str], uses: frozenset[Use]) -> None:
-        right_names = {name.lower(): name for name in OPTIONS}
-        self._texts: dict[str, str] = {}
-        self._written: dict[str, str] = {}
-        for name, text in given.items():
-            known = right_names.get(name.lower())
-            if known is None:
-                if name.lower() in _SPARKS_OWN:
-                    continue
-                raise OptionError(name, _unknown(name))
-            if not uses & OPTIONS[known].uses:
-                raise OptionError(known, f"it is of no use to the {'sink' if Use.SINK in uses else 'source'}")
-            right = OPTIONS[known].alias_of
-            if right is None or not uses & OPTIONS[right].uses:
-                right = known
-            if right in self._texts:
-                raise OptionError(known, f"it is given as {self._written[right]}, too: keep one")
-            self._texts[right] = text
-            self._written[right] = known
-
-    @property
-    def names(self) -> frozenset[str]:
-        return frozenset(self._texts)
-
-    def written(self, name: str) -> str:
-        """An option as the user calls it."""
-        return self._written.get(name, name)
-
-    def text(self, name: str) -> str | None:
-        found = self._texts.get(name)
-        if found is not None and not found.strip():
-            raise OptionError(self.written(name), "it is empty: leave it out, or give it a value")
-        return found
-
-    def get(self, name: str, parse: Any, default: Any = None) -> Any:
-        text = self.text(name)
-        return default if text is None else parse(self.written(name), text)
-
-    def number(self, name: str, least: int = 1) -> int | None:
-        text = self.text(name)
-        return None if text is None else values.whole_number(name, text, least)
-
-    def one_of(self, *names: str) -> str | None:
-        """That one of these which is given; two are refused."""
-        given = [name for name in names if name in self._texts]
-        if len(given) > 1:
-            first, *others = map(self.written, given)
-            raise OptionError(first, f"it cannot be given together with {', '.join(others)}: keep one")
-        return given[0] if given else None
-
-
-def check_names(given: Mapping[str, str]) -> None:
-    """Refuse what is no option at all, of source or sink."""
-    _Given(given, frozenset(Use))
-
-
 def read_options(given: Mapping[str, str]) -> ReadOptions:
     """The options of a source."""
-    options = _Given(given, frozenset([Use.STREAM, Use.BATCH]))
+    options = Given(given, frozenset([Use.STREAM, Use.BATCH]))
     expression = options.one_of("tags", "sql")
     limits = _limits(options)
     starting = _positions(options, "starting")
@@ -203,7 +129,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     if suspend_ms > SUSPEND_MS_MAX:
         raise OptionError("suspendTimeoutMs", f"at most {SUSPEND_MS_MAX}, so that a query stops in time")
     return ReadOptions(
-        access=_access(options),
+        access=access_of(options),
         selection=_selection(options),
         consumer_group=group,
         expression=(options.text(expression) or "*") if expression else "*",
@@ -228,9 +154,9 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
     """The options of a sink."""
-    options = _Given(given, frozenset([Use.SINK]))
+    options = Given(given, frozenset([Use.SINK]))
     return WriteOptions(
-        access=_access(options),
+        access=access_of(options),
         topic=options.get("topic", lambda name, text: _topic(name, text.strip(), check_topic_to_send_to)),
         producer_group=options.get("producerGroup", _group, DEFAULT_GROUP),
         max_message_bytes=options.get("maxMessageBytes", values.size_in_bytes, BODY_BYTES_MAX),
@@ -241,40 +167,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
 # ---- parts
 
 
-def _access(options: _Given) -> Access:
-    text = options.text("namesrvAddr") or os.environ.get(NAME_SERVER_VARIABLE)
-    addresses = parse_addresses(text)
-    if not addresses:
-        raise OptionError(
-            "namesrvAddr",
-            f"it is needed: the name server's address, as localhost:9876, here or in {NAME_SERVER_VARIABLE}",
-        )
-    for address in addresses:
-        host, _, port = address.rpartition(":")
-        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
-            raise OptionError("namesrvAddr", f"needed host:port, as localhost:9876, found {address!r}")
-    return Access(
-        name_servers=addresses,
-        credentials=_credentials(options),
-        request_timeout_ms=options.get("requestTimeoutMs", values.whole_number, 3_000),
-        retry_timeout_ms=options.get("retryTimeoutMs", values.whole_number, 60_000),
-    )
-
-
-def _credentials(options: _Given) -> Credentials | None:
-    access_key, secret_key = options.text("accessKey"), options.text("secretKey")
-    if (access_key is None) != (secret_key is None):
-        given, missing = ("accessKey", "secretKey") if access_key else ("secretKey", "accessKey")
-        raise OptionError(missing, f"it is needed as well as {given}")
-    token = options.text("securityToken")
-    if access_key is None or secret_key is None:
-        if token is not None:
-            raise OptionError("accessKey", "it is needed as well as securityToken")
-        return None
-    return Credentials(access_key, secret_key, token)
-
-
-def _selection(options: _Given) -> Selection:
+def _selection(options: Given) -> Selection:
     chosen = options.one_of("subscribe", "subscribePattern", "assign")
     if chosen is None:
         raise OptionError(
@@ -311,7 +204,7 @@ def _assigned(given: Mapping[str, Any]) -> Mapping[str, Mapping[str, frozenset[i
     return assigned
 
 
-def _limits(options: _Given) -> Limits:
+def _limits(options: Given) -> Limits:
     rows, rows_min = options.number("maxOffsetsPerTrigger"), options.number("minOffsetsPerTrigger")
     if rows is not None and rows_min is not None and rows_min > rows:
         raise OptionError("minOffsetsPerTrigger", f"it is above maxOffsetsPerTrigger ({rows_min} and {rows})")
@@ -328,7 +221,7 @@ def _limits(options: _Given) -> Limits:
     )
 
 
-def _positions(options: _Given, side: str) -> Positions | None:
+def _positions(options: Given, side: str) -> Positions | None:
     names = (f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp")
     chosen = options.one_of(*names)
     if chosen is None:
@@ -365,22 +258,3 @@ def _group(option: str, name: str) -> str:
         return check_group(name.strip())
     except MessageRejected as error:
         raise OptionError(option, str(error)) from error
-
-
-def _unknown(name: str) -> str:
-    word = name.lower()
-    if word == "path":
-        return (
-            "there is no such option: load(), save() and start() take no path, name the topic in option topic"
-        )
-    if word.startswith("kafka."):
-        word = {"kafka.bootstrap.servers": "namesrvaddr", "kafka.group.id": "consumergroup"}.get(word, "")
-        hint = f"that is Kafka's; here it is {_right(word)}" if word else "that is Kafka's: leave it out"
-        return f"there is no such option; {hint}"
-    close = difflib.get_close_matches(word, [each.lower() for each in OPTIONS], n=1, cutoff=0.6)
-    hint = f"did you mean {_right(close[0])}?" if close else f"there are {', '.join(sorted(OPTIONS))}"
-    return f"there is no such option; {hint}"
-
-
-def _right(word: str) -> str:
-    return next(name for name in OPTIONS if name.lower() == word)

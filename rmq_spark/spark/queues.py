@@ -33,8 +33,9 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.results import PullResult, PullStatus
+from rmq_spark.spark.access import Access
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.options import Access, ReadOptions, Selection
+from rmq_spark.spark.options import ReadOptions, Selection
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
@@ -86,7 +87,10 @@ class _Held(NamedTuple):
 def instance_for(access: Access) -> ClientInstance:
     """A client that runs no threads of its own: what is known is asked for when it is needed."""
     return ClientInstance(
-        access.name_servers, credentials=access.credentials, request_timeout_ms=access.request_timeout_ms
+        access.name_servers,
+        credentials=access.credentials,
+        tls=access.tls,
+        request_timeout_ms=access.request_timeout_ms,
     )
 
 

@@ -28,7 +28,7 @@ class RocketPollDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         """Refuse names that are no option at all; what is for reads or writes only, they look at."""
-        from rmq_spark.spark.options import check_names  # noqa: PLC0415  # see the module
+        from rmq_spark.spark.given_options import check_names  # noqa: PLC0415  # see the module
 
         super().__init__(options)
         check_names(options)

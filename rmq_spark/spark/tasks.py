@@ -21,8 +21,9 @@ from rmq_spark.client.errors import (
     RouteNotFound,
 )
 from rmq_spark.client.instance import ClientInstance
+from rmq_spark.spark.access import Access
 from rmq_spark.spark.errors import lost, named, report_losses
-from rmq_spark.spark.options import Access, ReadOptions
+from rmq_spark.spark.options import ReadOptions
 from rmq_spark.spark.planning import Piece
 from rmq_spark.spark.queues import AWAY, instance_for, is_gone, masters
 from rmq_spark.spark.schema import BatchMaker

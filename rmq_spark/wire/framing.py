@@ -18,7 +18,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
-from rmq_spark.errors import FrameError, HeaderError
+from rmq_spark.errors import FrameError, HeaderError, Verbatim
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
@@ -36,6 +36,9 @@ _unpack_words = _WORDS.unpack_from
 _LENGTH_WORD_BYTES = 4
 PREFIX_BYTES = _WORDS.size
 _HEADER_LENGTH_MASK = 0xFFFFFF
+_TLS_RECORDS = (0x1403, 0x1503, 0x1603, 0x1703)
+"""How TLS begins whatever it says: the record's type, and the first half of a version."""
+
 _EMPTY = memoryview(b"")
 
 
@@ -184,11 +187,14 @@ class FrameReader:
         """The whole frame's size, or why it cannot be one."""
         frame_bytes = length + _LENGTH_WORD_BYTES
         if not PREFIX_BYTES <= frame_bytes <= self._frame_bytes_max:
+            is_tls = length >> 16 in _TLS_RECORDS
             raise FrameError(
                 "frame length",
                 at=0,
                 needed=f"4 to {self._frame_bytes_max - _LENGTH_WORD_BYTES}",
-                found=length,
+                found=Verbatim(f"{length}: the other side speaks TLS, and this one does not")
+                if is_tls
+                else length,
             )
         header_length = word & _HEADER_LENGTH_MASK
         header_length_max = min(frame_bytes - PREFIX_BYTES, self._header_bytes_max)

@@ -26,6 +26,7 @@ from rmq_spark.errors import RocketPollError
 
 EXAMPLES = [
     ConnectionFailed("h:1", "refused"),
+    errors.TlsFailed("h:1", "not trusted"),
     NoNameServer(),
     NoNameServer([ConnectionFailed("h:1", "refused"), RequestTimeout("g:2", 105, 30)]),
     ConnectionClosed("h:1", "gone"),
@@ -40,6 +41,7 @@ EXAMPLES = [
     errors.NotAssigned("T/b/0"),
     errors.OffsetOutOfRange("T/b/0", 9, 0, 5),
     errors.SubscriptionConflict(),
+    errors.TlsRejected("ca_file", "not there"),
     errors.OffsetFileDamaged("/x", "no JSON"),
     PartlySent("T", [ConnectionFailed("h:1", "refused")], [1, 2], 2),
     TooManyPending(5),

@@ -4,8 +4,9 @@ import pytest
 
 from rmq_spark.client.connections import Credentials
 from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.given_options import check_names
 from rmq_spark.spark.option_table import OPTIONS, Use
-from rmq_spark.spark.options import Selection, check_names, read_options, write_options
+from rmq_spark.spark.options import Selection, read_options, write_options
 from rmq_spark.spark.positions import AtOffset, AtTime, BackInTime
 
 NEEDED = {"namesrvAddr": "localhost:9876", "topic": "orders"}
@@ -106,6 +107,8 @@ def test_streams_and_batches_have_some_options_of_their_own():
         ({"accessKey": "a"}, "secretKey"),
         ({"secretKey": "s3cr3t"}, "accessKey"),
         ({"securityToken": "t0k3n"}, "accessKey"),
+        ({"tls": "false", "tlsCaFile": "x"}, "tlsCaFile"),
+        ({"tlsKeyPassword": "s3cr3t"}, "tlsKeyPassword"),
         ({"startingOffsets": "group"}, "startingOffsets"),
         ({"endingOffsets": "earliest"}, "endingOffsets"),
         ({"suspendTimeoutMs": "20000"}, "suspendTimeoutMs"),

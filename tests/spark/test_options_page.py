@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rmq_spark.client.tls_settings import TlsSettings
 from rmq_spark.spark.option_table import OPTIONS, Use
 from rmq_spark.spark.options import DEFAULT_GROUP, SUSPEND_MS_MAX, read_options, write_options
 from rmq_spark.spark.positions import parse_position, parse_positions
@@ -53,6 +54,8 @@ def test_an_option_of_two_names_is_said_to_be_one(name):
 
 def test_the_defaults_are_those_of_the_code():
     in_code = {
+        "tls": READ.access.tls is not None,
+        "tlsVerify": TlsSettings().verify,
         "requestTimeoutMs": READ.access.request_timeout_ms,
         "retryTimeoutMs": READ.access.retry_timeout_ms,
         "tags": READ.expression,

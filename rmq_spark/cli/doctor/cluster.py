@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from rmq_spark.cli.doctor.findings import Finding
 from rmq_spark.client.instance import NAME_SERVER_VARIABLE
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.broker_checks import check_with_brokers, check_writable
+from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options import read_options, write_options
 from rmq_spark.spark.queues import Queues, instance_for
 
 _PATIENCE_MS: Final = "3000"
 
 
-def check_cluster(namesrv: str | None, topic: str | None) -> list[Finding]:
-    """What can be asked of what was named."""
+def check_cluster(
+    namesrv: str | None, topic: str | None, options: Mapping[str, str] = MappingProxyType({})
+) -> list[Finding]:
+    """What can be asked of what was named; ``options`` say how, and are those of source and sink alike."""
     address = namesrv or os.environ.get(NAME_SERVER_VARIABLE)
     if address is None:
         return [_skipped("name server", f"--namesrv HOST:PORT, or {NAME_SERVER_VARIABLE}")]
-    given = {"namesrvAddr": address, "retryTimeoutMs": _PATIENCE_MS}
-    remedy = "take the name server's address, not a broker's; `rocketpoll broker` starts one of your own"
+    given = {"retryTimeoutMs": _PATIENCE_MS, **options, "namesrvAddr": address}
+    remedy = (
+        "take the name server's address, not a broker's, and --option tls=true where it speaks TLS; "
+        "`rocketpoll broker` starts one of your own"
+    )
     fault = _fault_of(lambda: check_writable(write_options(given)))
     if fault is not None:
-        return [Finding("name server", fault, remedy)]
+        is_about_another = isinstance(fault, OptionError) and fault.option != "namesrvAddr"
+        return [Finding("name server", str(fault), "correct that --option" if is_about_another else remedy)]
     answers = Finding("name server", f"{address} answers")
     if topic is None:
         return [answers, _skipped("topic", "--topic NAME")]
@@ -33,16 +41,16 @@ def check_cluster(namesrv: str | None, topic: str | None) -> list[Finding]:
     if fault is not None:
         return [
             answers,
-            Finding("topic", fault, "its name, or create it: mqadmin updateTopic, or send to it"),
+            Finding("topic", str(fault), "its name, or create it: mqadmin updateTopic, or send to it"),
         ]
     return [answers, Finding("topic", f"{topic} is there"), _brokers({**given, "topic": topic})]
 
 
-def _fault_of(check: Callable[[], None]) -> str | None:
+def _fault_of(check: Callable[[], None]) -> RocketPollError | None:
     try:
         check()
     except RocketPollError as error:
-        return str(error)
+        return error
     return None
 
 

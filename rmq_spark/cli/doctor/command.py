@@ -27,12 +27,20 @@ def run_doctor(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--namesrv", metavar="HOST:PORT", help="a name server to be asked (NAMESRV_ADDR)")
     parser.add_argument("--topic", metavar="NAME", help="a topic that has to be there")
+    parser.add_argument(
+        "--option",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="what else a read is told: tls=true, accessKey=... (other users of the machine may see it)",
+    )
     given = parser.parse_args(arguments)
+    options = dict(each.partition("=")[::2] for each in given.option)
     findings = [
         _pyspark(),
         _java(),
         *check_worker_python(),
-        *check_cluster(given.namesrv, given.topic),
+        *check_cluster(given.namesrv, given.topic, options),
     ]
     sys.stdout.writelines(f"{line}\n" for line in lines(findings))
     return 0 if all(each.is_good for each in findings) else 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
+from tls_parts import HOST, certificate, under_tls
 
 from rmq_spark.cli.doctor.cluster import check_cluster
 from rocketpoll import EmbeddedBroker
@@ -74,3 +75,17 @@ def test_a_broker_that_tells_an_address_that_cannot_be_reached_is_found_out(tmp_
     assert topic.is_good
     assert "127.0.0.9" in brokers.found
     assert "brokerIP1" in brokers.remedy
+
+
+def test_brokers_under_tls_are_asked_with_the_options_that_a_read_needs(tmp_path):
+    with EmbeddedBroker(tmp_path / "store") as broker:
+        broker.create_topic("orders", queues=2)
+    with EmbeddedBroker(tmp_path / "store", brokerIP1=HOST) as broker, under_tls(broker.port) as terminator:
+        options = {"tls": "true", "tlsCaFile": certificate("ca.pem")}
+        assert all(each.is_good for each in check_cluster(terminator.address, "orders", options))
+        [fault] = check_cluster(terminator.address, "orders")
+        assert "does it want TLS" in fault.found
+        assert "--option tls=true" in fault.remedy
+        [fault] = check_cluster(terminator.address, "orders", {**options, "tlsCaFile": "/nowhere"})
+        assert fault.found == "option tlsCaFile: /nowhere cannot be read: No such file or directory"
+        assert fault.remedy == "correct that --option"

@@ -17,6 +17,11 @@ def this_python(monkeypatch):
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
 
 
+def test_options_of_a_read_are_passed_on(capsys):
+    assert run_doctor(["--namesrv", "localhost:1", "--option", "tls=true", "--option", "tlsCaFile=a=b"]) == 1
+    assert "option tlsCaFile: a=b cannot be read" in capsys.readouterr().out
+
+
 @pytest.mark.skipif(java_fault() is not None, reason="this machine has no Java for Spark")
 def test_a_machine_that_runs_these_tests_is_well(capsys):
     assert run_doctor([]) == 0

@@ -1,0 +1,98 @@
+"""Access: how brokers are reached, out of the options that say so; the same for source and sink.
+
+Files are read here, on the driver: what they hold goes to executors with the options, so that only one
+machine needs them, and whatever is wrong with them is said at `load()`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rmq_spark.client.connections import Credentials
+from rmq_spark.client.errors import TlsRejected
+from rmq_spark.client.instance import NAME_SERVER_VARIABLE
+from rmq_spark.client.name_servers import parse_addresses
+from rmq_spark.spark import option_values as values
+from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.given_options import Given
+
+if TYPE_CHECKING:
+    from rmq_spark.client.tls_settings import TlsSettings
+
+_TLS_OPTIONS: Final = {
+    "ca_file": "tlsCaFile",
+    "cert_file": "tlsCertFile",
+    "key_file": "tlsKeyFile",
+    "key_password": "tlsKeyPassword",
+    "verify": "tlsVerify",
+    "server_name": "tlsServerName",
+}
+"""Each by the name of the client's setting."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How brokers are reached."""
+
+    name_servers: tuple[str, ...]
+    credentials: Credentials | None = None
+    tls: TlsSettings | None = None
+    request_timeout_ms: int = 3_000
+    retry_timeout_ms: int = 60_000
+
+
+def access_of(options: Given) -> Access:
+    """What the options say of it."""
+    text = options.text("namesrvAddr") or os.environ.get(NAME_SERVER_VARIABLE)
+    addresses = parse_addresses(text)
+    if not addresses:
+        raise OptionError(
+            "namesrvAddr",
+            f"it is needed: the name server's address, as localhost:9876, here or in {NAME_SERVER_VARIABLE}",
+        )
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
+            raise OptionError("namesrvAddr", f"needed host:port, as localhost:9876, found {address!r}")
+    return Access(
+        name_servers=addresses,
+        credentials=_credentials(options),
+        tls=_tls(options),
+        request_timeout_ms=options.get("requestTimeoutMs", values.whole_number, 3_000),
+        retry_timeout_ms=options.get("retryTimeoutMs", values.whole_number, 60_000),
+    )
+
+
+def _credentials(options: Given) -> Credentials | None:
+    access_key, secret_key = options.text("accessKey"), options.text("secretKey")
+    if (access_key is None) != (secret_key is None):
+        given, missing = ("accessKey", "secretKey") if access_key else ("secretKey", "accessKey")
+        raise OptionError(missing, f"it is needed as well as {given}")
+    token = options.text("securityToken")
+    if access_key is None or secret_key is None:
+        if token is not None:
+            raise OptionError("accessKey", "it is needed as well as securityToken")
+        return None
+    return Credentials(access_key, secret_key, token)
+
+
+def _tls(options: Given) -> TlsSettings | None:
+    if not options.get("tls", values.truth, default=False):
+        for name in _TLS_OPTIONS.values():
+            if options.text(name) is not None:
+                raise OptionError(
+                    name, "it means nothing without tls=true: give that, too, or leave this out"
+                )
+        return None
+    from rmq_spark.client.tls_client import context_of  # noqa: PLC0415  # brings OpenSSL
+    from rmq_spark.client.tls_settings import TlsSettings  # noqa: PLC0415
+
+    texts = {setting: options.text(name) for setting, name in _TLS_OPTIONS.items() if setting != "verify"}
+    try:
+        settings = TlsSettings.of_files(**texts, verify=options.get("tlsVerify", values.truth, default=True))
+        context_of(settings)  # finds what a client would find
+    except TlsRejected as error:
+        raise OptionError(_TLS_OPTIONS[error.setting], error.problem) from error
+    return settings

@@ -1,0 +1,147 @@
+"""Our clients and our broker with TLS between them: all ways to send and to pull, holds, cuts and ends."""
+
+import threading
+
+import pytest
+from broker_kinds import NAME, wait_until
+from conforming_clients import Clients, Listener, bodies_of, messages, numbers, polled
+from tls_clusters import TlsCluster, behind_tls
+from tls_parts import TRUSTING
+
+from rmq_spark.client.admin import Admin
+from rmq_spark.client.bulk_pull import BulkPull, PullRules
+from rmq_spark.client.errors import ClientError, NoNameServer
+from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.message import Message, decode_messages
+from rmq_spark.wire.flags import PullSysFlag
+from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    with behind_tls(tmp_path_factory.mktemp("broker")) as both:
+        yield both
+
+
+@pytest.fixture(scope="module")
+def broker(both):
+    return both[0]
+
+
+@pytest.fixture(scope="module")
+def terminator(both):
+    return both[1]
+
+
+@pytest.fixture
+def cluster(terminator):
+    cluster = TlsCluster(terminator.address, terminator.address, NAME)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def clients(cluster):
+    return Clients(cluster)
+
+
+@pytest.fixture(params=["all extensions", "none", "who waits reads"])
+def api(request, cluster):
+    more = {"none": {"extensions": frozenset()}, "who waits reads": {"reads_itself": True}}
+    return cluster.instance(**more.get(request.param, {})).api
+
+
+def bulk(cluster, api, topic, end, **rules):
+    pull = BulkPull(api, cluster.address, "G", cluster.queue(topic), 0, end, PullRules(**rules))
+    return [each for chunk in pull for each in decode_messages(chunk.records, NAME)]
+
+
+def held_pull(topic, queue_offset=0):
+    """A pull that the broker may keep for twenty seconds."""
+    flags = PullSysFlag.SUSPEND.value | PullSysFlag.SUBSCRIPTION.value
+    return PullMessageRequestHeader("G", topic, 0, queue_offset, 32, flags, 0, 20_000, 0, "*", "TAG")
+
+
+def test_every_way_to_send_and_both_to_consume(cluster, clients):
+    topic = cluster.topic()
+    producer = clients.producer()
+    lite, listener = clients.lite(topic=topic), Listener()
+    clients.push(listener, topic=topic)
+    producer.send(Message(topic, b"000", keys="k1"))
+    producer.send_async(Message(topic, b"001")).result(10)
+    producer.send_one_way(Message(topic, b"002"))
+    producer.send_batch(messages(topic, numbers(3, start=3)))
+    assert sorted(polled(lite, 6)) == numbers(6)
+    listener.wait_for(numbers(6))
+    lite.commit()
+    with Admin(instance=cluster.instance()) as admin:
+        assert set(admin.masters()) == {NAME}
+        wait_until("its key", lambda: bodies_of(admin.messages_by_key(topic, "k1")) == ["000"])
+
+
+def test_bulk_pulls_bring_every_message_once_and_in_order(cluster, clients, api):
+    topic = cluster.topic(queues=1)
+    producer = clients.producer()
+    for start in range(0, 3_000, 500):
+        producer.send_batch(Message(topic, b"%04d" % n * 100) for n in range(start, start + 500))
+    found = bulk(cluster, api, topic, 3_000, chunk_bytes=200_000)
+    assert [each.body[:4] for each in found] == [b"%04d" % n for n in range(3_000)]
+
+
+def test_messages_of_megabytes_go_both_ways(cluster, clients, api):
+    topic = cluster.topic(queues=1)
+    body = bytes(range(256)) * (3 << 12)
+    producer = clients.producer(rules={"compress_body_bytes": 9 << 20, "max_message_bytes": 8 << 20})
+    for _ in range(3):
+        producer.send(Message(topic, body))
+    assert [each.body for each in bulk(cluster, api, topic, 3)] == [body] * 3
+
+
+def test_a_pull_that_the_broker_holds_is_answered_by_the_message(broker, cluster, clients, api):
+    topic = cluster.topic(queues=1)
+    answer = api.pull_async(cluster.address, held_pull(topic), 30_000)
+    broker.until(lambda controller: controller.hold_service.held == 1)
+    clients.producer().send(Message(topic, b"at last"))
+    found = decode_messages(answer.result(20).records, NAME)
+    assert [each.body for each in found] == [b"at last"]
+
+
+def test_a_connection_that_is_cut_in_the_middle_of_an_answer_is_made_again(terminator, cluster, clients):
+    topic = cluster.topic(queues=1)
+    clients.producer().send_batch(Message(topic, b"%04d" % n * 100) for n in range(1_000))
+    api = cluster.instance().api
+    api.max_offset(cluster.address, cluster.queue(topic))  # so that the cut is the pull's
+    connected = terminator.connected
+    terminator.cut_after = 300_123
+    found = bulk(cluster, api, topic, 1_000)
+    assert terminator.cut_after is None
+    assert terminator.connected == connected + 1
+    assert [each.queue_offset for each in found] == list(range(1_000))
+
+
+@pytest.mark.parametrize("reads_itself", [False, True], ids=["a thread reads", "who waits reads"])
+def test_a_shutdown_ends_whoever_waits(broker, cluster, reads_itself):
+    topic = cluster.topic(queues=1)
+    instance = cluster.instance(reads_itself=reads_itself)
+    answer = instance.api.pull_async(cluster.address, held_pull(topic), 30_000)
+    broker.until(lambda controller: controller.hold_service.held == 1)
+    waiting = threading.Thread(target=answer.exception)
+    waiting.start()
+    instance.shutdown()
+    assert isinstance(answer.exception(2), ClientError)
+    waiting.join(10)
+    broker.until(lambda controller: controller.hold_service.held == 0)
+
+
+def test_who_has_no_certificate_is_told_that_one_is_wanted(terminator):
+    instance = ClientInstance(terminator.address, tls=TRUSTING)
+    with pytest.raises(NoNameServer, match="does it want a certificate from this client"):
+        instance.name_servers.topics()
+    instance.shutdown()
+
+
+def test_who_speaks_no_tls_is_told_that_it_may_be_wanted(terminator):
+    instance = ClientInstance(terminator.address)
+    with pytest.raises(NoNameServer, match="does it want TLS"):
+        instance.name_servers.topics()
+    instance.shutdown()

@@ -1,0 +1,143 @@
+"""Our clients and a real RocketMQ under TLS: as it comes, and as one sets it up who means it.
+
+As it comes, it makes itself a certificate that nobody has signed, and takes clients with TLS and without. Set
+up with certificates and ``enforcing``, it takes only those with one of its own authority's.
+"""
+
+from __future__ import annotations
+
+import pytest
+from broker_kinds import NAME, settings, store_config, wait_until
+from conforming_clients import Clients, Listener, bodies_of, messages, numbers, polled
+from consumer_clusters import PEERS, Cluster
+from rocketmq_peer import RocketMQ, free_broker_port, write_settings
+from tls_parts import TRUSTING, certificate
+
+from broker.store.config import FlushDiskType
+from rmq_spark.client.admin import Admin
+from rmq_spark.client.bulk_pull import BulkPull
+from rmq_spark.client.errors import ClientError, NoNameServer
+from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.message import Message, decode_messages
+from rmq_spark.client.tls_settings import TlsSettings
+
+pytestmark = [pytest.mark.interop, PEERS]
+
+UNVERIFIED = TlsSettings(verify=False)
+KNOWN = TlsSettings.of_files(ca_file=certificate("ca.pem"), cert_file=certificate("client.pem"))
+SET_UP = {
+    "tls.test.mode.enable": "false",
+    "tls.server.need.client.auth": "require",
+    "tls.server.keyPath": certificate("server.key"),
+    "tls.server.certPath": certificate("server.pem"),
+    "tls.server.authClient": "true",
+    "tls.server.trustCertPath": certificate("ca.pem"),
+    "tls.client.keyPath": certificate("client.key"),
+    "tls.client.certPath": certificate("client.crt"),
+    "tls.client.authServer": "true",
+    "tls.client.trustCertPath": certificate("ca.pem"),
+}
+
+
+class TlsCluster(Cluster):
+    """Makes clients with these settings."""
+
+    def __init__(self, tls, name_server, address):
+        self.tls = tls
+        super().__init__(name_server, address, NAME)
+
+    def instance(self, **more):
+        return super().instance(**{"tls": self.tls, **more})
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(version, mode) for version in ("4.9.7", "5.5.0") for mode in ("as it comes", "enforcing")],
+    ids=" ".join,
+)
+def rocketmq(request, tmp_path_factory):
+    """Its mode, the settings of clients that it takes, and where name server and broker are."""
+    version, mode = request.param
+    directory = tmp_path_factory.mktemp("tls")
+    options = []
+    if mode == "enforcing":
+        file = write_settings(directory / "tls.properties", SET_UP)
+        options = [f"-Dtls.config.file={file}", "-Dtls.server.mode=enforcing", "-Dtls.enable=true"]
+    tls = KNOWN if mode == "enforcing" else UNVERIFIED
+    peer = RocketMQ(version, directory, options)
+    port = free_broker_port()
+    store = store_config(directory / "store")
+    process = peer.start_broker(NAME, port, store, settings(FlushDiskType.ASYNC_FLUSH))
+    try:
+        with Admin(instance=ClientInstance(peer.address, tls=tls)) as admin:
+
+            def is_known():
+                process.check_is_running()
+                try:
+                    return NAME in admin.masters()
+                except ClientError:
+                    return False
+
+            wait_until("a broker that the name server knows", is_known, 120)
+        yield mode, tls, peer.address, f"127.0.0.1:{port}"
+    finally:
+        process.kill()
+        peer.kill()
+
+
+@pytest.fixture
+def cluster(rocketmq):
+    cluster = TlsCluster(*rocketmq[1:])
+    yield cluster
+    cluster.close()
+
+
+def test_messages_go_every_way(cluster):
+    clients = Clients(cluster)
+    topic = cluster.topic()
+    producer = clients.producer()
+    lite, listener = clients.lite(topic=topic), Listener()
+    clients.push(listener, topic=topic)
+    producer.send(Message(topic, b"000", keys="k1"))
+    producer.send_async(Message(topic, b"001")).result(10)
+    producer.send_one_way(Message(topic, b"002"))
+    producer.send_batch(messages(topic, numbers(3, start=3)))
+    assert sorted(polled(lite, 6)) == numbers(6)
+    listener.wait_for(numbers(6))
+    lite.commit()
+    with Admin(instance=cluster.instance()) as admin:
+        wait_until("its key", lambda: bodies_of(admin.messages_by_key(topic, "k1")) == ["000"])
+
+
+def test_megabytes_go_both_ways(cluster):
+    clients = Clients(cluster)
+    topic = cluster.topic(queues=1)
+    body = bytes(range(256)) * (3 << 12)
+    producer = clients.producer(rules={"compress_body_bytes": 9 << 20})
+    for _ in range(3):
+        producer.send(Message(topic, body))
+    clients.read(topic, 3, queues=1)
+    pull = BulkPull(cluster.api, cluster.address, "G", cluster.queue(topic), 0, 3)
+    found = [each for chunk in pull for each in decode_messages(chunk.records, NAME)]
+    assert [each.body for each in found] == [body] * 3
+
+
+def test_who_is_not_let_in_is_told_why(rocketmq):
+    mode, _, name_server, _ = rocketmq
+
+    def why_not(tls):
+        instance = ClientInstance(name_server, tls=tls)
+        try:
+            instance.name_servers.cluster_info()
+        except NoNameServer as error:
+            return str(error)
+        finally:
+            instance.shutdown()
+        return "it is let in"
+
+    if mode == "enforcing":
+        assert "does it want TLS?" in why_not(None)
+        assert "certificate" in why_not(TRUSTING)
+    else:
+        assert why_not(None) == "it is let in"
+        assert "its certificate is not trusted" in why_not(TRUSTING)

@@ -1,0 +1,83 @@
+"""How brokers are reached: the options of TLS, and what is found wrong with them at `load()`."""
+
+import pickle
+
+import pytest
+from tls_parts import certificate
+
+from rmq_spark.client.tls_settings import TlsSettings
+from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.options import read_options, write_options
+from rmq_spark.spark.queues import instance_for
+
+CA, CERTIFICATE = certificate("ca.pem"), certificate("client.crt")
+NEEDED = {"namesrvAddr": "a:1", "topic": "T"}
+LOCKED = {"tlsCertFile": CERTIFICATE, "tlsKeyFile": certificate("locked.key")}
+
+
+@pytest.mark.parametrize("parse", [read_options, write_options])
+def test_files_are_read_on_the_driver_and_travel_to_tasks(parse):
+    options = parse(
+        {
+            **NEEDED,
+            **LOCKED,
+            "tls": "true",
+            "tlsCaFile": CA,
+            "tlsKeyPassword": "rocketpoll",
+            "tlsServerName": "brokers",
+        }
+    )
+    assert options.access.tls == TlsSettings.of_files(
+        ca_file=CA,
+        cert_file=CERTIFICATE,
+        key_file=certificate("locked.key"),
+        key_password="rocketpoll",
+        server_name="brokers",
+    )
+    again = pickle.loads(pickle.dumps(options))  # noqa: S301  # what Spark does
+    assert again == options
+    assert hash(again.access) == hash(options.access)  # by which tasks find their client
+    assert "key_password" not in repr(options)
+    assert "BEGIN" not in repr(options)
+
+
+def test_tls_alone_trusts_whom_the_system_trusts():
+    assert read_options({**NEEDED, "tls": "TRUE"}).access.tls == TlsSettings()
+    assert read_options({**NEEDED, "tls": "false"}).access.tls is None
+    assert read_options(NEEDED).access.tls is None
+
+
+def test_a_client_without_checks_is_made_and_warns(caplog):
+    options = read_options({**NEEDED, "tls": "true", "tlsVerify": "false"})
+    assert caplog.text == ""
+    instance_for(options.access).shutdown()
+    assert "TLS without verify" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"tlsCaFile": CA},
+            "tlsCaFile: it means nothing without tls=true: give that, too, or leave this out",
+        ),
+        ({"tls": "false", "tlsVerify": "false"}, "tlsVerify: it means nothing without tls=true"),
+        ({"tls": "yes"}, "tls: needed true or false, found 'yes'"),
+        ({"tls": "true", "tlsVerify": "no"}, "tlsVerify: needed true or false, found 'no'"),
+        ({"tls": "true", "tlsCaFile": "/no/ca.pem"}, "tlsCaFile: /no/ca.pem cannot be read: No such file"),
+        ({"tls": "true", "tlsCaFile": CA, "tlsVerify": "false"}, "tlsCaFile: nothing is held against it"),
+        (
+            {"tls": "true", "tlsKeyFile": certificate("client.key")},
+            "tlsCertFile: it is needed as well as its",
+        ),
+        ({"tls": "true", "tlsCertFile": CERTIFICATE}, "tlsKeyFile: it is needed: "),
+        ({"tls": "true", **LOCKED}, "tlsKeyPassword: it is needed: the key in "),
+        ({"tls": "true", **LOCKED, "tlsKeyPassword": "s3cr3t"}, "tlsKeyPassword: it does not open the key"),
+        ({"tls": "true", "tlsServerName": "."}, "tlsServerName: no certificate can bear the name '.'"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_its_option(given, said):
+    with pytest.raises(OptionError) as raised:
+        read_options({**NEEDED, **given})
+    assert str(raised.value).startswith(f"option {said}")
+    assert "s3cr3t" not in str(raised.value)

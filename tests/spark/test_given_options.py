@@ -1,0 +1,53 @@
+"""Names of options: the right ones, other ones for the same, and those that there are not."""
+
+import pytest
+
+from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.given_options import Given, check_names
+from rmq_spark.spark.option_table import Use
+
+READ = frozenset([Use.STREAM, Use.BATCH])
+
+
+def test_an_option_is_known_by_its_right_name_and_called_as_the_user_does():
+    given = Given({"TOPIC": "T", "checkpointLocation": "/c", "tlsverify": "true"}, READ)
+    assert given.names == {"subscribe", "tlsVerify"}
+    assert given.text("subscribe") == "T"
+    assert given.written("subscribe") == "topic"
+    assert given.text("tags") is None
+    assert given.one_of("subscribe", "assign") == "subscribe"
+
+
+def test_a_topic_to_write_to_is_another_option_than_one_to_read():
+    assert Given({"topic": "T"}, frozenset([Use.SINK])).names == {"topic"}
+
+
+@pytest.mark.parametrize(
+    ("given", "uses", "said"),
+    [
+        ({"tlsKeyPasswort": "x"}, READ, "did you mean tlsKeyPassword?"),
+        ({"kafka.ssl.truststore.location": "/x"}, READ, "that is Kafka's; here it is tlsCaFile"),
+        ({"kafka.ssl.cipher.suites": "x"}, READ, "that is Kafka's: leave it out"),
+        ({"rowIds": "true"}, READ, "it is of no use to the source"),
+        ({"columns": "body"}, frozenset([Use.SINK]), "it is of no use to the sink"),
+        ({"topic": "T", "subscribe": "T"}, READ, "it is given as topic, too: keep one"),
+    ],
+)
+def test_what_is_no_option_here_is_refused(given, uses, said):
+    with pytest.raises(OptionError, match=said.replace("?", r"\?")):
+        Given(given, uses)
+
+
+def test_for_a_look_at_names_alone_source_and_sink_are_one():
+    check_names({"rowIds": "true", "columns": "body", "queryName": "q"})
+    with pytest.raises(OptionError, match="there is no such option"):
+        check_names({"zzz": "x"})
+
+
+def test_two_of_which_one_is_to_be_kept_and_a_number():
+    given = Given({"tags": "a", "sql": "a = 1", "minPartitions": "5"}, READ)
+    with pytest.raises(OptionError, match="option tags: it cannot be given together with sql: keep one"):
+        given.one_of("tags", "sql")
+    assert given.number("minPartitions") == 5
+    assert given.get("minPartitions", lambda name, text: (name, text)) == ("minPartitions", "5")
+    assert given.get("columns", None, "all") == "all"

@@ -1,0 +1,117 @@
+"""Source and sink against a broker behind TLS that lets in only whom it knows."""
+
+import contextlib
+import io
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from source_rooms import SourceRoom, complaint
+from spark_sessions import log_of
+from tls_clusters import TlsCluster, behind_tls
+from tls_parts import CERTIFICATES, certificate
+
+from rmq_spark.spark.checkpoint import read_checkpoint
+from rmq_spark.spark.lag import lag_now
+
+
+@pytest.fixture(scope="module")
+def terminator(tmp_path_factory):
+    with behind_tls(tmp_path_factory.mktemp("broker")) as (_, terminator):
+        yield terminator
+
+
+@pytest.fixture
+def source(spark, terminator, tmp_path):
+    cluster = TlsCluster(terminator.address, terminator.address, "broker-a")
+    room = SourceRoom(spark, cluster, tmp_path)
+    yield room
+    room.close()
+    cluster.close()
+
+
+@pytest.fixture
+def tls(tmp_path):
+    """The options, with files of this test's own."""
+    files = {"tlsCaFile": "ca.pem", "tlsCertFile": "client.crt", "tlsKeyFile": "locked.key"}
+    for name in files.values():
+        shutil.copy(CERTIFICATES / name, tmp_path / name)
+    paths = {option: str(tmp_path / name) for option, name in files.items()}
+    return {"tls": "true", **paths, "tlsKeyPassword": "rocketpoll"}
+
+
+def test_rows_go_from_topic_to_topic(source, tls):
+    topic, copies = source.cluster.topic(2), source.cluster.topic(2)
+    source.cluster.send(topic, "a", "b", "c", queues=2)
+    rows = source.stream(topic=topic, startingOffsets="earliest", columns="keys,tags,body", **tls)
+    checkpoint = str(source.checkpoint())
+    sink = rows.writeStream.format("rocketpoll").option("checkpointLocation", checkpoint)
+    query = sink.options(namesrvAddr=source.cluster.name_server, topic=copies, **tls).start()
+    try:
+        query.processAllAvailable()
+        source.cluster.send(topic, "d", "e", queues=2)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert source.bodies(topic=copies, **tls) == ["a", "b", "c", "d", "e"]
+    reached = read_checkpoint(checkpoint)[-1].offsets[0]
+    assert lag_now(reached, source.cluster.name_server, **tls).messages == 0
+
+
+def test_a_stream_that_runs_and_its_tasks_need_the_files_no_more(source, tls):
+    topic = source.cluster.topic(1)
+    batches = source.start(source.stream(topic=topic, columns="body", **tls)).caught_up()
+    for option in ("tlsCaFile", "tlsCertFile", "tlsKeyFile"):
+        Path(tls[option]).unlink()
+    source.cluster.send(topic, "a", queues=1)
+    assert batches.caught_up().bodies == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"tlsCaFile": "/no/ca.pem"},
+            "option tlsCaFile: /no/ca.pem cannot be read: No such file or directory",
+        ),
+        ({"tlsKeyPassword": "sesame"}, "option tlsKeyPassword: it does not open the key in "),
+        (
+            {"tlsCaFile": certificate("other-ca.pem")},
+            "the CA file has to hold the authority that has signed it",
+        ),
+        ({"tlsServerName": "brokers.example"}, "dial a name that it bears, or give one as server name"),
+        ({"tls": "false"}, "option tlsCaFile: it means nothing without tls=true"),
+    ],
+)
+def test_what_is_wrong_is_said_at_load(source, tls, given, said):
+    for load in (source.load, source.stream):
+        with pytest.raises(PySparkException) as raised:
+            load(**{"topic": "T", **tls, **given})
+        assert said in complaint(raised)
+        assert "sesame" not in str(raised.value)
+
+
+def test_who_comes_without_tls_is_told_so(source):
+    with pytest.raises(PySparkException) as raised:
+        source.load(topic="T")
+    assert "does it want TLS?" in complaint(raised)
+
+
+def test_neither_password_nor_key_is_ever_shown(source, tls, tmp_path):
+    topic = source.cluster.topic(1)
+    source.cluster.send(topic, "a", queues=1)
+    shown = io.StringIO()
+    given = {**tls, "tlsKeyPassword": "whisper-1122"}
+    with contextlib.redirect_stdout(shown):
+        source.load(topic=topic, **tls).explain(extended=True)
+        batches = source.run(source.stream(topic=topic, startingOffsets="earliest", **tls))
+        batches.query.explain(extended=True)
+    with pytest.raises(PySparkException) as raised:
+        source.load(topic=topic, **given)
+    shown.write(str(raised.value))
+    log = log_of(source.spark).read_text(encoding="utf-8", errors="replace")
+    key_line = (tmp_path / "locked.key").read_text(encoding="ascii").splitlines()[1]
+    for text in (shown.getvalue(), log):
+        assert "whisper-1122" not in text
+        assert key_line not in text
