@@ -8,15 +8,17 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
 
 from broker.store.config import BrokerRole, FlushDiskType
 
 _Value = TypeVar("_Value")
 
 
-class Values(NamedTuple, Generic[_Value]):
+@dataclass(frozen=True, slots=True)
+class Values(Generic[_Value]):
     """One kind of them."""
 
     parse: Callable[[str], _Value]
