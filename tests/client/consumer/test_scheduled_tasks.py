@@ -20,8 +20,8 @@ def tasks():
 
 def test_what_is_due_earlier_is_done_earlier(tasks):
     done, order = threading.Event(), []
-    tasks.schedule(lambda: (order.append("late"), done.set()), 60)
-    tasks.schedule(lambda: order.append("early"), 20)
+    tasks.schedule(lambda: (order.append("late"), done.set()), 1_000)
+    tasks.schedule(lambda: order.append("early"), 300)
     tasks.schedule(lambda: order.append("now"))
     assert done.wait(PATIENCE_S)
     assert order == ["now", "early", "late"]
