@@ -9,6 +9,8 @@ from contextlib import ExitStack
 from conforming_clients import Clients
 from pyspark.errors import StreamingQueryException
 
+from rmq_spark.spark.source import FORMAT
+
 _NOT_STARTED = "Python worker failed to connect back"
 """Spark gives a new Python process ten seconds; a busy machine may need more."""
 
@@ -19,11 +21,13 @@ _COMPLAINT = re.compile(r"^(?:rmq_spark\.\w+\.errors|pyspark\.\w+(?:\.\w+)*)\.(\
 class SourceRoom:
     """Reads and streams of one broker; what a test leaves running ends with it."""
 
-    def __init__(self, spark, cluster, directory):
+    def __init__(self, spark, cluster, directory, source=FORMAT):
+        """``source`` is the format that is read."""
         self.spark = spark
         self.cluster = cluster
         self.clients = Clients(cluster)
         self._directory = directory
+        self._source = source
         self._streams = ExitStack()
 
     def load(self, schema=None, **options):
@@ -35,7 +39,7 @@ class SourceRoom:
         return self._loaded(self.spark.readStream, schema, options)
 
     def _loaded(self, reader, schema, options):
-        reader = reader.format("rocketpoll").options(**{"namesrvAddr": self.cluster.name_server, **options})
+        reader = reader.format(self._source).options(**{"namesrvAddr": self.cluster.name_server, **options})
         return (reader if schema is None else reader.schema(schema)).load()
 
     def bodies(self, **options):
