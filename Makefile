@@ -85,7 +85,7 @@ SPECULATION := --conf spark.speculation=true --conf spark.speculation.quantile=0
 
 cluster: $(READY)  ## the same tests on a Spark cluster with two workers on this machine, through spark-submit
 	$(BIN)/python tests/spark_cluster.py $(SPARK_SUITE)
-	$(BIN)/python tests/spark_cluster.py $(SPECULATION) tests/spark/test_source_speculation.py
+	$(BIN)/python tests/spark_cluster.py $(SPECULATION) $(wildcard tests/spark/test_*_speculation.py)
 
 # Races of arriving messages against pulls that find nothing: make holds ROUNDS=1000000
 ROUNDS ?= 100000

@@ -17,9 +17,9 @@ class SinkRoom(SourceRoom):
         super().__init__(spark, cluster, directory)
         self.topic = cluster.topic(QUEUES)
 
-    def write(self, rows, mode="append", **options):
+    def write(self, rows, mode="append", into=FORMAT, **options):
         """A batch; ``topic=None`` leaves the option out."""
-        self._into(rows.write.mode(mode), options).save()
+        self._into(rows.write.mode(mode), options, into).save()
 
     def copy(self, rows, mode="append", into=FORMAT, **options):
         """A stream over all that there is, with one checkpoint for the room; the query, when it has ended."""
@@ -41,7 +41,7 @@ class SinkRoom(SourceRoom):
         """All that are in the topic; there must be so many."""
         return self.clients.read(topic or self.topic, count, QUEUES)
 
-    def _into(self, writer, options, into=FORMAT):
+    def _into(self, writer, options, into):
         given = {"namesrvAddr": self.cluster.name_server, "topic": self.topic, **options}
         given = {name: value for name, value in given.items() if value is not None}
         return writer.format(into).options(**given)
