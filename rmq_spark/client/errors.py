@@ -114,7 +114,7 @@ CONNECTION_FAULTS: Final = (ConnectionFailed, ConnectionClosed, RequestTimeout, 
 
 
 class RouteNotFound(ClientError):
-    """No name server knows a topic, or none of its queues can be used."""
+    """No name server knows a topic, or, as `TopicNotUsable`, none of its queues can be used."""
 
     def __init__(self, topic: str, why: str = "the name servers know no such topic") -> None:
         super().__init__(topic, why)
@@ -123,6 +123,13 @@ class RouteNotFound(ClientError):
 
     def __str__(self) -> str:
         return f"no route to topic {self.topic}: {self.why}; create it, or check its name"
+
+
+class TopicNotUsable(RouteNotFound):
+    """A topic is there, and none of its queues can be used for what is wanted: it is not to be made anew."""
+
+    def __str__(self) -> str:
+        return f"no route to topic {self.topic}: {self.why}"
 
 
 class BrokerNotFound(ClientError):

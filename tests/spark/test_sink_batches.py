@@ -1,10 +1,11 @@
 """Batch writes: what a client of the broker then finds in the topic, and what is said of mistakes."""
 
 import pytest
-from broker_kinds import NAME
+from broker_kinds import NAME, wait_until
 from chispa import assert_df_equality
 from pyspark.errors import AnalysisException, PySparkException
 from sink_rooms import ids_of
+from source_rooms import complaint
 
 from rmq_spark.spark.sink_rows import ROW_ID
 from rmq_spark.wire.bodies.configs import TopicConfig
@@ -118,8 +119,14 @@ def test_a_row_that_cannot_be_sent_is_named(sink):
 
 
 def test_a_topic_that_may_not_be_written_is_said_to_be_so(sink):
-    topic = sink.cluster.topic()
+    topic, cluster = sink.cluster.topic(), sink.cluster
     config = TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=4, perm=READ_ONLY)
-    sink.cluster.api.create_topic(sink.cluster.address, config)
-    with pytest.raises(PySparkException, match=topic):
+    cluster.api.create_topic(cluster.address, config)
+    # RocketMQ lets clients see to it, who hear of it from the name server
+    wait_until("its route", lambda: not cluster.sender.routes.refresh(topic).publish_queues)
+    with pytest.raises(AnalysisException) as raised:
         sink.write(sink.spark.sql("select 'a' as body"), topic=topic)
+    assert complaint(raised) == (
+        f"OptionError: option topic: no route to topic {topic}: no broker with a master lets it be written; "
+        "let it be (perm 6), or see that its masters run"
+    )
