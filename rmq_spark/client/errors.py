@@ -7,7 +7,7 @@
     ├── RequestTimeout               no answer in time; likewise not known
     ├── ProtocolError                what came back cannot be an answer: another program listens there
     ├── RouteNotFound                the name servers know no such topic: create it
-    │   └── TopicNotUsable           it is there, but may not be written, or read: change its perm, or start its masters
+    │   └── TopicNotUsable           it may not be written, or read: change its perm, or start its masters
     ├── BrokerNotFound               no route leads to a broker of that name, or it has no master now
     ├── BrokerRefused                the broker understood, and said no: ``code`` and ``remark`` say why
     │   ├── SystemBusy               2, 215: try again later, slower

@@ -11,7 +11,7 @@ from stress_worlds import CALM, SEED, WILD, World, rounds
 
 from rocketpoll import EmbeddedBroker
 
-ROUNDS = rounds(4)
+ROUNDS = rounds(3)
 
 
 class StressedSpark:
