@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JAVA_VERSIONS := 4.9.7 5.5.0
 VECTORS_POM := tests/java/vectors/pom.xml
-SPARK_SUITE := $(wildcard tests/spark/test_source_*.py)
+SPARK_SUITE := $(wildcard tests/spark/test_source_*.py tests/spark/test_sink_*.py)
 
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
@@ -84,11 +84,16 @@ build/spark-%/.ready: pyproject.toml setup.cfg
 	$(@D)/bin/python tests/spark_classes.py
 	touch $@
 
-matrix: $(SPARKS:%=build/spark-%/.ready)  ## the tests of the Spark source on every release of Spark, in the newest patch of each
+matrix: $(SPARKS:%=build/spark-%/.ready)  ## the tests of source and sink on every release of Spark, in the newest patch of each
 	for version in $(SPARKS); do build/spark-$$version/bin/python -m pytest $(SPARK_SUITE) || exit 1; done
+
+# So that Spark runs a second copy of the one task that is slow, after a fraction of a second
+SPECULATION := --conf spark.speculation=true --conf spark.speculation.quantile=0.1 \
+	--conf spark.speculation.multiplier=1.1 --conf spark.speculation.efficiency.enabled=false
 
 cluster: $(READY) $(CLASSES)  ## the same tests on a Spark cluster with two workers on this machine, through spark-submit
 	$(BIN)/python tests/spark_cluster.py $(SPARK_SUITE)
+	$(BIN)/python tests/spark_cluster.py $(SPECULATION) $(wildcard tests/spark/test_*_speculation.py)
 
 # Races of arriving messages against pulls that find nothing: make holds ROUNDS=1000000
 ROUNDS ?= 100000

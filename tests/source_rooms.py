@@ -9,6 +9,8 @@ from contextlib import ExitStack
 from conforming_clients import Clients
 from pyspark.errors import StreamingQueryException
 
+from rmq_spark.spark.source import FORMAT
+
 _NOT_STARTED = "Python worker failed to connect back"
 """Spark gives a new Python process ten seconds; a busy machine may need more."""
 
@@ -19,11 +21,13 @@ _COMPLAINT = re.compile(r"^(?:rmq_spark\.\w+\.errors|pyspark\.\w+(?:\.\w+)*)\.(\
 class SourceRoom:
     """Reads and streams of one broker; what a test leaves running ends with it."""
 
-    def __init__(self, spark, cluster, directory):
+    def __init__(self, spark, cluster, directory, source=FORMAT):
+        """``source`` is the format that is read."""
         self.spark = spark
         self.cluster = cluster
         self.clients = Clients(cluster)
         self._directory = directory
+        self._source = source
         self._streams = ExitStack()
 
     def load(self, schema=None, **options):
@@ -35,7 +39,7 @@ class SourceRoom:
         return self._loaded(self.spark.readStream, schema, options)
 
     def _loaded(self, reader, schema, options):
-        reader = reader.format("rocketpoll").options(**{"namesrvAddr": self.cluster.name_server, **options})
+        reader = reader.format(self._source).options(**{"namesrvAddr": self.cluster.name_server, **options})
         return (reader if schema is None else reader.schema(schema)).load()
 
     def bodies(self, **options):
@@ -62,14 +66,48 @@ class SourceRoom:
         self._streams.close()
 
 
-class Batches:
+class Running:
+    """A query; should Spark not even get the source's process started, the query is started again."""
+
+    def __init__(self, writer):
+        self._writer = writer
+        self.query = writer.start()
+
+    def caught_up(self):
+        """Itself, when nothing is left to be read at once."""
+        self._wait("processAllAvailable")
+        return self
+
+    def ended(self):
+        """Itself, when the query has come to its end."""
+        self._wait("awaitTermination")
+        return self
+
+    def _wait(self, how):
+        assert any(self._has_come(how) for _ in range(_STARTS_MAX)), _NOT_STARTED
+
+    def _has_come(self, how):
+        """Whether the query has; if it could not start, it is started again."""
+        try:
+            getattr(self.query, how)()
+        except StreamingQueryException as error:
+            if _NOT_STARTED not in str(error):
+                raise
+            self.query = self._writer.start()
+            return False
+        return True
+
+    def stop(self):
+        self.query.stop()
+
+
+class Batches(Running):
     """A query, and the rows of its batches so far."""
 
     def __init__(self, frame, checkpoint, trigger):
         self._rows = {}
         writer = frame.writeStream.foreachBatch(self._keep).option("checkpointLocation", str(checkpoint))
-        self._writer = writer.trigger(**trigger) if trigger else writer
-        self.query = self._writer.start()
+        super().__init__(writer.trigger(**trigger) if trigger else writer)
 
     def _keep(self, frame, batch_id):
         self._rows[batch_id] = frame.collect()
@@ -89,33 +127,6 @@ class Batches:
 
     def _by_batch(self):
         return [self._rows[batch_id] for batch_id in sorted(self._rows)]
-
-    def caught_up(self):
-        """Itself, when nothing is left to be read at once."""
-        self._wait("processAllAvailable")
-        return self
-
-    def ended(self):
-        """Itself, when the query has come to its end."""
-        self._wait("awaitTermination")
-        return self
-
-    def _wait(self, how):
-        assert any(self._has_come(how) for _ in range(_STARTS_MAX)), _NOT_STARTED
-
-    def _has_come(self, how):
-        """Whether the query has; if Spark could not even start the source's process, it is started again."""
-        try:
-            getattr(self.query, how)()
-        except StreamingQueryException as error:
-            if _NOT_STARTED not in str(error):
-                raise
-            self.query = self._writer.start()
-            return False
-        return True
-
-    def stop(self):
-        self.query.stop()
 
 
 def where(progress, name):

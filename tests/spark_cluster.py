@@ -1,13 +1,15 @@
 """Runs pytest through spark-submit, on a Spark cluster of one master and two workers on this machine.
 
     python tests/spark_cluster.py tests/spark -k columns
+    python tests/spark_cluster.py --conf spark.speculation=true tests/spark -k speculation
 
 All of it listens on loopback, on ports that were free, keeps its files in a directory that goes with it, and
-is ended by its own process ids.
+is ended by its own process ids. Each worker has an address of its own: Spark takes them for two hosts.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import subprocess
@@ -22,7 +24,7 @@ from broker_kinds import wait_until
 from spark_sessions import java_options
 
 HOME = Path(pyspark.__file__).parent
-WORKERS = 2
+WORKERS = ("127.0.0.1", "127.0.0.2")
 READY_SECONDS_MAX = 120
 STOP_SECONDS_MAX = 30
 _MASTER_READY = re.compile(r"Starting Spark master at (spark://[\d.]+:\d+)")
@@ -71,38 +73,48 @@ def started(directory, name, main_class, ready, *arguments):
             process.wait()
 
 
+def at(host):
+    """Where a program of the cluster listens."""
+    return ("--host", host, "--port", "0", "--webui-port", "0")
+
+
 @contextmanager
 def cluster(directory):
     """The address of a master that has its workers."""
-    here = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
     with ExitStack() as running:
-        master = running.enter_context(started(directory, "master", "master.Master", _MASTER_READY, *here))
-        for number in range(WORKERS):
+        master = running.enter_context(
+            started(directory, "master", "master.Master", _MASTER_READY, *at("127.0.0.1"))
+        )
+        for number, host in enumerate(WORKERS):
             name = f"worker-{number}"
             own = ("--cores", "1", "--memory", "1g", "--work-dir", str(directory / name))
             running.enter_context(
-                started(directory, name, "worker.Worker", _WORKER_READY, *here, *own, master)
+                started(directory, name, "worker.Worker", _WORKER_READY, *at(host), *own, master)
             )
         yield master
 
 
-def submit(directory, master, arguments):
-    """Run pytest as the driver; its exit code."""
+def submit(directory, master, settings, arguments):
+    """Run pytest as the driver, with more settings of Spark's; its exit code."""
     program = Path(pytest.__file__).with_name("__main__.py")
     command = [
         *(HOME / "bin" / "spark-submit", "--master", master),
         *("--driver-java-options", java_options(directory)),
-        *("--conf", "spark.executor.memory=512m", "--conf", f"spark.cores.max={WORKERS}"),
+        *("--conf", "spark.executor.memory=512m", "--conf", f"spark.cores.max={len(WORKERS)}"),
+        *(word for setting in settings for word in ("--conf", setting)),
         *(program, *arguments),
     ]
     return subprocess.run(command, env=environment(directory), check=False).returncode
 
 
 def main(arguments):
+    parser = argparse.ArgumentParser(description="Run pytest on a Spark cluster.", allow_abbrev=False)
+    parser.add_argument("--conf", action="append", default=[], help="a setting of Spark's: name=value")
+    known, others = parser.parse_known_args(arguments)
     with tempfile.TemporaryDirectory(prefix="spark-cluster-") as name:
         directory = Path(name)
         with cluster(directory) as master:
-            return submit(directory, master, arguments)
+            return submit(directory, master, known.conf, others)
 
 
 if __name__ == "__main__":

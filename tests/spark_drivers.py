@@ -58,7 +58,7 @@ class Driver:
         assert "error" not in answer, answer["error"]
 
     def stop(self):
-        """Stop it; the error, if Spark says that it has not stopped in time."""
+        """Stop it; the error that had ended it before, or Spark's if it has not stopped in time."""
         return self._ask("stop").get("error")
 
     def end(self, seconds=PATIENCE_SECONDS):

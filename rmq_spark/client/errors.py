@@ -8,6 +8,7 @@
     ├── RequestTimeout               no answer in time; likewise not known
     ├── ProtocolError                what came back cannot be an answer: another program listens there
     ├── RouteNotFound                the name servers know no such topic: create it
+    │   └── TopicNotUsable           it may not be written, or read: change its perm, or start its masters
     ├── BrokerNotFound               no route leads to a broker of that name, or it has no master now
     ├── BrokerRefused                the broker understood, and said no: ``code`` and ``remark`` say why
     │   ├── SystemBusy               2, 215: try again later, slower
@@ -123,7 +124,7 @@ CONNECTION_FAULTS: Final = (ConnectionFailed, ConnectionClosed, RequestTimeout, 
 
 
 class RouteNotFound(ClientError):
-    """No name server knows a topic, or none of its queues can be used."""
+    """No name server knows a topic, or, as `TopicNotUsable`, none of its queues can be used."""
 
     def __init__(self, topic: str, why: str = "the name servers know no such topic") -> None:
         super().__init__(topic, why)
@@ -132,6 +133,13 @@ class RouteNotFound(ClientError):
 
     def __str__(self) -> str:
         return f"no route to topic {self.topic}: {self.why}; create it, or check its name"
+
+
+class TopicNotUsable(RouteNotFound):
+    """A topic is there, and none of its queues can be used for what is wanted: it is not to be made anew."""
+
+    def __str__(self) -> str:
+        return f"no route to topic {self.topic}: {self.why}"
 
 
 class BrokerNotFound(ClientError):

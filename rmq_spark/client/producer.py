@@ -33,6 +33,7 @@ from rmq_spark.client.errors import (
     RouteNotFound,
     SendFailed,
     TopicNotFound,
+    TopicNotUsable,
 )
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.members import ProducerMember
@@ -286,6 +287,8 @@ class Producer:
         routes = self.instance.routes
         try:
             return routes.publish_queues(topic)
+        except TopicNotUsable:  # a RocketMQ broker would take messages for it all the same
+            raise
         except RouteNotFound:
             rules = self.rules
             return routes.queues_to_be_made(topic, rules.create_topic_key, rules.default_topic_queue_nums)

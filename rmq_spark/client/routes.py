@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from rmq_spark.client.errors import BrokerNotFound, ClientError, NoNameServer, RouteNotFound
+from rmq_spark.client.errors import BrokerNotFound, ClientError, NoNameServer, RouteNotFound, TopicNotUsable
 from rmq_spark.wire.bodies.routes import BrokerData, TopicRouteData
 from rmq_spark.wire.flags import TopicPermission
 from rmq_spark.wire.message_queue import MessageQueue
@@ -97,22 +97,27 @@ class Routes:
         """The queues that messages may be sent to.
 
         Raises:
-            RouteNotFound: There is no such topic, or it may not be written anywhere.
+            RouteNotFound: There is no such topic.
+            TopicNotUsable: It may not be written anywhere.
         """
         queues = self.route(topic).publish_queues or self.refresh(topic).publish_queues
         if not queues:
-            raise RouteNotFound(topic, "no broker with a master lets it be written")
+            why = (
+                "no broker with a master lets it be written; let it be (perm 6), or see that its masters run"
+            )
+            raise TopicNotUsable(topic, why)
         return queues
 
     def subscribe_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues that messages may be pulled from.
 
         Raises:
-            RouteNotFound: There is no such topic, or it may not be read anywhere.
+            RouteNotFound: There is no such topic.
+            TopicNotUsable: It may not be read anywhere.
         """
         queues = self.route(topic).subscribe_queues or self.refresh(topic).subscribe_queues
         if not queues:
-            raise RouteNotFound(topic, "no broker lets it be read")
+            raise TopicNotUsable(topic, "no broker lets it be read; let it be (perm 6)")
         return queues
 
     def queues_to_be_made(self, topic: str, default_topic: str, queue_nums: int) -> tuple[MessageQueue, ...]:

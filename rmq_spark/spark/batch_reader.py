@@ -1,7 +1,8 @@
 """Spark's interface of a batch read: queues from start to end, or the messages of one key.
 
 Where a read ends is settled when its first action runs, and stays: all actions on a data frame, and tasks
-that are run again, see the same rows. To see what has arrived since, `load()` it again.
+that are run again, see the same rows. To see what has arrived since, `load()` it again. (Spark 4.0 asks anew
+for each action: there that holds within one.)
 """
 
 from __future__ import annotations

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerRefused, ClientError, NoNameServer, RouteNotFound
+from rmq_spark.client.errors import (
+    CONNECTION_FAULTS,
+    BrokerRefused,
+    ClientError,
+    NoNameServer,
+    RouteNotFound,
+    TopicNotUsable,
+)
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.spark.access import Access
 from rmq_spark.spark.errors import OptionError
@@ -67,6 +74,8 @@ def check_writable(options: WriteOptions) -> None:
             return
         try:
             instance.routes.publish_queues(topic)
+        except TopicNotUsable:
+            raise
         except RouteNotFound:
             instance.routes.queues_to_be_made(topic, DEFAULT_TOPIC, 1)
 

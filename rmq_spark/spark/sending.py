@@ -34,6 +34,7 @@ from rmq_spark.client.errors import (
     SendFailed,
     SystemBusy,
     TopicNotFound,
+    TopicNotUsable,
 )
 from rmq_spark.client.message import Message
 from rmq_spark.client.outgoing import SendRules
@@ -62,7 +63,10 @@ PAUSE_SECONDS_MAX: Final = 5.0
 _CREATE: Final = "create the topic, as with mqadmin updateTopic -n ADDRESS -c CLUSTER -t TOPIC"
 _REMEDIES: Final[Sequence[tuple[type[ClientError] | tuple[type[ClientError], ...], str]]] = (
     (MessageIllegal, "if it is too large: set option maxMessageBytes to the broker's maxMessageSize"),
-    (NoPermission, "let the topic be written (perm 6), or the user of option accessKey write to it"),
+    (
+        (NoPermission, TopicNotUsable),
+        "let the topic be written (perm 6), or the user of option accessKey write to it",
+    ),
     (TopicNotFound, _CREATE),
     (RouteNotFound, _CREATE),
     (SystemBusy, "write with fewer tasks, as by coalesce(), or raise option retryTimeoutMs"),

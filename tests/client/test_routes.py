@@ -1,6 +1,6 @@
 import pytest
 
-from rmq_spark.client.errors import BrokerNotFound, NoNameServer, RouteNotFound
+from rmq_spark.client.errors import BrokerNotFound, NoNameServer, RouteNotFound, TopicNotUsable
 from rmq_spark.client.routes import QUEUES_MAX, Routes
 from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.message_queue import MessageQueue
@@ -70,7 +70,7 @@ def test_an_ordered_topic_has_the_queues_that_its_configuration_names():
 @pytest.mark.parametrize("which", ["publish_queues", "subscribe_queues"])
 def test_a_topic_without_usable_queues_is_asked_for_again_before_that_is_an_error(which):
     server = NameServer(T=route(queue_data("a", perm=0), brokers=(A,)))
-    with pytest.raises(RouteNotFound, match="lets it be"):
+    with pytest.raises(TopicNotUsable, match="lets it be"):
         getattr(Routes(server), which)("T")
     assert server.asked == ["T", "T"]
 

@@ -4,6 +4,7 @@ import pyspark
 import pytest
 from broker_kinds import NAME
 from consumer_clusters import EVERY_CLUSTER, Cluster, running
+from sink_rooms import SinkRoom
 from source_rooms import SourceRoom
 from spark_sessions import started_session
 
@@ -45,5 +46,12 @@ def cluster(brokers):
 @pytest.fixture
 def source(spark, cluster, tmp_path):
     room = SourceRoom(spark, cluster, tmp_path)
+    yield room
+    room.close()
+
+
+@pytest.fixture
+def sink(spark, cluster, tmp_path):
+    room = SinkRoom(spark, cluster, tmp_path)
     yield room
     room.close()

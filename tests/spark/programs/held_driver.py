@@ -166,7 +166,10 @@ def main():
             if command["do"] == "start":
                 query = start(spark, command)
             elif command["do"] == "stop":
+                ended_by = query.exception()
                 query.stop()
+                if ended_by is not None:
+                    answered["error"] = str(ended_by)
             elif command["do"] == "end":
                 answered["ended"] = query.awaitTermination(command["seconds"])
         except Exception as error:  # it is the test that looks at it

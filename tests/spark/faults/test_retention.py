@@ -1,0 +1,170 @@
+"""Messages that the broker deletes, as they are old, before a slow query has read them."""
+
+import os
+from collections import Counter
+
+import pytest
+from losses import loss
+from spark_drivers import Query
+from spark_engine import Crashed, Engine, assert_read, send
+
+from broker.testing import wait_until
+from rmq_spark.client.broker_api import BrokerApi
+from rmq_spark.client.calls import command_of
+from rmq_spark.client.connections import Connections
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll import EmbeddedBroker
+
+LONG_AGO = 1_000_000_000
+SMALL = {
+    "flushDiskType": "SYNC_FLUSH",
+    "mappedFileSizeCommitLog": 1 << 12,
+    "mappedFileSizeConsumeQueue": 20 * 10,
+    "maxMessageSize": 1 << 11,
+    "deleteWhen": ";".join(f"{hour:02d}" for hour in range(24)),
+}
+
+
+@pytest.fixture(scope="module")
+def expiring_broker():
+    """One whose files are so small that they can grow old singly."""
+    with EmbeddedBroker(**SMALL) as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic(expiring_broker, rocketpoll_topic):
+    """The same name as in the other broker."""
+    expiring_broker.create_topic(rocketpoll_topic, 2)
+    yield rocketpoll_topic
+    expiring_broker.delete_topic(rocketpoll_topic)
+
+
+def expire(broker, topic):
+    """Let all files of the log but the last grow old, and the broker delete them; the bodies left over."""
+    files = sorted((broker.directory / "commitlog").iterdir())[:-1]
+    for file in files:
+        os.utime(file, (LONG_AGO, LONG_AGO))
+    connections = Connections()
+    api = BrokerApi(connections)
+    queues = [MessageQueue(topic, "broker-a", number) for number in range(2)]
+
+    def is_clean():
+        command = command_of(RequestCode.DELETE_EXPIRED_COMMITLOG)
+        connections.request(broker.address, command, 3_000)
+        return not any(file.exists() for file in files) and all(
+            api.min_offset(broker.address, queue) > 2 for queue in queues
+        )
+
+    try:
+        wait_until(is_clean)
+    finally:
+        connections.shutdown()
+    return [message.body.decode() for message in broker.messages(topic)]
+
+
+def without(bodies, left):
+    return [body for body in bodies if body not in left]
+
+
+def slow_query(broker, topic, **options):
+    """It has read the first of very many messages."""
+    query = Engine(broker.address, subscribe=topic, maxOffsetsPerTrigger=4, **options)
+    bodies = send(broker, topic, 100)
+    query.start()
+    query.trigger()
+    return query, bodies
+
+
+def test_retention_that_overtakes_a_running_query_ends_it(expiring_broker, topic):
+    query, bodies = slow_query(expiring_broker, topic)
+    left = expire(expiring_broker, topic)
+    first = min(
+        message.queue_offset for message in expiring_broker.messages(topic) if message.queue.queue_id == 0
+    )
+    with loss(f"queue 0 of {topic}", f"has lost offsets 2 to {first - 1}"):
+        query.run()
+    assert_read(query, bodies[:4])
+    assert left
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_retention_that_overtakes_a_query_costs_it_just_what_is_gone(
+    expiring_broker, topic, is_running, caplog
+):
+    query, bodies = slow_query(expiring_broker, topic, failOnDataLoss="false")
+    left = expire(expiring_broker, topic)
+    if not is_running:
+        query.stop()
+        query.start()
+    query.run()
+    assert_read(query, bodies, without=without(bodies[4:], left))
+    assert "has lost offsets 2 to" in caplog.text
+
+
+def test_a_planned_batch_that_retention_has_overtaken_ends_the_query(expiring_broker, topic):
+    query, _ = slow_query(expiring_broker, topic)
+    query.crash_at = "partitions"
+    with pytest.raises(Crashed):
+        query.trigger()
+    expire(expiring_broker, topic)
+    query.start()
+    with loss(f"queue 1 of {topic}", "has lost offsets 2 to"):
+        query.trigger()
+
+
+def test_a_planned_batch_gives_what_retention_has_left_of_it(expiring_broker, topic, caplog):
+    query = Engine(expiring_broker.address, subscribe=topic, failOnDataLoss="false")
+    bodies = send(expiring_broker, topic, 100)
+    query.start()
+    query.crash_at = "partitions"
+    with pytest.raises(Crashed):
+        query.trigger()
+    left = expire(expiring_broker, topic)
+    more = send(expiring_broker, topic, 10)
+    query.start()
+    query.run()
+    assert_read(query, bodies + more, without=without(bodies, left))
+    assert "has lost offsets" in caplog.text
+
+
+# ---- with Spark: a query that has written its first batch when all else but the newest is deleted
+
+
+def overtaken(driver, broker, topic, directory, **options):
+    """The query when it has ended, what has ended it, the bodies sent, and those that were left."""
+    query = Query(
+        directory / "query",
+        namesrvAddr=broker.address,
+        subscribe=topic,
+        startingOffsets="earliest",
+        maxOffsetsPerTrigger=4,
+        **options,
+    )
+    bodies = send(broker, topic, 100)
+    query.hold("sink-done")
+    driver.start(query, trigger={"availableNow": True})
+    query.reached("sink-done")
+    left = expire(broker, topic)
+    query.release("sink-done")
+    return query, driver.end(), bodies, left
+
+
+def bodies_in(query):
+    return Counter(body for *_, body in query.rows())
+
+
+def test_spark_ends_a_query_that_retention_has_overtaken(driver, expiring_broker, topic, tmp_path):
+    query, error, bodies, left = overtaken(driver, expiring_broker, topic, tmp_path)
+    for word in (f"queue 0 of {topic}", "has lost offsets 2 to", "failOnDataLoss"):
+        assert word in error
+    assert bodies_in(query) == Counter(bodies[:4])
+    assert 0 < len(left) < len(bodies) - 4
+
+
+def test_spark_goes_on_with_what_retention_has_left(driver, expiring_broker, topic, tmp_path):
+    query, error, bodies, left = overtaken(driver, expiring_broker, topic, tmp_path, failOnDataLoss="false")
+    assert error is None
+    assert bodies_in(query) == Counter(bodies[:4]) + Counter(left)
+    assert 0 < len(left) < len(bodies) - 4

@@ -1,0 +1,132 @@
+"""Batch writes: what a client of the broker then finds in the topic, and what is said of mistakes."""
+
+import pytest
+from broker_kinds import NAME, wait_until
+from chispa import assert_df_equality
+from pyspark.errors import AnalysisException, PySparkException
+from sink_rooms import ids_of
+from source_rooms import complaint
+
+from rmq_spark.spark.sink_rows import ROW_ID
+from rmq_spark.wire.bodies.configs import TopicConfig
+
+READ_ONLY = 4
+
+
+def test_what_is_written_is_what_is_read(sink):
+    rows = sink.spark.range(1_000).selectExpr(
+        "cast(concat('body ', id) as binary) as body",
+        "if(id % 3 = 0, null, concat('k', id)) as keys",
+        "if(id % 5 = 0, null, 'even') as tags",
+        "cast(id % 7 as int) as flag",
+        "cast(id % 4 as int) as queueId",
+    )
+    sink.write(rows)
+    found = sink.load(topic=sink.topic, columns="body,keys,tags,flag,queueId")
+    assert_df_equality(found, rows, ignore_row_order=True, ignore_nullable=True)
+
+
+def test_a_client_finds_keys_tags_and_properties(sink):
+    rows = sink.spark.sql(
+        "select 'grün' as body, 'red' as tags, array('k1', 'k2') as keys, "
+        "map('n', '7', 'no', null) as properties"
+    )
+    sink.write(rows)
+    (message,) = sink.messages(1)
+    assert (message.body.decode(), message.keys, message.tags) == ("grün", ("k1", "k2"), "red")
+    assert message.properties["n"] == "7"
+    assert "no" not in message.properties
+    assert sink.bodies(topic=sink.topic, tags="red") == ["grün"]
+
+
+def test_each_row_has_an_id_of_its_write_its_partition_and_its_number(sink):
+    rows = sink.spark.range(0, 10, 1, 2).selectExpr("cast(id as string) as body")
+    sink.write(rows)
+    ids = ids_of(sink.messages(10))
+    assert [each[1:] for each in ids] == [("0", str(part), str(row)) for part in range(2) for row in range(5)]
+    sink.write(rows)
+    assert len({write_id for write_id, *_ in ids_of(sink.messages(20))}) == 2
+
+
+def test_ids_can_be_left_out(sink):
+    sink.write(sink.spark.sql("select 'a' as body"), rowIds="false")
+    (message,) = sink.messages(1)
+    assert ROW_ID not in message.properties
+
+
+def test_rows_go_to_the_topics_that_they_name(sink):
+    other = sink.cluster.topic()
+    rows = [(sink.topic, "a"), (other, "b"), (sink.topic, "c")]
+    sink.write(sink.spark.createDataFrame(rows, "topic string, body string"), topic=None)
+    assert sorted(message.body for message in sink.messages(2)) == [b"a", b"c"]
+    assert [message.body for message in sink.messages(1, other)] == [b"b"]
+
+
+def test_rows_of_one_key_are_in_one_queue_in_their_order(sink):
+    rows = sink.spark.range(0, 200, 1, 1).selectExpr(
+        "cast(id as string) as body", "concat('key', id % 3) as shardingKey"
+    )
+    sink.write(rows)
+    places = {}
+    for message in sink.messages(200):  # by queue and offset
+        places.setdefault(int(message.body) % 3, []).append((message.queue.queue_id, int(message.body)))
+    for number, found in places.items():
+        assert len({queue_id for queue_id, _ in found}) == 1
+        assert [body for _, body in found] == list(range(number, 200, 3))
+
+
+def test_a_row_goes_to_the_queue_that_it_names(sink):
+    rows = [(NAME, 3, "a"), (NAME, 1, "b")]
+    sink.write(sink.spark.createDataFrame(rows, "brokerName string, queueId int, body string"))
+    found = {message.body: message.queue.queue_id for message in sink.messages(2)}
+    assert found == {b"a": 3, b"b": 1}
+
+
+def test_delayed_rows_come_later(sink):
+    rows = [("now", 0, "a"), ("later", 1, "b")]
+    sink.write(sink.spark.createDataFrame(rows, "body string, delayLevel int, tags string").coalesce(1))
+    found = {message.body.decode(): message for message in sink.messages(2)}
+    assert found["later"].store_timestamp - found["now"].store_timestamp >= 900
+    assert found["later"].tags == "b"
+    assert [each[3] for each in ids_of(found.values())] == ["0", "1"]
+
+
+def test_no_rows_are_no_messages(sink):
+    sink.write(sink.spark.sql("select 'a' as body where false"))
+    assert sink.messages(0) == []
+
+
+def test_mistakes_are_found_on_the_driver(sink):
+    rows = sink.spark.sql("select 'a' as body, 'b' as tag")
+    with pytest.raises(AnalysisException, match=r"there is no column tag \(is it tags\?\)"):
+        sink.write(rows)
+    rows = rows.drop("tag")
+    with pytest.raises(AnalysisException, match=r'a topic cannot be overwritten.*\.mode\("append"\)'):
+        sink.write(rows, mode="overwrite")
+    with pytest.raises(AnalysisException, match=r'Please use either the "Append" or "Overwrite" mode'):
+        sink.write(rows, mode="errorifexists")
+    with pytest.raises(AnalysisException, match="option namesrvAddr: no name server answers: cannot connect"):
+        sink.write(rows, namesrvAddr="127.0.0.1:1")
+    with pytest.raises(AnalysisException, match="option startingOffsets: it is of no use to the sink"):
+        sink.write(rows, startingOffsets="earliest")
+    assert sink.messages(0) == []
+
+
+def test_a_row_that_cannot_be_sent_is_named(sink):
+    rows = sink.spark.range(0, 10, 1, 2).selectExpr("if(id = 7, null, 'a') as body")
+    with pytest.raises(PySparkException, match="row 2 of partition 1, column body: it is null: leave such"):
+        sink.write(rows)
+
+
+def test_a_topic_that_may_not_be_written_is_said_to_be_so(sink):
+    topic, cluster = sink.cluster.topic(), sink.cluster
+    config = TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=4, perm=READ_ONLY)
+    cluster.api.create_topic(cluster.address, config)
+    # RocketMQ lets clients see to it, who hear of it from the name server
+    wait_until("its route", lambda: not cluster.sender.routes.refresh(topic).publish_queues)
+    with pytest.raises(AnalysisException) as raised:
+        sink.write(sink.spark.sql("select 'a' as body"), topic=topic)
+    assert complaint(raised) == (
+        f"OptionError: option topic: no route to topic {topic}: no broker with a master lets it be written; "
+        "let it be (perm 6), or see that its masters run"
+    )

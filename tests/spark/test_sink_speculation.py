@@ -1,0 +1,84 @@
+"""Tasks of which both copies have sent their rows: none is missing, and repeats are known by their ids."""
+
+from collections import Counter
+
+import pytest
+from second_copies import ON_A_CLUSTER, SLOW, SecondCopies, need_speculation, waiting
+
+from rmq_spark.spark.sink_rows import ROW_ID
+from rmq_spark.spark.source import RocketPollDataSource
+
+ROWS, PARTITIONS = 100, 4
+
+pytestmark = ON_A_CLUSTER
+
+
+@pytest.fixture
+def directory(spark, tmp_path):
+    """Where second copies leave a file."""
+    need_speculation(spark)
+    directory = tmp_path / "copies"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def copies(spark, directory):
+    return SecondCopies(spark, directory)
+
+
+@pytest.fixture
+def slow(spark, directory):
+    """The name of the sink, but that the first copy of one task has sent its rows and does not say so."""
+    wait = waiting(directory)
+
+    def slowed(writer):
+        original = type(writer).write
+
+        def write(self, rows):
+            sent = original(self, rows)
+            wait()
+            return sent
+
+        writer.__class__ = type("SlowWriter", (type(writer),), {"write": write})
+        return writer
+
+    class SlowSink(RocketPollDataSource):  # within, for the same reason as `wait`
+        @classmethod
+        def name(cls):
+            return "rocketpoll_slow_sink"
+
+        def writer(self, schema, overwrite):
+            return slowed(super().writer(schema, overwrite))
+
+        def streamWriter(self, schema, overwrite):  # noqa: N802  # Spark's name
+            return slowed(super().streamWriter(schema, overwrite))
+
+    spark.dataSource.register(SlowSink)
+    return SlowSink.name()
+
+
+def assert_known_by_their_ids(sink):
+    """All rows of the slow task are there twice; of the others, too, Spark may have started copies."""
+    found = sink.load(topic=sink.topic, columns="body,properties").collect()
+    times = Counter(row.properties[ROW_ID] for row in found)
+    assert len(times) == ROWS
+    assert {bytes(row.body) for row in found} == {b"%d" % number for number in range(ROWS)}
+    assert len({(row.properties[ROW_ID], bytes(row.body)) for row in found}) == ROWS
+    of_the_slow = {row_id: count for row_id, count in times.items() if row_id.split(":")[2] == str(SLOW)}
+    assert len(of_the_slow) == ROWS // PARTITIONS
+    assert min(of_the_slow.values()) == 2
+
+
+def test_what_both_copies_of_a_task_have_written(sink, slow, copies):
+    rows = sink.spark.range(0, ROWS, 1, PARTITIONS).selectExpr("cast(id as string) as body")
+    sink.write(rows, into=slow)
+    copies.assert_one()
+    assert_known_by_their_ids(sink)
+
+
+def test_what_both_copies_of_a_streams_task_have_written(sink, slow, copies):
+    topic = sink.filled(*range(ROWS))
+    sink.copy(sink.stream(topic=topic, columns="body", startingOffsets="earliest"), into=slow)
+    copies.assert_one()
+    assert_known_by_their_ids(sink)

@@ -1,0 +1,85 @@
+"""Tasks of which Spark runs a second copy beside the first: rows are the same, and none is there twice."""
+
+from collections import Counter
+
+import pytest
+from second_copies import ON_A_CLUSTER, SecondCopies, need_speculation, waiting
+from source_rooms import SourceRoom
+
+from rmq_spark.spark.source import RocketPollDataSource
+
+MESSAGES, QUEUES = 200, 4
+COLUMNS = "queueId,queueOffset,body"
+
+pytestmark = ON_A_CLUSTER
+
+
+@pytest.fixture
+def directory(spark, tmp_path):
+    """Where second copies leave a file."""
+    need_speculation(spark)
+    directory = tmp_path / "copies"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def copies(spark, directory):
+    return SecondCopies(spark, directory)
+
+
+@pytest.fixture
+def slow(spark, cluster, tmp_path, directory):
+    """The source, but that the first copy of one task has read all its rows and does not come to its end."""
+    wait = waiting(directory)
+
+    def slowed(reader):
+        original = type(reader).read
+
+        def read(self, partition):
+            yield from original(self, partition)
+            wait()
+
+        reader.__class__ = type("SlowReader", (type(reader),), {"read": read})
+        return reader
+
+    class SlowSource(RocketPollDataSource):  # within, for the same reason as `wait`
+        @classmethod
+        def name(cls):
+            return "rocketpoll_slow"
+
+        def reader(self, schema):
+            return slowed(super().reader(schema))
+
+        def streamReader(self, schema):  # noqa: N802  # Spark's name
+            return slowed(super().streamReader(schema))
+
+    spark.dataSource.register(SlowSource)
+    room = SourceRoom(spark, cluster, tmp_path, SlowSource.name())
+    yield room
+    room.close()
+
+
+@pytest.fixture
+def topic(source):
+    topic = source.cluster.topic(QUEUES)
+    source.cluster.send(topic, *range(MESSAGES), queues=QUEUES)
+    return topic
+
+
+def places(rows):
+    return Counter((row.queueId, row.queueOffset, bytes(row.body)) for row in rows)
+
+
+def test_a_batch_read_has_the_rows_of_one_copy(source, slow, topic, copies):
+    rows = slow.load(topic=topic, columns=COLUMNS).collect()
+    assert places(rows) == places(source.load(topic=topic, columns=COLUMNS).collect())
+    assert len(places(rows)) == len(rows) == MESSAGES
+    copies.assert_one()
+
+
+def test_a_streams_batch_has_the_rows_of_one_copy(source, slow, topic, copies):
+    batches = slow.run(slow.stream(topic=topic, columns=COLUMNS, startingOffsets="earliest"))
+    assert places(batches.rows) == places(source.load(topic=topic, columns=COLUMNS).collect())
+    assert len(places(batches.rows)) == len(batches.rows) == MESSAGES
+    copies.assert_one()
