@@ -236,7 +236,8 @@ def test_a_wrong_port_and_no_name_server_at_all_say_what_to_do(stack, monkeypatc
 def test_a_broker_that_fails_a_send_is_an_error_that_names_it(stack, failure, sending):
     server = stack.enter_context(failing(failure))
     names = stack.enter_context(name_server_of(server.address))
-    producer = producer_of(stack, instance_of(stack, names.address))
+    producer = producer_of(stack, instance_of(stack, names.address, timeout_ms=3_000))
+    producer.instance.routes.publish_queues("T")  # the name server is to have its time
     error = in_time(lambda: sending(producer, SOON_MS))
     assert isinstance(error, ClientError)
     assert server.address in str(error)
