@@ -162,6 +162,15 @@ class BulkPull:
             self._spans.append(self._pull(self._asked_to, end, is_chunk=is_chunk))
             self._asked_to = end
 
+    def _ask_ahead(self, next_offset: int, span: _Span) -> None:
+        """While what came of a span is worked on; what did not come of it is first."""
+        if not self._spans:
+            self._asked_to = self._next_offset
+            self._ask()
+        elif next_offset < span.end:
+            is_chunk = self._api.takes_chunks(self._address)
+            self._spans.appendleft(self._pull(next_offset, span.end, is_chunk=is_chunk))
+
     def _pull(self, start: int, end: int, *, is_chunk: bool, suspend_ms: int = 0) -> _Span:
         header = self._header._replace(
             queue_offset=start,
@@ -203,12 +212,13 @@ class BulkPull:
         if not self._is_filtered:
             self._learn(next_offset - span.start, span, result)
         self._next_offset = min(next_offset, self._end)
-        if not self._spans:
+        try:
+            self._ask_ahead(next_offset, span)
+        except (
+            CONNECTION_FAULTS
+        ):  # what has come is handed out; the next turn asks again, and counts the fault
+            self._spans.clear()
             self._asked_to = self._next_offset
-            self._ask()  # while what has come is worked on
-        elif next_offset < span.end:
-            is_chunk = self._api.takes_chunks(self._address)
-            self._spans.appendleft(self._pull(next_offset, span.end, is_chunk=is_chunk))
         if result.pull_status is not PullStatus.FOUND:
             return None
         records, sizes = self._before_the_end(result) if next_offset > self._end else result[5:7]

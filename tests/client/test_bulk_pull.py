@@ -94,6 +94,32 @@ def test_of_chunks_one_is_worked_on_and_one_arrives(address, connections):
         assert 1 <= len(ahead) <= 2 or chunk.next_offset == COUNT
 
 
+class FailingApi(BrokerApi):
+    """Once a connection fails when something is asked for."""
+
+    def __init__(self, connections, fails_at):
+        super().__init__(connections)
+        self._left = fails_at
+
+    def pull_async(self, address, header, *rest, **more):
+        self._left -= 1
+        if not self._left:
+            raise ConnectionClosed(address, "gone")
+        return super().pull_async(address, header, *rest, **more)
+
+
+@pytest.mark.parametrize("extensions", [{}, {"extensions": frozenset()}], ids=["chunks", "as RocketMQ's"])
+@pytest.mark.parametrize("subscription", ["*", "tag3"])
+@pytest.mark.parametrize("fails_at", range(1, 9))
+def test_what_has_come_is_not_lost_when_asking_for_more_fails(address, extensions, subscription, fails_at):
+    connections = Connections(**extensions)
+    rules = PullRules(subscription=subscription, chunk_bytes=3_000, tries=2)
+    pull = BulkPull(FailingApi(connections, fails_at), address, "G", QUEUE, 0, COUNT, rules)
+    found = offsets(pull)
+    connections.shutdown()
+    assert found == [n for n in range(COUNT) if subscription == "*" or n % 10 == 3]
+
+
 @pytest.mark.parametrize(("start", "end"), [(0, COUNT), (3, 103)])
 def test_the_broker_filters_and_nothing_beyond_the_end_comes(api, address, start, end):
     rules = PullRules(subscription="tag3 || tag7", chunk_messages=7)
