@@ -209,15 +209,13 @@ class BulkPull:
         if next_offset <= span.start:
             why = f"a pull at offset {span.start} of {self._queue} goes on at {next_offset}"
             raise ProtocolError(self._address, why)
-        if not self._is_filtered:
+        if not self._is_filtered and result.pull_status is PullStatus.FOUND:
             self._learn(next_offset - span.start, span, result)
         self._next_offset = min(next_offset, self._end)
         try:
             self._ask_ahead(next_offset, span)
-        except (
-            CONNECTION_FAULTS
-        ):  # what has come is handed out; the next turn asks again, and counts the fault
-            self._spans.clear()
+        except CONNECTION_FAULTS:
+            self._spans.clear()  # the next turn asks again; what has come is handed out before
             self._asked_to = self._next_offset
         if result.pull_status is not PullStatus.FOUND:
             return None
