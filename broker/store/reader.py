@@ -143,6 +143,8 @@ class MessageReader:
         self, entries: Entries, count_max: int, bytes_max: int, message_filter: MessageFilter | None
     ) -> _Picked:
         """Which of these entries are there, match and are within the limits, and how many that decides."""
+        if message_filter is None and self._is_there(entries[: count_max + 1]).all():
+            entries = entries[: count_max + 1]  # what lies behind makes no difference, and may be much more
         is_there = self._is_there(entries)
         if not is_there[0]:
             return _missing(is_there)

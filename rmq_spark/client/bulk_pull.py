@@ -4,8 +4,9 @@
     answered       the whole span, or its first part: then the rest is asked for before what follows
     handed out     in order, each offset once
 
-How many messages a broker gives at once (RocketMQ: 32, or 256 KiB) is learnt from its answers; one of ours is
-asked for chunks of megabytes, with the records' sizes in front. A filter is applied by the broker, and makes
+How many messages a broker gives at once (RocketMQ: 32, or 256 KiB) is learnt from its answers. One of ours is
+asked for chunks of megabytes, with the records' sizes in front: how many messages those are, the first answer
+says, and until it is there nothing more is asked for. A filter is applied by the broker, and makes
 the spans unknown: then one pull is under way while the last answer is worked on.
 
 It knows one broker's address and no routes: who is to be asked is the caller's business. A connection that
@@ -35,6 +36,9 @@ from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import record_size
 
 IN_FLIGHT: Final = 4
+CHUNKS_IN_FLIGHT: Final = 2
+"""One is worked on and one arrives. More would be cold in the cache by their turn, and need fresh memory."""
+
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 CHUNK_MESSAGES: Final = 100_000
 FIRST_MESSAGES: Final = 32
@@ -66,6 +70,7 @@ class PullRules:
     subscription: str = _ALL
     expression_type: str = TAG_EXPRESSION
     in_flight: int = IN_FLIGHT
+    """At most; of chunks `CHUNKS_IN_FLIGHT` are enough."""
     chunk_bytes: int = CHUNK_BYTES
     chunk_messages: int = CHUNK_MESSAGES
     wait_ms: int = WAIT_MS
@@ -105,6 +110,7 @@ class BulkPull:
         self._asked_to = start
         self._spans: deque[_Span] = deque()
         self._per_pull = 0
+        self._knows_how_many = False  # the broker gives at once
         self._faults = 0
         self._header = PullMessageRequestHeader(
             group,
@@ -147,11 +153,23 @@ class BulkPull:
         is_chunk = self._api.takes_chunks(self._address)
         if not self._per_pull:
             self._per_pull = self._rules.chunk_messages if is_chunk else FIRST_MESSAGES
-        at_once = 1 if self._is_filtered else self._rules.in_flight
+            self._knows_how_many = not is_chunk
+        at_once = 1
+        if self._knows_how_many and not self._is_filtered:
+            at_once = min(self._rules.in_flight, CHUNKS_IN_FLIGHT) if is_chunk else self._rules.in_flight
         while len(self._spans) < at_once and self._asked_to < self._end:
             end = min(self._asked_to + self._per_pull, self._end)
             self._spans.append(self._pull(self._asked_to, end, is_chunk=is_chunk))
             self._asked_to = end
+
+    def _ask_ahead(self, next_offset: int, span: _Span) -> None:
+        """While what came of a span is worked on; what did not come of it is first."""
+        if not self._spans:
+            self._asked_to = self._next_offset
+            self._ask()
+        elif next_offset < span.end:
+            is_chunk = self._api.takes_chunks(self._address)
+            self._spans.appendleft(self._pull(next_offset, span.end, is_chunk=is_chunk))
 
     def _pull(self, start: int, end: int, *, is_chunk: bool, suspend_ms: int = 0) -> _Span:
         header = self._header._replace(
@@ -191,27 +209,31 @@ class BulkPull:
         if next_offset <= span.start:
             why = f"a pull at offset {span.start} of {self._queue} goes on at {next_offset}"
             raise ProtocolError(self._address, why)
-        if not self._is_filtered:
-            self._learn(next_offset - span.start, span)
+        if not self._is_filtered and result.pull_status is PullStatus.FOUND:
+            self._learn(next_offset - span.start, span, result)
         self._next_offset = min(next_offset, self._end)
-        if self._is_filtered:
+        try:
+            self._ask_ahead(next_offset, span)
+        except CONNECTION_FAULTS:
+            self._spans.clear()  # the next turn asks again; what has come is handed out before
             self._asked_to = self._next_offset
-            self._ask()  # while what has come is worked on
-        elif next_offset < span.end:
-            is_chunk = self._api.takes_chunks(self._address)
-            self._spans.appendleft(self._pull(next_offset, span.end, is_chunk=is_chunk))
         if result.pull_status is not PullStatus.FOUND:
             return None
         records, sizes = self._before_the_end(result) if next_offset > self._end else result[5:7]
         return RawChunk(records, sizes, self._next_offset) if len(records) else None
 
-    def _learn(self, given: int, span: _Span) -> None:
+    def _learn(self, given: int, span: _Span, result: PullResult) -> None:
         """Ask for no more at once than the broker gives."""
         wanted = span.end - span.start
         if given < wanted:
             self._per_pull = max(given, 1)
         elif given == self._per_pull:
-            self._per_pull = min(given + given // 4 + 1, self._rules.chunk_messages)
+            more = min(given + given // 4 + 1, self._rules.chunk_messages)
+            if result.sizes is not None:
+                fits = given * self._rules.chunk_bytes // max(len(result.records), 1)
+                more = min(more, max(fits * 15 // 16, 1))  # the next ones may be a little longer
+            self._per_pull = more
+        self._knows_how_many = True
 
     def _wait_for(self, span: _Span) -> None:
         """The queue ends here, before what was asked for: more may be about to come."""

@@ -56,6 +56,70 @@ def test_bytes_bound_a_chunk_and_what_is_left_of_a_span_is_asked_for(api, addres
     assert offsets(chunks) == list(range(COUNT))
 
 
+class AskedApi(BrokerApi):
+    """Remembers what was asked for."""
+
+    def __init__(self, connections):
+        super().__init__(connections)
+        self.asked = []
+
+    def pull_async(self, address, header, *rest, **more):
+        self.asked.append((header.queue_offset, header.max_msg_nums))
+        return super().pull_async(address, header, *rest, **more)
+
+
+def test_how_many_messages_fill_a_chunk_is_learnt_from_the_first_one(address, connections):
+    with Producer("P", address) as producer:
+        for _ in range(40):
+            producer.send_one_way(Message("T", b"x" * 200), QUEUE)
+        producer.send(Message("T", b"x" * 200), QUEUE)
+    asked_api = AskedApi(connections)
+    pull = iter(BulkPull(asked_api, address, "G", QUEUE, COUNT + 1, COUNT + 41, PullRules(chunk_bytes=3_000)))
+    size = int(next(pull).sizes[0])
+    full = 3_000 // size
+    assert 5 < full < 15
+    # One question for all, which does not say how many there are in a chunk; the answer does.
+    assert asked_api.asked == [(COUNT + 1, 40), (COUNT + 1 + full, full), (COUNT + 1 + 2 * full, full)]
+    assert offsets(pull) == list(range(COUNT + 1 + full, COUNT + 41))
+    starts = [start for start, _ in asked_api.asked]
+    assert starts == sorted(set(starts))
+    assert all(count <= full for _, count in asked_api.asked[1:])
+
+
+def test_of_chunks_one_is_worked_on_and_one_arrives(address, connections):
+    asked_api = AskedApi(connections)
+    pull = BulkPull(asked_api, address, "G", QUEUE, 0, COUNT, PullRules(chunk_bytes=3_000))
+    for chunk in pull:
+        ahead = [start for start, _ in asked_api.asked if start >= chunk.next_offset]
+        assert 1 <= len(ahead) <= 2 or chunk.next_offset == COUNT
+
+
+class FailingApi(BrokerApi):
+    """Once a connection fails when something is asked for."""
+
+    def __init__(self, connections, fails_at):
+        super().__init__(connections)
+        self._left = fails_at
+
+    def pull_async(self, address, header, *rest, **more):
+        self._left -= 1
+        if not self._left:
+            raise ConnectionClosed(address, "gone")
+        return super().pull_async(address, header, *rest, **more)
+
+
+@pytest.mark.parametrize("extensions", [{}, {"extensions": frozenset()}], ids=["chunks", "as RocketMQ's"])
+@pytest.mark.parametrize("subscription", ["*", "tag3"])
+@pytest.mark.parametrize("fails_at", range(1, 9))
+def test_what_has_come_is_not_lost_when_asking_for_more_fails(address, extensions, subscription, fails_at):
+    connections = Connections(**extensions)
+    rules = PullRules(subscription=subscription, chunk_bytes=3_000, tries=2)
+    pull = BulkPull(FailingApi(connections, fails_at), address, "G", QUEUE, 0, COUNT, rules)
+    found = offsets(pull)
+    connections.shutdown()
+    assert found == [n for n in range(COUNT) if subscription == "*" or n % 10 == 3]
+
+
 @pytest.mark.parametrize(("start", "end"), [(0, COUNT), (3, 103)])
 def test_the_broker_filters_and_nothing_beyond_the_end_comes(api, address, start, end):
     rules = PullRules(subscription="tag3 || tag7", chunk_messages=7)

@@ -1,8 +1,10 @@
 """Picking many scattered pieces out of one buffer at the speed of memory.
 
 Two ways do all the work of this package. Fixed-width pieces: the buffer is seen as overlapping
-structures, one starting at every byte, and indexed. Pieces of any width: the buffer is seen as an Arrow
-array whose elements are by turns a piece and the gap behind it, and every second one is taken.
+structures, one starting at every byte, and indexed. Pieces of any width: they are an Arrow array of views
+into the buffer, which Arrow casts to one that has its bytes together. Short ones it wants in the views
+themselves: then the buffer is seen as an array whose elements are by turns a piece and the gap behind it,
+and every second one is taken. Arrow expects that to be half as many bytes as it is, and copies them twice.
 
 Nothing here knows what the pieces mean.
 """
@@ -31,6 +33,14 @@ _KEEP_BLOCKS_BELOW = 16 << 20
 # for blocks below the largest that it has seen freed; this one is never touched, so it costs nothing.
 np.empty(_KEEP_BLOCKS_BELOW, np.uint8)
 
+_VIEW = np.dtype([("length", "i4"), ("first_bytes", "V4"), ("buffer", "i4"), ("start", "i4")])
+"""An element of a `pa.binary_view` array; the first bytes only matter to who compares them."""
+
+_VIEW_BYTES_MIN = 13
+"""Anything shorter lies within the view."""
+
+_CAN_MAKE_VIEWS = int(pa.__version__.split(".")[0]) >= 19  # before that, from_buffers cannot
+
 _KINDS = {"i": ">i4", "q": ">i8"}
 
 
@@ -52,6 +62,11 @@ def take_structures(data: Bytes, starts: Positions, dtype: np.dtype[Any] | str) 
 def take_bytes(buffer: pa.Buffer, starts: Positions, lengths: Widths) -> pa.BinaryArray:
     """The pieces, in one new buffer. They must lie in order and not overlap."""
     count = len(starts)
+    if count and _CAN_MAKE_VIEWS and np.min(lengths) >= _VIEW_BYTES_MIN:
+        views = np.zeros(count, _VIEW)
+        views["length"], views["start"] = lengths, starts
+        pieces = pa.Array.from_buffers(pa.binary_view(), count, [None, pa.py_buffer(views), buffer])
+        return pieces.cast(pa.binary())
     offsets = np.empty(2 * count + 1, np.int32)
     offsets[0:-1:2] = starts
     offsets[1::2] = starts + lengths

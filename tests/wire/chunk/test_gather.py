@@ -1,0 +1,57 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_spark.wire.chunk import gather
+from rmq_spark.wire.chunk.gather import take_bytes
+
+DATA = bytes(range(256)) * 40
+
+gaps_and_widths = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), max_size=60)
+
+
+def positions(pairs):
+    starts, at = [], 0
+    for gap, width in pairs:
+        starts.append(at + gap)
+        at += gap + width
+    return np.array(starts, np.int64), np.array([width for _, width in pairs], np.int64)
+
+
+@pytest.fixture(params=["as views", "as pieces and gaps"], autouse=True, scope="module")
+def way(request):
+    if request.param == "as views":
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gather, "_CAN_MAKE_VIEWS", False)
+        yield
+
+
+@given(gaps_and_widths, st.sampled_from([0, 12, 13]))
+def test_pieces_of_any_width_come_out_together(pairs, width_min):
+    """Pieces of up to 12 bytes take another way than longer ones."""
+    starts, widths = positions([(gap, width + width_min) for gap, width in pairs])
+    found = take_bytes(pa.py_buffer(DATA), starts, widths)
+    assert found.type == pa.binary()
+    found.validate(full=True)
+    assert found.to_pylist() == [
+        DATA[a : a + n] for a, n in zip(starts.tolist(), widths.tolist(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("width", [0, 4, 12, 13, 100])
+def test_one_width_may_be_given_for_all(width):
+    starts = np.array([3, 200, 1000])
+    found = take_bytes(pa.py_buffer(DATA), starts, width)
+    assert found.to_pylist() == [DATA[start : start + width] for start in (3, 200, 1000)]
+
+
+@pytest.mark.parametrize("width", [5, 50])
+def test_what_is_taken_outlives_and_ignores_what_becomes_of_the_buffer(width):
+    data = bytearray(DATA)
+    found = take_bytes(pa.py_buffer(data), np.array([7, 80]), width)
+    data[:] = bytes(len(data))
+    assert found.to_pylist() == [DATA[7 : 7 + width], DATA[80 : 80 + width]]
