@@ -73,7 +73,7 @@ crash: $(READY)  ## thousands of crashes, failing disks, flipped bits and kill -
 	  $(BIN)/python -m pytest tests/store
 
 peers: $(READY) $(CLASSES)  ## what Java clients and ours see, of a real RocketMQ as well as of our broker (Java 17, Maven)
-	ROCKETPOLL_PEERS=1 ROCKETPOLL_REQUIRE_INTEROP=1 ROCKETPOLL_BROKER_KILLS=30 $(BIN)/python -m pytest tests/interop tests/client $(SPARK_SUITE)
+	ROCKETPOLL_PEERS=1 ROCKETPOLL_REQUIRE_INTEROP=1 ROCKETPOLL_BROKER_KILLS=30 $(BIN)/python -m pytest tests/interop tests/client tests/benchmarks $(SPARK_SUITE)
 
 # Releases of Spark: make matrix SPARKS=4.1; with real brokers as well: ROCKETPOLL_PEERS=1 make matrix
 SPARKS ?= 4.0 4.1 4.2 4.3

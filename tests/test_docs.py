@@ -105,7 +105,7 @@ def test_the_python_of_the_guide_to_the_source_can_be_written_so():
     """Its parts are of a program that goes on; what they import is there."""
     page = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     for block in blocks:
         compile(block, "spark.md", "exec")
         imports = "\n".join(line for line in block.splitlines() if re.match(r"(from|import) ", line))
@@ -139,7 +139,7 @@ def test_the_limits_in_the_tour_of_the_client_are_those_of_the_code():
             f"{arrow_sends.CHUNK_BYTES >> 20} MiB, {arrow_sends.CHUNK_ROWS:,} rows; {arrow_sends.IN_FLIGHT}"
         ),
         "requests of brokers under way": f"{broker_requests.AT_ONCE_MAX},",
-        "connecting; an answer": (
+        "connecting, with the handshake of TLS; an answer": (
             f"{connection.CONNECT_TIMEOUT_MS // 1000} s; {connections.REQUEST_TIMEOUT_MS // 1000} s "
             f"(operators {admin.ADMIN_TIMEOUT_MS // 1000} s)"
         ),

@@ -26,6 +26,9 @@ from benchmarks.spark.sides import kafka_broker, our_broker, rocketmq_broker
 
 SMALL = replace(QUICK, rows=3_000, rocketmq_rows=300, written_rows=300, seconds=0.5)
 SPARK_HERE = version("pyspark")
+needs_peers = pytest.mark.skipif(
+    "ROCKETPOLL_PEERS" not in os.environ, reason="takes long: ROCKETPOLL_PEERS=1 runs it"
+)
 CHILD = "import sys, time\nwhile time.process_time() < 0.3: pass\nprint('done', flush=True)\nsys.stdin.read()"
 PARENT = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {CHILD!r}])"
 
@@ -39,7 +42,7 @@ def test_what_a_child_uses_of_the_cores_is_its_starters_too():
         ending.callback(popen.stdin.close)
         ending.callback(popen.stdout.close)
         assert popen.stdout.readline() == "done\n"
-        assert tree_cpu_seconds(popen.pid) >= 0.3
+        assert tree_cpu_seconds(popen.pid) > 0.25  # by the clock's ticks
         assert tree_cpu_seconds(os.getpid()) > tree_cpu_seconds(popen.pid)
 
 
@@ -57,6 +60,7 @@ def test_a_case_that_nobody_has_is_refused(tmp_path):
     assert not path.exists()
 
 
+@needs_peers
 def test_ours_alone_is_measured_and_reported(tmp_path, capsys):
     if shutil.which("java") is None:
         java_programs.unavailable("no java on the path")
@@ -76,7 +80,7 @@ def test_ours_alone_is_measured_and_reported(tmp_path, capsys):
 
 
 @pytest.mark.interop
-@pytest.mark.skipif("ROCKETPOLL_PEERS" not in os.environ, reason="ROCKETPOLL_PEERS is not set")
+@needs_peers
 def test_each_case_does_its_work_on_every_side_and_can_be_run_again(tmp_path):
     try:
         sides = {

@@ -2,30 +2,48 @@
 
 import json
 import re
+import shutil
 
 import pytest
 from spark_drivers import Query
 from spark_engine import send
 
+TOPIC = "test_checkpoints"
+
+
+@pytest.fixture(scope="module")
+def sent(rocketpoll_broker):
+    """All that has been sent so far."""
+    rocketpoll_broker.create_topic(TOPIC)
+    return send(rocketpoll_broker, TOPIC, 20)
+
+
+@pytest.fixture(scope="module")
+def four_batches(driver, rocketpoll_broker, sent, tmp_path_factory):
+    """The directory of a query that has committed them."""
+    directory = tmp_path_factory.mktemp("query")
+    query = query_in(directory, rocketpoll_broker)
+    assert run(driver, query) is None
+    assert query.logged("commits") == [0, 1, 2, 3]
+    return directory
+
 
 @pytest.fixture
-def sent(rocketpoll_broker, rocketpoll_topic):
-    return send(rocketpoll_broker, rocketpoll_topic, 20)
+def query(four_batches, rocketpoll_broker, tmp_path):
+    """A copy of that query."""
+    query = query_in(tmp_path, rocketpoll_broker)
+    shutil.copytree(four_batches, tmp_path, dirs_exist_ok=True)
+    return query
 
 
-@pytest.fixture
-def query(driver, rocketpoll_broker, rocketpoll_topic, sent, tmp_path):
-    """Four batches, all committed."""
-    query = Query(
-        tmp_path,
-        namesrvAddr=rocketpoll_broker.address,
-        subscribe=rocketpoll_topic,
+def query_in(directory, broker):
+    return Query(
+        directory,
+        namesrvAddr=broker.address,
+        subscribe=TOPIC,
         startingOffsets="earliest",
         maxOffsetsPerTrigger=5,
     )
-    assert run(driver, query) is None
-    assert query.logged("commits") == [0, 1, 2, 3]
-    return query
 
 
 def run(driver, query):
@@ -83,12 +101,12 @@ def _foreign(text):
     ids=["newer", "another", "foreign", "cut", "empty"],
 )
 def test_an_offset_that_is_none_ends_the_query_and_never_starts_it_anew(
-    driver, rocketpoll_broker, rocketpoll_topic, query, sent, change, words
+    driver, rocketpoll_broker, query, sent, change, words
 ):
     path = query.checkpoint / "offsets" / "3"
     before = path.read_text()
     rewrite(query, 3, change)
-    sent += send(rocketpoll_broker, rocketpoll_topic, 5)
+    sent += send(rocketpoll_broker, TOPIC, 5)
     rows = query.rows()
     assert words in run(driver, query)
     assert query.rows() == rows
@@ -97,12 +115,10 @@ def test_an_offset_that_is_none_ends_the_query_and_never_starts_it_anew(
     assert sorted(body for *_, body in query.rows()) == sorted(sent)
 
 
-def test_what_a_crash_leaves_beside_the_logs_is_not_looked_at(
-    driver, rocketpoll_broker, rocketpoll_topic, query, sent
-):
+def test_what_a_crash_leaves_beside_the_logs_is_not_looked_at(driver, rocketpoll_broker, query, sent):
     for log in ("offsets", "commits"):
         (query.checkpoint / log / ".4.0123-4567.tmp").write_text("v1\n{")
-        (query.checkpoint / log / ".5.crc").write_text("none")
-    sent += send(rocketpoll_broker, rocketpoll_topic, 5)
+        (query.checkpoint / log / ".500.crc").write_text("none")
+    sent += send(rocketpoll_broker, TOPIC, 5)
     assert run(driver, query) is None
     assert sorted(body for *_, body in query.rows()) == sorted(sent)

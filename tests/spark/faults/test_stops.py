@@ -12,7 +12,7 @@ from spark_engine import send
 
 from rocketpoll import EmbeddedBroker
 
-STOPS = int(os.environ.get("ROCKETPOLL_STOPS", "4"))
+STOPS = int(os.environ.get("ROCKETPOLL_STOPS", "2"))
 """Of each kind."""
 
 
