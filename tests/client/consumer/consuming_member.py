@@ -23,6 +23,8 @@ from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 def main() -> None:
     """Consume until somebody ends it."""
     name_server, group, topic = sys.argv[1:]
+    leaving = threading.Event()  # the broker may know this member before `start` has come back
+    signal.signal(signal.SIGTERM, lambda *_: leaving.set())
     settings = LitePullSettings(
         consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
         auto_commit_interval_ms=1_000,
@@ -31,8 +33,6 @@ def main() -> None:
     consumer = LitePullConsumer(group, ClientInstance(name_server), settings)
     consumer.subscribe(topic)
     consumer.start()
-    leaving = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: leaving.set())
     while not leaving.is_set():
         for message in consumer.poll(500):
             sys.stdout.write(message.body.decode() + "\n")
