@@ -22,8 +22,7 @@ check: lint types test  ## everything that must hold before a commit; CI runs ex
 $(READY): pyproject.toml setup.cfg
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	# compat: the clone itself is on the path of modules, where Spark looks for sources
-	$(BIN)/python -m pip install --quiet --editable '.[dev]' --config-settings editable_mode=compat
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
 format: $(READY)  ## put the sources into their form

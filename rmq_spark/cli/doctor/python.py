@@ -77,7 +77,7 @@ def _format(path: str, seen: dict[str, Any], here: str) -> Finding:
         found = (
             f"{path} can import pyspark_rocketpoll, but does not list it, as Spark does: an editable install"
         )
-        again = f"{path} -m pip install -e DIRECTORY --config-settings editable_mode=compat"
+        again = f"{path} -m pip install -e DIRECTORY without --config-settings"
         return Finding(what, found, f"{again}, or put the directory on PYTHONPATH")
     if seen["rocketpoll"] != __version__:
         found = f"{path} has rocketpoll {seen['rocketpoll']}, this Python {__version__}"

@@ -75,7 +75,7 @@ def test_an_editable_install_that_spark_does_not_see_is_recognised(monkeypatch, 
     faults = faults_with(monkeypatch, python)
     assert list(faults) == ["the format"]
     assert "does not list it, as Spark does" in faults["the format"].found
-    assert "editable_mode=compat" in faults["the format"].remedy
+    assert "-m pip install -e DIRECTORY without" in faults["the format"].remedy
 
 
 def test_another_release_of_rocketpoll_is_named(monkeypatch, tmp_path):
