@@ -140,3 +140,12 @@ def test_an_import_brings_nothing_heavy_along(module, heavy):
         [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=ROOT
     )
     assert loaded.stdout.split() == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_no_named_tuple_is_generic(path):
+    """Python 3.10 cannot make one, and would not even import the module."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ClassDef):
+            bases = {ast.unparse(base).partition("[")[0] for base in node.bases}
+            assert not {"NamedTuple", "Generic"} <= bases, node.name
