@@ -54,7 +54,7 @@ class SecondCopies:
 
     def __init__(self, spark, directory):
         self._spark = spark
-        self._directory = directory
+        self.directory = directory
         self._before = _beaten(spark)
 
     def assert_one(self):
@@ -62,7 +62,7 @@ class SecondCopies:
 
         Spark hears a little later that the first copy has ended.
         """
-        assert len(list(self._directory.iterdir())) == 1
+        assert len(list(self.directory.iterdir())) == 1
         wait_until(
             "a first copy that was ended",
             lambda: SLOW in {at for _, at in _beaten(self._spark) - self._before},

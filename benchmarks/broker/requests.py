@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import NamedTuple
 
-from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.codes import LanguageCode, RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.framing import FrameReader
@@ -76,12 +76,12 @@ def is_route_known(port: int) -> bool:
 
 def route_request() -> bytes:
     """Who has the topic that is always there? To a name server."""
-    return _encode(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(TOPIC_OF_ALL))
+    return encode_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(TOPIC_OF_ALL))
 
 
 def max_offset_request(topic: str) -> bytes:
     """Where does the first queue end?"""
-    return _encode(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(topic, 0))
+    return encode_request(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(topic, 0))
 
 
 def send_request(topic: str, body: bytes) -> bytes:
@@ -98,7 +98,7 @@ def send_request(topic: str, body: bytes) -> bytes:
         properties="",
         reconsume_times=0,
     )
-    return _encode(RequestCode.SEND_MESSAGE_V2, header, body)
+    return encode_request(RequestCode.SEND_MESSAGE_V2, header, body)
 
 
 def pull_request(topic: str, queue_offset: int) -> bytes:
@@ -116,7 +116,7 @@ def pull_request(topic: str, queue_offset: int) -> bytes:
         subscription="*",
         expression_type="TAG",
     )
-    return _encode(RequestCode.PULL_MESSAGE, header)
+    return encode_request(RequestCode.PULL_MESSAGE, header)
 
 
 def registration_request() -> bytes:
@@ -143,8 +143,17 @@ def expect_success(what: str, answer: RemotingCommand) -> RemotingCommand:
     return answer
 
 
-def _encode(code: int, header: NamedTuple, body: bytes = b"") -> bytes:
+def encode_request(
+    code: int,
+    header: NamedTuple,
+    body: bytes = b"",
+    *,
+    opaque: int = 1,
+    language: LanguageCode = LanguageCode.PYTHON,
+) -> bytes:
+    """The frame of a request."""
     codec = HEADERS[code].request
     if codec is None:
         raise ValueError(f"requests {code} have no header")
-    return RemotingCommand(code, opaque=1, ext_fields=codec.encode(header), body=body).encode()
+    fields = codec.encode(header)
+    return RemotingCommand(code, language, opaque=opaque, ext_fields=fields, body=body).encode()

@@ -15,14 +15,13 @@ from typing import Any, NamedTuple, cast
 
 import uvloop
 
+from benchmarks.broker.requests import encode_request
 from benchmarks.harness import Case
 from broker.client_connection import ClientConnection, ConnectionTable
 from broker.controller import BrokerController
 from broker.settings import load_config
 from rmq_spark.wire.codes import LanguageCode, RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import PullSysFlag
-from rmq_spark.wire.headers import HEADERS
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
@@ -178,9 +177,4 @@ def _pull(queue_offset: int, size: int) -> bytes:
 
 
 def _encode(code: int, header: NamedTuple, body: bytes = b"") -> bytes:
-    codec = HEADERS[code].request
-    if codec is None:
-        raise ValueError(f"requests {code} have no header")
-    fields = codec.encode(header)
-    opaque = next(_numbers)
-    return RemotingCommand(code, LanguageCode.JAVA, opaque=opaque, ext_fields=fields, body=body).encode()
+    return encode_request(code, header, body, opaque=next(_numbers), language=LanguageCode.JAVA)

@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 from broker.config import BrokerConfig
 from broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from broker.state.broker_stats import BrokerStats
-from broker.store.dispatch import SCHEDULE_TOPIC
 from broker.store.message_store import COMMIT_LOG, MessageStore, StoreState
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 from rmq_spark.wire.command import CURRENT_VERSION
+from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record import decode_record
 
 VERSION_DESC: Final = "V4_9_8"

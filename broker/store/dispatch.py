@@ -26,6 +26,7 @@ from broker.store.fresh_records import FreshRun
 from broker.store.record_glance import glance, pattern_of, property_of
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.properties import TAGS
 from rmq_spark.wire.record import decode_blank
 from rmq_spark.wire.tags import tags_code
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
     from rmq_spark.wire.chunk import RecordChunk
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 FEW = 128
 """Up to so many, taking records one by one is cheaper than setting up arrays."""
 
@@ -146,10 +146,10 @@ class Dispatcher:
                     run = last_of_queue[queue] = _Run(*queue, queue_offset)
                     runs.append(run)
                 code = 0
-                if properties.find(_TAGS_NAME) >= 0:
-                    code = _tags_code(property_of(properties, _TAGS))
                 if run.topic == SCHEDULE_TOPIC:
                     code = store_timestamp + self._delay_ms(run.queue_id)
+                elif properties.find(_TAGS_NAME) >= 0:
+                    code = _tags_code(property_of(properties, _TAGS))
                 run.entries.append(pack(place, size, code))
                 run.codes.append(code)
                 run.end += 1

@@ -30,10 +30,8 @@ from rmq_spark.client.errors import (
     MessageRejected,
     PartlySent,
     RequestTimeout,
-    RouteNotFound,
     SendFailed,
     TopicNotFound,
-    TopicNotUsable,
 )
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.members import ProducerMember
@@ -284,14 +282,10 @@ class Producer:
 
     def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues that a topic's messages may go to; those that it will have, if it is yet to be made."""
-        routes = self.instance.routes
-        try:
-            return routes.publish_queues(topic)
-        except TopicNotUsable:  # a RocketMQ broker would take messages for it all the same
-            raise
-        except RouteNotFound:
-            rules = self.rules
-            return routes.queues_to_be_made(topic, rules.create_topic_key, rules.default_topic_queue_nums)
+        rules = self.rules
+        return self.instance.routes.queues_to_send_to(
+            topic, rules.create_topic_key, rules.default_topic_queue_nums
+        )
 
     def _fixed_queue(self, message: Message, queue: MessageQueue | Selector | None) -> MessageQueue | None:
         if isinstance(queue, MessageQueue):

@@ -120,12 +120,22 @@ class Routes:
             raise TopicNotUsable(topic, "no broker lets it be read; let it be (perm 6)")
         return queues
 
-    def queues_to_be_made(self, topic: str, default_topic: str, queue_nums: int) -> tuple[MessageQueue, ...]:
-        """Where a topic that is not there would have its queues, once a message was sent to one of them.
+    def queues_to_send_to(self, topic: str, default_topic: str, queue_nums: int) -> tuple[MessageQueue, ...]:
+        """`publish_queues`; or those that the topic will have, if it is yet to be made.
 
         Raises:
-            RouteNotFound: No broker makes topics.
+            RouteNotFound: There is no such topic, and no broker makes topics.
+            TopicNotUsable: It may not be written anywhere, though a RocketMQ broker would take messages.
         """
+        try:
+            return self.publish_queues(topic)
+        except TopicNotUsable:
+            raise
+        except RouteNotFound:
+            return self._queues_to_be_made(topic, default_topic, queue_nums)
+
+    def _queues_to_be_made(self, topic: str, default_topic: str, queue_nums: int) -> tuple[MessageQueue, ...]:
+        """Where a topic that is not there would have its queues, once a message was sent to one of them."""
         try:
             model = self.refresh(default_topic)
         except RouteNotFound as error:

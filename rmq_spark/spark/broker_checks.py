@@ -15,7 +15,6 @@ from rmq_spark.client.errors import (
     ClientError,
     NoNameServer,
     RouteNotFound,
-    TopicNotUsable,
 )
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.spark.access import Access
@@ -71,13 +70,8 @@ def check_writable(options: WriteOptions) -> None:
     with _asking(options.access, "topic") as instance:
         if topic is None:
             instance.name_servers.topics()
-            return
-        try:
-            instance.routes.publish_queues(topic)
-        except TopicNotUsable:
-            raise
-        except RouteNotFound:
-            instance.routes.queues_to_be_made(topic, DEFAULT_TOPIC, 1)
+        else:
+            instance.routes.queues_to_send_to(topic, DEFAULT_TOPIC, 1)
 
 
 @contextmanager

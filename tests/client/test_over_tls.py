@@ -3,12 +3,11 @@
 import threading
 
 import pytest
-from broker_kinds import NAME, wait_until
-from conforming_clients import Clients, Listener, bodies_of, messages, numbers, polled
-from tls_clusters import TlsCluster, behind_tls
+from broker_kinds import NAME
+from conforming_clients import Clients
+from tls_clusters import TlsCluster, assert_messages_go_every_way, behind_tls
 from tls_parts import TRUSTING
 
-from rmq_spark.client.admin import Admin
 from rmq_spark.client.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.errors import ClientError, NoNameServer
 from rmq_spark.client.instance import ClientInstance
@@ -35,7 +34,7 @@ def terminator(both):
 
 @pytest.fixture
 def cluster(terminator):
-    cluster = TlsCluster(terminator.address, terminator.address, NAME)
+    cluster = TlsCluster(terminator.address, terminator.address)
     yield cluster
     cluster.close()
 
@@ -62,21 +61,8 @@ def held_pull(topic, queue_offset=0):
     return PullMessageRequestHeader("G", topic, 0, queue_offset, 32, flags, 0, 20_000, 0, "*", "TAG")
 
 
-def test_every_way_to_send_and_both_to_consume(cluster, clients):
-    topic = cluster.topic()
-    producer = clients.producer()
-    lite, listener = clients.lite(topic=topic), Listener()
-    clients.push(listener, topic=topic)
-    producer.send(Message(topic, b"000", keys="k1"))
-    producer.send_async(Message(topic, b"001")).result(10)
-    producer.send_one_way(Message(topic, b"002"))
-    producer.send_batch(messages(topic, numbers(3, start=3)))
-    assert sorted(polled(lite, 6)) == numbers(6)
-    listener.wait_for(numbers(6))
-    lite.commit()
-    with Admin(instance=cluster.instance()) as admin:
-        assert set(admin.masters()) == {NAME}
-        wait_until("its key", lambda: bodies_of(admin.messages_by_key(topic, "k1")) == ["000"])
+def test_every_way_to_send_and_both_to_consume(clients):
+    assert_messages_go_every_way(clients)
 
 
 def test_bulk_pulls_bring_every_message_once_and_in_order(cluster, clients, api):

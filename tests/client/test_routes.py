@@ -83,7 +83,7 @@ def test_a_route_with_a_billion_queues_is_refused():
 
 def test_a_topic_that_is_not_there_may_be_made_by_those_who_make_topics():
     server = NameServer(TBW102=route(queue_data("a", write=8), queue_data("b", write=2), brokers=(A, B)))
-    assert names_of(Routes(server).queues_to_be_made("N", "TBW102", 4)) == [
+    assert names_of(Routes(server).queues_to_send_to("N", "TBW102", 4)) == [
         "a0",
         "a1",
         "a2",
@@ -96,7 +96,15 @@ def test_a_topic_that_is_not_there_may_be_made_by_those_who_make_topics():
 @pytest.mark.parametrize("table", [{}, {"TBW102": route(queue_data("a", perm=4), brokers=(A,))}])
 def test_where_nobody_makes_topics_that_is_said(table):
     with pytest.raises(RouteNotFound, match="no broker makes topics"):
-        Routes(NameServer(**table)).queues_to_be_made("N", "TBW102", 4)
+        Routes(NameServer(**table)).queues_to_send_to("N", "TBW102", 4)
+
+
+def test_a_topic_that_may_not_be_written_is_not_taken_for_one_to_be_made():
+    server = NameServer(
+        T=route(queue_data("a", perm=4), brokers=(A,)), TBW102=route(queue_data("a"), brokers=(A,))
+    )
+    with pytest.raises(TopicNotUsable):
+        Routes(server).queues_to_send_to("T", "TBW102", 4)
 
 
 def test_addresses_for_writing_and_for_reading():

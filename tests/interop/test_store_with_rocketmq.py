@@ -21,7 +21,6 @@ from rocketmq_peer import Broker, RocketMQ, free_broker_port
 from stores import message, messages_of, read_all, small_config
 
 from broker.store.disk import LocalDisk
-from broker.store.dispatch import SCHEDULE_TOPIC
 from broker.store.message_store import MessageStore
 from broker.store.results import GetMessageStatus, PutMessageResult, PutMessageStatus
 from broker.store.tables import JsonTable
@@ -36,6 +35,7 @@ from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import Host, parse_host
 from rmq_spark.wire.message_id import UniqueId
+from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record import StoredMessage, decode_record
 from rmq_spark.wire.record_checksum import PROPERTY_CRC32
 from rmq_spark.wire.tags import java_string_hash

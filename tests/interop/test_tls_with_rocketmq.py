@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import pytest
 from broker_kinds import NAME, settings, store_config, wait_until
-from conforming_clients import Clients, Listener, bodies_of, messages, numbers, polled
-from consumer_clusters import PEERS, Cluster
+from conforming_clients import Clients
+from consumer_clusters import PEERS
 from rocketmq_peer import RocketMQ, free_broker_port, write_settings
+from tls_clusters import KNOWN, TlsCluster, assert_messages_go_every_way
 from tls_parts import TRUSTING, certificate
 
 from broker.store.config import FlushDiskType
@@ -24,7 +25,6 @@ from rmq_spark.client.tls_settings import TlsSettings
 pytestmark = [pytest.mark.interop, PEERS]
 
 UNVERIFIED = TlsSettings(verify=False)
-KNOWN = TlsSettings.of_files(ca_file=certificate("ca.pem"), cert_file=certificate("client.pem"))
 SET_UP = {
     "tls.test.mode.enable": "false",
     "tls.server.need.client.auth": "require",
@@ -37,17 +37,6 @@ SET_UP = {
     "tls.client.authServer": "true",
     "tls.client.trustCertPath": certificate("ca.pem"),
 }
-
-
-class TlsCluster(Cluster):
-    """Makes clients with these settings."""
-
-    def __init__(self, tls, name_server, address):
-        self.tls = tls
-        super().__init__(name_server, address, NAME)
-
-    def instance(self, **more):
-        return super().instance(**{"tls": self.tls, **more})
 
 
 @pytest.fixture(
@@ -87,26 +76,14 @@ def rocketmq(request, tmp_path_factory):
 
 @pytest.fixture
 def cluster(rocketmq):
-    cluster = TlsCluster(*rocketmq[1:])
+    _, tls, name_server, address = rocketmq
+    cluster = TlsCluster(name_server, address, tls)
     yield cluster
     cluster.close()
 
 
 def test_messages_go_every_way(cluster):
-    clients = Clients(cluster)
-    topic = cluster.topic()
-    producer = clients.producer()
-    lite, listener = clients.lite(topic=topic), Listener()
-    clients.push(listener, topic=topic)
-    producer.send(Message(topic, b"000", keys="k1"))
-    producer.send_async(Message(topic, b"001")).result(10)
-    producer.send_one_way(Message(topic, b"002"))
-    producer.send_batch(messages(topic, numbers(3, start=3)))
-    assert sorted(polled(lite, 6)) == numbers(6)
-    listener.wait_for(numbers(6))
-    lite.commit()
-    with Admin(instance=cluster.instance()) as admin:
-        wait_until("its key", lambda: bodies_of(admin.messages_by_key(topic, "k1")) == ["000"])
+    assert_messages_go_every_way(Clients(cluster))
 
 
 def test_megabytes_go_both_ways(cluster):

@@ -4,6 +4,7 @@ import pyspark
 import pytest
 from broker_kinds import NAME
 from consumer_clusters import EVERY_CLUSTER, Cluster, running
+from second_copies import SecondCopies, need_speculation
 from sink_rooms import SinkRoom
 from source_rooms import SourceRoom
 from spark_sessions import started_session
@@ -48,6 +49,15 @@ def source(spark, cluster, tmp_path):
     room = SourceRoom(spark, cluster, tmp_path)
     yield room
     room.close()
+
+
+@pytest.fixture
+def copies(spark, tmp_path):
+    """Second copies of tasks, from now on."""
+    need_speculation(spark)
+    directory = tmp_path / "copies"
+    directory.mkdir()
+    return SecondCopies(spark, directory)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from second_copies import ON_A_CLUSTER, SLOW, SecondCopies, need_speculation, waiting
+from second_copies import ON_A_CLUSTER, SLOW, waiting
 
 from rmq_spark.spark.sink_rows import ROW_ID
 from rmq_spark.spark.source import RocketPollDataSource
@@ -14,23 +14,9 @@ pytestmark = ON_A_CLUSTER
 
 
 @pytest.fixture
-def directory(spark, tmp_path):
-    """Where second copies leave a file."""
-    need_speculation(spark)
-    directory = tmp_path / "copies"
-    directory.mkdir()
-    return directory
-
-
-@pytest.fixture
-def copies(spark, directory):
-    return SecondCopies(spark, directory)
-
-
-@pytest.fixture
-def slow(spark, directory):
+def slow(spark, copies):
     """The name of the sink, but that the first copy of one task has sent its rows and does not say so."""
-    wait = waiting(directory)
+    wait = waiting(copies.directory)
 
     def slowed(writer):
         original = type(writer).write

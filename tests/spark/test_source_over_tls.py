@@ -24,7 +24,7 @@ def terminator(tmp_path_factory):
 
 @pytest.fixture
 def source(spark, terminator, tmp_path):
-    cluster = TlsCluster(terminator.address, terminator.address, "broker-a")
+    cluster = TlsCluster(terminator.address, terminator.address)
     room = SourceRoom(spark, cluster, tmp_path)
     yield room
     room.close()

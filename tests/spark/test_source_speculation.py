@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from second_copies import ON_A_CLUSTER, SecondCopies, need_speculation, waiting
+from second_copies import ON_A_CLUSTER, waiting
 from source_rooms import SourceRoom
 
 from rmq_spark.spark.source import RocketPollDataSource
@@ -15,23 +15,9 @@ pytestmark = ON_A_CLUSTER
 
 
 @pytest.fixture
-def directory(spark, tmp_path):
-    """Where second copies leave a file."""
-    need_speculation(spark)
-    directory = tmp_path / "copies"
-    directory.mkdir()
-    return directory
-
-
-@pytest.fixture
-def copies(spark, directory):
-    return SecondCopies(spark, directory)
-
-
-@pytest.fixture
-def slow(spark, cluster, tmp_path, directory):
+def slow(spark, cluster, tmp_path, copies):
     """The source, but that the first copy of one task has read all its rows and does not come to its end."""
-    wait = waiting(directory)
+    wait = waiting(copies.directory)
 
     def slowed(reader):
         original = type(reader).read
