@@ -47,8 +47,11 @@ $(CLASSES): $(READY)
 	$(BIN)/python tests/spark_classes.py
 	mkdir -p $(@D) && touch $@
 
+# No test of the default suite takes longer than a minute or two: one that does waits for what never comes
+PATIENCE ?= 400
+
 test: $(READY) $(CLASSES)  ## the default suite
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder --timeout $(PATIENCE)
 
 demo: $(READY)  ## a broker, a producer and a Spark stream at work, on this terminal (Java 17)
 	$(BIN)/rocketpoll demo
