@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.client.message import Message
 from rmq_spark.client.names import check_topic_to_send_to
 from rmq_spark.client.outgoing import RECORD_OVERHEAD_BYTES
 from rmq_spark.wire.flags import MessageSysFlag
@@ -134,26 +133,9 @@ def record_columns(
     }
 
 
-def messages_of(piece: Piece) -> list[Message]:
-    """The same rows, one by one, for a batch."""
-    rows = piece.rows
-    names = rows.schema.names
-    nothing = [None] * rows.num_rows
-    body, keys, tags, properties, flags = (
-        rows.column(name).to_pylist() if name in names else nothing
-        for name in ("body", "keys", "tags", "properties", "flag")
-    )
-    return [
-        Message(
-            piece.topic,
-            each.encode() if isinstance(each, str) else each,
-            tags=tags[row],
-            keys=keys[row],
-            properties=dict(properties[row] or ()),
-            flag=flags[row] or 0,
-        )
-        for row, each in enumerate(body)
-    ]
+def message_columns(rows: pa.RecordBatch) -> dict[str, Any]:
+    """What a batch is made of: the broker puts the same born timestamp on all its messages."""
+    return {name: rows.column(name) for name in rows.schema.names if name not in ("topic", "bornTimestamp")}
 
 
 def _now_ms() -> int:

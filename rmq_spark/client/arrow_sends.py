@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from rmq_spark.client.arrow_rows import Piece, messages_of, pieces, record_batches, record_columns
+from rmq_spark.client.arrow_rows import message_columns, pieces, record_batches, record_columns
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerNotFound,
@@ -28,10 +28,10 @@ from rmq_spark.client.errors import (
     PartlySent,
     SendFailed,
 )
-from rmq_spark.client.outgoing import BATCH_MESSAGES_MAX, batch_of, batch_parts
+from rmq_spark.client.outgoing import BATCH_MESSAGES_MAX, check_topic_of_batch, encoded_batch
 from rmq_spark.client.producer import RETRIED_CODES
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.chunk import encode_chunk
+from rmq_spark.wire.chunk import encode_batch_columns, encode_chunk
 from rmq_spark.wire.chunk.sized import encode_sizes
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.send import AppendChunkRequestHeader
@@ -195,10 +195,8 @@ class _Bulk:
 
     def _append_chunk(self, address: str, queue: MessageQueue, columns: dict[str, Any]) -> Future[Any]:
         rules = self._producer.rules
-        try:
+        with _rows_checked():
             encoded = encode_chunk(columns, has_checksums=True)
-        except RecordError as error:
-            raise MessageRejected("a row", "one that can be a message", str(error)) from error
         header = AppendChunkRequestHeader(
             rules.producer_group,
             queue.topic,
@@ -211,12 +209,23 @@ class _Bulk:
 
     def _send_batch(self, address: str, queue: MessageQueue, request: _Request) -> Future[Any]:
         producer = self._producer
-        parts = batch_parts(messages_of(Piece(request.topic, request.rows)), producer.rules, producer.ids)
-        prepared = batch_of(parts, producer.rules, _now_ms())
+        check_topic_of_batch(request.topic)
+        ids = producer.ids.take(request.rows.num_rows)
+        with _rows_checked():
+            body = encode_batch_columns(message_columns(request.rows), ids)
+        prepared = encoded_batch(request.topic, memoryview(body), ids, producer.rules, _now_ms())
         header = prepared.header(queue)
         return producer.instance.api.send_async(
             address, header, prepared.body, prepared.message_id, self._timeout_ms
         )
+
+
+@contextmanager
+def _rows_checked() -> Iterator[None]:
+    try:
+        yield
+    except RecordError as error:
+        raise MessageRejected("a row", "one that can be a message", str(error)) from error
 
 
 class _CutShort(ClientError):

@@ -135,11 +135,16 @@ def batch_parts(messages: Iterable[Message], rules: SendRules, ids: UniqueIds) -
             raise MessageRejected("wait_store_ok " + _OF_A_BATCH, "the same for all", "both")
         if message.delay_level:
             raise MessageRejected("delay_level " + _OF_A_BATCH, "0", message.delay_level)
-        if message.topic.startswith(RETRY_PREFIX):
-            raise MessageRejected("topic " + _OF_A_BATCH, "no retry topic", message.topic)
+        check_topic_of_batch(message.topic)
         message_id = ids.next()
         parts.append(BatchPart(message, message_id, message.properties_text(message_id)))
     return parts
+
+
+def check_topic_of_batch(topic: str) -> None:
+    """Refuse one that RocketMQ takes no batches for."""
+    if topic.startswith(RETRY_PREFIX):
+        raise MessageRejected("topic " + _OF_A_BATCH, "no retry topic", topic)
 
 
 def split(parts: Sequence[BatchPart], bytes_max: int) -> Iterator[Sequence[BatchPart]]:
@@ -158,9 +163,16 @@ def split(parts: Sequence[BatchPart], bytes_max: int) -> Iterator[Sequence[Batch
 def batch_of(parts: Sequence[BatchPart], rules: SendRules, now_ms: int) -> Outgoing:
     """The one request that sends these."""
     first = parts[0].message
-    wait = encode_properties({WAIT: "true" if first.wait_store_ok else "false"})
     body = encode_batch(
         BatchedMessage(bytes(part.message.body), part.properties_text, part.message.flag) for part in parts
     )
-    message_ids = ",".join(part.message_id for part in parts)
-    return Outgoing(rules, first.topic, body, message_ids, wait, 0, 0, now_ms, is_batch=True)
+    ids = [part.message_id for part in parts]
+    return encoded_batch(first.topic, body, ids, rules, now_ms, wait_store_ok=first.wait_store_ok)
+
+
+def encoded_batch(
+    topic: str, body: Buffer, ids: Sequence[str], rules: SendRules, now_ms: int, *, wait_store_ok: bool = True
+) -> Outgoing:
+    """The same of messages that are in their form already."""
+    wait = encode_properties({WAIT: "true" if wait_store_ok else "false"})
+    return Outgoing(rules, topic, body, ",".join(ids), wait, 0, 0, now_ms, is_batch=True)

@@ -38,12 +38,20 @@ class UniqueIds:
 
     def next(self) -> str:
         """An id that nobody else has."""
+        return f"{self._start_now()}{next(self._counter) & 0xFFFF:04X}"
+
+    def take(self, count: int) -> list[str]:
+        """So many ids at once."""
+        start = self._start_now()
+        return [f"{start}{number & 0xFFFF:04X}" for number in itertools.islice(self._counter, count)]
+
+    def _start_now(self) -> str:
         now_ms = self._now_ms()
         if not self._month_began_ms <= now_ms < self._checked_until_ms:
             self._month_began_ms = month_began_ms(now_ms)
             self._checked_until_ms = now_ms - now_ms % _HOUR_MS + _HOUR_MS
         since = (now_ms - self._month_began_ms) & 0xFFFFFFFF
-        return f"{self._start}{since:08X}{next(self._counter) & 0xFFFF:04X}"
+        return f"{self._start}{since:08X}"
 
 
 def month_began_ms(now_ms: int) -> int:

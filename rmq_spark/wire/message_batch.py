@@ -15,16 +15,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX, decode_properties
+from rmq_spark.wire.record_layout import struct_format
 
-_HEAD = struct.Struct(">iiiii")
+HEAD: Final = (("size", "i"), ("magic", "i"), ("body_crc", "i"), ("flag", "i"), ("body_length", "i"))
+
+_HEAD = struct.Struct(struct_format(HEAD))
 _PROPERTIES_LENGTH = struct.Struct(">h")
 _HEAD_BYTES, _LENGTH_BYTES = _HEAD.size, _PROPERTIES_LENGTH.size
-_ENTRY_BYTES_MIN = _HEAD_BYTES + _LENGTH_BYTES
+ENTRY_BYTES_MIN: Final = _HEAD_BYTES + _LENGTH_BYTES
 _COPIED_BYTES_MAX = 1 << 16
 
 
@@ -55,7 +58,7 @@ def encode_batch(messages: Iterable[BatchedMessage]) -> bytes:
             raise _unwritable(number, needed, len(properties))
         if not -(1 << 31) <= message.flag < 1 << 31:
             raise _unwritable(number, "a 32-bit flag", message.flag)
-        size = _ENTRY_BYTES_MIN + len(message.body) + len(properties)
+        size = ENTRY_BYTES_MIN + len(message.body) + len(properties)
         pieces += (
             _HEAD.pack(size, 0, 0, message.flag, len(message.body)),
             message.body,
@@ -84,13 +87,13 @@ def split_batch(data: Buffer) -> list[BatchEntry]:
     add, unpack, unpack_length, new = entries.append, _HEAD.unpack_from, _PROPERTIES_LENGTH.unpack_from, _new
     position, end = 0, len(view)
     while position < end:
-        if end - position < _ENTRY_BYTES_MIN:
-            raise _inconsistent(position, f"at least {_ENTRY_BYTES_MIN} bytes", f"{end - position} bytes")
+        if end - position < ENTRY_BYTES_MIN:
+            raise _inconsistent(position, f"at least {ENTRY_BYTES_MIN} bytes", f"{end - position} bytes")
         size, _, _, flag, body_length = unpack(view, position)
-        if not _ENTRY_BYTES_MIN <= size <= end - position:
-            raise _inconsistent(position, f"size {_ENTRY_BYTES_MIN} to {end - position}", size)
-        if not 0 <= body_length <= size - _ENTRY_BYTES_MIN:
-            raise _inconsistent(position + 16, f"bodyLength 0 to {size - _ENTRY_BYTES_MIN}", body_length)
+        if not ENTRY_BYTES_MIN <= size <= end - position:
+            raise _inconsistent(position, f"size {ENTRY_BYTES_MIN} to {end - position}", size)
+        if not 0 <= body_length <= size - ENTRY_BYTES_MIN:
+            raise _inconsistent(position + 16, f"bodyLength 0 to {size - ENTRY_BYTES_MIN}", body_length)
         body_at = position + _HEAD_BYTES
         length_at = body_at + body_length
         (properties_length,) = unpack_length(view, length_at)

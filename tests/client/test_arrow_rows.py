@@ -1,7 +1,7 @@
 import pyarrow as pa
 import pytest
 
-from rmq_spark.client.arrow_rows import messages_of, pieces, record_batches, record_columns
+from rmq_spark.client.arrow_rows import message_columns, pieces, record_batches, record_columns
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.message_queue import MessageQueue
@@ -57,12 +57,9 @@ def test_rows_become_columns_of_records_for_a_queue():
     assert columns["bornTimestamp"].as_py() is not None
 
 
-def test_rows_become_messages_one_by_one():
-    rows = batch(body=["text", "more"], keys=["k", None], properties=pa.array([[("a", "b")], None], _MAP))
-    (piece,) = cut(rows)
-    first, second = messages_of(piece)
-    assert (first.body, first.keys, dict(first.properties), first.flag) == (b"text", "k", {"a": "b"}, 0)
-    assert (second.body, second.keys, dict(second.properties)) == (b"more", None, {})
-
-
-_MAP = pa.map_(pa.string(), pa.string())
+def test_rows_become_columns_of_a_batch_which_has_one_topic_and_one_time():
+    rows = batch(body=["text"], keys=["k"], topic=["T"], bornTimestamp=[1])
+    assert {name: column.to_pylist() for name, column in message_columns(rows).items()} == {
+        "body": ["text"],
+        "keys": ["k"],
+    }

@@ -115,7 +115,18 @@ def test_a_rocketmq_broker_gets_batches():
         assert all(header.batch for header, _ in sent)
         entries = sorted((e for _, body in sent for e in decode_batch(body)), key=lambda e: e.flag)
         assert [entry.body for entry in entries] == [b"%d" % n for n in range(100)]
-        assert entries[7].properties["mine"] == "7"
+        properties = entries[7].properties
+        assert len(properties.pop("UNIQ_KEY")) == 32
+        assert properties == {"KEYS": "k7", "TAGS": "t", "mine": "7", "WAIT": "true"}
+
+
+def test_a_rocketmq_broker_gets_only_what_can_be_in_a_batch():
+    with FakeCluster(a=lambda _: 0) as cluster, Producer("P", cluster.address) as producer:
+        with pytest.raises(MessageRejected, match="no retry topic"):
+            producer.send_table(TABLE, "%RETRY%G")
+        with pytest.raises(MessageRejected, match="a row"):
+            producer.send_table(REJECTED["a tag that cannot be"][0], "T")
+        assert cluster.sends() == {"a": 0}
 
 
 def test_rows_that_are_given_a_queue_wait_for_each_other_where_a_broker_has_several_threads():

@@ -18,6 +18,12 @@ def test_an_id_says_where_and_when():
     assert (first.counter, second.counter) == (0, 1)
 
 
+def test_many_at_once_go_on_where_the_last_one_was():
+    ids = UniqueIds("10.0.0.1", lambda: SOME_DAY_MS)
+    made = [ids.next(), *ids.take(3), ids.next()]
+    assert [decode_unique_id(each).counter for each in made] == [0, 1, 2, 3, 4]
+
+
 def test_a_month_begins_at_midnight_of_its_first_day_here():
     began = datetime.fromtimestamp(month_began_ms(SOME_DAY_MS) / 1000)  # noqa: DTZ006  # the same
     assert began == datetime(2026, 3, 1)  # noqa: DTZ001
@@ -34,5 +40,6 @@ def test_a_new_month_is_noticed():
 def test_no_two_are_the_same(address, digits):
     ids = [UniqueIds(address) for _ in range(2)]
     made = [each.next() for each in ids for _ in range(1_000)]
-    assert len(set(made)) == 2_000
+    made += [unique_id for each in ids for unique_id in each.take(1_000)]
+    assert len(set(made)) == 4_000
     assert {len(text) for text in made} == {digits}

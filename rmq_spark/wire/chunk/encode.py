@@ -18,20 +18,17 @@ import pyarrow.compute as pc
 
 from rmq_spark.errors import BodyError, RecordError, Verbatim
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.chunk.columns import COLUMNS
 from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, lengths_of, offsets_of, structure
-from rmq_spark.wire.chunk.properties import encode_maps, encode_named
+from rmq_spark.wire.chunk.given import GivenColumns, fixed, lengths_of_each, property_strings
 from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
-from rmq_spark.wire.properties import KEYS, PROPERTIES_BYTES_MAX, TAGS
 from rmq_spark.wire.record_checksum import EMPTY_CHECKSUM
 
 _HEAD = structure(layout.HEAD)
 _STORE_TIMESTAMP = structure(layout.STORE_TIMESTAMP)
 _TAIL = structure(layout.TAIL)
-_TAKEN = frozenset(COLUMNS) - {"msgId", "offsetMsgId"}
-_MANY = (pa.Array, pa.ChunkedArray, np.ndarray, list, tuple)
+_CHECKSUM = pa.scalar(EMPTY_CHECKSUM.encode(), pa.binary())
 _NO_HOST = "0.0.0.0:0"
 _COMPRESSED = MessageSysFlag.COMPRESSED
 _MORE_FOR_V6 = layout.HOST_V6_BYTES - layout.HOST_V4_BYTES
@@ -50,12 +47,12 @@ def encode_chunk(columns: Mapping[str, Any], *, has_checksums: bool = False) -> 
 
     ``has_checksums``: each ends with an empty checksum, for the broker that will fill it in.
     """
-    given = _Columns(columns)
+    given = GivenColumns(columns)
     bodies = _stored_bodies(given)
     body_lengths = lengths_of(bodies)
     topics, topic_lengths, is_v2 = _topics(given)
-    properties = _properties(given, has_checksums=has_checksums)
-    properties_lengths = _lengths(properties, given.rows)
+    properties = property_strings(given, *((_CHECKSUM,) if has_checksums else ()))
+    properties_lengths = lengths_of_each(properties, given.rows)
     born_hosts, born_is_v6 = _hosts(given, "bornHost")
     store_hosts, store_is_v6 = _hosts(given, "storeHost")
     _check_v6_bits(given, born_is_v6, store_is_v6)
@@ -87,14 +84,14 @@ def encode_chunk(columns: Mapping[str, Any], *, has_checksums: bool = False) -> 
     tail["body_length"] = body_lengths
 
     records = pc.binary_join_element_wise(
-        _fixed(head),
+        fixed(head),
         born_hosts,
-        _fixed(store_timestamps),
+        fixed(store_timestamps),
         store_hosts,
-        _fixed(tail),
+        fixed(tail),
         bodies,
         topics,
-        _fixed(properties_lengths.astype(">i2")),
+        fixed(properties_lengths.astype(">i2")),
         properties,
         pa.scalar(b"", pa.binary()),
     )
@@ -102,71 +99,7 @@ def encode_chunk(columns: Mapping[str, Any], *, has_checksums: bool = False) -> 
     return EncodedChunk(data.slice(0, total), sizes.astype(np.int32))
 
 
-class _Columns:
-    """What the caller gave, checked, with every column as an array when it is asked for."""
-
-    def __init__(self, columns: Mapping[str, Any]) -> None:
-        unknown = sorted(set(columns) - _TAKEN)
-        if unknown:
-            raise RecordError(
-                "chunk", at="columns", needed=f"only {', '.join(sorted(_TAKEN))}", found=unknown
-            )
-        self._columns = columns
-        self.rows = _rows_of(columns.get("body"))
-
-    def get(self, name: str) -> Any:
-        """What was given for a column: an array, one value, or None."""
-        return self._columns.get(name)
-
-    def array(self, name: str) -> pa.Array:
-        """The column as an array of its type, with a value in each row."""
-        array = self.optional(name)
-        if array is None or array.null_count:
-            at = f"column {name}" if array is None else f"{name} {pc.index(array.is_null(), True)}"
-            raise RecordError("chunk", at=at, needed="a value for each message", found=None)
-        return array
-
-    def optional(self, name: str) -> pa.Array | None:
-        """The column as an array of its type, which may have nulls; None if it was not given."""
-        values = self._columns.get(name)
-        kind = COLUMNS[name].type
-        if values is None:
-            return None
-        try:
-            array = _as_array(values, kind, self.rows)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise RecordError(
-                "chunk", at=f"column {name}", needed=f"values of type {kind}", found=Verbatim(error)
-            ) from error
-        if len(array) != self.rows:
-            raise RecordError("chunk", at=f"column {name}", needed=f"{self.rows} values", found=len(array))
-        return array
-
-    def numbers(self, name: str) -> Any:
-        """The column as numpy numbers, 0 if it was not given."""
-        if self._columns.get(name) is None:
-            return 0
-        array = self.array(name)
-        return array.view(pa.int64()).to_numpy() if pa.types.is_timestamp(array.type) else array.to_numpy()
-
-
-def _rows_of(bodies: Any) -> int:
-    if not isinstance(bodies, _MANY) or (isinstance(bodies, np.ndarray) and bodies.ndim != 1):
-        raise RecordError("chunk", at="column body", needed="one body for each message", found=bodies)
-    return len(bodies)
-
-
-def _as_array(values: Any, kind: pa.DataType, rows: int) -> pa.Array:
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    if isinstance(values, pa.Array):
-        return values.cast(kind)
-    if isinstance(values, _MANY):
-        return pa.array(values, kind)
-    return pa.repeat(pa.scalar(values, kind), rows)
-
-
-def _stored_bodies(given: _Columns) -> pa.BinaryArray:
+def _stored_bodies(given: GivenColumns) -> pa.BinaryArray:
     """The bodies as the log holds them."""
     bodies = given.array("body")
     sys_flags = np.broadcast_to(np.asarray(given.numbers("sysFlag"), np.int32), given.rows)
@@ -203,7 +136,7 @@ def _body_crcs(bodies: pa.BinaryArray) -> npt.NDArray[np.int64]:
     return np.fromiter(map(crc32, slices), np.int64, len(bodies)) & layout.BODY_CRC_MASK
 
 
-def _topics(given: _Columns) -> tuple[Any, Any, Any]:
+def _topics(given: GivenColumns) -> tuple[Any, Any, Any]:
     """Length and topic, the topic's length, and whether it takes the second magic."""
     topics = given.array("topic").dictionary_encode()
     encoded = [topic.encode() for topic in topics.dictionary.to_pylist()]
@@ -227,7 +160,7 @@ def _topics(given: _Columns) -> tuple[Any, Any, Any]:
     return pa.array(sized, pa.binary()).take(topics.indices), lengths[of_row], is_v2[of_row]
 
 
-def _hosts(given: _Columns, name: str) -> tuple[Any, npt.NDArray[np.bool_]]:
+def _hosts(given: GivenColumns, name: str) -> tuple[Any, npt.NDArray[np.bool_]]:
     """Address and port, and whether they are of IPv6."""
     value = given.get(name)
     texts = given.array(name).dictionary_encode() if value is not None else None
@@ -241,7 +174,7 @@ def _hosts(given: _Columns, name: str) -> tuple[Any, npt.NDArray[np.bool_]]:
 
 
 def _check_v6_bits(
-    given: _Columns, born_is_v6: npt.NDArray[np.bool_], store_is_v6: npt.NDArray[np.bool_]
+    given: GivenColumns, born_is_v6: npt.NDArray[np.bool_], store_is_v6: npt.NDArray[np.bool_]
 ) -> None:
     """As with one message: flags that deny the hosts would make the record unreadable."""
     needed = born_is_v6 * MessageSysFlag.BORN_HOST_V6.value | store_is_v6 * MessageSysFlag.STORE_HOST_V6.value
@@ -255,46 +188,3 @@ def _check_v6_bits(
             needed=f"the IPv6 bits of the hosts, {int(needed[row]):#x}",
             found=hex(int(found[row])),
         )
-
-
-def _properties(given: _Columns, *, has_checksums: bool) -> Any:
-    """KEYS, TAGS and the rest, in this order; one value, where all messages have the same."""
-    parts = []
-    for column, name in (("keys", KEYS), ("tags", TAGS)):
-        values = given.optional(column)
-        if values is not None:
-            parts.append(encode_named(name, values))
-    maps = given.optional("properties")
-    if maps is not None:
-        reserved = tuple(
-            name for column, name in (("keys", KEYS), ("tags", TAGS)) if given.get(column) is not None
-        )
-        parts.append(encode_maps(maps, reserved=reserved))
-    checksum = pa.scalar(EMPTY_CHECKSUM.encode() if has_checksums else b"", pa.binary())
-    if not parts:
-        return checksum
-    properties = pc.binary_join_element_wise(*parts, checksum, pa.scalar(b"", pa.binary()))
-    lengths = lengths_of(properties)
-    if given.rows and lengths.max() > PROPERTIES_BYTES_MAX:
-        row = int(lengths.argmax())
-        raise RecordError(
-            "chunk",
-            at=f"properties {row}",
-            needed=f"at most {PROPERTIES_BYTES_MAX} bytes",
-            found=f"{int(lengths[row])} bytes",
-        )
-    return properties
-
-
-def _lengths(values: Any, rows: int) -> npt.NDArray[np.int64]:
-    """Of each row's value, or of the one that all have."""
-    if isinstance(values, pa.Scalar):
-        return np.full(rows, len(values.as_py()), np.int64)
-    return lengths_of(values)
-
-
-def _fixed(structures: npt.NDArray[Any]) -> pa.BinaryArray:
-    """Structures of one width as the binary values that they are in memory."""
-    width = structures.dtype.itemsize
-    values = pa.Array.from_buffers(pa.binary(width), len(structures), [None, pa.py_buffer(structures)])
-    return values.cast(pa.binary())

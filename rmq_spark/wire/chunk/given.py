@@ -1,0 +1,132 @@
+"""What a caller gave to be encoded, checked column by column, and the parts that several formats share.
+
+A column is an Arrow array or a sequence, or one value for all messages. This knows the columns' types, and no
+layout but that of property strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmq_spark.errors import RecordError, Verbatim
+from rmq_spark.wire.chunk.columns import COLUMNS
+from rmq_spark.wire.chunk.gather import lengths_of
+from rmq_spark.wire.chunk.properties import encode_maps, encode_named
+from rmq_spark.wire.properties import KEYS, PROPERTIES_BYTES_MAX, TAGS
+
+_TAKEN = frozenset(COLUMNS) - {"msgId", "offsetMsgId"}
+_MANY = (pa.Array, pa.ChunkedArray, np.ndarray, list, tuple)
+
+
+class GivenColumns:
+    """See the module: every column as an array when it is asked for."""
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        unknown = sorted(set(columns) - _TAKEN)
+        if unknown:
+            raise RecordError(
+                "chunk", at="columns", needed=f"only {', '.join(sorted(_TAKEN))}", found=unknown
+            )
+        self._columns = columns
+        self.rows = _rows_of(columns.get("body"))
+
+    def get(self, name: str) -> Any:
+        """What was given for a column: an array, one value, or None."""
+        return self._columns.get(name)
+
+    def array(self, name: str) -> pa.Array:
+        """The column as an array of its type, with a value in each row."""
+        array = self.optional(name)
+        if array is None or array.null_count:
+            at = f"column {name}" if array is None else f"{name} {pc.index(array.is_null(), True)}"
+            raise RecordError("chunk", at=at, needed="a value for each message", found=None)
+        return array
+
+    def optional(self, name: str) -> pa.Array | None:
+        """The column as an array of its type, which may have nulls; None if it was not given."""
+        values = self._columns.get(name)
+        kind = COLUMNS[name].type
+        if values is None:
+            return None
+        try:
+            array = _as_array(values, kind, self.rows)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise RecordError(
+                "chunk", at=f"column {name}", needed=f"values of type {kind}", found=Verbatim(error)
+            ) from error
+        if len(array) != self.rows:
+            raise RecordError("chunk", at=f"column {name}", needed=f"{self.rows} values", found=len(array))
+        return array
+
+    def numbers(self, name: str) -> Any:
+        """The column as numpy numbers, 0 if it was not given."""
+        if self._columns.get(name) is None:
+            return 0
+        array = self.array(name)
+        return array.view(pa.int64()).to_numpy() if pa.types.is_timestamp(array.type) else array.to_numpy()
+
+
+def _rows_of(bodies: Any) -> int:
+    if not isinstance(bodies, _MANY) or (isinstance(bodies, np.ndarray) and bodies.ndim != 1):
+        raise RecordError("chunk", at="column body", needed="one body for each message", found=bodies)
+    return len(bodies)
+
+
+def _as_array(values: Any, kind: pa.DataType, rows: int) -> pa.Array:
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, pa.Array):
+        return values.cast(kind)
+    if isinstance(values, _MANY):
+        return pa.array(values, kind)
+    return pa.repeat(pa.scalar(values, kind), rows)
+
+
+def property_strings(given: GivenColumns, *more: Any) -> Any:
+    """KEYS, TAGS and the rest, and what more there is, in this order; one value, where all have the same."""
+    parts = []
+    for column, name in (("keys", KEYS), ("tags", TAGS)):
+        values = given.optional(column)
+        if values is not None:
+            parts.append(encode_named(name, values))
+    maps = given.optional("properties")
+    if maps is not None:
+        reserved = tuple(
+            name for column, name in (("keys", KEYS), ("tags", TAGS)) if given.get(column) is not None
+        )
+        parts.append(encode_maps(maps, reserved=reserved))
+    nothing = pa.scalar(b"", pa.binary())
+    parts += more or (nothing,)
+    if len(parts) == 1:
+        return parts[0]
+    properties = pc.binary_join_element_wise(*parts, nothing)
+    lengths = lengths_of(properties)
+    if given.rows and lengths.max() > PROPERTIES_BYTES_MAX:
+        row = int(lengths.argmax())
+        raise RecordError(
+            "chunk",
+            at=f"properties {row}",
+            needed=f"at most {PROPERTIES_BYTES_MAX} bytes",
+            found=f"{int(lengths[row])} bytes",
+        )
+    return properties
+
+
+def lengths_of_each(values: Any, rows: int) -> npt.NDArray[np.int64]:
+    """Of each row's value, or of the one that all have."""
+    if isinstance(values, pa.Scalar):
+        return np.full(rows, len(values.as_py()), np.int64)
+    return lengths_of(values)
+
+
+def fixed(structures: npt.NDArray[Any]) -> pa.BinaryArray:
+    """Structures of one width as the binary values that they are in memory."""
+    width = structures.dtype.itemsize
+    values = pa.Array.from_buffers(pa.binary(width), len(structures), [None, pa.py_buffer(structures)])
+    return values.cast(pa.binary())
