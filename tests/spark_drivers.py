@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import selectors
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PROGRAM = Path(__file__).parent / "spark" / "programs" / "held_driver.py"
 PATIENCE_SECONDS = 300
+_ANSWER_SECONDS = PATIENCE_SECONDS + 30  # it may have been asked to wait as long
 _POLL_SECONDS = 0.02
 
 _SETTINGS = {
@@ -88,6 +90,9 @@ class Driver:
         return self._answer()
 
     def _answer(self):
+        with selectors.DefaultSelector() as answers:
+            answers.register(self._process.stdout, selectors.EVENT_READ)
+            assert answers.select(_ANSWER_SECONDS), f"the driver gives no answer: {self.log()[-8000:]}"
         line = self._process.stdout.readline()
         assert line, f"the driver has ended: {self.log()[-4000:]}"
         return json.loads(line)

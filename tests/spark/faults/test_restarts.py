@@ -5,6 +5,7 @@ import signal
 from collections import Counter
 from itertools import cycle, islice
 
+import pytest
 from spark_drivers import Driver, Query, wait_until
 from spark_engine import send
 
@@ -119,6 +120,7 @@ class Campaign:
         self._broker.restart()
 
 
+@pytest.mark.timeout(60 * (ROUNDS + 3))
 def test_whoever_is_killed_no_row_is_lost_and_none_is_there_twice(tmp_path):
     with Campaign(tmp_path) as campaign:
         for victim, point in islice(cycle(KILLS), ROUNDS):

@@ -19,6 +19,7 @@ Rows go to a file per batch. A batch that is run again must have the very same r
 
 from __future__ import annotations
 
+import faulthandler
 import functools
 import json
 import os
@@ -36,6 +37,9 @@ HOLDS = "holds"
 """The option that names the directory."""
 
 _POLL_SECONDS = 0.02
+_STUCK_SECONDS = 310
+"""Longer than a test waits for an end: who has not answered by then says in its log where it is."""
+
 _NOT_IN_TIME = "Python worker failed to connect back"
 
 
@@ -160,6 +164,7 @@ def main():
     answer(json.dumps({"ready": os.getpid()}))
     query = None
     for line in sys.stdin:
+        faulthandler.dump_traceback_later(_STUCK_SECONDS)
         command = json.loads(line)
         answered = {}
         try:
@@ -174,6 +179,7 @@ def main():
                 answered["ended"] = query.awaitTermination(command["seconds"])
         except Exception as error:  # it is the test that looks at it
             answered["error"] = str(error)
+        faulthandler.cancel_dump_traceback_later()
         answer(json.dumps(answered))
 
 
