@@ -183,33 +183,6 @@ def test_columns_that_cannot_be_encoded_are_named(columns, message):
         encode_chunk(columns)
 
 
-@pytest.mark.parametrize(
-    "bodies",
-    [
-        5,
-        "abc",
-        bytearray(b"abc"),
-        memoryview(b"abc"),
-        {b"a": 1},
-        (b for b in BODY),
-        np.array(b"a"),
-        pa.scalar(b""),
-    ],
-)
-def test_bodies_are_a_column_and_nothing_that_may_look_like_one(bodies):
-    with pytest.raises(RecordError, match="chunk at column body: needed one body for each message"):
-        encode_chunk({"topic": "T", "body": bodies})
-
-
-@pytest.mark.parametrize(
-    "bodies", [tuple(BODY), np.array(BODY), np.array(BODY, object), pa.array(BODY), pa.chunked_array([BODY])]
-)
-def test_bodies_may_be_any_sequence_that_arrow_reads(bodies):
-    assert (
-        encode_chunk({"topic": "T", "body": bodies}).data == encode_chunk({"topic": "T", "body": BODY}).data
-    )
-
-
 def test_a_chunk_that_gets_too_large_is_refused_before_there_is_work_in_it(monkeypatch):
     columns = {"topic": ["T", "t" * 200], "body": [b"x" * 100] * 2, "tags": "A", "storeHost": "1.2.3.4:5"}
     chunk = encode_chunk(columns)
