@@ -16,7 +16,7 @@ from broker.store.commit_log import CommitLog
 from broker.store.config import StoreConfig
 from broker.store.disk import LocalDisk
 from broker.store.dispatch import Dispatcher, record_sizes
-from broker.store.fresh_records import FreshRuns
+from broker.store.fresh_records import none_yet
 from broker.store.index_service import IndexService
 from broker.store.queue_table import QueueTable
 from broker.store.reput import RUN_BYTES_MAX, ReputMessageService
@@ -102,7 +102,7 @@ class _Reput:
         self._workspace.closing(_Closing(queues, index))
         dispatcher = Dispatcher(config.message_delay_level_ms)
         self._service = ReputMessageService(
-            log, queues, index, dispatcher, None, lambda: log.flushed_offset, FreshRuns()
+            log, queues, index, dispatcher, None, lambda: log.flushed_offset, none_yet()
         )
 
     def run(self) -> None:

@@ -21,7 +21,7 @@ from broker.store.commit_log import CommitLog
 from broker.store.config import StoreConfig
 from broker.store.disk import LocalDisk
 from broker.store.dispatch import Dispatcher
-from broker.store.fresh_records import FreshRuns
+from broker.store.fresh_records import none_yet
 from broker.store.index_service import IndexService
 from broker.store.message_filter import MessageFilter
 from broker.store.message_store import MessageStore
@@ -146,7 +146,7 @@ class _Reput:
         dispatcher = Dispatcher(config.message_delay_level_ms)
         self._confirmed = 0
         self._service = ReputMessageService(
-            log, queues, index, dispatcher, _Listener(), self._confirm_offset, FreshRuns()
+            log, queues, index, dispatcher, _Listener(), self._confirm_offset, none_yet()
         )
 
     def _confirm_offset(self) -> int:

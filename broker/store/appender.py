@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from broker.store.commit_log import BLANK_BYTES, CommitLog, DiskFull, Draft
 from broker.store.consume_queue import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
 from broker.store.errors import StoreFailed
-from broker.store.fresh_records import FreshRecord, FreshRun, FreshRuns
+from broker.store.fresh_records import Fresh, FreshRecord, FreshRun
 from broker.store.queue_table import QueueTable, topic_fault
 from broker.store.record_draft import BatchDraft, RecordDraft, draft_of, ready_properties
 from broker.store.record_template import RecordTemplate, UniformBatch, UniformParts
@@ -55,7 +55,7 @@ class MessageAppender:
         queues: QueueTable,
         message_bytes_max: int,
         refusal: Callable[[], str | None],
-        fresh: FreshRuns,
+        fresh: Fresh[FreshRun],
     ) -> None:
         """``refusal`` says why the store takes no messages now, if so; ``fresh`` is told what is written."""
         self.message_bytes_max = message_bytes_max

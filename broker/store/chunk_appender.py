@@ -14,6 +14,7 @@ from broker.store.appender import MessageAppender, illegal, unavailable
 from broker.store.commit_log import CommitLog, DiskFull
 from broker.store.consume_queue import TRANSACTION_MASK
 from broker.store.errors import StoreFailed
+from broker.store.fresh_records import Fresh, FreshChunk
 from broker.store.queue_table import topic_fault
 from broker.store.results import PutMessageResult, PutMessageStatus
 from rmq_spark.errors import RecordError
@@ -32,10 +33,11 @@ Sizes: TypeAlias = "npt.ArrayLike"
 class ChunkAppender:
     """See the module."""
 
-    def __init__(self, log: CommitLog, appender: MessageAppender) -> None:
-        """``appender`` is the only other writer of the log."""
+    def __init__(self, log: CommitLog, appender: MessageAppender, fresh: Fresh[FreshChunk]) -> None:
+        """``appender`` is the only other writer of the log; ``fresh`` is told what is written."""
         self._log = log
         self._appender = appender
+        self._fresh = fresh
 
     def put_chunk(self, records: Buffer, sizes: Sizes) -> PutMessageResult:
         """Append ready-encoded records of one topic and queue, checking each as if it had come alone.
@@ -96,6 +98,9 @@ class ChunkAppender:
                 )
             except (DiskFull, StoreFailed) as error:
                 return first or unavailable(error)
+            if end - done == len(chunk):
+                chunk.head["queue_offset"] = offsets
+                self._fresh.add(FreshChunk(chunk, position, end_offset))
             done = end
             first = PutMessageResult(
                 PutMessageStatus.PUT_OK,

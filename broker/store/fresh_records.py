@@ -1,6 +1,7 @@
-"""FreshRuns: what the appender knows of the records that it wrote last, so that reput need not read them.
+"""Fresh: what the appenders know of the records that they wrote last, so that reput need not read them.
 
     appender ── add ──> [run] [run] [run] ── take ──> reput
+    chunk appender ──────> [chunk] [chunk] ─────────> reput
 
 They are a hint and no more: where one is missing, or what reput wants begins in the middle of it, the log is
 read, which says the same. So few are kept, and the oldest go first. One thread may add while another takes.
@@ -10,11 +11,28 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from rmq_spark.wire.chunk import RecordChunk
 
 _RUNS_MAX = 64
 RUN_BYTES_MAX = 1 << 16
 """Of the records of a run: more are better read from the log, many at once."""
+
+_CHUNKS_MAX = 8
+CHUNK_BYTES_MAX = 8 << 20
+"""Of a chunk: what is kept of all of them must not grow with what clients send."""
+
+
+class _Written(Protocol):
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+
+
+_Run = TypeVar("_Run", bound=_Written)
 
 
 class FreshRecord(NamedTuple):
@@ -40,19 +58,29 @@ class FreshRun(NamedTuple):
         return self.records[0].physical_offset
 
 
-class FreshRuns:
-    """The last runs that were written, each whole."""
+class FreshChunk(NamedTuple):
+    """Many records that were appended together, with the queue offsets that they got in their heads."""
 
-    def __init__(self) -> None:
-        self._runs: deque[FreshRun] = deque(maxlen=_RUNS_MAX)
+    chunk: RecordChunk
+    start_offset: int
+    end_offset: int
 
-    def add(self, run: FreshRun) -> None:
+
+class Fresh(Generic[_Run]):
+    """The last that were written of a kind, each whole."""
+
+    def __init__(self, count_max: int, bytes_max: int) -> None:
+        """So many at most, and none that is larger."""
+        self._runs: deque[_Run] = deque(maxlen=count_max)
+        self._bytes_max = bytes_max
+
+    def add(self, run: _Run) -> None:
         """This one has been written."""
-        if run.end_offset - run.start_offset <= RUN_BYTES_MAX:
+        if run.end_offset - run.start_offset <= self._bytes_max:
             self._runs.append(run)
 
-    def take(self, start: int, limit: int) -> FreshRun | None:
-        """The run that starts at a place in the log, if it is known and ends before a limit.
+    def take(self, start: int, limit: int) -> _Run | None:
+        """The one that starts at a place in the log, if it is known and ends before a limit.
 
         What lies before that place is forgotten.
         """
@@ -66,3 +94,15 @@ class FreshRuns:
                 return None
             if run.start_offset == start:
                 return run
+
+
+class FreshRecords(NamedTuple):
+    """Both kinds."""
+
+    runs: Fresh[FreshRun]
+    chunks: Fresh[FreshChunk]
+
+
+def none_yet() -> FreshRecords:
+    """For a store that has written nothing so far."""
+    return FreshRecords(Fresh(_RUNS_MAX, RUN_BYTES_MAX), Fresh(_CHUNKS_MAX, CHUNK_BYTES_MAX))

@@ -29,7 +29,7 @@ from broker.store.disk import Disk
 from broker.store.dispatch import Dispatcher, MessageArrivingListener
 from broker.store.errors import StoreError
 from broker.store.flush import FlushService
-from broker.store.fresh_records import FreshRuns
+from broker.store.fresh_records import none_yet
 from broker.store.index_service import IndexService
 from broker.store.manifest import MANIFEST, Manifest, manifest_of
 from broker.store.message_filter import MessageFilter
@@ -134,7 +134,7 @@ class MessageStore:
             else None
         )
         self._dispatcher = Dispatcher(config.message_delay_level_ms)
-        fresh = FreshRuns()
+        fresh = none_yet()
         self._reput = ReputMessageService(
             self._log,
             self._queues,
@@ -149,9 +149,9 @@ class MessageStore:
             self._queues,
             config.max_message_size,
             lambda: self._failure or self._ending or self._refusal,
-            fresh,
+            fresh.runs,
         )
-        self._chunks = ChunkAppender(self._log, self._appender)
+        self._chunks = ChunkAppender(self._log, self._appender, fresh.chunks)
         self._reader = MessageReader(self._log, self._queues)
         self._retention = Retention(config, disk, self._log.files)
         self._manifest = JsonTable(disk, root / "config" / MANIFEST, Manifest)

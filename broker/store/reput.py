@@ -23,7 +23,7 @@ from broker.store.dispatch import (
     QueueEntries,
     record_sizes,
 )
-from broker.store.fresh_records import FreshRun, FreshRuns
+from broker.store.fresh_records import FreshRecords, FreshRun
 from broker.store.index_service import IndexService, KeyedMessage
 from broker.store.queue_table import QueueTable
 from broker.store.record_glance import glance, pattern_of, property_of
@@ -51,7 +51,7 @@ class ReputMessageService:
         dispatcher: Dispatcher,
         listener: MessageArrivingListener | None,
         confirm_offset: Callable[[], int],
-        fresh: FreshRuns,
+        fresh: FreshRecords,
     ) -> None:
         """Without a listener, nobody is told. What is in ``fresh`` is not read again."""
         self._log = log
@@ -97,18 +97,24 @@ class ReputMessageService:
         start, confirmed = self.reput_from_offset, self._confirm_offset()
         fresh: list[FreshRun] = []
         next_offset = start
-        while run := self._fresh.take(next_offset, confirmed):
+        while run := self._fresh.runs.take(next_offset, confirmed):
             fresh.append(run)
             next_offset = run.end_offset
         if fresh:
             self._dispatch(self._dispatcher.entries_of_fresh(fresh), next_offset)
+            return
+        many = self._fresh.chunks.take(start, confirmed)
+        if many is not None:
+            self._carry(many.chunk, start, many.end_offset)
             return
         data, sizes, next_offset = self._next_records(start, confirmed)
         if len(sizes) <= FEW or not chunks.are_loaded():
             sizes, next_offset = _cut(sizes, start, next_offset)
             self._dispatch(self._dispatcher.entries_of_few(data, sizes, start), next_offset)
             return
-        chunk = _chunk(data, sizes)
+        self._carry(_chunk(data, sizes), start, next_offset)
+
+    def _carry(self, chunk: RecordChunk, start: int, next_offset: int) -> None:
         self._dispatch(self._dispatcher.entries_of_chunk(chunk, start), next_offset)
         if self.index_from_offset == start:
             self._index_chunk(chunk, start, next_offset)

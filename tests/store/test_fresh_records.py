@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.store.fresh_records import RUN_BYTES_MAX, FreshRecord, FreshRun, FreshRuns
+from broker.store.fresh_records import RUN_BYTES_MAX, FreshRecord, FreshRun, none_yet
 
 SIZE = 100
 
@@ -16,7 +16,7 @@ def run_at(start, count=2):
 
 @pytest.fixture
 def runs():
-    kept = FreshRuns()
+    kept = none_yet().runs
     for start in (0, 200, 400):
         kept.add(run_at(start))
     return kept
@@ -45,7 +45,7 @@ def test_who_is_in_the_middle_of_a_run_or_before_it_reads_the_log(runs):
 
 
 def test_few_runs_are_kept_and_none_of_many_bytes():
-    kept = FreshRuns()
+    kept = none_yet().runs
     kept.add(run_at(0, RUN_BYTES_MAX // SIZE + 1))
     assert kept.take(0, 1 << 20) is None
     for start in range(0, 200 * 200, 200):

@@ -2,6 +2,7 @@ import pytest
 from stores import Listener, bodies, message, open_store, put_later
 
 from broker.store.config import BrokerRole, FlushDiskType
+from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.tags import tags_code
 
@@ -54,6 +55,29 @@ def test_what_was_just_written_is_not_read_again_and_shown_all_the_same(tmp_path
         store.write_out()
     assert listener.arrivals == [("T", 0, 2, [tags_code("A"), tags_code("B")]), ("T", 1, 1, [0])]
     assert (bodies(store), bodies(store, "T", 1)) == (["a", "c"], ["b"])
+    store.shutdown()
+
+
+def test_a_chunk_that_was_just_written_is_not_read_again_either(tmp_path, listener, monkeypatch):
+    store = open_store(tmp_path, listener=listener)
+    chunk = encode_chunk(
+        {
+            "topic": "T",
+            "body": [b"a", b"b"],
+            "tags": ["A", None],
+            "keys": ["k1", "k2"],
+            "storeHost": "[::1]:1",
+        }
+        | {"sysFlag": MessageSysFlag.STORE_HOST_V6.value}
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(store._reput, "_next_records", None)
+        for _ in range(2):
+            store.put_chunk(chunk.data, chunk.sizes)
+    assert listener.arrivals == [("T", 0, end, [tags_code("A"), 0]) for end in (2, 4)]
+    assert bodies(store) == ["a", "b", "a", "b"]
+    assert store._reput.index_from_offset == store._log.written_offset
+    assert len(store.query_message("T", "k2", 10, 0, 1 << 62)) == 2
     store.shutdown()
 
 
