@@ -66,7 +66,9 @@ def read_back(address: str) -> None:
     began = time.perf_counter()
     found = 0
     while found < SINGLE + ROWS:
-        found += len(consumer.poll())
+        messages = consumer.poll(30_000)
+        assert messages, f"only {found:,} messages came back"
+        found += len(messages)
     print(f"read {found:,} messages back, {found / (time.perf_counter() - began):,.0f} a second")
     consumer.shutdown()
 

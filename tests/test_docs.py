@@ -35,6 +35,7 @@ DOCUMENTS = sorted(
     for pattern in ("*.md", "docs/**/*.md", "benchmarks/*.md", "conf/*.md", "notebooks/*.md", "tests/**/*.md")
     for path in ROOT.glob(pattern)
 )
+PATIENCE_SECONDS = 300
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -74,6 +75,7 @@ def test_the_python_of_the_readme_runs(tmp_path):
         text=True,
         cwd=tmp_path,
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        timeout=PATIENCE_SECONDS,
     )
     assert done.returncode == 0, done.stderr
     rows = [line for line in done.stdout.splitlines() if "created" in line]
@@ -97,6 +99,7 @@ def test_the_programs_and_the_tests_of_the_page_on_the_embedded_broker_run(tmp_p
         text=True,
         cwd=tmp_path,
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        timeout=PATIENCE_SECONDS,
     )
     assert f"{len(named) - 1} passed" in done.stdout, done.stdout + done.stderr
 
@@ -114,7 +117,14 @@ def test_the_python_of_the_guide_to_the_source_can_be_written_so():
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=name_of)
 def test_examples_run(example):
-    done = subprocess.run([sys.executable, example], check=False, capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, example],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=PATIENCE_SECONDS,
+    )
     assert done.returncode == 0, done.stderr
     assert "read back each time" in done.stdout
 

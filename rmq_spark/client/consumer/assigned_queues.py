@@ -56,6 +56,10 @@ class AssignedQueue:
         """Up to where `poll` has returned messages."""
         return self._delivered_offset
 
+    def is_stale(self, epoch: int) -> bool:
+        """Whether what belongs to that epoch does not matter any more."""
+        return epoch != self._epoch or self.is_dropped
+
     def begin(self) -> tuple[int, int | None]:
         """For a pull: the epoch, and where to begin if that is known."""
         with self._mutex:
@@ -90,7 +94,7 @@ class AssignedQueue:
     def take(self, request: ConsumeRequest) -> Taking:
         """`poll` is about to return these messages."""
         with self._mutex:
-            if request.epoch != self._epoch or self.is_dropped:
+            if self.is_stale(request.epoch):
                 return Taking.STALE
             if self.is_paused:
                 return Taking.PAUSED
@@ -122,6 +126,11 @@ class ConsumeRequest:
     assigned: AssignedQueue
     epoch: int
     messages: tuple[MessageExt, ...]
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether nobody is to see it any more."""
+        return self.assigned.is_stale(self.epoch)
 
 
 class AssignedQueues:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 
-from rmq_spark.client.consumer.assigned_queues import AssignedQueue, ConsumeRequest, Taking
+from rmq_spark.client.consumer.assigned_queues import ConsumeRequest, Taking
 
 
 class ConsumeRequestCache:
@@ -63,10 +63,13 @@ class ConsumeRequestCache:
         self._requests.extendleft(reversed(paused))
         return found
 
-    def forget(self, assigned: AssignedQueue) -> None:
-        """Pass over what waits of one queue."""
+    def forget_stale(self) -> None:
+        """Pass over what waits of queues that have gone, or from before they were sought in.
+
+        What a queue has brought since then stays: its next pull may be faster than whoever calls this.
+        """
         with self._state:
-            kept = [request for request in self._requests if request.assigned is not assigned]
+            kept = [request for request in self._requests if not request.is_stale]
             self._requests = deque(kept)
             self._message_count = sum(len(request.messages) for request in kept)
 

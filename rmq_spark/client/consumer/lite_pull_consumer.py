@@ -143,7 +143,7 @@ class LitePullConsumer(GroupConsumer):
         if task is not None:
             task.cancel()
         consumed = assigned.drop()
-        self._cache.forget(assigned)
+        self._cache.forget_stale()
         if self._lite.auto_commit and consumed is not None:
             self._offset_store.update_offset(assigned.queue, consumed, increase_only=False)
         self._offset_store.persist_all((assigned.queue,))
@@ -339,7 +339,7 @@ class LitePullConsumer(GroupConsumer):
             if assigned is None:
                 return False
             assigned.seek(offset)
-            self._cache.forget(assigned)
+            self._cache.forget_stale()
             if task is not None:
                 task.wake()
             return True

@@ -118,8 +118,9 @@ class PullTask:
         if delay_ms:
             self._later(delay_ms)
             return
-        epoch, offset = self.assigned.begin()
         with self._mutex:
+            # Asked for in here, as an answer moves the offset: else messages could come twice.
+            epoch, offset = self.assigned.begin()
             if self._is_cancelled or self.assigned.is_dropped or self._pulling_epoch == epoch:
                 return
             self._pulling_epoch = epoch

@@ -93,13 +93,18 @@ def test_who_waits_for_a_paused_queue_is_woken_when_it_goes_on(cache):
     assert found == [[0]]
 
 
-def test_one_queue_can_be_forgotten(cache):
-    gone, there = assigned_queue(0), assigned_queue(1)
-    put(cache, gone, 0, 1)
+def test_what_was_pulled_from_elsewhere_is_forgotten_and_what_came_since_is_not(cache):
+    """The first pull after a seek may be answered before all that belongs to the seek is done."""
+    sought, gone, there = (assigned_queue(number) for number in range(3))
+    for assigned in (sought, gone):
+        put(cache, assigned, 0, 1)
     put(cache, there, 5)
-    cache.forget(gone)
-    assert cache.message_count == 1
-    assert polled(cache) == [5]
+    sought.seek(7)
+    put(cache, sought, 7, 8, 9)
+    gone.drop()
+    cache.forget_stale()
+    assert cache.message_count == 4
+    assert [polled(cache), polled(cache)] == [[5], [7, 8, 9]]
 
 
 def test_closing_lets_everybody_go(cache):

@@ -9,6 +9,7 @@ import pytest
 from broker_kinds import wait_until
 from consumer_clusters import FIRST
 
+from rmq_spark.client.consumer.assigned_queues import AssignedQueue
 from rmq_spark.client.consumer.group_consumer import ServiceState
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings
@@ -202,6 +203,24 @@ def test_seeking(cluster, lite):
         consumer.seek(queue, 22)
     with pytest.raises(NotAssigned):
         consumer.seek(cluster.queue("Another"), 0)
+
+
+def test_a_pull_that_is_faster_than_the_seek_before_it_loses_nothing(cluster, lite, monkeypatch):
+    topic = cluster.topic(queues=1)
+    queue = cluster.queue(topic)
+    cluster.send(topic, *numbers(20), queues=1)
+    consumer = lite(topic=topic)
+    assert polled(consumer, 20) == numbers(20)
+    seek = AssignedQueue.seek
+
+    def seek_and_pull(assigned, offset):
+        seek(assigned, offset)
+        consumer._tasks[queue].wake()
+        wait_until("messages from there", lambda: consumer.cached_messages == 20)
+
+    monkeypatch.setattr(AssignedQueue, "seek", seek_and_pull)
+    consumer.seek_to_begin(queue)
+    assert polled(consumer, 20) == numbers(20)
 
 
 def test_seeking_by_time(cluster, lite):

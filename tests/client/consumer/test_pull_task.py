@@ -245,6 +245,29 @@ def test_waking_it_does_not_ask_twice(bench):
     assert bench.source.offsets == [5]
 
 
+def test_what_is_answered_while_it_is_woken_is_not_asked_for_again(bench, monkeypatch):
+    bench.start()
+    begin, goes_on, is_woken = bench.assigned.begin, threading.Event(), threading.Event()
+    answering = threading.Thread(target=bench.source.asked[0][1], args=(pulled(*several(5), then=6),))
+
+    def begin_meanwhile():
+        found = begin()
+        if threading.current_thread() is answering:
+            goes_on.set()
+            is_woken.wait()
+        else:
+            answering.start()
+            goes_on.wait(0.2)  # it cannot: it waits for who has been woken
+        return found
+
+    monkeypatch.setattr(bench.assigned, "begin", begin_meanwhile)
+    bench.task.wake()
+    bench.tasks.move(0)
+    is_woken.set()
+    answering.join()
+    assert bench.source.offsets == [5, 6]
+
+
 def test_an_answer_that_is_there_at_once_leads_to_no_deeper_calls():
     bench, depth, deepest = Bench(), 0, 0
 
