@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 
-from rmq_spark.wire.bodies.clients import (
+from rmq_spark.wire.bodies.client_info import (
     ConsumeMessageDirectlyResult,
-    ConsumerData,
     ConsumeResult,
     ConsumerRunningInfo,
-    SubscriptionData,
 )
+from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
 from rmq_spark.wire.message_queue import MessageQueue
 
 

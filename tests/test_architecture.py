@@ -55,6 +55,7 @@ TESTED_ELSEWHERE = {
     "rmq_spark/wire/headers/pull.py": "wire/headers/test_table.py",
     "rmq_spark/wire/headers/send.py": "wire/headers/test_table.py",
     "rmq_spark/wire/headers/topics.py": "wire/headers/test_table.py",
+    "rmq_spark/wire/bodies/client_info.py": "wire/bodies/test_mapping.py",
     "rmq_spark/wire/bodies/clients.py": "wire/bodies/test_mapping.py",
     "rmq_spark/wire/bodies/configs.py": "wire/bodies/test_mapping.py",
     "rmq_spark/wire/bodies/object_map.py": "wire/bodies/test_fastjson.py",

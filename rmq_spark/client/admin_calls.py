@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from rmq_spark.client.calls import Calls, header_of
-from rmq_spark.wire.bodies.clients import (
+from rmq_spark.wire.bodies.client_info import (
     ConsumeMessageDirectlyResult,
     ConsumerConnection,
     ConsumerRunningInfo,

@@ -85,7 +85,7 @@ def _messages(options: ReadOptions, piece: KeyPiece) -> dict[int, StoredMessage]
             end_ms,
             unique_key_query=False,
         )
-        page = list(decode_records(instance.api.query_message(address, header)))
+        page = list(decode_records(instance.api.admin.query_message(address, header)))
         for message in page:
             is_it = message.topic == piece.topic and piece.key in (message.keys or "").split()
             if is_it and piece.begin_ms <= message.store_timestamp <= piece.end_ms:

@@ -16,7 +16,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from enum import Enum
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from rmq_spark.client.broker_api import BrokerApi
 from rmq_spark.client.consumer.first_offset import FirstOffset
@@ -36,18 +36,17 @@ from rmq_spark.client.names import check_group
 from rmq_spark.client.rebalance.rebalance import Rebalance, Share
 from rmq_spark.client.routes import Routes
 from rmq_spark.errors import RocketPollError
-from rmq_spark.wire.bodies.clients import (
-    ConsumeMessageDirectlyResult,
-    ConsumerData,
-    ConsumerRunningInfo,
-    ConsumeType,
-    MessageModel,
-    ProcessQueueInfo,
-    SubscriptionData,
-)
+from rmq_spark.wire.bodies.clients import ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from rmq_spark.wire.command import CURRENT_VERSION
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from rmq_spark.wire.bodies.client_info import (
+        ConsumeMessageDirectlyResult,
+        ConsumerRunningInfo,
+        ProcessQueueInfo,
+    )
 
 _log = logging.getLogger(__name__)
 
@@ -317,6 +316,8 @@ class GroupConsumer(ABC):
 
     def running_info(self) -> ConsumerRunningInfo:
         """What operators are shown of this consumer."""
+        from rmq_spark.wire.bodies.client_info import ConsumerRunningInfo  # noqa: PLC0415  # operators seldom ask
+
         return ConsumerRunningInfo(
             properties={
                 "PROP_NAMESERVER_ADDR": ";".join(self._instance.name_servers.addresses),

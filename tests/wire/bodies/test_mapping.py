@@ -15,13 +15,22 @@ from hypothesis import strategies as st
 from strategies import int64, text
 
 from rmq_spark.errors import BodyError
-from rmq_spark.wire.bodies import clients, configs, decode_body, encode_body, registration, routes, stats
+from rmq_spark.wire.bodies import (
+    client_info,
+    clients,
+    configs,
+    decode_body,
+    encode_body,
+    registration,
+    routes,
+    stats,
+)
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.message_queue import MessageQueue
 
 CLASSES = {
     name: member
-    for module in (clients, configs, registration, routes, stats)
+    for module in (client_info, clients, configs, registration, routes, stats)
     for name, member in vars(module).items()
     if dataclasses.is_dataclass(member) and member.__module__ == module.__name__
 }
