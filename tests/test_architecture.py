@@ -58,6 +58,7 @@ TESTED_ELSEWHERE = {
     "rmq_spark/wire/bodies/client_info.py": "wire/bodies/test_mapping.py",
     "rmq_spark/wire/bodies/clients.py": "wire/bodies/test_mapping.py",
     "rmq_spark/wire/bodies/configs.py": "wire/bodies/test_mapping.py",
+    "rmq_spark/wire/bodies/lists.py": "wire/bodies/test_mapping.py",
     "rmq_spark/wire/bodies/object_map.py": "wire/bodies/test_fastjson.py",
     "rmq_spark/wire/bodies/routes.py": "wire/bodies/test_mapping.py",
     "rmq_spark/wire/bodies/stats.py": "wire/bodies/test_mapping.py",

@@ -17,7 +17,7 @@ from stores import encoded, message
 
 from broker.store.disk import LocalDisk
 from rmq_spark.wire.bodies import decode_body
-from rmq_spark.wire.bodies.routes import KVTable
+from rmq_spark.wire.bodies.lists import KVTable
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers import HEADERS

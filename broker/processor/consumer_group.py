@@ -17,7 +17,8 @@ from broker.state.queue_locks import QueueLocks
 from broker.state.subscription_group import group_fault
 from broker.state.topic_config import TopicConfigManager
 from rmq_spark.wire.bodies import client_info, clients
-from rmq_spark.wire.bodies.routes import GetConsumerListByGroupResponseBody, TopicList
+from rmq_spark.wire.bodies.clients import GetConsumerListByGroupResponseBody
+from rmq_spark.wire.bodies.lists import TopicList
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers import groups as headers

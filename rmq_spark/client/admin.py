@@ -30,7 +30,8 @@ from rmq_spark.client.routes import MASTER_ID
 from rmq_spark.errors import RecordError, WireError
 from rmq_spark.wire.bodies.client_info import Connection
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
-from rmq_spark.wire.bodies.routes import ClusterInfo, TopicRouteData
+from rmq_spark.wire.bodies.lists import ClusterInfo
+from rmq_spark.wire.bodies.routes import TopicRouteData
 from rmq_spark.wire.bodies.stats import TopicOffset
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.framing import Buffer

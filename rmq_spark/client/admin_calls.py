@@ -20,7 +20,7 @@ from rmq_spark.wire.bodies.configs import (
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
-from rmq_spark.wire.bodies.routes import GroupList, KVTable
+from rmq_spark.wire.bodies.lists import GroupList, KVTable
 from rmq_spark.wire.bodies.stats import (
     BrokerStatsData,
     ConsumeStats,

@@ -18,11 +18,11 @@ from rmq_spark.client.results import AppendResult, PullResult, SendResult
 from rmq_spark.client.waiters import Waiter
 from rmq_spark.wire.bodies.clients import (
     CheckClientRequestBody,
+    GetConsumerListByGroupResponseBody,
     HeartbeatData,
     LockBatchRequestBody,
     LockBatchResponseBody,
 )
-from rmq_spark.wire.bodies.routes import GetConsumerListByGroupResponseBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rmq_spark.client.calls import Ask, Calls
 from rmq_spark.client.errors import (
@@ -20,7 +20,7 @@ from rmq_spark.client.errors import (
     RouteNotFound,
     TopicNotFound,
 )
-from rmq_spark.wire.bodies.routes import ClusterInfo, KVTable, TopicList, TopicRouteData
+from rmq_spark.wire.bodies.routes import TopicRouteData
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.headers.namesrv import (
     BrokerNameRequestHeader,
@@ -31,6 +31,9 @@ from rmq_spark.wire.headers.namesrv import (
     KVConfigRequestHeader,
     PutKVConfigRequestHeader,
 )
+
+if TYPE_CHECKING:
+    from rmq_spark.wire.bodies.lists import ClusterInfo
 
 _Found = TypeVar("_Found")
 
@@ -70,12 +73,16 @@ class NameServers:
 
     def cluster_info(self) -> ClusterInfo:
         """All brokers, by name and by cluster."""
+        from rmq_spark.wire.bodies.lists import ClusterInfo  # noqa: PLC0415  # only operators ask
+
         return self._any(
             lambda address: self._calls.body(ClusterInfo, address, RequestCode.GET_BROKER_CLUSTER_INFO)
         )
 
     def topics(self, cluster: str | None = None) -> frozenset[str]:
         """All topics, or those of a cluster."""
+        from rmq_spark.wire.bodies.lists import TopicList  # noqa: PLC0415  # only operators ask
+
         if cluster is None:
             code, header = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, None
         else:
@@ -99,6 +106,8 @@ class NameServers:
 
     def kv_configs(self, namespace: str) -> dict[str, str]:
         """All settings of a namespace."""
+        from rmq_spark.wire.bodies.lists import KVTable  # noqa: PLC0415  # only operators ask
+
         header = GetKVListByNamespaceRequestHeader(namespace)
         code = RequestCode.GET_KVLIST_BY_NAMESPACE
         try:

@@ -9,7 +9,7 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.name_servers import NameServers, parse_addresses
 from rmq_spark.wire.bodies import encode_body
-from rmq_spark.wire.bodies.routes import TopicList
+from rmq_spark.wire.bodies.lists import TopicList
 from rmq_spark.wire.command import RemotingCommand
 
 

@@ -8,7 +8,8 @@ from broker.state.consumers import ConsumerManager
 from broker.state.producers import ProducerManager
 from broker.state.queue_locks import QueueLocks
 from rmq_spark.wire.bodies import client_info, clients
-from rmq_spark.wire.bodies.routes import GetConsumerListByGroupResponseBody, TopicList
+from rmq_spark.wire.bodies.clients import GetConsumerListByGroupResponseBody
+from rmq_spark.wire.bodies.lists import TopicList
 from rmq_spark.wire.codes import LanguageCode
 from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode as Answer

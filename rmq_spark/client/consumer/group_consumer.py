@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from rmq_spark.client.broker_api import BrokerApi
 from rmq_spark.client.consumer.first_offset import FirstOffset
 from rmq_spark.client.consumer.group_brokers import GroupBrokers
-from rmq_spark.client.consumer.local_offset_store import LocalFileOffsetStore, offset_file
 from rmq_spark.client.consumer.offset_table import OffsetStore
 from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
 from rmq_spark.client.consumer.scheduled_tasks import Repeated, ScheduledTasks
@@ -137,6 +136,11 @@ class GroupConsumer(ABC):
 
     def _new_offset_store(self) -> OffsetStore:
         if self._settings.message_model is MessageModel.BROADCASTING:
+            from rmq_spark.client.consumer.local_offset_store import (  # noqa: PLC0415  # few consumers do
+                LocalFileOffsetStore,
+                offset_file,
+            )
+
             directory = self._settings.local_offset_directory
             return LocalFileOffsetStore(offset_file(self._instance.client_id, self.group, directory))
         return RemoteBrokerOffsetStore(self._brokers.consumer_offset, self._brokers.update_consumer_offset)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from hashlib import md5
 from typing import Protocol
 
 from rmq_spark.wire.message_queue import MessageQueue
@@ -200,6 +199,8 @@ class AllocateMessageQueueConsistentHash:
 
 
 def _ring_point(text: str) -> int:
+    from hashlib import md5  # noqa: PLC0415  # brings OpenSSL, which no other strategy needs
+
     digest = md5(text.encode("utf-8", "replace"), usedforsecurity=False).digest()
     return int.from_bytes(digest[:4], "big")
 

@@ -97,6 +97,13 @@ class CheckClientRequestBody:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GetConsumerListByGroupResponseBody:
+    """The answer to GET_CONSUMER_LIST_BY_GROUP: the client ids of a group's members."""
+
+    consumer_id_list: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LockBatchRequestBody:
     """The body of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
 
