@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import MessageExt
@@ -19,8 +19,7 @@ ALL = "*"
 _OR = re.compile(r"\|\|")
 
 
-@dataclass(frozen=True, slots=True)
-class MessageSelector:
+class MessageSelector(NamedTuple):
     """Which messages of a topic."""
 
     expression: str = ALL

@@ -1,7 +1,5 @@
 """Headers of consumer groups and of the clients in them."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from rmq_spark.wire.headers.codec import Int32

@@ -1,7 +1,5 @@
 """Headers of the name server: routes, key-value configuration, brokers that come and go."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from rmq_spark.wire.headers.codec import Int32, Int64

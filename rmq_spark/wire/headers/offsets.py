@@ -1,7 +1,5 @@
 """Headers of offsets: what a group has consumed, what a queue holds, and setting a group back."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from rmq_spark.wire.headers.codec import Int32, Int64

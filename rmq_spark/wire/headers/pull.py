@@ -1,7 +1,5 @@
 """Headers of pulling and of looking messages up."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from rmq_spark.wire.headers.codec import Int32, Int64
