@@ -21,8 +21,8 @@ from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.stats import GetConsumerStatusBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers import groups as headers
-from rmq_spark.wire.headers.offsets import GetConsumerStatusRequestHeader
+from rmq_spark.wire.headers import operators as headers
+from rmq_spark.wire.headers.operators import GetConsumerStatusRequestHeader
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
 

@@ -21,7 +21,7 @@ from rmq_spark.wire.bodies.clients import GetConsumerListByGroupResponseBody
 from rmq_spark.wire.bodies.lists import TopicList
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers import groups as headers
+from rmq_spark.wire.headers import groups, operators
 from rmq_spark.wire.message_queue import MessageQueue
 
 
@@ -62,7 +62,7 @@ class ConsumerGroupProcessor:
 
     def get_consumer_list_by_group(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """The members by id: each divides the queues among them, and comes to the same result."""
-        header: headers.ConsumerGroupRequestHeader = header_of(request)
+        header: groups.ConsumerGroupRequestHeader = header_of(request)
         group = self._consumers.group(header.consumer_group)
         if group is None:
             raise RequestRejected(
@@ -91,7 +91,7 @@ class ConsumerGroupProcessor:
 
     def get_consumer_connection_list(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """A group that is online, with all that it has said of itself."""
-        header: headers.ConsumerGroupRequestHeader = header_of(request)
+        header: groups.ConsumerGroupRequestHeader = header_of(request)
         group = self._consumers.group(header.consumer_group)
         if group is None:
             raise RequestRejected(
@@ -108,7 +108,7 @@ class ConsumerGroupProcessor:
 
     def get_producer_connection_list(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Who produces under a group name."""
-        header: headers.GetProducerConnectionListRequestHeader = header_of(request)
+        header: operators.GetProducerConnectionListRequestHeader = header_of(request)
         channels = self._producers.channels(header.producer_group)
         if not channels:
             raise RequestRejected(
@@ -137,12 +137,12 @@ class ConsumerGroupProcessor:
 
     def query_topics_by_consumer(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """The topics in which a group has stored how far it has come."""
-        header: headers.GetSubscriptionGroupConfigRequestHeader = header_of(request)
+        header: operators.GetSubscriptionGroupConfigRequestHeader = header_of(request)
         return answer(request, body=TopicList(topic_list=self._offsets.topics_of(header.group)))
 
     def query_subscription_by_consumer(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """What a group subscribes to in a topic; nothing, if it is not online or does not."""
-        header: headers.QuerySubscriptionByConsumerRequestHeader = header_of(request)
+        header: operators.QuerySubscriptionByConsumerRequestHeader = header_of(request)
         body = client_info.QuerySubscriptionResponseBody(
             subscription_data=self._consumers.subscription(header.group, header.topic),
             group=header.group,

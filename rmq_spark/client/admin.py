@@ -35,8 +35,7 @@ from rmq_spark.wire.bodies.routes import TopicRouteData
 from rmq_spark.wire.bodies.stats import TopicOffset
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.headers.offsets import ResetOffsetRequestHeader
-from rmq_spark.wire.headers.pull import QueryMessageRequestHeader
+from rmq_spark.wire.headers.operators import QueryMessageRequestHeader, ResetOffsetRequestHeader
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import dlq_topic, retry_topic
@@ -91,7 +90,7 @@ class Admin:
 
     def cluster_info(self) -> ClusterInfo:
         """All brokers, by name and by cluster."""
-        return self.instance.name_servers.cluster_info()
+        return self.instance.name_servers.admin.cluster_info()
 
     def route(self, topic: str) -> TopicRouteData:
         """Where a topic lives."""
@@ -122,7 +121,7 @@ class Admin:
 
     def topics(self, cluster: str | None = None) -> frozenset[str]:
         """All topics, or those of a cluster."""
-        return self.instance.name_servers.topics(cluster)
+        return self.instance.name_servers.admin.topics(cluster)
 
     def create_topic(
         self,
@@ -144,7 +143,7 @@ class Admin:
         """Delete a topic, with its messages, from all brokers and name servers."""
         for address in self.masters(cluster).values():
             self._api.admin.delete_topic(address, topic)
-        self.instance.name_servers.delete_topic(topic, cluster)
+        self.instance.name_servers.admin.delete_topic(topic, cluster)
         self.instance.routes.forget(topic)
 
     def topic_offsets(self, topic: str) -> Mapping[MessageQueue, TopicOffset]:

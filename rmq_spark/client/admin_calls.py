@@ -32,21 +32,20 @@ from rmq_spark.wire.bodies.stats import (
 )
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.headers.groups import (
+from rmq_spark.wire.headers.groups import ConsumerGroupRequestHeader
+from rmq_spark.wire.headers.operators import (
+    CloneGroupOffsetRequestHeader,
     ConsumeMessageDirectlyResultRequestHeader,
-    ConsumerGroupRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumeStatsRequestHeader,
     GetProducerConnectionListRequestHeader,
     GetSubscriptionGroupConfigRequestHeader,
-)
-from rmq_spark.wire.headers.offsets import (
-    CloneGroupOffsetRequestHeader,
     QueryConsumeTimeSpanRequestHeader,
+    QueryMessageRequestHeader,
     ResetOffsetRequestHeader,
+    ViewMessageRequestHeader,
 )
-from rmq_spark.wire.headers.pull import QueryMessageRequestHeader, ViewMessageRequestHeader
 from rmq_spark.wire.headers.topics import (
     CreateTopicRequestHeader,
     GetConsumeStatsInBrokerHeader,

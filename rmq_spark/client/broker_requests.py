@@ -18,7 +18,7 @@ from rmq_spark.client.message import received
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers import HEADERS, Exchange
+from rmq_spark.wire.headers import exchange_of
 from rmq_spark.wire.record import decode_record
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ _log = logging.getLogger(__name__)
 
 AT_ONCE_MAX: Final = 16
 _PRODUCER_GROUP: Final = "PGROUP"
-_NO_HEADERS: Final = Exchange()
 
 
 class NotForUs(ClientError):
@@ -62,7 +61,7 @@ class BrokerRequests:
 
     def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """Take a request of a broker; what is answered later goes out by the connection."""
-        codec = HEADERS.get(request.code, _NO_HEADERS).request
+        codec = exchange_of(request.code).request
         if request.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED and codec is not None:
             consumer = self._consumers.get(codec.decode(request.ext_fields).consumer_group)
             if consumer is not None:

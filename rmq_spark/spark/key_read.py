@@ -16,7 +16,7 @@ from rmq_spark.spark.positions import AtTime, BackInTime, Positions
 from rmq_spark.spark.queues import Queues
 from rmq_spark.spark.schema import BatchMaker
 from rmq_spark.spark.tasks import client_of
-from rmq_spark.wire.headers.pull import QueryMessageRequestHeader
+from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
 from rmq_spark.wire.record import decode_records, encode_record
 
 if TYPE_CHECKING:

@@ -3,9 +3,12 @@ import pytest
 from rmq_spark.client.errors import BrokerRefused, ConsumerNotOnline, TopicNotFound
 from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
-from rmq_spark.wire.headers.groups import ConsumeMessageDirectlyResultRequestHeader
-from rmq_spark.wire.headers.offsets import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
-from rmq_spark.wire.headers.pull import QueryMessageRequestHeader
+from rmq_spark.wire.headers.operators import (
+    CloneGroupOffsetRequestHeader,
+    ConsumeMessageDirectlyResultRequestHeader,
+    QueryMessageRequestHeader,
+    ResetOffsetRequestHeader,
+)
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import decode_record, decode_records

@@ -20,6 +20,7 @@ SELDOM_NEEDED = {
     "rmq_spark.client.admin_calls",
     "rmq_spark.client.arrow_sends",
     "rmq_spark.client.bulk_pull",
+    "rmq_spark.client.name_server_calls",
     "rmq_spark.client.tls_settings",
     "rmq_spark.client.consumer.local_offset_store",
     "rmq_spark.wire.signature",
@@ -29,6 +30,10 @@ SELDOM_NEEDED = {
     "rmq_spark.wire.bodies.lists",
     "rmq_spark.wire.bodies.registration",
     "rmq_spark.wire.bodies.stats",
+    "rmq_spark.wire.headers.namesrv",
+    "rmq_spark.wire.headers.operators",
+    "rmq_spark.wire.headers.table",
+    "rmq_spark.wire.headers.topics",
 }
 
 

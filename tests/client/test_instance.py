@@ -15,7 +15,7 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.instance import ClientInstance, local_address
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers.offsets import ResetOffsetRequestHeader
+from rmq_spark.wire.headers.operators import ResetOffsetRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 
 NEVER_MS = 3_600_000
@@ -148,7 +148,7 @@ def test_a_brokers_version_is_known_from_its_heartbeats_or_asked_for(make, runni
 def test_the_environment_names_the_name_servers_where_nothing_else_does(monkeypatch, running_broker):
     monkeypatch.setenv("NAMESRV_ADDR", running_broker.address)
     with ClientInstance() as instance:
-        assert "TBW102" in instance.name_servers.topics()
+        assert "TBW102" in instance.name_servers.admin.topics()
     monkeypatch.delenv("NAMESRV_ADDR")
     with ClientInstance() as instance, pytest.raises(NoNameServer, match="NAMESRV_ADDR"):
         instance.routes.route("T")

@@ -11,8 +11,8 @@ from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.stats import GetConsumerStatusBody
 from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode as Answer
-from rmq_spark.wire.headers import groups as headers
-from rmq_spark.wire.headers.offsets import GetConsumerStatusRequestHeader
+from rmq_spark.wire.headers import operators as headers
+from rmq_spark.wire.headers.operators import GetConsumerStatusRequestHeader
 from rmq_spark.wire.message_id import encode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import decode_record

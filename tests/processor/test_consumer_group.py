@@ -13,7 +13,7 @@ from rmq_spark.wire.bodies.lists import TopicList
 from rmq_spark.wire.codes import LanguageCode
 from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode as Answer
-from rmq_spark.wire.headers import groups as headers
+from rmq_spark.wire.headers import groups, operators
 from rmq_spark.wire.message_queue import MessageQueue
 
 CLIENT = FakeConnection()
@@ -52,12 +52,12 @@ def ask(processor, code, header=None, body=None):
 def test_the_members_of_a_group_are_listed_sorted(processor, consumers):
     for client_id in ("b", "a", "c"):
         join(consumers, "g", client_id, "T")
-    answer = ask(processor, Code.GET_CONSUMER_LIST_BY_GROUP, headers.ConsumerGroupRequestHeader("g"))
+    answer = ask(processor, Code.GET_CONSUMER_LIST_BY_GROUP, groups.ConsumerGroupRequestHeader("g"))
     assert body_in(GetConsumerListByGroupResponseBody, answer).consumer_id_list == ("a", "b", "c")
 
 
 def test_a_group_without_members_has_no_list(processor):
-    request = CLIENT.ask(Code.GET_CONSUMER_LIST_BY_GROUP, headers.ConsumerGroupRequestHeader("g"))
+    request = CLIENT.ask(Code.GET_CONSUMER_LIST_BY_GROUP, groups.ConsumerGroupRequestHeader("g"))
     assert refused(processor.get_consumer_list_by_group, CLIENT, request) == (
         Answer.SYSTEM_ERROR,
         "no consumer for this group, g",
@@ -104,7 +104,7 @@ def test_a_lock_without_group_or_client_is_refused(processor, code):
 
 def test_the_connections_of_a_group_are_told_with_what_it_subscribes_to(processor, consumers):
     member = join(consumers, "g", "c", "T", "U", version=477, language=LanguageCode.GO)
-    answer = ask(processor, Code.GET_CONSUMER_CONNECTION_LIST, headers.ConsumerGroupRequestHeader("g"))
+    answer = ask(processor, Code.GET_CONSUMER_CONNECTION_LIST, groups.ConsumerGroupRequestHeader("g"))
     body = body_in(client_info.ConsumerConnection, answer)
     assert body.connection_set == (
         client_info.Connection(
@@ -118,14 +118,14 @@ def test_the_connections_of_a_group_are_told_with_what_it_subscribes_to(processo
 
 
 def test_a_group_that_is_offline_has_no_connections(processor):
-    request = CLIENT.ask(Code.GET_CONSUMER_CONNECTION_LIST, headers.ConsumerGroupRequestHeader("g"))
+    request = CLIENT.ask(Code.GET_CONSUMER_CONNECTION_LIST, groups.ConsumerGroupRequestHeader("g"))
     assert refused(processor.get_consumer_connection_list, CLIENT, request)[0] == Answer.CONSUMER_NOT_ONLINE
 
 
 def test_the_connections_of_producers_are_told_by_group(processor, producers, parts):
     one = produce(producers, "p", "one", now_ms=5)
     produce(producers, "q", "two")
-    header = headers.GetProducerConnectionListRequestHeader("p")
+    header = operators.GetProducerConnectionListRequestHeader("p")
     body = body_in(client_info.ProducerConnection, ask(processor, Code.GET_PRODUCER_CONNECTION_LIST, header))
     assert [each.client_id for each in body.connection_set] == ["one"]
     everybody = body_in(client_info.ProducerTableInfo, ask(processor, Code.GET_ALL_PRODUCER_INFO)).data
@@ -142,7 +142,7 @@ def test_the_connections_of_producers_are_told_by_group(processor, producers, pa
 
 
 def test_a_producer_group_that_nobody_is_in_does_not_exist(processor):
-    header = headers.GetProducerConnectionListRequestHeader("p")
+    header = operators.GetProducerConnectionListRequestHeader("p")
     request = CLIENT.ask(Code.GET_PRODUCER_CONNECTION_LIST, header)
     assert refused(processor.get_producer_connection_list, CLIENT, request) == (
         Answer.SYSTEM_ERROR,
@@ -154,7 +154,7 @@ def test_a_producer_group_that_nobody_is_in_does_not_exist(processor):
 def test_the_topics_of_a_group_are_those_in_which_it_has_offsets(processor, parts):
     parts.offsets.commit("g", "T", 0, 1)
     parts.offsets.commit("g", "%RETRY%g", 0, 1)
-    header = headers.GetSubscriptionGroupConfigRequestHeader("g")
+    header = operators.GetSubscriptionGroupConfigRequestHeader("g")
     answer = ask(processor, Code.QUERY_TOPICS_BY_CONSUMER, header)
     assert body_in(TopicList, answer).topic_list == {"T", "%RETRY%g"}
 
@@ -162,7 +162,7 @@ def test_the_topics_of_a_group_are_those_in_which_it_has_offsets(processor, part
 def test_what_a_group_subscribes_to_in_a_topic(processor, consumers):
     join(consumers, "g", "c", "T")
     for topic in ("T", "U"):
-        header = headers.QuerySubscriptionByConsumerRequestHeader("g", topic)
+        header = operators.QuerySubscriptionByConsumerRequestHeader("g", topic)
         answer = ask(processor, Code.QUERY_SUBSCRIPTION_BY_CONSUMER, header)
         body = body_in(client_info.QuerySubscriptionResponseBody, answer)
         assert (body.group, body.topic) == ("g", topic)

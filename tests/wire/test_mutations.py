@@ -50,7 +50,7 @@ from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX, compress_body, uncompress_body
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import FRAME_BYTES_MAX, FrameReader
-from rmq_spark.wire.headers import HEADERS
+from rmq_spark.wire.headers.table import HEADERS
 from rmq_spark.wire.message_batch import BatchedMessage, decode_batch, encode_batch
 from rmq_spark.wire.properties import decode_properties
 from rmq_spark.wire.record import StoredMessage, decode_records, encode_record

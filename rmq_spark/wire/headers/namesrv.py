@@ -5,13 +5,6 @@ from typing import NamedTuple
 from rmq_spark.wire.headers.codec import Int32, Int64
 
 
-class GetRouteInfoRequestHeader(NamedTuple):
-    """The brokers and queues of a topic."""
-
-    topic: str
-    accept_standard_json_only: bool | None = None
-
-
 class PutKVConfigRequestHeader(NamedTuple):
     """Set a value in a namespace."""
 

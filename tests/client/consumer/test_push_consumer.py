@@ -17,8 +17,10 @@ from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.wire.bodies.client_info import ConsumeResult
 from rmq_spark.wire.bodies.clients import MessageModel
-from rmq_spark.wire.headers.groups import ConsumeMessageDirectlyResultRequestHeader
-from rmq_spark.wire.headers.offsets import ResetOffsetRequestHeader
+from rmq_spark.wire.headers.operators import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    ResetOffsetRequestHeader,
+)
 from rmq_spark.wire.names import retry_topic
 
 LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
