@@ -5,7 +5,6 @@ Brokers compare tags by their hashes, which different tags can share: so the con
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION, Subs
 from rmq_spark.wire.tags import tags_code
 
 ALL = "*"
-_OR = re.compile(r"\|\|")
+_OR = "||"
 
 
 class MessageSelector(NamedTuple):
@@ -55,7 +54,7 @@ def subscription_data(topic: str, selector: MessageSelector, sub_version: int) -
         )
     if expression in {"", ALL}:
         return SubscriptionData(topic=topic, sub_string=ALL, sub_version=sub_version)
-    tags = frozenset(tag for part in _OR.split(expression) if (tag := part.strip()))
+    tags = frozenset(tag for part in expression.split(_OR) if (tag := part.strip()))
     if not tags:
         raise MessageRejected("subscription", "tags, like: red || blue", selector.expression)
     return SubscriptionData(
