@@ -29,10 +29,7 @@ from rmq_spark.wire.bodies.clients import (
 )
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers.groups import (
-    ConsumerGroupRequestHeader,
-    UnregisterClientRequestHeader,
-)
+from rmq_spark.wire.headers.groups import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 
 SUBSCRIPTION_CHARACTERS_MAX: Final = TAGS_BYTES_MAX
 """Of all texts of one subscription: a broker keeps them as long as the client is connected."""

@@ -28,10 +28,7 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.headers.groups import (
-    ConsumerGroupRequestHeader,
-    UnregisterClientRequestHeader,
-)
+from rmq_spark.wire.headers.groups import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 from rmq_spark.wire.headers.offsets import (
     GetEarliestMsgStoretimeRequestHeader,
     GetMaxOffsetRequestHeader,
