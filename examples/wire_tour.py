@@ -13,8 +13,8 @@ from rmq_spark.wire.codes import RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.framing import FrameReader
-from rmq_spark.wire.headers import HEADERS
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.headers.table import HEADERS
 
 MESSAGES = 100_000
 

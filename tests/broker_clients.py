@@ -12,9 +12,9 @@ from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader
 from rmq_spark.wire.flags import PullSysFlag
-from rmq_spark.wire.headers import HEADERS
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
+from rmq_spark.wire.headers.table import HEADERS
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
 from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import decode_records

@@ -10,7 +10,7 @@ from fake_servers import FakeServer, answering
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.headers import HEADERS
+from rmq_spark.wire.headers.table import HEADERS
 
 SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from rmq_spark.wire.bodies.clients import (
-    ConsumeMessageDirectlyResult,
-    ConsumerData,
-    ConsumeResult,
-    ConsumerRunningInfo,
-    SubscriptionData,
-)
+from rmq_spark.wire.bodies.client_info import ConsumeMessageDirectlyResult, ConsumeResult, ConsumerRunningInfo
+from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
 from rmq_spark.wire.message_queue import MessageQueue
 
 

@@ -71,7 +71,7 @@ class Cluster:
         """A topic that the name server knows."""
         topic = f"Topic{next(_numbers)}-{time.time_ns() % 10**9}"
         config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=6)
-        self.api.create_topic(self.address, config)
+        self.api.admin.create_topic(self.address, config)
 
         def is_known():
             try:
@@ -105,7 +105,7 @@ class Cluster:
 
     def store_offset(self, group, topic, offset, queue_id=0):
         """Make a group, and let it have come so far."""
-        self.api.create_group(self.address, SubscriptionGroupConfig(group_name=group))
+        self.api.admin.create_group(self.address, SubscriptionGroupConfig(group_name=group))
         self.api.update_consumer_offset(self.address, group, self.queue(topic, queue_id), offset)
 
     def members(self, group):
@@ -142,7 +142,7 @@ def running(kind, directory):
 
         def is_ready():
             try:
-                instance.api.create_topic(
+                instance.api.admin.create_topic(
                     broker.address, TopicConfig(topic_name="Ready", read_queue_nums=1, write_queue_nums=1)
                 )
                 return instance.routes.refresh("Ready").subscribe_queues

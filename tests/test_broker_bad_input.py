@@ -18,7 +18,7 @@ from rmq_spark.wire.codes import RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import FRAME_BYTES_MAX
-from rmq_spark.wire.headers import HEADERS
+from rmq_spark.wire.headers.table import HEADERS
 
 # Longer campaigns take their length from here.
 REQUESTS = int(os.environ.get("ROCKETPOLL_FUZZ_REQUESTS", "2000"))

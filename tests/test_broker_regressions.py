@@ -13,8 +13,8 @@ from stores import message
 
 from broker.store.disk import LocalDisk
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.headers import HEADERS
 from rmq_spark.wire.headers.offsets import UpdateConsumerOffsetRequestHeader
+from rmq_spark.wire.headers.table import HEADERS
 
 FLUSHES = ["ASYNC_FLUSH", "SYNC_FLUSH"]
 

@@ -11,11 +11,11 @@ from rmq_spark.wire.codes import LanguageCode, RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.framing import FrameReader
-from rmq_spark.wire.headers import HEADERS
-from rmq_spark.wire.headers.namesrv import GetRouteInfoRequestHeader
 from rmq_spark.wire.headers.offsets import GetMaxOffsetRequestHeader
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.headers.routes import GetRouteInfoRequestHeader
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
+from rmq_spark.wire.headers.table import HEADERS
 
 TOPIC_OF_ALL = "TBW102"
 """A topic that a broker has from the start, if it makes topics when somebody sends to them."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 
 _TIMEOUT_SECONDS = 120
-_IMPORT = """
-import time
-started = time.perf_counter()
-from rmq_spark.client import LitePullConsumer, Producer, PushConsumer
-print(time.perf_counter() - started)
-"""
+_IMPORTS = (
+    "from rmq_spark.client import LitePullConsumer, Producer, PushConsumer",
+    "import asyncio",  # the yardstick: what many programs import anyhow, on the same machine
+)
+_IMPORTS_OF_EACH = 9
+_TIMED = "import time; started = time.process_time(); {}; print(time.process_time() - started)"
 _CONSUMERS = """
 import sys, time
 from pathlib import Path
@@ -47,9 +50,19 @@ print(one, (more - one) / count, (most - more) / count)
 """
 
 
-def import_seconds() -> float:
-    """What importing takes, once Python runs."""
-    return float(_said_by(_IMPORT))
+def import_seconds() -> Sequence[float]:
+    """What importing takes of a core, once Python runs: producer and consumers, then asyncio; medians.
+
+    With byte code, as pip leaves packages behind: a checkout may have none, and be told to write none.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        environment = {**os.environ, "PYTHONPYCACHEPREFIX": directory}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        took = [
+            [float(_said_by(_TIMED.format(each), env=environment)) for each in _IMPORTS]
+            for _ in range(1 + _IMPORTS_OF_EACH)  # the first writes the byte code
+        ]
+    return [statistics.median(each) for each in zip(*took[1:], strict=True)]
 
 
 def memory_per_consumer(name_server: str, topic: str, count: int) -> Sequence[float]:
@@ -58,12 +71,13 @@ def memory_per_consumer(name_server: str, topic: str, count: int) -> Sequence[fl
     return one * 1_024 / 1e6, max(shared, 0.0), max(own, 0.0)
 
 
-def _said_by(script: str, *arguments: str) -> str:
+def _said_by(script: str, *arguments: str, env: Mapping[str, str] | None = None) -> str:
     done = subprocess.run(  # noqa: S603  # our own
         [sys.executable, "-c", script, *arguments],
         check=True,
         capture_output=True,
         text=True,
+        env=env,
         timeout=_TIMEOUT_SECONDS,
     )
     return done.stdout

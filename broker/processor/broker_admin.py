@@ -15,7 +15,7 @@ from broker.processor.runtime_info import RuntimeInfo
 from broker.state.broker_stats import STATS_NAMES, BrokerStats
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.configs import DataVersion, DelayOffsetSerializeWrapper
-from rmq_spark.wire.bodies.routes import KVTable
+from rmq_spark.wire.bodies.lists import KVTable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.topics import GetBrokerConfigResponseHeader

@@ -21,8 +21,7 @@ from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.stats import GetConsumerStatusBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers import groups as headers
-from rmq_spark.wire.headers.offsets import GetConsumerStatusRequestHeader
+from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -116,16 +115,16 @@ class ClientRelayProcessor:
 
     def get_consumer_status(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """The offsets in the memory of a group's members, or of one: of all that answer in time."""
-        header: GetConsumerStatusRequestHeader = header_of(request)
+        header: headers.GetConsumerStatusRequestHeader = header_of(request)
         channels = self._asked(header)
         asked = question(
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
-            GetConsumerStatusRequestHeader(header.topic, header.group),
+            headers.GetConsumerStatusRequestHeader(header.topic, header.group),
         )
         _Survey(connection, request, header.group).ask(channels, asked)
         return None
 
-    def _asked(self, header: GetConsumerStatusRequestHeader) -> tuple[ClientChannel, ...]:
+    def _asked(self, header: headers.GetConsumerStatusRequestHeader) -> tuple[ClientChannel, ...]:
         group = self._consumers.group(header.group)
         channels = tuple(
             channel

@@ -30,7 +30,7 @@ from rmq_spark.wire.bodies.stats import (
 )
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers.groups import GetConsumeStatsRequestHeader
+from rmq_spark.wire.headers.operators import GetConsumeStatsRequestHeader
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.message_queue import MessageQueue
 

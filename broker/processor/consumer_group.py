@@ -16,11 +16,12 @@ from broker.state.producers import ProducerManager
 from broker.state.queue_locks import QueueLocks
 from broker.state.subscription_group import group_fault
 from broker.state.topic_config import TopicConfigManager
-from rmq_spark.wire.bodies import clients as bodies
-from rmq_spark.wire.bodies.routes import GetConsumerListByGroupResponseBody, TopicList
+from rmq_spark.wire.bodies import client_info, clients
+from rmq_spark.wire.bodies.clients import GetConsumerListByGroupResponseBody
+from rmq_spark.wire.bodies.lists import TopicList
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers import groups as headers
+from rmq_spark.wire.headers import groups, operators
 from rmq_spark.wire.message_queue import MessageQueue
 
 
@@ -61,7 +62,7 @@ class ConsumerGroupProcessor:
 
     def get_consumer_list_by_group(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """The members by id: each divides the queues among them, and comes to the same result."""
-        header: headers.ConsumerGroupRequestHeader = header_of(request)
+        header: groups.ConsumerGroupRequestHeader = header_of(request)
         group = self._consumers.group(header.consumer_group)
         if group is None:
             raise RequestRejected(
@@ -74,7 +75,7 @@ class ConsumerGroupProcessor:
         body = _lock_body_of(request)
         here = [queue for queue in body.mq_set if self._has(queue)]
         held = self._locks.lock(body.consumer_group, body.client_id, here)
-        return answer(request, body=bodies.LockBatchResponseBody(lock_ok_mq_set=held))
+        return answer(request, body=clients.LockBatchResponseBody(lock_ok_mq_set=held))
 
     def unlock_batch_mq(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """A client lets go of queues."""
@@ -90,13 +91,13 @@ class ConsumerGroupProcessor:
 
     def get_consumer_connection_list(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """A group that is online, with all that it has said of itself."""
-        header: headers.ConsumerGroupRequestHeader = header_of(request)
+        header: groups.ConsumerGroupRequestHeader = header_of(request)
         group = self._consumers.group(header.consumer_group)
         if group is None:
             raise RequestRejected(
                 ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{header.consumer_group}] not online"
             )
-        body = bodies.ConsumerConnection(
+        body = client_info.ConsumerConnection(
             connection_set=tuple(map(_connection, group.clients.values())),
             subscription_table=dict(group.subscriptions),
             consume_type=group.consume_type,
@@ -107,14 +108,14 @@ class ConsumerGroupProcessor:
 
     def get_producer_connection_list(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Who produces under a group name."""
-        header: headers.GetProducerConnectionListRequestHeader = header_of(request)
+        header: operators.GetProducerConnectionListRequestHeader = header_of(request)
         channels = self._producers.channels(header.producer_group)
         if not channels:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, f"the producer group[{header.producer_group}] not exist"
             )
         return answer(
-            request, body=bodies.ProducerConnection(connection_set=tuple(map(_connection, channels)))
+            request, body=client_info.ProducerConnection(connection_set=tuple(map(_connection, channels)))
         )
 
     def get_all_producer_info(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -123,10 +124,10 @@ class ConsumerGroupProcessor:
             group: tuple(map(self._producer_info, channels.values()))
             for group, channels in self._producers.groups.items()
         }
-        return answer(request, body=bodies.ProducerTableInfo(data=data))
+        return answer(request, body=client_info.ProducerTableInfo(data=data))
 
-    def _producer_info(self, channel: ClientChannel) -> bodies.ProducerInfo:
-        return bodies.ProducerInfo(
+    def _producer_info(self, channel: ClientChannel) -> client_info.ProducerInfo:
+        return client_info.ProducerInfo(
             client_id=channel.client_id,
             remote_ip=str(channel.connection.remote_host),
             language=channel.language,
@@ -136,13 +137,13 @@ class ConsumerGroupProcessor:
 
     def query_topics_by_consumer(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """The topics in which a group has stored how far it has come."""
-        header: headers.GetSubscriptionGroupConfigRequestHeader = header_of(request)
+        header: operators.GetSubscriptionGroupConfigRequestHeader = header_of(request)
         return answer(request, body=TopicList(topic_list=self._offsets.topics_of(header.group)))
 
     def query_subscription_by_consumer(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """What a group subscribes to in a topic; nothing, if it is not online or does not."""
-        header: headers.QuerySubscriptionByConsumerRequestHeader = header_of(request)
-        body = bodies.QuerySubscriptionResponseBody(
+        header: operators.QuerySubscriptionByConsumerRequestHeader = header_of(request)
+        body = client_info.QuerySubscriptionResponseBody(
             subscription_data=self._consumers.subscription(header.group, header.topic),
             group=header.group,
             topic=header.topic,
@@ -150,16 +151,16 @@ class ConsumerGroupProcessor:
         return answer(request, body=body)
 
 
-def _lock_body_of(request: RemotingCommand) -> bodies.LockBatchRequestBody:
-    body: bodies.LockBatchRequestBody = body_of(request, bodies.LockBatchRequestBody)
+def _lock_body_of(request: RemotingCommand) -> clients.LockBatchRequestBody:
+    body: clients.LockBatchRequestBody = body_of(request, clients.LockBatchRequestBody)
     fault = group_fault(body.consumer_group) or client_fault(body.client_id)
     if fault is not None:
         raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
     return body
 
 
-def _connection(channel: ClientChannel) -> bodies.Connection:
-    return bodies.Connection(
+def _connection(channel: ClientChannel) -> client_info.Connection:
+    return client_info.Connection(
         client_id=channel.client_id,
         client_addr=str(channel.connection.remote_host),
         language=channel.language,

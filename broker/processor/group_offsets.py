@@ -31,7 +31,7 @@ from rmq_spark.wire.bodies.stats import (
 )
 from rmq_spark.wire.codes import LanguageCode, RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers import offsets as headers
+from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.message_queue import MessageQueue
 
 RESET_VERSION_MIN: Final = 28

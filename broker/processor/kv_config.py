@@ -6,7 +6,7 @@ from broker.connection import Connection
 from broker.processor.after_saving import AfterSaving
 from broker.processor.request import Handlers, RequestRejected, answer, header_of
 from broker.state.kv_config import KVConfigs
-from rmq_spark.wire.bodies.routes import KVTable
+from rmq_spark.wire.bodies.lists import KVTable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.namesrv import GetKVConfigResponseHeader

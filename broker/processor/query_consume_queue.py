@@ -14,7 +14,7 @@ from rmq_spark.wire.bodies.clients import SubscriptionData
 from rmq_spark.wire.bodies.stats import ConsumeQueueData, QueryConsumeQueueResponseBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers.pull import QueryConsumeQueueRequestHeader
+from rmq_spark.wire.headers.operators import QueryConsumeQueueRequestHeader
 from rmq_spark.wire.record import StoredMessage, decode_record, record_size
 from rmq_spark.wire.tags import tags_code
 

@@ -14,7 +14,7 @@ from broker.processor.request import Handlers, RequestRejected, answer, header_o
 from broker.store.message_store import MessageStore
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers.pull import QueryMessageRequestHeader, QueryMessageResponseHeader
+from rmq_spark.wire.headers.operators import QueryMessageRequestHeader, QueryMessageResponseHeader
 
 MESSAGES_MAX: Final = 64
 """Of one answer, whatever is asked for."""

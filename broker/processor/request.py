@@ -15,7 +15,7 @@ from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.headers import HEADERS
+from rmq_spark.wire.headers.table import HEADERS
 
 Handler: TypeAlias = Callable[[Connection, RemotingCommand], "RemotingCommand | None"]
 Handlers: TypeAlias = Mapping[int, Handler]

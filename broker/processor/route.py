@@ -19,7 +19,8 @@ from broker.processor.request import Handlers, RequestRejected, answer, body_of,
 from broker.state.kv_config import ORDER_TOPIC_CONFIG, KVConfigs
 from broker.state.topic_config import SYSTEM_TOPICS, TopicConfigManager, is_system_topic
 from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig
-from rmq_spark.wire.bodies.routes import BrokerData, ClusterInfo, QueueData, TopicList, TopicRouteData
+from rmq_spark.wire.bodies.lists import ClusterInfo, TopicList
+from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import TopicPermission

@@ -18,8 +18,8 @@ from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import MessageSysFlag
-from rmq_spark.wire.headers import HEADERS
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
+from rmq_spark.wire.headers.table import HEADERS
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.java_numbers import parse_int64
 from rmq_spark.wire.names import RETRY_PREFIX

@@ -10,7 +10,7 @@ from typing import Any
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import CommandFlag
-from rmq_spark.wire.headers import HEADERS
+from rmq_spark.wire.headers.table import HEADERS
 
 _ONE_WAY = CommandFlag.ONE_WAY.value
 

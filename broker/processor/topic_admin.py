@@ -19,7 +19,7 @@ from broker.state.consumers import ConsumerManager
 from broker.state.topic_config import TopicConfigManager, is_system_topic, topic_fault
 from broker.store.message_store import MessageStore
 from rmq_spark.wire.bodies.configs import CreateTopicListRequestBody, TopicConfig, TopicFilterType
-from rmq_spark.wire.bodies.routes import GroupList
+from rmq_spark.wire.bodies.lists import GroupList
 from rmq_spark.wire.bodies.stats import TopicOffset, TopicStatsTable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand

@@ -28,14 +28,14 @@ from rmq_spark.client.message import MessageExt, decode_messages, received
 from rmq_spark.client.names import check_group, check_topic
 from rmq_spark.client.routes import MASTER_ID
 from rmq_spark.errors import RecordError, WireError
-from rmq_spark.wire.bodies.clients import Connection
+from rmq_spark.wire.bodies.client_info import Connection
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
-from rmq_spark.wire.bodies.routes import ClusterInfo, TopicRouteData
+from rmq_spark.wire.bodies.lists import ClusterInfo
+from rmq_spark.wire.bodies.routes import TopicRouteData
 from rmq_spark.wire.bodies.stats import TopicOffset
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.headers.offsets import ResetOffsetRequestHeader
-from rmq_spark.wire.headers.pull import QueryMessageRequestHeader
+from rmq_spark.wire.headers.operators import QueryMessageRequestHeader, ResetOffsetRequestHeader
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import dlq_topic, retry_topic
@@ -90,7 +90,7 @@ class Admin:
 
     def cluster_info(self) -> ClusterInfo:
         """All brokers, by name and by cluster."""
-        return self.instance.name_servers.cluster_info()
+        return self.instance.name_servers.admin.cluster_info()
 
     def route(self, topic: str) -> TopicRouteData:
         """Where a topic lives."""
@@ -115,13 +115,13 @@ class Admin:
 
     def runtime_info(self) -> Mapping[str, Mapping[str, str]]:
         """What each broker says of itself, by name."""
-        return {name: self._api.runtime_info(address) for name, address in self.masters().items()}
+        return {name: self._api.admin.runtime_info(address) for name, address in self.masters().items()}
 
     # ---- topics
 
     def topics(self, cluster: str | None = None) -> frozenset[str]:
         """All topics, or those of a cluster."""
-        return self.instance.name_servers.topics(cluster)
+        return self.instance.name_servers.admin.topics(cluster)
 
     def create_topic(
         self,
@@ -137,13 +137,13 @@ class Admin:
             topic_name=topic, read_queue_nums=queue_nums, write_queue_nums=queue_nums
         )
         for address in self.masters(cluster).values():
-            self._api.create_topic(address, replace(config, topic_name=topic))
+            self._api.admin.create_topic(address, replace(config, topic_name=topic))
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Delete a topic, with its messages, from all brokers and name servers."""
         for address in self.masters(cluster).values():
-            self._api.delete_topic(address, topic)
-        self.instance.name_servers.delete_topic(topic, cluster)
+            self._api.admin.delete_topic(address, topic)
+        self.instance.name_servers.admin.delete_topic(topic, cluster)
         self.instance.routes.forget(topic)
 
     def topic_offsets(self, topic: str) -> Mapping[MessageQueue, TopicOffset]:
@@ -151,7 +151,7 @@ class Admin:
         return dict(
             pair
             for _, address in self._brokers_of(topic)
-            for pair in sorted(self._api.topic_stats(address, topic).offset_table.items())
+            for pair in sorted(self._api.admin.topic_stats(address, topic).offset_table.items())
         )
 
     # ---- groups
@@ -163,12 +163,12 @@ class Admin:
         check_group(group)
         config = replace(config or SubscriptionGroupConfig(group_name=group), group_name=group)
         for address in self.masters(cluster).values():
-            self._api.create_group(address, config)
+            self._api.admin.create_group(address, config)
 
     def delete_group(self, group: str, *, cluster: str | None = None, with_offsets: bool = True) -> None:
         """Forget a consumer group, with its retry topic and its dead letters."""
         for address in self.masters(cluster).values():
-            self._api.delete_group(address, group, with_offsets=with_offsets)
+            self._api.admin.delete_group(address, group, with_offsets=with_offsets)
         known = self.topics()
         for topic in (retry_topic(group), dlq_topic(group)):
             if topic in known:
@@ -177,7 +177,7 @@ class Admin:
     def groups(self) -> frozenset[str]:
         """All consumer groups."""
         return frozenset(
-            group for address in self.masters().values() for group in self._api.group_configs(address)
+            group for address in self.masters().values() for group in self._api.admin.group_configs(address)
         )
 
     def groups_of_topic(self, topic: str) -> frozenset[str]:
@@ -185,7 +185,7 @@ class Admin:
         return frozenset(
             group
             for _, address in self._brokers_of(topic)
-            for group in self._api.groups_of_topic(address, topic)
+            for group in self._api.admin.groups_of_topic(address, topic)
         )
 
     def members(self, group: str) -> tuple[Connection, ...]:
@@ -193,7 +193,7 @@ class Admin:
         found: dict[str, Connection] = {}
         for address in self.masters().values():
             try:
-                connection = self._api.consumer_connection(address, group)
+                connection = self._api.admin.consumer_connection(address, group)
             except ConsumerNotOnline:
                 continue
             found.update({each.client_id: each for each in connection.connection_set})
@@ -207,7 +207,9 @@ class Admin:
         for name, address in self._brokers_of(topic):
             times = {
                 queue.queue_id: wrapper.last_timestamp
-                for queue, wrapper in self._api.consume_stats(address, group, topic).offset_table.items()
+                for queue, wrapper in self._api.admin.consume_stats(
+                    address, group, topic
+                ).offset_table.items()
             }
             for queue in self._queues_of(name, topic):
                 stored = self._api.query_consumer_offset(address, group, queue, zero_if_young=False)
@@ -252,7 +254,7 @@ class Admin:
     ) -> Mapping[MessageQueue, int]:
         """The members are told, and store their offsets themselves."""
         try:
-            return self._api.reset_offset(address, header)
+            return self._api.admin.reset_offset(address, header)
         except ConsumerNotOnline:  # the last has just left
             return self._reset_offline(group, broker_name, address, header)
 
@@ -283,7 +285,7 @@ class Admin:
         header = ResetOffsetRequestHeader(
             queue.topic, group, 0, is_force=True, queue_id=queue.queue_id, offset=queue_offset
         )
-        self._api.reset_offset(address, header)
+        self._api.admin.reset_offset(address, header)
 
     # ---- messages
 
@@ -299,7 +301,7 @@ class Admin:
         except RecordError as error:
             raise MessageRejected("message id", "32 or 56 hexadecimal digits", offset_message_id) from error
         address = str(host)
-        record = self._api.view_message(address, commit_log_offset)
+        record = self._api.admin.view_message(address, commit_log_offset)
         names = {each: name for name, each in self.masters().items()}
         return self._decoded(address, lambda: received(decode_record(record), names.get(address, "")))
 
@@ -332,7 +334,7 @@ class Admin:
 
     def _query(self, header: QueryMessageRequestHeader) -> Iterator[MessageExt]:
         for name, address in self._brokers_of(header.topic):
-            records = self._api.query_message(address, header)
+            records = self._api.admin.query_message(address, header)
             found = self._decoded(address, partial(_messages, records, name))
             yield from (message for message in found if message.topic == header.topic)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from rmq_spark.client.calls import Calls, header_of
-from rmq_spark.wire.bodies.clients import (
+from rmq_spark.wire.bodies.client_info import (
     ConsumeMessageDirectlyResult,
     ConsumerConnection,
     ConsumerRunningInfo,
@@ -20,7 +20,7 @@ from rmq_spark.wire.bodies.configs import (
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
-from rmq_spark.wire.bodies.routes import GroupList, KVTable
+from rmq_spark.wire.bodies.lists import GroupList, KVTable
 from rmq_spark.wire.bodies.stats import (
     BrokerStatsData,
     ConsumeStats,
@@ -32,21 +32,20 @@ from rmq_spark.wire.bodies.stats import (
 )
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.headers.groups import (
+from rmq_spark.wire.headers.groups import ConsumerGroupRequestHeader
+from rmq_spark.wire.headers.operators import (
+    CloneGroupOffsetRequestHeader,
     ConsumeMessageDirectlyResultRequestHeader,
-    ConsumerGroupRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumeStatsRequestHeader,
     GetProducerConnectionListRequestHeader,
     GetSubscriptionGroupConfigRequestHeader,
-)
-from rmq_spark.wire.headers.offsets import (
-    CloneGroupOffsetRequestHeader,
     QueryConsumeTimeSpanRequestHeader,
+    QueryMessageRequestHeader,
     ResetOffsetRequestHeader,
+    ViewMessageRequestHeader,
 )
-from rmq_spark.wire.headers.pull import QueryMessageRequestHeader, ViewMessageRequestHeader
 from rmq_spark.wire.headers.topics import (
     CreateTopicRequestHeader,
     GetConsumeStatsInBrokerHeader,

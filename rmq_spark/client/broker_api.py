@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import Future
-from typing import Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
-from rmq_spark.client.admin_calls import AdminCalls
 from rmq_spark.client.answers import pulled, sent
 from rmq_spark.client.calls import Calls, body_of, checked, command_of, header_of
 from rmq_spark.client.connections import REQUEST_TIMEOUT_MS, Agreement, Connections
@@ -18,11 +18,11 @@ from rmq_spark.client.results import AppendResult, PullResult, SendResult
 from rmq_spark.client.waiters import Waiter
 from rmq_spark.wire.bodies.clients import (
     CheckClientRequestBody,
+    GetConsumerListByGroupResponseBody,
     HeartbeatData,
     LockBatchRequestBody,
     LockBatchResponseBody,
 )
-from rmq_spark.wire.bodies.routes import GetConsumerListByGroupResponseBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
@@ -46,6 +46,9 @@ from rmq_spark.wire.headers.send import (
 )
 from rmq_spark.wire.message_queue import MessageQueue
 
+if TYPE_CHECKING:
+    from rmq_spark.client.admin_calls import AdminCalls
+
 HOLD_MARGIN_MS: Final = 10_000
 """How much longer than the broker may hold a pull its answer is waited for."""
 
@@ -56,14 +59,21 @@ _NO_MEMBERS: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.SYSTEM_
 _SUSPEND: Final = PullSysFlag.SUSPEND.value
 
 
-class BrokerApi(AdminCalls):
+class BrokerApi:
     """See the module. All methods may be called from any thread."""
 
     def __init__(self, connections: Connections, timeout_ms: int = REQUEST_TIMEOUT_MS) -> None:
         """``timeout_ms`` is what every answer may take, unless a method says otherwise."""
-        super().__init__(Calls(connections.request, timeout_ms))
+        self.calls = Calls(connections.request, timeout_ms)
         self.connections = connections
         self.timeout_ms = timeout_ms
+
+    @cached_property
+    def admin(self) -> AdminCalls:
+        """What operators ask; a program that sends or consumes never loads it."""
+        from rmq_spark.client.admin_calls import AdminCalls  # noqa: PLC0415  # as said
+
+        return AdminCalls(self.calls)
 
     def agreement(self, address: str) -> Agreement:
         """What this broker offers beyond RocketMQ."""

@@ -9,24 +9,25 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rmq_spark.client.connection import Connection
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.members import ConsumerMember, ProducerMember
 from rmq_spark.client.message import received
 from rmq_spark.wire.bodies import decode_body, encode_body
-from rmq_spark.wire.bodies.stats import GetConsumerStatusBody, ResetOffsetBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers import HEADERS, Exchange
+from rmq_spark.wire.headers import exchange_of
 from rmq_spark.wire.record import decode_record
+
+if TYPE_CHECKING:
+    from rmq_spark.wire.bodies.stats import GetConsumerStatusBody
 
 _log = logging.getLogger(__name__)
 
 AT_ONCE_MAX: Final = 16
 _PRODUCER_GROUP: Final = "PGROUP"
-_NO_HEADERS: Final = Exchange()
 
 
 class NotForUs(ClientError):
@@ -60,7 +61,7 @@ class BrokerRequests:
 
     def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """Take a request of a broker; what is answered later goes out by the connection."""
-        codec = HEADERS.get(request.code, _NO_HEADERS).request
+        codec = exchange_of(request.code).request
         if request.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED and codec is not None:
             consumer = self._consumers.get(codec.decode(request.ext_fields).consumer_group)
             if consumer is not None:
@@ -118,10 +119,14 @@ class BrokerRequests:
         producer.check_transaction_state(address, message, header)
 
     def _reset_offsets(self, _: str, request: RemotingCommand, header: Any) -> None:
+        from rmq_spark.wire.bodies.stats import ResetOffsetBody  # noqa: PLC0415  # operators seldom ask
+
         offsets = decode_body(ResetOffsetBody, request.body).offset_table
         self._consumer(header.group).reset_offsets(header.topic, offsets)
 
     def _consume_status(self, _: str, __: RemotingCommand, header: Any) -> GetConsumerStatusBody:
+        from rmq_spark.wire.bodies.stats import GetConsumerStatusBody  # noqa: PLC0415  # operators seldom ask
+
         status = self._consumer(header.group).consume_status(header.topic)
         return GetConsumerStatusBody(message_queue_table=status)
 

@@ -14,10 +14,9 @@ from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.headers import HEADERS, Exchange
+from rmq_spark.wire.headers import exchange_of
 
 _Body = TypeVar("_Body")
-_NO_HEADERS: Final = Exchange()
 SUCCESS: Final = frozenset({int(ResponseCode.SUCCESS)})
 
 Ask = Callable[[str, RemotingCommand, int], RemotingCommand]
@@ -27,7 +26,7 @@ def command_of(code: int, header: Any = None, body: object = b"") -> RemotingCom
     """A request; ``body`` is bytes, or a body class."""
     ext_fields: dict[str, str] = {}
     if header is not None:
-        codec = HEADERS.get(code, _NO_HEADERS).request
+        codec = exchange_of(code).request
         if codec is None:
             raise TypeError(f"request {code} has no header")
         ext_fields = codec.encode(header)
@@ -50,7 +49,7 @@ def checked(
 
 def header_of(address: str, request_code: int, answer: RemotingCommand) -> Any:
     """The typed header of an answer."""
-    codec = HEADERS.get(request_code, _NO_HEADERS).response
+    codec = exchange_of(request_code).response
     if codec is None:
         raise TypeError(f"the answer to request {request_code} has no header")
     try:

@@ -7,12 +7,15 @@ thread that reads from a connection, except `rebalance_soon`, which must come ba
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rmq_spark.client.message import MessageExt
-from rmq_spark.wire.bodies.clients import ConsumeMessageDirectlyResult, ConsumerData, ConsumerRunningInfo
+from rmq_spark.wire.bodies.clients import ConsumerData
 from rmq_spark.wire.headers.send import CheckTransactionStateRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    from rmq_spark.wire.bodies.client_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 
 
 class ConsumerMember(Protocol):

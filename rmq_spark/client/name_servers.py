@@ -1,7 +1,7 @@
 """NameServers: whom to ask where topics live; the next one, when one does not answer.
 
-What all have to be told (a deleted topic, a setting) is told to all. It knows no route but the one it is
-asked for: keeping them is `routes`' business.
+It knows no route but the one it is asked for: keeping them is `routes`' business. What operators ask and tell
+is `NameServers.admin`.
 """
 
 from __future__ import annotations
@@ -9,28 +9,23 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
 
 from rmq_spark.client.calls import Ask, Calls
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     ClientError,
     NoNameServer,
-    NotFound,
     RouteNotFound,
     TopicNotFound,
 )
-from rmq_spark.wire.bodies.routes import ClusterInfo, KVTable, TopicList, TopicRouteData
+from rmq_spark.wire.bodies.routes import TopicRouteData
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.headers.namesrv import (
-    BrokerNameRequestHeader,
-    DeleteTopicFromNamesrvRequestHeader,
-    GetKVListByNamespaceRequestHeader,
-    GetRouteInfoRequestHeader,
-    GetTopicsByClusterRequestHeader,
-    KVConfigRequestHeader,
-    PutKVConfigRequestHeader,
-)
+from rmq_spark.wire.headers.routes import GetRouteInfoRequestHeader
+
+if TYPE_CHECKING:
+    from rmq_spark.client.name_server_calls import NameServerCalls
 
 _Found = TypeVar("_Found")
 
@@ -48,7 +43,7 @@ class NameServers:
     def __init__(self, addresses: str | Iterable[str] | None, ask: Ask, timeout_ms: int) -> None:
         """``ask`` gives the answer of one of them to a request."""
         self.addresses = parse_addresses(addresses)
-        self._calls = Calls(ask, timeout_ms)
+        self.calls = Calls(ask, timeout_ms)
         self._lock = threading.Lock()
         self._preferred = 0
 
@@ -60,79 +55,22 @@ class NameServers:
         """
         header = GetRouteInfoRequestHeader(topic)
         try:
-            return self._any(
-                lambda address: self._calls.body(
+            return self.ask_any(
+                lambda address: self.calls.body(
                     TopicRouteData, address, RequestCode.GET_ROUTEINFO_BY_TOPIC, header
                 )
             )
         except TopicNotFound as error:
             raise RouteNotFound(topic) from error
 
-    def cluster_info(self) -> ClusterInfo:
-        """All brokers, by name and by cluster."""
-        return self._any(
-            lambda address: self._calls.body(ClusterInfo, address, RequestCode.GET_BROKER_CLUSTER_INFO)
-        )
+    @cached_property
+    def admin(self) -> NameServerCalls:
+        """What operators ask; a program that sends or consumes never loads it."""
+        from rmq_spark.client.name_server_calls import NameServerCalls  # noqa: PLC0415  # as said
 
-    def topics(self, cluster: str | None = None) -> frozenset[str]:
-        """All topics, or those of a cluster."""
-        if cluster is None:
-            code, header = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, None
-        else:
-            code, header = RequestCode.GET_TOPICS_BY_CLUSTER, GetTopicsByClusterRequestHeader(cluster)
-        return self._any(lambda address: self._calls.body(TopicList, address, code, header)).topic_list
+        return NameServerCalls(self)
 
-    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Take a topic out of all name servers' routes."""
-        header = DeleteTopicFromNamesrvRequestHeader(topic, cluster)
-        self._all(lambda address: self._calls.call(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, header))
-
-    def kv_config(self, namespace: str, key: str) -> str | None:
-        """One setting; None if there is no such."""
-        header = KVConfigRequestHeader(namespace, key)
-        try:
-            found = self._any(lambda address: self._calls.header(address, RequestCode.GET_KV_CONFIG, header))
-        except NotFound:
-            return None
-        value: str | None = found.value
-        return value
-
-    def kv_configs(self, namespace: str) -> dict[str, str]:
-        """All settings of a namespace."""
-        header = GetKVListByNamespaceRequestHeader(namespace)
-        code = RequestCode.GET_KVLIST_BY_NAMESPACE
-        try:
-            return dict(self._any(lambda address: self._calls.body(KVTable, address, code, header)).table)
-        except NotFound:
-            return {}
-
-    def put_kv_config(self, namespace: str, key: str, value: str) -> None:
-        """Change a setting, everywhere."""
-        header = PutKVConfigRequestHeader(namespace, key, value)
-        self._all(lambda address: self._calls.call(address, RequestCode.PUT_KV_CONFIG, header))
-
-    def delete_kv_config(self, namespace: str, key: str) -> None:
-        """Forget a setting, everywhere."""
-        header = KVConfigRequestHeader(namespace, key)
-        self._all(lambda address: self._calls.call(address, RequestCode.DELETE_KV_CONFIG, header))
-
-    def wipe_write_permission(self, broker_name: str) -> int:
-        """No topic of this broker is written any more; of how many that was changed."""
-        header, code = BrokerNameRequestHeader(broker_name), RequestCode.WIPE_WRITE_PERM_OF_BROKER
-        counts: list[int] = self._all(
-            lambda address: self._calls.header(address, code, header).wipe_topic_count
-        )
-        return max(counts)
-
-    def add_write_permission(self, broker_name: str) -> int:
-        """All topics of this broker may be written again; of how many that was changed."""
-        header, code = BrokerNameRequestHeader(broker_name), RequestCode.ADD_WRITE_PERM_OF_BROKER
-        counts: list[int] = self._all(
-            lambda address: self._calls.header(address, code, header).add_topic_count
-        )
-        return max(counts)
-
-    def _any(self, call: Callable[[str], _Found]) -> _Found:
+    def ask_any(self, call: Callable[[str], _Found]) -> _Found:
         """What the first finds that answers; whoever answered is asked first the next time."""
         tries: list[ClientError] = []
         count = len(self.addresses)
@@ -147,18 +85,3 @@ class NameServers:
                     if self._preferred == at:
                         self._preferred = (at + 1) % count
         raise NoNameServer(tries)
-
-    def _all(self, call: Callable[[str], _Found]) -> list[_Found]:
-        """What all of them say; one that cannot be reached is an error, once the others were told."""
-        if not self.addresses:
-            raise NoNameServer
-        said: list[_Found] = []
-        fault: ClientError | None = None
-        for address in self.addresses:
-            try:
-                said.append(call(address))
-            except CONNECTION_FAULTS as error:  # noqa: PERF203  # the others are to be told all the same
-                fault = error
-        if fault is not None:
-            raise fault
-        return said

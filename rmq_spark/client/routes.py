@@ -13,8 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from rmq_spark.client.errors import BrokerNotFound, ClientError, NoNameServer, RouteNotFound, TopicNotUsable
 from rmq_spark.wire.bodies.routes import BrokerData, TopicRouteData
@@ -31,8 +30,7 @@ _WRITE: Final = TopicPermission.WRITE.value
 OnChange = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRoute:
+class TopicRoute(NamedTuple):
     """One topic's queues and brokers, in order."""
 
     topic: str

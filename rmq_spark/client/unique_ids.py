@@ -6,7 +6,6 @@ month began, from which RocketMQ's tools read when a message was born, and a cou
 
 from __future__ import annotations
 
-import ipaddress
 import itertools
 import os
 import time
@@ -28,6 +27,8 @@ class UniqueIds:
     """See the module. May be called from any thread."""
 
     def __init__(self, address: str, now_ms: Callable[[], int] = _now_ms) -> None:
+        import ipaddress  # noqa: PLC0415  # who only consumes makes no ids
+
         packed = ipaddress.ip_address(address).packed
         own = UniqueId(packed, os.getpid(), int.from_bytes(os.urandom(4), "big"), 0, 0)
         self._start = own.encode()[:-_TAIL_DIGITS]

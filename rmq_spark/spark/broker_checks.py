@@ -69,7 +69,7 @@ def check_writable(options: WriteOptions) -> None:
     topic = options.topic
     with _asking(options.access, "topic") as instance:
         if topic is None:
-            instance.name_servers.topics()
+            instance.name_servers.admin.topics()
         else:
             instance.routes.queues_to_send_to(topic, DEFAULT_TOPIC, 1)
 

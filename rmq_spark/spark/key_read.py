@@ -16,7 +16,7 @@ from rmq_spark.spark.positions import AtTime, BackInTime, Positions
 from rmq_spark.spark.queues import Queues
 from rmq_spark.spark.schema import BatchMaker
 from rmq_spark.spark.tasks import client_of
-from rmq_spark.wire.headers.pull import QueryMessageRequestHeader
+from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
 from rmq_spark.wire.record import decode_records, encode_record
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _messages(options: ReadOptions, piece: KeyPiece) -> dict[int, StoredMessage]
             end_ms,
             unique_key_query=False,
         )
-        page = list(decode_records(instance.api.query_message(address, header)))
+        page = list(decode_records(instance.api.admin.query_message(address, header)))
         for message in page:
             is_it = message.topic == piece.topic and piece.key in (message.keys or "").split()
             if is_it and piece.begin_ms <= message.store_timestamp <= piece.end_ms:

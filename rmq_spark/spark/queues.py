@@ -101,7 +101,7 @@ def is_gone(error: BrokerRefused) -> bool:
 
 def masters(instance: ClientInstance) -> dict[str, str]:
     """The brokers' addresses by name, also of those to which no route leads."""
-    brokers = instance.name_servers.cluster_info().broker_addr_table
+    brokers = instance.name_servers.admin.cluster_info().broker_addr_table
     return {
         name: min(broker.broker_addrs.items())[1] for name, broker in brokers.items() if broker.broker_addrs
     }
@@ -145,7 +145,7 @@ class Queues:
         topics: Iterable[str] = selection.topics
         if selection.pattern is not None:
             pattern = re.compile(selection.pattern)
-            every = self._instance.name_servers.topics()
+            every = self._instance.name_servers.admin.topics()
             topics = sorted(t for t in every if pattern.fullmatch(t) and not t.startswith(_NOT_THE_USERS))
         found: list[MessageQueue] = []
         for topic in topics:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -16,25 +17,12 @@ from rmq_spark.errors import BodyError, Verbatim
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 
-
-def _module(name: str) -> Any:
-    """A module that is installed with rocketpoll, unless a cluster got that as an archive; None if it is not.
-
-    Then messages that need it cannot be read there, and all others can.
-    """
-    try:
-        return import_module(name)
-    except ImportError:
-        return None
-
-
-lz4_frame = _module("lz4.frame")
-zstd = _module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
-
 PLAIN_BYTES_MAX = 16_777_216
 """Four times the largest message that a broker takes by default."""
 
 DEFAULT_LEVEL = 5
+
+_ZSTD_MODULE = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 
 _FIRST_STEP_BYTES = 65_536
 _USUAL_RATIO = 4
@@ -55,17 +43,17 @@ def compress_body(body: Buffer, compression: MessageSysFlag, level: int = DEFAUL
             compressed = zlib.compress(body, level)
         elif compression.value == _LZ4:
             # RocketMQ's LZ4 has no levels either, and cannot read blocks that refer to earlier ones.
-            lz4 = _needed(lz4_frame, "lz4")
+            lz4 = _lz4()
             compressed = lz4.compress(
                 body, block_linked=False, block_size=lz4.BLOCKSIZE_MAX4MB, store_size=False
             )
         elif compression.value == _ZSTD:
-            compressed = _needed(zstd, "backports.zstd").compress(body, level)
+            compressed = _zstd().compress(body, level)
         else:
             raise BodyError(
                 "compression", at="type", needed="COMPRESSION_ZLIB, _LZ4 or _ZSTD", found=compression
             )
-    except _BAD_LEVELS as error:
+    except _damages(ValueError, OverflowError) as error:
         raise BodyError(
             "compression", at="level", needed=f"one that {compression.name} has", found=level
         ) from error
@@ -86,7 +74,7 @@ def uncompress_body(body: Buffer, sys_flag: int, bytes_max: int = PLAIN_BYTES_MA
         )
     try:
         plain, is_whole = inflate(body, bytes_max + 1)
-    except _BAD_BYTES as error:
+    except _damages(RuntimeError) as error:  # the last is what lz4 raises
         raise _damaged(name, body) from error
     if len(plain) > bytes_max:
         raise BodyError(
@@ -126,7 +114,19 @@ def _damaged(name: str, body: Buffer) -> BodyError:
     return BodyError("compressed body", at=0, needed=f"one whole {name} stream", found=body)
 
 
-def _needed(module: Any, distribution: str) -> Any:
+# Loaded when the first body needs them: few messages are compressed, fewer by these.
+
+
+def _lz4() -> Any:
+    return _needed("lz4.frame", "lz4")
+
+
+def _zstd() -> Any:
+    return _needed(_ZSTD_MODULE, "backports.zstd")
+
+
+def _needed(name: str, distribution: str) -> Any:
+    module = _module(name)
     if module is None:
         raise BodyError(
             "compression", at=sys.executable, needed=f"pip install {distribution}", found=Verbatim("none")
@@ -134,12 +134,26 @@ def _needed(module: Any, distribution: str) -> Any:
     return module
 
 
-_DAMAGES: tuple[type[Exception], ...] = (zlib.error,) if zstd is None else (zlib.error, zstd.ZstdError)
-_BAD_LEVELS: tuple[type[Exception], ...] = (*_DAMAGES, ValueError, OverflowError)
-_BAD_BYTES: tuple[type[Exception], ...] = (*_DAMAGES, RuntimeError)  # the last is what lz4 raises
+@cache
+def _module(name: str) -> Any:
+    """A module that is installed with rocketpoll, unless a cluster got that as an archive; None if it is not.
+
+    Then messages that need it cannot be read there, and all others can.
+    """
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
+
+
+def _damages(*more: type[Exception]) -> tuple[type[Exception], ...]:
+    zstd = _module(_ZSTD_MODULE)
+    return (zlib.error, *more) if zstd is None else (zlib.error, zstd.ZstdError, *more)
+
+
 _INFLATERS: Mapping[int, tuple[str, Callable[[Buffer, int], tuple[bytes, bool]]]] = {
     0: ("ZLIB", _inflate_zlib),  # producers before 4.9.4 knew no other type
     _ZLIB: ("ZLIB", _inflate_zlib),
-    _LZ4: ("LZ4", _inflate_in_steps(lambda: _needed(lz4_frame, "lz4").LZ4FrameDecompressor())),
-    _ZSTD: ("ZSTD", _inflate_in_steps(lambda: _needed(zstd, "backports.zstd").ZstdDecompressor())),
+    _LZ4: ("LZ4", _inflate_in_steps(lambda: _lz4().LZ4FrameDecompressor())),
+    _ZSTD: ("ZSTD", _inflate_in_steps(lambda: _zstd().ZstdDecompressor())),
 }

@@ -7,10 +7,9 @@ Names are never resolved here: that would be I/O.
 
 from __future__ import annotations
 
-import ipaddress
 import struct
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.java_numbers import parse_int32
@@ -20,8 +19,7 @@ V4_BYTES = 4 + _PORT.size
 V6_BYTES = 16 + _PORT.size
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(NamedTuple):
     """Where a message was born, or where it is stored."""
 
     address: bytes
@@ -45,6 +43,8 @@ class Host:
 
     def __str__(self) -> str:
         """As people write it: 10.0.0.1:9876 or [::1]:9876."""
+        import ipaddress  # noqa: PLC0415  # hosts are seldom shown, and more seldom parsed
+
         address = ipaddress.ip_address(self.address)
         return f"[{address}]:{self.port}" if self.is_v6 else f"{address}:{self.port}"
 
@@ -59,6 +59,8 @@ def decode_host(data: bytes) -> Host:
 
 def parse_host(text: str) -> Host:
     """The host that ``__str__`` writes; the square brackets may be missing."""
+    import ipaddress  # noqa: PLC0415  # as above
+
     address, _, port = text.rpartition(":")
     try:
         return Host(ipaddress.ip_address(address.strip("[]")).packed, parse_int32(port))

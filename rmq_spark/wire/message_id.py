@@ -12,7 +12,7 @@ Clocks and process numbers come in as arguments.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.hosts import Host, decode_host
@@ -23,8 +23,7 @@ _V4_BYTES = 16
 _V6_BYTES = 28
 
 
-@dataclass(frozen=True, slots=True)
-class UniqueId:
+class UniqueId(NamedTuple):
     """The parts of a producer's message id."""
 
     address: bytes

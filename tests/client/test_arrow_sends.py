@@ -24,7 +24,7 @@ TABLE = pa.table(
 
 @pytest.fixture
 def producer(running_broker, api):
-    api.create_topic(
+    api.admin.create_topic(
         running_broker.address, TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4)
     )
     with Producer("P", running_broker.address) as made:
@@ -35,7 +35,7 @@ def producer(running_broker, api):
 def pull(running_broker, api):
     def pull(topic="T"):
         found = []
-        for queue in api.topic_stats(running_broker.address, topic).offset_table:
+        for queue in api.admin.topic_stats(running_broker.address, topic).offset_table:
             header = PullMessageRequestHeader(
                 "G", topic, queue.queue_id, 0, 1_000, PullSysFlag.SUBSCRIPTION, 0, 0, 0, "*", "TAG"
             )

@@ -255,8 +255,8 @@ QUESTIONS = {
     "largest offset": lambda instance, address: instance.api.max_offset(address, QUEUE),
     "committed": lambda instance, address: instance.api.query_consumer_offset(address, "G", QUEUE),
     "members": lambda instance, address: instance.api.consumer_ids(address, "G"),
-    "stats": lambda instance, address: instance.api.topic_stats(address, "T"),
-    "topics": lambda instance, address: instance.api.topic_configs(address),
+    "stats": lambda instance, address: instance.api.admin.topic_stats(address, "T"),
+    "topics": lambda instance, address: instance.api.admin.topic_configs(address),
 }
 
 
@@ -310,7 +310,7 @@ def test_a_broker_that_is_not_there_is_named_by_whoever_needs_it(stack, caplog):
 def test_what_is_not_permitted_is_said_to_be(running_broker, api, stack):
     for topic, perm in (("Reading", 4), ("Writing", 2)):
         config = TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1, perm=perm)
-        api.create_topic(running_broker.address, config)
+        api.admin.create_topic(running_broker.address, config)
     instance = instance_of(stack, running_broker.address)
     producer = producer_of(stack, instance)
     with pytest.raises(TopicNotUsable, match="Reading: no broker with a master lets it be written"):

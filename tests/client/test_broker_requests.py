@@ -6,7 +6,7 @@ from client_members import Consumer, Producer
 from rmq_spark.client.broker_requests import AT_ONCE_MAX, BrokerRequests
 from rmq_spark.client.errors import ConnectionClosed
 from rmq_spark.wire.bodies import decode_body, encode_body
-from rmq_spark.wire.bodies.clients import ConsumeMessageDirectlyResult, ConsumeResult, ConsumerRunningInfo
+from rmq_spark.wire.bodies.client_info import ConsumeMessageDirectlyResult, ConsumeResult, ConsumerRunningInfo
 from rmq_spark.wire.bodies.stats import GetConsumerStatusBody, ResetOffsetBody
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import MessageQueue

@@ -2,7 +2,7 @@ import pytest
 
 from rmq_spark.client.calls import Calls, body_of, checked, command_of, header_of
 from rmq_spark.client.errors import NotFound, ProtocolError
-from rmq_spark.wire.bodies.routes import TopicList
+from rmq_spark.wire.bodies.lists import TopicList
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.offsets import GetMaxOffsetRequestHeader

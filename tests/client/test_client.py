@@ -1,9 +1,40 @@
 import pickle
 
 import pytest
+from python_programs import ROOT, python_program
 
 from rmq_spark import client
 from rmq_spark.client import Message
+
+SELDOM_NEEDED = {
+    "numpy",
+    "pyarrow",
+    "ssl",
+    "asyncio",
+    "pathlib",
+    "hashlib",
+    "lz4",
+    "backports.zstd",
+    "compression.zstd",
+    "rmq_spark.client.admin",
+    "rmq_spark.client.admin_calls",
+    "rmq_spark.client.arrow_sends",
+    "rmq_spark.client.bulk_pull",
+    "rmq_spark.client.name_server_calls",
+    "rmq_spark.client.tls_settings",
+    "rmq_spark.client.consumer.local_offset_store",
+    "rmq_spark.wire.signature",
+    "rmq_spark.wire.chunk",
+    "rmq_spark.wire.bodies.client_info",
+    "rmq_spark.wire.bodies.configs",
+    "rmq_spark.wire.bodies.lists",
+    "rmq_spark.wire.bodies.registration",
+    "rmq_spark.wire.bodies.stats",
+    "rmq_spark.wire.headers.namesrv",
+    "rmq_spark.wire.headers.operators",
+    "rmq_spark.wire.headers.table",
+    "rmq_spark.wire.headers.topics",
+}
 
 
 def test_all_public_names_are_there_and_listed_once():
@@ -15,6 +46,17 @@ def test_all_public_names_are_there_and_listed_once():
 def test_a_name_that_is_not_there_is_an_error():
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         client.Nothing  # noqa: B018  # looking is what raises
+
+
+def test_whoever_sends_and_consumes_loads_nothing_that_only_others_need():
+    program = f"""
+        import sys
+        before = set(sys.modules)  # what this environment's own start-up has loaded
+        from rmq_spark.client import LitePullConsumer, Producer, PushConsumer
+        print(*sorted({SELDOM_NEEDED!r} & (set(sys.modules) - before)))
+    """
+    done = python_program(program, cwd=ROOT)
+    assert (done.stdout.split(), done.stderr) == ([], "")
 
 
 def test_messages_travel_between_processes():

@@ -15,7 +15,7 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.instance import ClientInstance, local_address
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers.offsets import ResetOffsetRequestHeader
+from rmq_spark.wire.headers.operators import ResetOffsetRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 
 NEVER_MS = 3_600_000
@@ -23,7 +23,7 @@ NEVER_MS = 3_600_000
 
 @pytest.fixture
 def make(running_broker, api):
-    api.create_topic(running_broker.address, TopicConfig(topic_name="T"))
+    api.admin.create_topic(running_broker.address, TopicConfig(topic_name="T"))
     made = []
 
     def make(**settings):
@@ -55,7 +55,7 @@ def test_a_consumer_that_registers_is_known_to_the_broker_at_once_and_is_told_of
     assert consumer.rebalances.acquire(timeout=10)
     assert api.consumer_ids(running_broker.address, "G") == (instance.client_id,)
     instance.heartbeat()
-    (connection,) = api.producer_connection(running_broker.address, "P").connection_set
+    (connection,) = api.admin.producer_connection(running_broker.address, "P").connection_set
     assert (connection.client_id, connection.language) == (instance.client_id, "PYTHON")
 
 
@@ -130,13 +130,13 @@ def test_what_brokers_ask_gets_to_the_consumer(make, api, running_broker):
     address = running_broker.address
     queue = MessageQueue("T", "broker-a", 0)
     api.update_consumer_offset(address, "G", queue, 0)
-    api.reset_offset(address, ResetOffsetRequestHeader("T", "G", -1, is_force=True))
+    api.admin.reset_offset(address, ResetOffsetRequestHeader("T", "G", -1, is_force=True))
     assert consumer.resets.acquire(timeout=10)
-    info = api.consumer_running_info(address, "G", instance.client_id)
+    info = api.admin.consumer_running_info(address, "G", instance.client_id)
     assert info.properties == {"PROP_CONSUMEORDERLY": "false"}
     instance.unregister_consumer("G")
     with pytest.raises(ConsumerNotOnline):
-        api.reset_offset(address, ResetOffsetRequestHeader("T", "G", -1, is_force=True))
+        api.admin.reset_offset(address, ResetOffsetRequestHeader("T", "G", -1, is_force=True))
 
 
 def test_a_brokers_version_is_known_from_its_heartbeats_or_asked_for(make, running_broker):
@@ -148,7 +148,7 @@ def test_a_brokers_version_is_known_from_its_heartbeats_or_asked_for(make, runni
 def test_the_environment_names_the_name_servers_where_nothing_else_does(monkeypatch, running_broker):
     monkeypatch.setenv("NAMESRV_ADDR", running_broker.address)
     with ClientInstance() as instance:
-        assert "TBW102" in instance.name_servers.topics()
+        assert "TBW102" in instance.name_servers.admin.topics()
     monkeypatch.delenv("NAMESRV_ADDR")
     with ClientInstance() as instance, pytest.raises(NoNameServer, match="NAMESRV_ADDR"):
         instance.routes.route("T")
@@ -165,7 +165,7 @@ def test_a_heartbeat_that_fails_is_logged_once_and_the_others_get_theirs(make, r
 
 
 def test_a_shutdown_ends_in_two_seconds_whatever_is_under_way(running_broker, api):
-    api.create_topic(running_broker.address, TopicConfig(topic_name="T"))
+    api.admin.create_topic(running_broker.address, TopicConfig(topic_name="T"))
     told = threading.Event()
 
     def stalls(peer):

@@ -9,7 +9,7 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.name_servers import NameServers, parse_addresses
 from rmq_spark.wire.bodies import encode_body
-from rmq_spark.wire.bodies.routes import TopicList
+from rmq_spark.wire.bodies.lists import TopicList
 from rmq_spark.wire.command import RemotingCommand
 
 
@@ -56,44 +56,32 @@ def test_addresses_come_in_one_text_or_in_several(text, addresses):
 def test_the_next_is_asked_when_one_does_not_answer_and_stays_the_first_to_be_asked():
     cluster = Cluster(a=DEAD, b=RequestTimeout("b", 206, 1_000), c=topics("T"))
     servers = cluster.name_servers()
-    assert servers.topics() == {"T"}
-    assert servers.topics() == {"T"}
+    assert servers.admin.topics() == {"T"}
+    assert servers.admin.topics() == {"T"}
     assert [address for address, _ in cluster.asked] == ["a", "b", "c", "c"]
 
 
 def test_when_none_answers_the_error_tells_of_each():
     cluster = Cluster(a=DEAD, b=RequestTimeout("b", 206, 1_000))
     with pytest.raises(NoNameServer, match=r"refused.*b has not answered") as raised:
-        cluster.name_servers().topics()
+        cluster.name_servers().admin.topics()
     assert len(raised.value.tries) == 2
 
 
 def test_without_any_address_the_error_says_how_to_give_one():
     with pytest.raises(NoNameServer, match="NAMESRV_ADDR"):
-        NameServers(None, Cluster(), 1_000).topics()
-    with pytest.raises(NoNameServer, match="NAMESRV_ADDR"):
-        NameServers(None, Cluster(), 1_000).delete_topic("T")
+        NameServers(None, Cluster(), 1_000).admin.topics()
 
 
 def test_a_name_server_that_refuses_is_believed():
     cluster = Cluster(a=RemotingCommand(16, remark="no"), b=topics("T"))
     with pytest.raises(NoPermission):
-        cluster.name_servers().topics()
+        cluster.name_servers().admin.topics()
 
 
 def test_a_topic_that_is_not_there_has_no_route():
     with pytest.raises(RouteNotFound, match="topic T"):
         Cluster(a=RemotingCommand(17)).name_servers().route("T")
-
-
-def test_what_all_must_know_is_told_to_all_and_one_that_is_not_there_is_an_error():
-    cluster = Cluster(a=RemotingCommand(0), b=RemotingCommand(0))
-    cluster.name_servers().put_kv_config("N", "k", "v")
-    assert cluster.asked == [("a", 100), ("b", 100)]
-    cluster = Cluster(a=DEAD, b=RemotingCommand(0))
-    with pytest.raises(ConnectionFailed):
-        cluster.name_servers().delete_topic("T")
-    assert cluster.asked == [("a", 216), ("b", 216)]
 
 
 def test_our_broker_is_a_name_server_too(running_broker, connections):
@@ -103,17 +91,3 @@ def test_our_broker_is_a_name_server_too(running_broker, connections):
     servers = NameServers(running_broker.address, ask, 3_000)
     (broker,) = servers.route("TBW102").broker_datas
     assert broker.broker_addrs == {0: running_broker.address}
-    assert servers.cluster_info().broker_addr_table["broker-a"] == broker
-    assert "TBW102" in servers.topics()
-    assert "TBW102" in servers.topics("DefaultCluster")
-    assert servers.kv_config("N", "k") is None
-    assert servers.kv_configs("N") == {}
-    servers.put_kv_config("N", "k", "v")
-    assert servers.kv_config("N", "k") == "v"
-    assert servers.kv_configs("N") == {"k": "v"}
-    servers.delete_kv_config("N", "k")
-    assert servers.kv_config("N", "k") is None
-    changed = servers.wipe_write_permission("broker-a")
-    assert changed > 0
-    assert servers.add_write_permission("broker-a") == changed
-    servers.delete_topic("Nothing")

@@ -39,7 +39,7 @@ def always(code):
 @pytest.fixture
 def topic(running_broker, api):
     config = TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4)
-    api.create_topic(running_broker.address, config)
+    api.admin.create_topic(running_broker.address, config)
     return "T"
 
 
@@ -92,7 +92,7 @@ def test_a_batch_goes_in_as_few_requests_as_its_broker_takes(producer, api, runn
     producer.rules = SendRules("P", max_message_bytes=300_000)
     results = producer.send_batch([Message("T", b"%03d" % n * 40_000) for n in range(8)])
     assert len(results) == 4
-    stored = api.topic_stats(running_broker.address, "T").offset_table.values()
+    stored = api.admin.topic_stats(running_broker.address, "T").offset_table.values()
     assert sum(offsets.max_offset for offsets in stored) == 8
     assert sum(len(result.message_id.split(",")) for result in results) == 8
     assert producer.send_batch([]) == []

@@ -17,7 +17,8 @@ import pytest
 from rmq_spark.wire.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import CommandFlag
-from rmq_spark.wire.headers import HEADERS, HeaderCodec, Int32, Int64
+from rmq_spark.wire.headers import HeaderCodec, Int32, Int64
+from rmq_spark.wire.headers.table import HEADERS
 
 pytestmark = pytest.mark.interop
 

@@ -105,7 +105,7 @@ def test_who_is_not_let_in_is_told_why(rocketmq):
     def why_not(tls):
         instance = ClientInstance(name_server, tls=tls)
         try:
-            instance.name_servers.cluster_info()
+            instance.name_servers.admin.cluster_info()
         except NoNameServer as error:
             return str(error)
         finally:

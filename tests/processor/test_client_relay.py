@@ -11,8 +11,7 @@ from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.stats import GetConsumerStatusBody
 from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode as Answer
-from rmq_spark.wire.headers import groups as headers
-from rmq_spark.wire.headers.offsets import GetConsumerStatusRequestHeader
+from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.message_id import encode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import decode_record
@@ -140,7 +139,7 @@ def test_a_message_that_is_not_there_is_given_to_nobody(processor, consumers, pa
 
 
 def status(admin, client_id=None):
-    header = GetConsumerStatusRequestHeader("T", "g", client_id)
+    header = headers.GetConsumerStatusRequestHeader("T", "g", client_id)
     return admin.ask(Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header)
 
 

@@ -17,8 +17,8 @@ from rmq_spark.wire.chunk.sized import encode_sizes
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.headers import HEADERS
 from rmq_spark.wire.headers.send import AppendChunkRequestHeader
+from rmq_spark.wire.headers.table import HEADERS
 from rmq_spark.wire.hosts import parse_host
 
 

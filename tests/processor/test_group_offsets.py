@@ -9,8 +9,8 @@ from rmq_spark.wire.bodies.stats import QueryCorrectionOffsetBody, ResetOffsetBo
 from rmq_spark.wire.codes import LanguageCode
 from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode as Answer
-from rmq_spark.wire.headers import HEADERS
-from rmq_spark.wire.headers import offsets as headers
+from rmq_spark.wire.headers import operators as headers
+from rmq_spark.wire.headers.table import HEADERS
 
 ADMIN = FakeConnection("admin")
 RESET = Code.INVOKE_BROKER_TO_RESET_OFFSET

@@ -1,4 +1,4 @@
-from rmq_spark.wire.bodies.routes import KVTable
+from rmq_spark.wire.bodies.lists import KVTable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 
 ORDER = {"namespace": "ORDER_TOPIC_CONFIG", "key": "T"}

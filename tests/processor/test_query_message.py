@@ -3,7 +3,7 @@ from admin_room import AdminRoom
 
 from broker.processor import query_message
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.headers import HEADERS
+from rmq_spark.wire.headers.table import HEADERS
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.record import decode_record, decode_records
 

@@ -18,8 +18,8 @@ from rmq_spark.wire.bodies.clients import HeartbeatData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.headers import HEADERS
 from rmq_spark.wire.headers.offsets import OffsetResponseHeader
+from rmq_spark.wire.headers.table import HEADERS
 
 
 def test_a_header_is_read_by_the_requests_code():

@@ -2,7 +2,7 @@ import pytest
 from held_pulls import Client, a_pull
 
 from broker.processor.runtime_info import VERSION_DESC, DiskUsage, SendQueue
-from rmq_spark.wire.bodies.routes import KVTable
+from rmq_spark.wire.bodies.lists import KVTable
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import CURRENT_VERSION
 

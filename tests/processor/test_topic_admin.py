@@ -8,7 +8,7 @@ from rmq_spark.wire.bodies.configs import (
     TopicConfigSerializeWrapper,
     TopicFilterType,
 )
-from rmq_spark.wire.bodies.routes import GroupList
+from rmq_spark.wire.bodies.lists import GroupList
 from rmq_spark.wire.bodies.stats import TopicOffset, TopicStatsTable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue

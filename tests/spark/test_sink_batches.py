@@ -121,7 +121,7 @@ def test_a_row_that_cannot_be_sent_is_named(sink):
 def test_a_topic_that_may_not_be_written_is_said_to_be_so(sink):
     topic, cluster = sink.cluster.topic(), sink.cluster
     config = TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=4, perm=READ_ONLY)
-    cluster.api.create_topic(cluster.address, config)
+    cluster.api.admin.create_topic(cluster.address, config)
     # RocketMQ lets clients see to it, who hear of it from the name server
     wait_until("its route", lambda: not cluster.sender.routes.refresh(topic).publish_queues)
     with pytest.raises(AnalysisException) as raised:

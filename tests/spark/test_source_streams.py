@@ -57,7 +57,7 @@ def test_what_is_new_while_a_query_runs_is_found(source):
     assert batches.bodies == ["old"]
 
     more = TopicConfig(topic_name=first, read_queue_nums=4, write_queue_nums=4, perm=6)
-    source.cluster.api.create_topic(source.cluster.address, more)
+    source.cluster.api.admin.create_topic(source.cluster.address, more)
     wait_until(
         "a route with four queues",
         lambda: len(source.cluster.sender.routes.refresh(first).subscribe_queues) == 4,
@@ -67,7 +67,7 @@ def test_what_is_new_while_a_query_runs_is_found(source):
 
     another = f"{prefix}-another"
     config = TopicConfig(topic_name=another, read_queue_nums=1, write_queue_nums=1, perm=6)
-    source.cluster.api.create_topic(source.cluster.address, config)
+    source.cluster.api.admin.create_topic(source.cluster.address, config)
     source.cluster.send(another, "new topic", queue_id=0)
     wait_until("its message", lambda: batches.caught_up().bodies == ["new queue", "new topic", "old"])
 

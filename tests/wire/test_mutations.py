@@ -33,7 +33,16 @@ import pyarrow as pa
 import pytest
 
 from rmq_spark.errors import WireError
-from rmq_spark.wire.bodies import clients, configs, decode_body, registration, routes, stats
+from rmq_spark.wire.bodies import (
+    client_info,
+    clients,
+    configs,
+    decode_body,
+    lists,
+    registration,
+    routes,
+    stats,
+)
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk, chunk_columns
 from rmq_spark.wire.chunk.checksums import sealed_records
 from rmq_spark.wire.codes import RequestCode, SerializeType
@@ -41,7 +50,7 @@ from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX, compress_body, uncompress_body
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import FRAME_BYTES_MAX, FrameReader
-from rmq_spark.wire.headers import HEADERS
+from rmq_spark.wire.headers.table import HEADERS
 from rmq_spark.wire.message_batch import BatchedMessage, decode_batch, encode_batch
 from rmq_spark.wire.properties import decode_properties
 from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
@@ -68,7 +77,7 @@ SHARES = {  # per cent
     "compressed": 5,
 }
 
-BODY_MODULES = (clients, configs, registration, routes, stats)
+BODY_MODULES = (client_info, clients, configs, lists, registration, routes, stats)
 WORDS = [0, 1, -1, 2, 4, 90, 91, 127, 128, 255, 32767, 65535, 1 << 24, (1 << 31) - 1, -(1 << 31)]
 TEXTS = ["", "-1", "0", " 1", "1e3", "1.5", "9" * 30, "2147483648", "true", "null", "\u0663", "\0", "x" * 300]
 COLUMNS_AT_ONCE = 3

@@ -5,8 +5,7 @@ An error is raised, never taken for "nothing stored": a group that has come far 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rmq_spark.client.consumer.offset_table import OffsetStore, ReadOffsetType
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
@@ -31,8 +30,7 @@ class QueueEnds(Protocol):
         """The first that was stored then, or later."""
 
 
-@dataclass(frozen=True, slots=True)
-class FirstOffset:
+class FirstOffset(NamedTuple):
     """A group's rule for queues that it has no offset in."""
 
     consume_from_where: ConsumeFromWhere

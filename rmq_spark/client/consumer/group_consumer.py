@@ -16,12 +16,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from enum import Enum
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from rmq_spark.client.broker_api import BrokerApi
 from rmq_spark.client.consumer.first_offset import FirstOffset
 from rmq_spark.client.consumer.group_brokers import GroupBrokers
-from rmq_spark.client.consumer.local_offset_store import LocalFileOffsetStore, offset_file
 from rmq_spark.client.consumer.offset_table import OffsetStore
 from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
 from rmq_spark.client.consumer.scheduled_tasks import Repeated, ScheduledTasks
@@ -36,18 +35,17 @@ from rmq_spark.client.names import check_group
 from rmq_spark.client.rebalance.rebalance import Rebalance, Share
 from rmq_spark.client.routes import Routes
 from rmq_spark.errors import RocketPollError
-from rmq_spark.wire.bodies.clients import (
-    ConsumeMessageDirectlyResult,
-    ConsumerData,
-    ConsumerRunningInfo,
-    ConsumeType,
-    MessageModel,
-    ProcessQueueInfo,
-    SubscriptionData,
-)
+from rmq_spark.wire.bodies.clients import ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from rmq_spark.wire.command import CURRENT_VERSION
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from rmq_spark.wire.bodies.client_info import (
+        ConsumeMessageDirectlyResult,
+        ConsumerRunningInfo,
+        ProcessQueueInfo,
+    )
 
 _log = logging.getLogger(__name__)
 
@@ -138,6 +136,11 @@ class GroupConsumer(ABC):
 
     def _new_offset_store(self) -> OffsetStore:
         if self._settings.message_model is MessageModel.BROADCASTING:
+            from rmq_spark.client.consumer.local_offset_store import (  # noqa: PLC0415  # few consumers do
+                LocalFileOffsetStore,
+                offset_file,
+            )
+
             directory = self._settings.local_offset_directory
             return LocalFileOffsetStore(offset_file(self._instance.client_id, self.group, directory))
         return RemoteBrokerOffsetStore(self._brokers.consumer_offset, self._brokers.update_consumer_offset)
@@ -317,6 +320,8 @@ class GroupConsumer(ABC):
 
     def running_info(self) -> ConsumerRunningInfo:
         """What operators are shown of this consumer."""
+        from rmq_spark.wire.bodies.client_info import ConsumerRunningInfo  # noqa: PLC0415  # operators seldom ask
+
         return ConsumerRunningInfo(
             properties={
                 "PROP_NAMESERVER_ADDR": ";".join(self._instance.name_servers.addresses),

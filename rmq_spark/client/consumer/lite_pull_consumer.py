@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue, AssignedQueues, ConsumeRequest
 from rmq_spark.client.consumer.consume_request_cache import ConsumeRequestCache
@@ -26,13 +27,11 @@ from rmq_spark.client.consumer.subscriptions import ALL, MessageSelector, by_tag
 from rmq_spark.client.errors import NotAssigned, OffsetOutOfRange, SubscriptionConflict
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.rebalance.rebalance import Share
-from rmq_spark.wire.bodies.clients import (
-    ConsumeMessageDirectlyResult,
-    ConsumeResult,
-    ConsumeType,
-    ProcessQueueInfo,
-)
+from rmq_spark.wire.bodies.clients import ConsumeType
 from rmq_spark.wire.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    from rmq_spark.wire.bodies.client_info import ConsumeMessageDirectlyResult, ProcessQueueInfo
 
 _log = logging.getLogger(__name__)
 
@@ -368,6 +367,11 @@ class LitePullConsumer(GroupConsumer):
 
     def consume_directly(self, message: MessageExt, broker_name: str) -> ConsumeMessageDirectlyResult:  # noqa: ARG002  # there is no listener to call
         """Nothing: whoever polls decides what is consumed."""
+        from rmq_spark.wire.bodies.client_info import (  # noqa: PLC0415  # operators seldom ask
+            ConsumeMessageDirectlyResult,
+            ConsumeResult,
+        )
+
         return ConsumeMessageDirectlyResult(
             consume_result=ConsumeResult.CR_LATER, remark="a pull consumer has no listener to call"
         )

@@ -14,9 +14,10 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from rmq_spark.wire.bodies.clients import ProcessQueueInfo
+if TYPE_CHECKING:
+    from rmq_spark.wire.bodies.client_info import ProcessQueueInfo
 
 LOCK_EXPIRES_MS = 30_000
 """So long a broker's lock counts as ours; the broker itself keeps it for twice that long."""
@@ -216,6 +217,7 @@ class ProcessQueue(Generic[Message]):
 
     def info(self, commit_offset: int | None, wall_ms: int) -> ProcessQueueInfo:
         """What operators are shown; ``wall_ms`` is the time of day."""
+        from rmq_spark.wire.bodies.client_info import ProcessQueueInfo  # noqa: PLC0415  # operators seldom ask
 
         def time_of_day(at_ms: int | None) -> int:
             return 0 if at_ms is None else wall_ms - (self._clock() - at_ms)

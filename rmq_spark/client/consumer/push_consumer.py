@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from rmq_spark.client.consumer.consume_concurrently import ConsumeMessageConcurrentlyService
 from rmq_spark.client.consumer.consume_orderly import ConsumeMessageOrderlyService
@@ -37,15 +38,12 @@ from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.rebalance.rebalance import Share
 from rmq_spark.errors import RocketPollError
-from rmq_spark.wire.bodies.clients import (
-    ConsumeMessageDirectlyResult,
-    ConsumeResult,
-    ConsumeType,
-    MessageModel,
-    ProcessQueueInfo,
-)
+from rmq_spark.wire.bodies.clients import ConsumeType, MessageModel
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import retry_topic
+
+if TYPE_CHECKING:
+    from rmq_spark.wire.bodies.client_info import ConsumeMessageDirectlyResult, ProcessQueueInfo
 
 _log = logging.getLogger(__name__)
 
@@ -334,6 +332,11 @@ class PushConsumer(GroupConsumer):
 
     def consume_directly(self, message: MessageExt, broker_name: str) -> ConsumeMessageDirectlyResult:
         """Call the listener with one message that an operator has sent, whatever its offset."""
+        from rmq_spark.wire.bodies.client_info import (  # noqa: PLC0415  # operators seldom ask
+            ConsumeMessageDirectlyResult,
+            ConsumeResult,
+        )
+
         began = time.monotonic()
         queue = replace(message.queue, broker_name=broker_name or message.queue.broker_name)
         request = PullRequest(queue, ProcessQueue(monotonic_ms), 0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rmq_spark.client.consumer.pull_task import PullLimits
 from rmq_spark.client.errors import MessageRejected
@@ -16,6 +16,9 @@ from rmq_spark.client.rebalance.strategies import (
     AllocateMessageQueueStrategy,
 )
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _HALF_AN_HOUR_MS = 30 * 60 * 1000
 PULL_BATCH_SIZE_MAX = 1024

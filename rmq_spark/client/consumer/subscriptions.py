@@ -5,9 +5,8 @@ Brokers compare tags by their hashes, which different tags can share: so the con
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import MessageExt
@@ -16,11 +15,10 @@ from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION, Subs
 from rmq_spark.wire.tags import tags_code
 
 ALL = "*"
-_OR = re.compile(r"\|\|")
+_OR = "||"
 
 
-@dataclass(frozen=True, slots=True)
-class MessageSelector:
+class MessageSelector(NamedTuple):
     """Which messages of a topic."""
 
     expression: str = ALL
@@ -56,7 +54,7 @@ def subscription_data(topic: str, selector: MessageSelector, sub_version: int) -
         )
     if expression in {"", ALL}:
         return SubscriptionData(topic=topic, sub_string=ALL, sub_version=sub_version)
-    tags = frozenset(tag for part in _OR.split(expression) if (tag := part.strip()))
+    tags = frozenset(tag for part in expression.split(_OR) if (tag := part.strip()))
     if not tags:
         raise MessageRejected("subscription", "tags, like: red || blue", selector.expression)
     return SubscriptionData(

@@ -5,7 +5,6 @@ Who is a member, the brokers know; what a consumer does with its share, the cons
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from rmq_spark.client.rebalance.strategies import (
@@ -34,8 +33,7 @@ class Share(NamedTuple):
     mine: tuple[MessageQueue, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Rebalance:
+class Rebalance(NamedTuple):
     """One member's rule."""
 
     client_id: str

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from hashlib import md5
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -48,8 +46,7 @@ def _utf_16(text: str) -> bytes:
     return text.encode("utf-16-be", "surrogatepass")
 
 
-@dataclass(frozen=True, slots=True)
-class AllocateMessageQueueAveragely:
+class AllocateMessageQueueAveragely(NamedTuple):
     """Neighbouring queues, as many for each as can be: the first members get one more. The default."""
 
     name: str = "AVG"
@@ -66,8 +63,7 @@ class AllocateMessageQueueAveragely:
         return list(queues[start : start + each + (mine < left_over)])
 
 
-@dataclass(frozen=True, slots=True)
-class AllocateMessageQueueAveragelyByCircle:
+class AllocateMessageQueueAveragelyByCircle(NamedTuple):
     """The queues are dealt like cards."""
 
     name: str = "AVG_BY_CIRCLE"
@@ -81,8 +77,7 @@ class AllocateMessageQueueAveragelyByCircle:
         return list(queues[client_ids.index(my_id) :: len(client_ids)])
 
 
-@dataclass(frozen=True, slots=True)
-class AllocateMessageQueueByConfig:
+class AllocateMessageQueueByConfig(NamedTuple):
     """The same queues for ever, whoever else is there."""
 
     message_queues: tuple[MessageQueue, ...] = ()
@@ -98,8 +93,7 @@ class AllocateMessageQueueByConfig:
         return list(self.message_queues)
 
 
-@dataclass(frozen=True, slots=True)
-class AllocateMessageQueueByMachineRoom:
+class AllocateMessageQueueByMachineRoom(NamedTuple):
     """Only queues of brokers in some rooms, by names like ``room@broker``."""
 
     rooms: frozenset[Room] = frozenset()
@@ -125,8 +119,7 @@ class AllocateMessageQueueByMachineRoom:
         return len(parts) == 2 and parts[0] in self.rooms
 
 
-@dataclass(frozen=True, slots=True)
-class AllocateMachineRoomNearby:
+class AllocateMachineRoomNearby(NamedTuple):
     """Queues go to members in their room; those of rooms without members go to everybody."""
 
     strategy: AllocateMessageQueueStrategy
@@ -167,8 +160,7 @@ def _checked(room: Room, of: object) -> Room:
     return room
 
 
-@dataclass(frozen=True, slots=True)
-class AllocateMessageQueueConsistentHash:
+class AllocateMessageQueueConsistentHash(NamedTuple):
     """Members and queues lie on a ring; a queue belongs to the next point of a member.
 
     So a member that joins or leaves moves few queues, but the shares may be uneven.
@@ -200,6 +192,8 @@ class AllocateMessageQueueConsistentHash:
 
 
 def _ring_point(text: str) -> int:
+    from hashlib import md5  # noqa: PLC0415  # brings OpenSSL, which no other strategy needs
+
     digest = md5(text.encode("utf-8", "replace"), usedforsecurity=False).digest()
     return int.from_bytes(digest[:4], "big")
 

@@ -1,17 +1,8 @@
 """Headers of the name server: routes, key-value configuration, brokers that come and go."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from rmq_spark.wire.headers.codec import Int32, Int64
-
-
-class GetRouteInfoRequestHeader(NamedTuple):
-    """The brokers and queues of a topic."""
-
-    topic: str
-    accept_standard_json_only: bool | None = None
 
 
 class PutKVConfigRequestHeader(NamedTuple):

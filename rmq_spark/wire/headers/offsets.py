@@ -1,7 +1,5 @@
 """Headers of offsets: what a group has consumed, what a queue holds, and setting a group back."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from rmq_spark.wire.headers.codec import Int32, Int64
@@ -72,46 +70,3 @@ class GetEarliestMsgStoretimeResponseHeader(NamedTuple):
     """In milliseconds, or -1."""
 
     timestamp: Int64
-
-
-class ResetOffsetRequestHeader(NamedTuple):
-    """Move a group to a time; the broker asks its members to do so, or does it itself (5.x)."""
-
-    topic: str
-    group: str
-    timestamp: Int64
-    is_force: bool
-    queue_id: Int32 | None = None
-    offset: Int64 | None = None
-
-
-class GetConsumerStatusRequestHeader(NamedTuple):
-    """The offsets that the members of a group hold in memory."""
-
-    topic: str
-    group: str
-    client_addr: str | None = None
-
-
-class QueryCorrectionOffsetRequestHeader(NamedTuple):
-    """The smallest offsets among several groups."""
-
-    topic: str
-    compare_group: str
-    filter_groups: str | None = None
-
-
-class CloneGroupOffsetRequestHeader(NamedTuple):
-    """Copy one group's offsets to another."""
-
-    src_group: str
-    dest_group: str
-    topic: str | None = None
-    offline: bool = False
-
-
-class QueryConsumeTimeSpanRequestHeader(NamedTuple):
-    """How old the messages are that a group has yet to consume."""
-
-    topic: str
-    group: str

@@ -1,7 +1,5 @@
 """Headers of pulling and of looking messages up."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from rmq_spark.wire.headers.codec import Int32, Int64
@@ -38,53 +36,3 @@ class PullMessageResponseHeader(NamedTuple):
     topic_sys_flag: Int32 | None = None
     group_sys_flag: Int32 | None = None
     forbidden_type: Int32 | None = None
-
-
-class QueryMessageRequestHeader(NamedTuple):
-    """Messages by key within a time span."""
-
-    topic: str
-    key: str
-    max_num: Int32
-    begin_timestamp: Int64
-    end_timestamp: Int64
-    unique_key_query: bool | None = None
-    index_type: str | None = None
-    last_key: str | None = None
-
-
-QUERY_MESSAGE_KEYS = {"unique_key_query": "_UNIQUE_KEY_QUERY"}
-
-
-class QueryMessageResponseHeader(NamedTuple):
-    """How far the index has come; the body is the records found."""
-
-    index_last_update_timestamp: Int64
-    index_last_update_phyoffset: Int64
-
-
-class ViewMessageRequestHeader(NamedTuple):
-    """The one message at a commit-log offset."""
-
-    offset: Int64
-    topic: str | None = None
-
-
-class QueryConsumeQueueRequestHeader(NamedTuple):
-    """Entries of a consume queue, for operators."""
-
-    topic: str | None = None
-    queue_id: Int32 = 0
-    from_index: Int64 = 0
-    entry_count: Int32 = 0
-    consumer_group: str | None = None
-
-
-QUERY_CONSUME_QUEUE_KEYS = {"from_index": "index", "entry_count": "count"}
-
-
-class ResumeCheckHalfMessageRequestHeader(NamedTuple):
-    """Put a half message whose checks ran out back under check."""
-
-    msg_id: str | None = None
-    topic: str | None = None

@@ -1,7 +1,5 @@
 """Headers of sending: messages, answers to a sender, transactions, messages sent back or replied."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from rmq_spark.wire.headers.codec import Int32, Int64

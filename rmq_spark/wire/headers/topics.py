@@ -1,7 +1,5 @@
 """Headers of topics, their statistics, and the broker's own state."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from rmq_spark.wire.headers.codec import Int32, Int64

@@ -85,7 +85,7 @@ def test_topics_come_change_and_go(cluster, clients, admin):
     topic = cluster.group().replace("Group", "Made")
     admin.create_topic(topic, 3)
     wait_until("the topic", lambda: topic in admin.topics())
-    assert topic in cluster.api.topic_configs(cluster.address)
+    assert topic in cluster.api.admin.topic_configs(cluster.address)
     with pytest.raises(BrokerRefused) as refused:
         clients.producer().send(Message(topic, b"x"), cluster.queue(topic, 3))
     assert refused.value.remark
@@ -93,7 +93,7 @@ def test_topics_come_change_and_go(cluster, clients, admin):
     wait_until("five queues", lambda: admin.route(topic).queue_datas[0].write_queue_nums == 5)
     clients.producer().send(Message(topic, b"x"), cluster.queue(topic, 3))
     admin.delete_topic(topic)
-    assert topic not in cluster.api.topic_configs(cluster.address)
+    assert topic not in cluster.api.admin.topic_configs(cluster.address)
     with pytest.raises(RouteNotFound):
         admin.route(topic)
 

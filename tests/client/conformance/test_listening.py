@@ -192,7 +192,7 @@ def test_operators_see_what_a_consumer_is_doing(cluster, clients):
     clients.push(listener, group, topic)
     listener.wait_for(numbers(10))
     (client_id,) = cluster.members(group)
-    info = cluster.api.consumer_running_info(cluster.address, group, client_id)
+    info = cluster.api.admin.consumer_running_info(cluster.address, group, client_id)
     assert {each.topic for each in info.subscription_set} == {topic, retry_topic(group)}
     assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
     assert info.mq_table[cluster.queue(topic)].commit_offset == 10

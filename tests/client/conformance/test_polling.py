@@ -218,7 +218,7 @@ def test_each_of_those_that_broadcast_gets_all_and_goes_on_where_it_was(cluster,
     send(topic, "new")
     assert polled(started("one"), 1) == ["new"]
     assert polled(started("two"), 1) == ["new"]
-    assert topic not in cluster.api.groups_of_topic(cluster.address, topic)
+    assert topic not in cluster.api.admin.groups_of_topic(cluster.address, topic)
 
 
 def test_two_of_a_group_share_the_queues_and_one_takes_over_from_the_other(cluster, clients, send):

@@ -157,7 +157,7 @@ def test_long_bodies_are_stored_compressed_and_read_whole(cluster, clients):
     assert short.body == LONG[:4_000]
     assert long.sys_flag & COMPRESSED
     assert not short.sys_flag & COMPRESSED
-    record = cluster.api.view_message(cluster.address, long.commit_log_offset)
+    record = cluster.api.admin.view_message(cluster.address, long.commit_log_offset)
     assert len(record) < len(LONG) / 2
 
 

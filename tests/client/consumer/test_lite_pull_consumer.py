@@ -323,7 +323,7 @@ def test_listeners_learn_of_queues(cluster, lite):
     consumer.register_topic_message_queue_change_listener(topic, lambda *_: changed.set())
     from rmq_spark.wire.bodies.configs import TopicConfig  # noqa: PLC0415  # this test alone needs it
 
-    cluster.api.create_topic(
+    cluster.api.admin.create_topic(
         cluster.address, TopicConfig(topic_name=topic, read_queue_nums=3, write_queue_nums=3)
     )
     assert changed.wait(40)
@@ -383,7 +383,7 @@ def test_operators_see_and_move_a_consumer(cluster, lite):
     polled(consumer, 10)
     consumer.commit()
     (client_id,) = cluster.members(group)
-    info = cluster.api.consumer_running_info(cluster.address, group, client_id)
+    info = cluster.api.admin.consumer_running_info(cluster.address, group, client_id)
     assert info.mq_table[queue].commit_offset == 10
     assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_ACTIVELY"
     assert [each.topic for each in info.subscription_set] == [topic]

@@ -15,9 +15,12 @@ from rmq_spark.client.consumer.pull_task import PullLimits
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.errors import BrokerRefused
-from rmq_spark.wire.bodies.clients import ConsumeResult, MessageModel
-from rmq_spark.wire.headers.groups import ConsumeMessageDirectlyResultRequestHeader
-from rmq_spark.wire.headers.offsets import ResetOffsetRequestHeader
+from rmq_spark.wire.bodies.client_info import ConsumeResult
+from rmq_spark.wire.bodies.clients import MessageModel
+from rmq_spark.wire.headers.operators import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    ResetOffsetRequestHeader,
+)
 from rmq_spark.wire.names import retry_topic
 
 LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
@@ -336,7 +339,7 @@ def test_an_operator_sets_a_group_back_by_way_of_the_broker(cluster, push):
     listener.wait_for(10)
     wait_until("a stored offset", lambda: cluster.stored_offset(group, topic))
     header = ResetOffsetRequestHeader(topic=topic, group=group, timestamp=0, is_force=True)
-    offsets = cluster.api.reset_offset(cluster.address, header)
+    offsets = cluster.api.admin.reset_offset(cluster.address, header)
     assert offsets == {cluster.queue(topic): 0}
     assert sorted(listener.wait_for(20)[10:]) == numbers(10)
 
@@ -348,7 +351,7 @@ def test_operators_see_a_consumer_and_have_it_consume_a_message(cluster, push):
     listener.wait_for(1)
     (client_id,) = cluster.members(group)
     wait_until("an offset", lambda: consumer.consume_status(topic))
-    info = cluster.api.consumer_running_info(cluster.address, group, client_id)
+    info = cluster.api.admin.consumer_running_info(cluster.address, group, client_id)
     assert info.mq_table[cluster.queue(topic)].commit_offset == 1
     assert {each.topic for each in info.subscription_set} == {topic, retry_topic(group)}
     header = ConsumeMessageDirectlyResultRequestHeader(
@@ -357,7 +360,7 @@ def test_operators_see_a_consumer_and_have_it_consume_a_message(cluster, push):
         msg_id=listener.messages[0].offset_message_id,
         broker_name=cluster.broker_name,
     )
-    result = cluster.api.consume_message_directly(cluster.address, header)
+    result = cluster.api.admin.consume_message_directly(cluster.address, header)
     assert (result.consume_result, result.order) == (ConsumeResult.CR_SUCCESS, False)
     assert listener.bodies == ["one", "one"]
 

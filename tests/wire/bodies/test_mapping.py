@@ -15,13 +15,23 @@ from hypothesis import strategies as st
 from strategies import int64, text
 
 from rmq_spark.errors import BodyError
-from rmq_spark.wire.bodies import clients, configs, decode_body, encode_body, registration, routes, stats
+from rmq_spark.wire.bodies import (
+    client_info,
+    clients,
+    configs,
+    decode_body,
+    encode_body,
+    lists,
+    registration,
+    routes,
+    stats,
+)
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.message_queue import MessageQueue
 
 CLASSES = {
     name: member
-    for module in (clients, configs, registration, routes, stats)
+    for module in (client_info, clients, configs, lists, registration, routes, stats)
     for name, member in vars(module).items()
     if dataclasses.is_dataclass(member) and member.__module__ == module.__name__
 }
@@ -194,16 +204,16 @@ def test_numbers_as_keys_are_written_in_quotes():
 
 
 def test_sets_are_written_in_one_order():
-    body = routes.TopicList(topic_list=frozenset({"b", "c", "a"}))
+    body = lists.TopicList(topic_list=frozenset({"b", "c", "a"}))
     assert encode_body(body) == b'{"topicList":["a","b","c"]}'
 
 
 @pytest.mark.parametrize(
     ("body_class", "text", "message"),
     [
-        (routes.TopicList, b"[]", r"JSON body at \$: needed an object, found \[\]"),
-        (routes.TopicList, b'{"topicList":5}', r"\$.topicList: needed an array, found 5"),
-        (routes.TopicList, b'{"topicList":[{}]}', r"\$.topicList\[0\]: needed text, found {}"),
+        (lists.TopicList, b"[]", r"JSON body at \$: needed an object, found \[\]"),
+        (lists.TopicList, b'{"topicList":5}', r"\$.topicList: needed an array, found 5"),
+        (lists.TopicList, b'{"topicList":[{}]}', r"\$.topicList\[0\]: needed text, found {}"),
         (routes.BrokerData, b'{"brokerName":"b"}', r"\$.brokerAddrs: needed a value, found None"),
         (routes.BrokerData, b'{"brokerName":null,"brokerAddrs":{}}', r"\$.brokerName: needed a value"),
         (routes.BrokerData, b'{"brokerName":"b","brokerAddrs":[]}', r"\$.brokerAddrs: needed an object"),
@@ -230,13 +240,13 @@ def test_bodies_that_do_not_fit_say_where_and_what(body_class, text, message):
 
 
 def test_scalars_become_text_as_in_java():
-    body = decode_body(routes.KVTable, b'{"table":{"a":true,"b":false,"c":1.5,"d":7}}')
+    body = decode_body(lists.KVTable, b'{"table":{"a":true,"b":false,"c":1.5,"d":7}}')
     assert body.table == {"a": "true", "b": "false", "c": "1.5", "d": "7"}
 
 
 def test_nulls_in_maps_and_lists_are_as_good_as_absent():
-    assert decode_body(routes.KVTable, b'{"table":{"a":null,"b":"x"}}').table == {"b": "x"}
-    assert decode_body(routes.TopicList, b'{"topicList":[null,"T"]}').topic_list == {"T"}
+    assert decode_body(lists.KVTable, b'{"table":{"a":null,"b":"x"}}').table == {"b": "x"}
+    assert decode_body(lists.TopicList, b'{"topicList":[null,"T"]}').topic_list == {"T"}
 
 
 @pytest.mark.parametrize("number", [1e300, -1e300, 2.0**63])
@@ -268,7 +278,7 @@ def test_a_long_key_costs_its_items_nothing():
 
 def test_a_path_in_an_error_cuts_long_keys_and_shows_objects():
     with pytest.raises(BodyError, match=r"at \$\.table\.x{60}: needed text, found \[\]"):
-        decode_body(routes.KVTable, b'{"table":{"%s":[]}}' % (b"x" * 100_000))
+        decode_body(lists.KVTable, b'{"table":{"%s":[]}}' % (b"x" * 100_000))
     with pytest.raises(
         BodyError, match=r"at \$\.offsetTable\.\{'brokerName': 'b'.*: needed a 64-bit integer"
     ):

@@ -14,7 +14,8 @@ from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader
 from rmq_spark.wire.flags import MessageSysFlag, PullSysFlag, TopicPermission
 from rmq_spark.wire.framing import FrameReader
-from rmq_spark.wire.headers import HEADERS, Int32, Int64
+from rmq_spark.wire.headers import Int32, Int64, exchange_of
+from rmq_spark.wire.headers.table import HEADERS
 
 # Not read by rocketpoll: the field of "lite topics", which are pop consumption.
 NOT_OURS = {"liteTopic"}
@@ -117,6 +118,11 @@ def test_the_short_keys_of_v2_are_in_javas_order():
     codec = HEADERS[RequestCode.SEND_MESSAGE_V2].request
     assert "".join(codec.keys) == "abcdefghijklmn"
     assert codec.header_type is HEADERS[RequestCode.SEND_MESSAGE].request.header_type
+
+
+def test_a_look_up_finds_what_the_table_says_and_nothing_for_others():
+    assert {code: exchange_of(code) for code in HEADERS} == HEADERS
+    assert exchange_of(RequestCode.HEART_BEAT) == exchange_of(-1) == (None, None)
 
 
 @pytest.mark.parametrize("code", HEADERS)

@@ -1,0 +1,88 @@
+"""Request code -> headers, of what those who send and consume exchange with brokers and name servers.
+
+`exchange_of` knows all requests: what only operators ask is loaded with the first of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.extensions import ExtensionsHeader
+from rmq_spark.wire.headers import groups, offsets, pull, routes, send
+from rmq_spark.wire.headers.codec import HeaderCodec
+
+
+class Exchange(NamedTuple):
+    """What goes out and what comes back; None where there are no typed fields."""
+
+    request: HeaderCodec[Any] | None = None
+    response: HeaderCodec[Any] | None = None
+
+
+_NO_HEADERS = Exchange()
+_BNAME = {"broker_name": "bname"}
+
+_sent = HeaderCodec(send.SendMessageResponseHeader, send.SENT_KEYS)
+_send_v2 = HeaderCodec(send.SendMessageRequestHeader, send.V2_KEYS)
+_pull = HeaderCodec(pull.PullMessageRequestHeader, _BNAME)
+_pulled = HeaderCodec(pull.PullMessageResponseHeader)
+_offset = HeaderCodec(offsets.OffsetResponseHeader)
+_group = HeaderCodec(groups.ConsumerGroupRequestHeader)
+_extensions = HeaderCodec(ExtensionsHeader)
+
+MEMBER_HEADERS: Mapping[int, Exchange] = {
+    # sending
+    RequestCode.SEND_MESSAGE: Exchange(HeaderCodec(send.SendMessageRequestHeader, send.LONG_KEYS), _sent),
+    RequestCode.SEND_MESSAGE_V2: Exchange(_send_v2, _sent),
+    RequestCode.SEND_BATCH_MESSAGE: Exchange(_send_v2, _sent),
+    RequestCode.END_TRANSACTION: Exchange(HeaderCodec(send.EndTransactionRequestHeader, _BNAME)),
+    RequestCode.CHECK_TRANSACTION_STATE: Exchange(
+        HeaderCodec(send.CheckTransactionStateRequestHeader, _BNAME)
+    ),
+    RequestCode.CONSUMER_SEND_MSG_BACK: Exchange(HeaderCodec(send.ConsumerSendMsgBackRequestHeader, _BNAME)),
+    # pulling
+    RequestCode.PULL_MESSAGE: Exchange(_pull, _pulled),
+    RequestCode.LITE_PULL_MESSAGE: Exchange(_pull, _pulled),
+    # offsets
+    RequestCode.QUERY_CONSUMER_OFFSET: Exchange(
+        HeaderCodec(offsets.QueryConsumerOffsetRequestHeader, _BNAME), _offset
+    ),
+    RequestCode.UPDATE_CONSUMER_OFFSET: Exchange(
+        HeaderCodec(offsets.UpdateConsumerOffsetRequestHeader, _BNAME)
+    ),
+    RequestCode.GET_MAX_OFFSET: Exchange(HeaderCodec(offsets.GetMaxOffsetRequestHeader, _BNAME), _offset),
+    RequestCode.GET_MIN_OFFSET: Exchange(HeaderCodec(offsets.GetMinOffsetRequestHeader, _BNAME), _offset),
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Exchange(
+        HeaderCodec(offsets.SearchOffsetRequestHeader, _BNAME), _offset
+    ),
+    RequestCode.GET_EARLIEST_MSG_STORETIME: Exchange(
+        HeaderCodec(offsets.GetEarliestMsgStoretimeRequestHeader, _BNAME),
+        HeaderCodec(offsets.GetEarliestMsgStoretimeResponseHeader),
+    ),
+    # groups
+    RequestCode.UNREGISTER_CLIENT: Exchange(
+        HeaderCodec(groups.UnregisterClientRequestHeader, groups.UNREGISTER_CLIENT_KEYS)
+    ),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: Exchange(_group),
+    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: Exchange(_group),
+    # routes
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: Exchange(HeaderCodec(routes.GetRouteInfoRequestHeader)),
+    # ours
+    RequestCode.EXTENSIONS: Exchange(_extensions, _extensions),
+    RequestCode.PULL_CHUNK: Exchange(_pull, _pulled),
+    RequestCode.APPEND_CHUNK: Exchange(
+        HeaderCodec(send.AppendChunkRequestHeader), HeaderCodec(send.AppendChunkResponseHeader)
+    ),
+}
+
+
+def exchange_of(code: int) -> Exchange:
+    """The headers of a request and of its answer; none, where they carry nothing that rocketpoll reads."""
+    found = MEMBER_HEADERS.get(code)
+    if found is None:
+        from rmq_spark.wire.headers.table import HEADERS  # noqa: PLC0415  # see the module
+
+        found = HEADERS.get(code, _NO_HEADERS)
+    return found

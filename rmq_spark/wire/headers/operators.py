@@ -1,0 +1,156 @@
+"""Headers of what operators ask: messages looked up, offsets set back, groups and their clients.
+
+Whoever sends or consumes does not load them.
+"""
+
+from typing import NamedTuple
+
+from rmq_spark.wire.headers.codec import Int32, Int64
+
+
+class QueryMessageRequestHeader(NamedTuple):
+    """Messages by key within a time span."""
+
+    topic: str
+    key: str
+    max_num: Int32
+    begin_timestamp: Int64
+    end_timestamp: Int64
+    unique_key_query: bool | None = None
+    index_type: str | None = None
+    last_key: str | None = None
+
+
+QUERY_MESSAGE_KEYS = {"unique_key_query": "_UNIQUE_KEY_QUERY"}
+
+
+class QueryMessageResponseHeader(NamedTuple):
+    """How far the index has come; the body is the records found."""
+
+    index_last_update_timestamp: Int64
+    index_last_update_phyoffset: Int64
+
+
+class ViewMessageRequestHeader(NamedTuple):
+    """The one message at a commit-log offset."""
+
+    offset: Int64
+    topic: str | None = None
+
+
+class QueryConsumeQueueRequestHeader(NamedTuple):
+    """Entries of a consume queue, for operators."""
+
+    topic: str | None = None
+    queue_id: Int32 = 0
+    from_index: Int64 = 0
+    entry_count: Int32 = 0
+    consumer_group: str | None = None
+
+
+QUERY_CONSUME_QUEUE_KEYS = {"from_index": "index", "entry_count": "count"}
+
+
+class ResumeCheckHalfMessageRequestHeader(NamedTuple):
+    """Put a half message whose checks ran out back under check."""
+
+    msg_id: str | None = None
+    topic: str | None = None
+
+
+class ResetOffsetRequestHeader(NamedTuple):
+    """Move a group to a time; the broker asks its members to do so, or does it itself (5.x)."""
+
+    topic: str
+    group: str
+    timestamp: Int64
+    is_force: bool
+    queue_id: Int32 | None = None
+    offset: Int64 | None = None
+
+
+class GetConsumerStatusRequestHeader(NamedTuple):
+    """The offsets that the members of a group hold in memory."""
+
+    topic: str
+    group: str
+    client_addr: str | None = None
+
+
+class QueryCorrectionOffsetRequestHeader(NamedTuple):
+    """The smallest offsets among several groups."""
+
+    topic: str
+    compare_group: str
+    filter_groups: str | None = None
+
+
+class CloneGroupOffsetRequestHeader(NamedTuple):
+    """Copy one group's offsets to another."""
+
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool = False
+
+
+class QueryConsumeTimeSpanRequestHeader(NamedTuple):
+    """How old the messages are that a group has yet to consume."""
+
+    topic: str
+    group: str
+
+
+class GetProducerConnectionListRequestHeader(NamedTuple):
+    """Who produces under a group name."""
+
+    producer_group: str
+
+
+class GetConsumerRunningInfoRequestHeader(NamedTuple):
+    """What one consumer is doing; the broker passes the question on."""
+
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool = False
+
+
+class ConsumeMessageDirectlyResultRequestHeader(NamedTuple):
+    """Have one consumer process one message now, and say how it went."""
+
+    consumer_group: str
+    client_id: str | None = None
+    msg_id: str | None = None
+    broker_name: str | None = None
+    topic: str | None = None
+    topic_sys_flag: Int32 | None = None
+    group_sys_flag: Int32 | None = None
+
+
+class GetConsumeStatsRequestHeader(NamedTuple):
+    """A group's lag, over all its topics, one, or (5.x) several."""
+
+    consumer_group: str
+    topic: str | None = None
+    topic_list: str | None = None
+
+
+class DeleteSubscriptionGroupRequestHeader(NamedTuple):
+    """Forget a group, and on request its offsets: 4.9 asks by one name, 5.x by the other."""
+
+    group_name: str
+    remove_offset: bool = False
+    clean_offset: bool = False
+
+
+class GetSubscriptionGroupConfigRequestHeader(NamedTuple):
+    """One group's configuration."""
+
+    group: str
+
+
+class QuerySubscriptionByConsumerRequestHeader(NamedTuple):
+    """What a group subscribes to in one topic."""
+
+    group: str
+    topic: str
