@@ -8,6 +8,9 @@ JAVA_VERSIONS := 4.9.7 5.5.0
 VECTORS_POM := tests/java/vectors/pom.xml
 SPARK_SUITE := $(wildcard tests/spark/test_source_*.py tests/spark/test_sink_*.py)
 
+# Tests start hundreds of Python processes: where byte code is not to be written, each compiles all it imports
+export PYTHONDONTWRITEBYTECODE :=
+
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
