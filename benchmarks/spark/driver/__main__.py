@@ -29,6 +29,8 @@ def main() -> None:
     asked = json.loads(sys.argv[1])
     answers = _take_stdout()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # What is installed has its byte code, as pip makes it; here the first process that imports leaves it.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     spark = _session(asked)
     form = FORMATS[asked["format"]](asked["address"], asked["queues"])
     queries = Queries(spark, form, Path(asked["directory"]))
