@@ -79,7 +79,7 @@ class Connection:
         self._on_closed = on_closed
         self._frames = FrameReader(frame_bytes_max)
         self._waiters = Waiters(address)
-        self._writer = FrameWriter(sock, address, clock, self._check_has_not_ended, self._end)
+        self._writer = FrameWriter(sock, address, clock, self._check_has_not_ended, self._end, self._why_gone)
         self._received_at = clock()
         self._swept_at = clock()
         self._reads_itself = reads_itself
@@ -204,7 +204,7 @@ class Connection:
     def notice_end(self) -> None:
         """Where nobody reads between requests, nobody has noticed that the broker has gone: look."""
         if self._reads_itself and not self.is_closed and len(self._waiters) <= 1 and self._has_gone():
-            self._end(ConnectionClosed(self.address, "the broker has closed it"))
+            self._end(ConnectionClosed(self.address, self._why_gone("the broker has closed it")))
 
     def _has_gone(self) -> bool:
         poll = select.poll()

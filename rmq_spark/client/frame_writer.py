@@ -41,13 +41,18 @@ class FrameWriter:
         clock: Callable[[], float],
         check: Callable[[], None],
         end: Callable[[ClientError], None],
+        why_gone: Callable[[str], str],
     ) -> None:
-        """``check`` raises if nothing can be written any more; ``end`` ends the connection."""
+        """``check`` raises if nothing can be written any more; ``end`` ends the connection.
+
+        ``why_gone`` says more of why the peer may have gone.
+        """
         self._socket = sock
         self._address = address
         self._clock = clock
         self._check = check
         self._end = end
+        self._why_gone = why_gone
         self._lock = threading.Lock()
         self._gathering = threading.Condition()
         self._gathered: deque[bytes] = deque()
@@ -115,9 +120,10 @@ class FrameWriter:
             except TimeoutError:
                 pass  # a tick is over; the deadline decides
             except OSError as error:
-                closed = ConnectionClosed(self._address, error.strerror or str(error))
+                closed = ConnectionClosed(self._address, self._why_gone(error.strerror or str(error)))
                 self._end(closed)
-                raise ConnectionClosed(self._address, closed.why) from error
+                self._check()  # who reads may have found out before, and knows better why
+                raise closed from error
             if unsent and self._clock() >= deadline:
                 self._end(ConnectionClosed(self._address, "it takes no more requests"))
                 raise RequestTimeout(self._address, code, timeout_ms)

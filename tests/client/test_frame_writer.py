@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from rmq_spark.client.errors import ClientError, ConnectionClosed, RequestTimeout
+from rmq_spark.client.errors import ConnectionClosed, RequestTimeout
 from rmq_spark.client.frame_writer import FrameWriter
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.framing import FrameReader
@@ -22,7 +22,11 @@ class Room:
         self.theirs.settimeout(10)
         self.ended = []
         self.refusal = None
-        self.writer = FrameWriter(self.mine, HERE, clock, self._check, self.ended.append)
+        self.writer = FrameWriter(self.mine, HERE, clock, self._check, self._end, "{}, perhaps so".format)
+
+    def _end(self, error):
+        self.ended.append(error)
+        self.refusal = self.refusal or error
 
     def _check(self):
         if self.refusal is not None:
@@ -86,6 +90,21 @@ def test_a_peer_that_takes_no_more_costs_the_time_and_the_connection(room):
 
 def test_a_peer_that_has_gone_is_noticed(room):
     room.theirs.close()
-    with pytest.raises(ClientError):
-        room.writer.write(ASK._replace(body=bytes(1 << 20)), time.monotonic() + 10, 10_000)
-    assert room.ended
+    with pytest.raises(ConnectionClosed, match=f"{HERE} is closed: Broken pipe, perhaps so"):
+        room.writer.write(ASK, time.monotonic() + 10, 10_000)
+    assert len(room.ended) == 1
+
+
+def test_who_has_found_out_before_why_it_has_gone_is_believed(room):
+    """As who reads has, from the last words of the peer."""
+    checks = iter([None, ConnectionClosed(HERE, "we do not know you")])
+
+    def check():
+        error = next(checks)
+        if error is not None:
+            raise error
+
+    room.writer._check = check
+    room.theirs.close()
+    with pytest.raises(ConnectionClosed, match="we do not know you"):
+        room.writer.write(ASK, time.monotonic() + 10, 10_000)

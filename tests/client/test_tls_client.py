@@ -1,6 +1,7 @@
 """Handshakes: what goes well, and what a user reads where it does not."""
 
 import logging
+import re
 import socket
 import ssl
 import threading
@@ -92,10 +93,12 @@ def test_a_server_that_wants_to_know_its_clients(version):
 
 
 def test_a_client_that_the_server_does_not_know():
+    """Under TLS 1.3 it may have sent its request by then, and the alert that says why may get lost."""
     with server_of(clients_of="other-ca.pem") as server:
-        assert "the broker does not trust this client's certificate" in why_not(
-            server, CLIENT, (TlsFailed, ConnectionClosed)
-        )
+        said = why_not(server, CLIENT, (TlsFailed, ConnectionClosed))
+    assert re.search(
+        "does not trust this client's certificate|a certificate from this client, or another", said
+    )
 
 
 def test_a_broker_without_tls_says_so_to_a_client_with(running_broker):
