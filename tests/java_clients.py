@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import selectors
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 from broker_kinds import NAME, wait_until
 from java_programs import java_program
 from rocketmq_peer import Process
+from said_lines import line_within
 
 ANSWER_SECONDS_MAX = 90
 POLL_MS = 200
@@ -57,12 +57,8 @@ class JavaClients:
         java = self._process.process
         java.stdin.write(json.dumps({"ask": what, **fields}) + "\n")
         java.stdin.flush()
-        with selectors.DefaultSelector() as answers:
-            answers.register(java.stdout, selectors.EVENT_READ)
-            assert answers.select(ANSWER_SECONDS_MAX), (
-                f"no answer within {ANSWER_SECONDS_MAX} s: {what} {fields}"
-            )
-        line = java.stdout.readline()
+        line = line_within(java.stdout, ANSWER_SECONDS_MAX)
+        assert line is not None, f"no answer within {ANSWER_SECONDS_MAX} s: {what} {fields}"
         if not line:
             java.wait(ANSWER_SECONDS_MAX)
             self._process.check_is_running()

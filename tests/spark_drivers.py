@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
 import signal
 import subprocess
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+
+from said_lines import line_within
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = Path(__file__).parent / "spark" / "programs" / "held_driver.py"
@@ -90,10 +91,8 @@ class Driver:
         return self._answer()
 
     def _answer(self):
-        with selectors.DefaultSelector() as answers:
-            answers.register(self._process.stdout, selectors.EVENT_READ)
-            assert answers.select(_ANSWER_SECONDS), f"the driver gives no answer: {self.log()[-8000:]}"
-        line = self._process.stdout.readline()
+        line = line_within(self._process.stdout, _ANSWER_SECONDS)
+        assert line is not None, f"the driver gives no answer: {self.log()[-8000:]}"
         assert line, f"the driver has ended: {self.log()[-4000:]}"
         return json.loads(line)
 

@@ -43,6 +43,19 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+def python(*arguments, cwd):
+    """Run Python with these, for so long and no longer, and with it where Spark needs one."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        timeout=PATIENCE_SECONDS,
+    )
+
+
 def test_ci_runs_exactly_the_test_command_of_the_readme():
     (command,) = [
         line for line in README.splitlines() if line.startswith("sh bootstrap.sh") and "check" in line
@@ -68,15 +81,7 @@ def test_the_python_of_the_readme_runs(tmp_path):
     [block] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     program = tmp_path / "five_minutes.py"
     program.write_text(block, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, program],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-        timeout=PATIENCE_SECONDS,
-    )
+    done = python(program, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = [line for line in done.stdout.splitlines() if "created" in line]
     assert len(rows) == 2, done.stdout
@@ -92,15 +97,7 @@ def test_the_programs_and_the_tests_of_the_page_on_the_embedded_broker_run(tmp_p
         elif "pyspark" not in block or shutil.which("java"):
             (tmp_path / name[1]).write_text(block, encoding="utf-8")
             named.append(name[1])
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-        timeout=PATIENCE_SECONDS,
-    )
+    done = python("-m", "pytest", "-p", "no:cacheprovider", cwd=tmp_path)
     assert f"{len(named) - 1} passed" in done.stdout, done.stdout + done.stderr
 
 
@@ -117,14 +114,7 @@ def test_the_python_of_the_guide_to_the_source_can_be_written_so():
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=name_of)
 def test_examples_run(example):
-    done = subprocess.run(
-        [sys.executable, example],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=PATIENCE_SECONDS,
-    )
+    done = python(example, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert "read back each time" in done.stdout
 

@@ -98,7 +98,7 @@ class ChunkAppender:
                 )
             except (DiskFull, StoreFailed) as error:
                 return first or unavailable(error)
-            if end - done == len(chunk):
+            if end - done == len(chunk):  # one in two files is read from the log
                 chunk.head["queue_offset"] = offsets
                 self._fresh.add(FreshChunk(chunk, position, end_offset))
             done = end

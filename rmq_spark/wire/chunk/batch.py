@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, lengths_of, structure
-from rmq_spark.wire.chunk.given import GivenColumns, fixed, lengths_of_each, property_strings
+from rmq_spark.wire.chunk.given import GivenColumns, back_to_back, fixed, lengths_of_each, property_strings
 from rmq_spark.wire.chunk.properties import encode_named
 from rmq_spark.wire.message_batch import ENTRY_BYTES_MIN, HEAD
 from rmq_spark.wire.properties import UNIQ_KEY, WAIT, encode_properties
@@ -40,11 +39,5 @@ def encode_batch_columns(columns: Mapping[str, Any], unique_ids: Sequence[str]) 
     head["size"] = sizes
     head["flag"] = given.numbers("flag")
     head["body_length"] = body_lengths
-    entries = pc.binary_join_element_wise(
-        fixed(head),
-        bodies,
-        fixed(properties_lengths.astype(">i2")),
-        properties,
-        pa.scalar(b"", pa.binary()),
-    )
-    return entries.buffers()[2].slice(0, total) if given.rows else pa.py_buffer(b"")
+    parts = (fixed(head), bodies, fixed(properties_lengths.astype(">i2")), properties)
+    return back_to_back(parts, given.rows, total)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from rmq_spark.errors import BodyError, RecordError, Verbatim
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, lengths_of, offsets_of, structure
-from rmq_spark.wire.chunk.given import GivenColumns, fixed, lengths_of_each, property_strings
+from rmq_spark.wire.chunk.given import GivenColumns, back_to_back, fixed, lengths_of_each, property_strings
 from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
@@ -83,7 +83,7 @@ def encode_chunk(columns: Mapping[str, Any], *, has_checksums: bool = False) -> 
     tail["prepared_transaction_offset"] = given.numbers("preparedTransactionOffset")
     tail["body_length"] = body_lengths
 
-    records = pc.binary_join_element_wise(
+    parts = (
         fixed(head),
         born_hosts,
         fixed(store_timestamps),
@@ -93,10 +93,8 @@ def encode_chunk(columns: Mapping[str, Any], *, has_checksums: bool = False) -> 
         topics,
         fixed(properties_lengths.astype(">i2")),
         properties,
-        pa.scalar(b"", pa.binary()),
     )
-    data = records.buffers()[2] if given.rows else pa.py_buffer(b"")
-    return EncodedChunk(data.slice(0, total), sizes.astype(np.int32))
+    return EncodedChunk(back_to_back(parts, given.rows, total), sizes.astype(np.int32))
 
 
 def _stored_bodies(given: GivenColumns) -> pa.BinaryArray:

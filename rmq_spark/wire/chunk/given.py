@@ -6,7 +6,7 @@ layout but that of property strings.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -130,3 +130,10 @@ def fixed(structures: npt.NDArray[Any]) -> pa.BinaryArray:
     width = structures.dtype.itemsize
     values = pa.Array.from_buffers(pa.binary(width), len(structures), [None, pa.py_buffer(structures)])
     return values.cast(pa.binary())
+
+
+def back_to_back(parts: Sequence[Any], rows: int, total: int) -> pa.Buffer:
+    """The parts of each row one behind the other, and row behind row; so many bytes in all."""
+    if not rows:
+        return pa.py_buffer(b"")
+    return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary())).buffers()[2].slice(0, total)

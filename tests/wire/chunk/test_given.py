@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.chunk.given import GivenColumns, fixed, lengths_of_each, property_strings
+from rmq_spark.wire.chunk.given import GivenColumns, back_to_back, fixed, lengths_of_each, property_strings
 
 BODY = [b"a", b"b", b"c"]
 
@@ -74,3 +74,9 @@ def test_where_all_have_the_same_properties_it_is_one_value():
 
 def test_structures_are_values_of_their_bytes():
     assert fixed(np.array([1, 258], ">i2")).to_pylist() == [b"\x00\x01", b"\x01\x02"]
+
+
+def test_parts_lie_behind_each_other_row_by_row():
+    parts = (pa.array(BODY), pa.scalar(b"-", pa.binary()))
+    assert bytes(back_to_back(parts, 3, 6)) == b"a-b-c-"
+    assert bytes(back_to_back((pa.array([], pa.binary()),), 0, 0)) == b""
