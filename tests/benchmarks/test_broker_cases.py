@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from math import isfinite
 
 import java_programs
 import java_vectors
@@ -147,8 +148,8 @@ def test_a_case_without_java_clients_measures_what_it_promises(tmp_path):
     with Arena(tmp_path, SIDES, None) as arena:
         cases = {case.subject: case for case in broker_cases(arena, SMALL)}
         memory, idle_cpu, p50, p99, last = cases["20 held pulls"].measure(OURS)
-        assert memory >= 0
-        assert 0 <= idle_cpu <= 100
+        assert isfinite(memory)  # of twenty it is less than what the process may give back meanwhile
+        assert idle_cpu >= 0  # so short a time may be one tick of each core
         assert 0 < p50 <= p99 <= last
         seconds, megabytes = cases["start, until a route is answered"].measure(OURS)
         assert seconds > 0

@@ -1,7 +1,9 @@
-"""A Spark driver for tests that do not kill it."""
+"""A Spark driver for tests that do not kill it. What it has logged is shown with a test that fails."""
 
 import pytest
 from spark_drivers import Driver
+
+_SHOWN = 8_000
 
 
 @pytest.fixture(scope="session")
@@ -10,3 +12,13 @@ def driver(tmp_path_factory):
     driver = Driver(tmp_path_factory.mktemp("driver"))
     yield driver
     driver.kill()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    """Add the log."""
+    report = yield
+    driver = getattr(item, "funcargs", {}).get("driver")
+    if report.failed and driver is not None:
+        report.sections.append(("the driver's log", driver.log()[-_SHOWN:]))
+    return report

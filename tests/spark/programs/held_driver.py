@@ -53,11 +53,19 @@ class Holds:
         """Wait while there is a file of this name; `reached` says who waits."""
         hold = self._directory / point
         reached = self._directory / f"{point}.reached"
-        if not hold.exists() or (only_first and reached.exists()):
+        if not hold.exists():
             return
-        written = reached.with_suffix(f".{os.getpid()}")
-        written.write_text(str(os.getpid()))
-        written.rename(reached)
+        said = reached.with_suffix(f".{os.getpid()}")
+        said.write_text(str(os.getpid()))
+        if only_first:
+            try:
+                reached.hardlink_to(said)  # two that come by at once are not both the first
+            except FileExistsError:
+                return
+            finally:
+                said.unlink()
+        else:
+            said.replace(reached)
         while hold.exists() and reached.exists():  # a new hold begins without the second
             time.sleep(_POLL_SECONDS)
 
