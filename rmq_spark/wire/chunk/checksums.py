@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.chunk.crc import Crcs, crcs_of_alike, joined
+from rmq_spark.wire.chunk.crc import crcs_of_pieces, joined
 from rmq_spark.wire.chunk.decode import RecordChunk
-from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, Positions, take_bytes, take_structures
+from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, Positions, take_structures
 from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX, PROPERTY_SEPARATOR
 from rmq_spark.wire.record_checksum import (
     CHECKSUM_BYTES,
@@ -76,10 +76,7 @@ class Sealing:
         self._chunk = chunk
         body_ends = chunk.body_at + chunk.body_length
         tail_bytes = chunk.ends - CHECKSUM_BYTES - body_ends
-        # The topic and the properties: often the same in many records.
-        tails = take_bytes(chunk.buffer, body_ends, tail_bytes).dictionary_encode()
-        of_each = np.fromiter(map(crc32, tails.dictionary.to_pylist()), np.uint32, len(tails.dictionary))
-        tail_crcs = of_each[tails.indices.to_numpy()]
+        tail_crcs = crcs_of_pieces(chunk.data, body_ends, tail_bytes)  # the topics and the properties
         self._behind_head = joined(chunk.body_crcs, tail_crcs, tail_bytes)
         self._behind_head_bytes = chunk.body_length + tail_bytes
 
@@ -87,22 +84,12 @@ class Sealing:
         """Do so for the records from the first to before the end."""
         chunk = self._chunk
         rows = slice(first, len(chunk) if end is None else end)
-        crcs = joined(self._heads(rows), self._behind_head[rows], self._behind_head_bytes[rows])
+        starts = chunk.starts[rows]
+        heads = crcs_of_pieces(chunk.data, starts, chunk.body_at[rows] - starts)
+        crcs = joined(heads, self._behind_head[rows], self._behind_head_bytes[rows])
         checksums = (crcs & np.uint32(layout.BODY_CRC_MASK)).astype(np.int64)
         digits = (checksums[:, None] // _POWERS % 10 + ord("0")).astype(np.uint8)
         _put(chunk.data, chunk.ends[rows] + DIGITS_AT, digits.view(_DIGITS)[:, 0])
-
-    def _heads(self, rows: slice) -> Crcs:
-        """The CRCs of all before the bodies; nearly always, that is as long in each record."""
-        chunk = self._chunk
-        starts = chunk.starts[rows]
-        lengths = chunk.body_at[rows] - starts
-        crcs = np.zeros(len(starts), np.uint32)
-        for length in np.unique(lengths).tolist():
-            these = np.flatnonzero(lengths == length)
-            heads = take_structures(chunk.data, starts[these], f"V{length}").view(np.uint8)
-            crcs[these] = crcs_of_alike(heads.reshape(-1, length))
-        return crcs
 
 
 def sealed_records(chunk: RecordChunk) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:

@@ -13,16 +13,22 @@ It knows only bytes, and no record.
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 from typing import Any, TypeAlias
 from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
+from rmq_spark.wire.chunk.gather import Bytes, Positions, take_structures
+
 Crcs: TypeAlias = npt.NDArray[np.uint32]
 
 _POLYNOMIAL = 0xEDB88320
 _BYTES = np.arange(256, dtype=np.uint32)
+_ROWS_FEW = 32
+_PLACES_MAX = 32
+"""Of fewer strings, or of such as differ in more places, a call of zlib for each takes less."""
 
 
 def joined(before: Crcs, behind: Crcs, behind_bytes: npt.NDArray[np.integer[Any]]) -> Crcs:
@@ -40,15 +46,30 @@ def joined(before: Crcs, behind: Crcs, behind_bytes: npt.NDArray[np.integer[Any]
     return crcs ^ behind
 
 
-def crcs_of_alike(strings: npt.NDArray[np.uint8]) -> Crcs:
-    """The CRCs of strings of one length, one in each row, that differ in few places."""
-    count, width = strings.shape
-    crcs = np.full(count, crc32(strings[0]) if count else 0, np.uint32)
-    if not count:
-        return crcs
+def crcs_of_pieces(data: Bytes, starts: Positions, lengths: Positions) -> Crcs:
+    """The CRCs of pieces of one buffer; those of one length are taken together."""
+    crcs = np.zeros(len(starts), np.uint32)
+    by_length = np.argsort(lengths, kind="stable")
+    cuts = np.flatnonzero(np.diff(lengths[by_length])) + 1
+    for first, end in pairwise([0, *cuts.tolist(), len(starts)]):
+        rows = by_length[first:end]
+        length = int(lengths[rows[0]]) if len(rows) else 0
+        if length:
+            pieces = take_structures(data, starts[rows], f"V{length}").view(np.uint8)
+            crcs[rows] = _crcs_of_rows(pieces.reshape(-1, length))
+    return crcs
+
+
+def _crcs_of_rows(strings: Bytes) -> Crcs:
+    """The CRCs of strings of one length, one in each row: of the first, and what makes the others differ."""
     differs = strings != strings[0]
-    for place in np.flatnonzero(differs.any(axis=0)).tolist():
-        crcs ^= _changes(width - 1 - place)[strings[:, place] ^ strings[0, place]]
+    places = np.flatnonzero(differs.any(axis=0)).tolist()
+    if len(strings) <= _ROWS_FEW or len(places) > _PLACES_MAX:
+        return np.fromiter(map(crc32, strings), np.uint32, len(strings))
+    crcs = np.full(len(strings), crc32(strings[0]), np.uint32)
+    behind_last = strings.shape[1] - 1
+    for place in places:
+        crcs ^= _changes(behind_last - place)[strings[:, place] ^ strings[0, place]]
     return crcs
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.wire.chunk.crc import crcs_of_alike, joined
+from rmq_spark.wire.chunk.crc import crcs_of_pieces, joined
 
 
 def crcs(texts):
@@ -30,8 +30,29 @@ def test_parts_of_any_length_can_stand_behind(lengths):
     assert found.tolist() == [crc32(b"head" + behind[0]), crc32(b"other" + behind[1])]
 
 
-@given(st.integers(1, 120), st.integers(0, 6), st.data())
-def test_strings_of_one_length_have_their_crcs_wherever_they_differ(width, count, data):
-    strings = data.draw(st.lists(st.binary(min_size=width, max_size=width), min_size=count, max_size=count))
-    rows = np.frombuffer(b"".join(strings), np.uint8).reshape(-1, width)
-    assert crcs_of_alike(rows).tolist() == [crc32(each) for each in strings]
+def of_pieces(texts, data=b"before"):
+    """The CRCs of these pieces, with something around each."""
+    starts = []
+    for text in texts:
+        starts.append(len(data))
+        data += text + b"|"
+    lengths = np.array([len(text) for text in texts], np.int64)
+    return crcs_of_pieces(np.frombuffer(data, np.uint8), np.array(starts, np.int64), lengths).tolist()
+
+
+@given(st.lists(st.binary(max_size=120), max_size=12))
+def test_pieces_have_their_crcs_whatever_their_lengths(texts):
+    assert of_pieces(texts) == [crc32(text) for text in texts]
+
+
+@given(st.integers(1, 90), st.integers(0, 90), st.randoms(use_true_random=False))
+def test_pieces_of_one_length_have_their_crcs_wherever_they_differ(width, places, random):
+    first = random.randbytes(width)
+    texts = []
+    for _ in range(50):
+        text = bytearray(first)
+        for place in random.choices(range(width), k=places):
+            text[place] = random.randrange(256)
+        texts.append(bytes(text))
+    texts.insert(7, first + b"longer")
+    assert of_pieces(texts) == [crc32(text) for text in texts]
