@@ -102,7 +102,7 @@ def _sized(rows: pa.RecordBatch, topic: str, bytes_max: int, rows_max: int) -> I
 
 
 def _property_lengths(rows: pa.RecordBatch) -> Any:
-    """About how many bytes the properties of each row take."""
+    """How many bytes the properties of each row take."""
     total = np.zeros(rows.num_rows, np.int64)
     for name in ("keys", "tags"):
         if name in rows.schema.names:
@@ -110,8 +110,11 @@ def _property_lengths(rows: pa.RecordBatch) -> Any:
             total += lengths.to_numpy(zero_copy_only=False).astype(np.int64) + len(name) + 2
     if "properties" in rows.schema.names and rows.num_rows:
         maps = rows.column("properties")
-        per_row = maps.nbytes // rows.num_rows + 1
-        total += 2 * per_row
+        lengths = np.full(len(maps.keys), 2, np.int64)
+        for texts in (maps.keys, maps.items):
+            lengths += pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
+        before = np.concatenate(([0], np.cumsum(lengths)))
+        total += np.diff(before[maps.offsets.to_numpy()])
     return total
 
 

@@ -99,8 +99,7 @@ def send_batches(
     try:
         for rows in record_batches(batches):
             for piece in pieces(rows, topic, bytes_max, bulk.rows_max):
-                in_turn = queue is not None and not bulk.takes_chunks(queue.broker_name)
-                if len(pending) >= (1 if in_turn else in_flight):
+                if len(pending) >= (in_flight if queue is None else 1):
                     bulk.settle(pending.popleft())
                 request = _Request(*piece)
                 bulk.start(request)

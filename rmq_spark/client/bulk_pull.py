@@ -137,12 +137,11 @@ class BulkPull:
         while self._next_offset < self._end:
             try:
                 self._ask()
-                result = self._answer_to(self._spans[0])
+                chunk = self._taken(self._answer_to(self._spans[0]))
             except CONNECTION_FAULTS as error:
                 self._ask_all_again(error)
                 continue
             self._faults = 0
-            chunk = self._taken(result)
             if chunk is not None:
                 yield chunk
 
@@ -163,7 +162,13 @@ class BulkPull:
             self._asked_to = end
 
     def _ask_ahead(self, next_offset: int, span: _Span) -> None:
-        """While what came of a span is worked on; what did not come of it is first."""
+        """While what came of a span is worked on; what did not come of it is first.
+
+        An answer that leads beyond its span, as there are offsets without messages, has brought some of what
+        was asked for behind it: that must not come twice.
+        """
+        if next_offset > span.end:
+            self._spans.clear()
         if not self._spans:
             self._asked_to = self._next_offset
             self._ask()

@@ -261,7 +261,11 @@ class SendFailed(ClientError):
 
 
 class PartlySent(SendFailed):
-    """The first ``messages_sent`` messages are stored; the others may be, but need to be sent again."""
+    """The first ``messages_sent`` messages are stored; the others may be, but need to be sent again.
+
+    Rows of a table that name their topics are sent topic by topic, each record batch in turn: the first are
+    the first in that order, and ``results`` says of which topic and queue each span is.
+    """
 
     def __init__(
         self, topic: str, tries: Sequence[ClientError], results: Sequence[object], messages_sent: int

@@ -122,9 +122,10 @@ class MicroBatches:
         self._newest = self._with_times(ends, self._newest, start)
         ends = self._readable(start, ends, readable)
         if self._target is not None:
+            # Spark asks for the target before it asks where to begin: that may already lie behind it.
             at = {queue: position.next_offset for queue, position in start.positions.items()}
             ends = {
-                queue: min(end, self._target[queue] if queue in self._target else at[queue])
+                queue: min(end, max(self._target.get(queue, 0), at.get(queue, 0)))
                 for queue, end in ends.items()
             }
         return ends
@@ -256,8 +257,7 @@ class MicroBatches:
         offsets = {queue: position.next_offset for queue, position in reached.positions.items()}
         news = {queue: offset for queue, offset in offsets.items() if self._committed.get(queue) != offset}
         if news:
-            self._queues.commit(group, news)
-            self._committed = offsets
+            self._committed = {**self._committed, **self._queues.commit(group, news)}
 
     # ---- what is gone
 

@@ -118,6 +118,7 @@ class Queues:
         self._instance = instance
         self._clock = clock
         self._known: frozenset[MessageQueue] = frozenset()
+        self._unknown: set[str] = set()  # topics that no name server knew the last time
         self._discovered_at: float | None = None
         self._away_since: float | None = None
         self._masters: Mapping[str, str] = {}
@@ -146,8 +147,10 @@ class Queues:
         if selection.pattern is not None:
             pattern = re.compile(selection.pattern)
             every = self._instance.name_servers.admin.topics()
-            topics = sorted(t for t in every if pattern.fullmatch(t) and not t.startswith(_NOT_THE_USERS))
+            matching = {t for t in every if pattern.fullmatch(t) and not t.startswith(_NOT_THE_USERS)}
+            topics = sorted(matching | {queue.topic for queue in self._known})
         found: list[MessageQueue] = []
+        unknown: set[str] = set()
         for topic in topics:
             try:
                 queues = self._instance.routes.refresh(topic).subscribe_queues
@@ -156,12 +159,17 @@ class Queues:
                 before = [queue for queue in self._known if queue.topic == topic]
                 if not before and selection.pattern is None:
                     raise
-                _log.warning("no name server knows topic %s at the moment", topic)
+                if topic not in self._unknown:
+                    _log.warning("no name server knows topic %s at the moment", topic)
+                unknown.add(topic)
                 found += before
                 continue
             found += [queue for queue in queues if _is_assigned(selection, queue)]
-        if selection.assigned:
+        self._unknown = unknown
+        if selection.assigned and self._discovered_at is None:
             _check_assigned(selection, found)
+        elif selection.assigned:  # of a broker that is away no name server tells
+            found += self._known.difference(found)
         return found
 
     # ---- where they begin and end
@@ -242,14 +250,21 @@ class Queues:
         address = self._address(queue)
         return self._instance.api.query_consumer_offset(address, group, queue, zero_if_young=False)
 
-    def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Store a group's progress. It is for people who watch: after a failure the query goes on."""
+    def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """Store a group's progress. It is for people who watch: after a failure the query goes on.
+
+        Returns:
+            What brokers were told of it.
+        """
+        told: dict[MessageQueue, int] = {}
         for queue, offset in offsets.items():
             try:
                 address = self._address(queue)
                 self._instance.api.update_consumer_offset(address, group, queue, offset, one_way=True)
+                told[queue] = offset
             except ClientError as error:  # noqa: PERF203  # the other brokers are to hear of it
                 _log.warning("group %s has no new offset for %s: %s", group, queue, error)
+        return told
 
     # ---- waiting
 

@@ -42,7 +42,7 @@ from rmq_spark.client.producer import Producer
 from rmq_spark.client.results import SendResult
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark import sink_columns as columns
-from rmq_spark.spark.errors import SparkError, WriteError
+from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.options import WriteOptions
 from rmq_spark.spark.parcels import Parcel, Parcels
 from rmq_spark.spark.queues import AWAY, instance_for
@@ -117,10 +117,8 @@ def send_rows(
     """
     producer = producer_of(options)
     rows = SinkRows(sent, task, body_bytes_max=options.max_message_bytes, has_ids=options.row_ids)
-    parcels = Parcels(
-        {column.name for column in sent}, task.partition, options.topic, producer.publish_queues
-    )
     sending = _Sending(options, producer, task, clock, sleep)
+    parcels = Parcels({column.name for column in sent}, task.partition, options.topic, sending.queues_of)
     first_row = 0
     for gathered in _gathered(batches):
         checked = rows.checked(gathered, first_row)
@@ -168,18 +166,17 @@ class _Sending:
         self._given_up_at: float | None = None
         self._pause_seconds = PAUSE_SECONDS
 
-    def send(self, parcels: Parcels, rows: pa.RecordBatch) -> None:
-        """Send them, parcel by parcel."""
-        todo = parcels.of(rows)
+    def queues_of(self, topic: str) -> Sequence[MessageQueue]:
+        """The queues that a topic's messages may go to, as soon as a name server tells."""
         while True:
             try:
-                parcel = next(todo, None)
-            except SparkError:
-                raise
-            except RocketPollError as error:
-                raise self._failure(error, None) from error
-            if parcel is None:
-                return
+                return self._producer.publish_queues(topic)
+            except RocketPollError as error:  # noqa: PERF203  # asked again
+                self._wait_after(error, topic)
+
+    def send(self, parcels: Parcels, rows: pa.RecordBatch) -> None:
+        """Send them, parcel by parcel."""
+        for parcel in parcels.of(rows):
             if parcel.delay_level:
                 self._send_singly(parcel)
             else:
@@ -200,9 +197,9 @@ class _Sending:
             except PartlySent as error:  # noqa: PERF203  # what is left is sent again
                 self._note(error.results)
                 rows = rows.slice(error.messages_sent)
-                self._wait_after(error, parcel)
+                self._wait_after(error, parcel.topic, parcel)
             except RocketPollError as error:
-                self._wait_after(error, parcel)
+                self._wait_after(error, parcel.topic, parcel)
             else:
                 self._note(result.spans)
                 return
@@ -223,7 +220,7 @@ class _Sending:
                     self._note([SentSpan(found.queue, found.queue_offset, 1)])
             left = failed + later
             if failure is not None:
-                self._wait_after(failure, parcel)
+                self._wait_after(failure, parcel.topic, parcel)
 
     def _begin(self, message: Message, queue: MessageQueue | None) -> Future[SendResult]:
         try:
@@ -250,7 +247,7 @@ class _Sending:
 
     # ---- failures
 
-    def _wait_after(self, error: RocketPollError, parcel: Parcel) -> None:
+    def _wait_after(self, error: RocketPollError, topic: str, parcel: Parcel | None = None) -> None:
         """Come back when it is worth trying again.
 
         Raises:
@@ -260,18 +257,16 @@ class _Sending:
         now = self._clock()
         if self._given_up_at is None:
             self._given_up_at = now + self._options.access.retry_timeout_ms / 1000
-        if not self._is_away(cause, parcel.topic) or now > self._given_up_at:
+        if not self._is_away(cause, topic) or now > self._given_up_at:
             raise self._failure(error, parcel) from error
-        _log.warning(
-            "%s: what is left for %s is sent again when it can be: %s", self._where, parcel.topic, error
-        )
+        _log.warning("%s: what is left for %s is sent again when it can be: %s", self._where, topic, error)
         self._sleep(self._pause_seconds)
         self._pause_seconds = min(2 * self._pause_seconds, PAUSE_SECONDS_MAX)
         routes = self._producer.instance.routes
         try:
-            routes.refresh(parcel.topic)
+            routes.refresh(topic)
         except ClientError as refusal:
-            _log.warning("the route of %s stays as it is: %s", parcel.topic, refusal)
+            _log.warning("the route of %s stays as it is: %s", topic, refusal)
 
     def _is_away(self, cause: RocketPollError, topic: str) -> bool:
         """Whether it may do better later; a topic that was there may be missing while a broker restarts."""

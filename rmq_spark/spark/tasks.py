@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from rmq_spark.client.bulk_pull import BulkPull, PullRules
+from rmq_spark.client.bulk_pull import BulkPull, PullRules, RawChunk
 from rmq_spark.client.errors import (
     BrokerNotFound,
     BrokerRefused,
@@ -21,6 +21,7 @@ from rmq_spark.client.errors import (
     RouteNotFound,
 )
 from rmq_spark.client.instance import ClientInstance
+from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.access import Access
 from rmq_spark.spark.errors import lost, named, report_losses
 from rmq_spark.spark.options import ReadOptions
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
 
 _log = logging.getLogger(__name__)
+
+GATHERED_BYTES: Final = 2 * 1024 * 1024
+"""Of records that become a record batch together, unless a broker gives more at once."""
+
+PULL_TIMEOUT_MS: Final = 30_000
+"""Several megabytes wait for those before them, and for the tasks beside this one."""
 
 _PAUSE_SECONDS: Final = 0.5
 _AWAY: Final = (*AWAY, RouteNotFound)
@@ -94,7 +101,7 @@ def _pulled(
 
     queue, at, end = piece
     is_filtered = options.expression.strip() != "*"
-    for chunk in _pull(instance, options, piece):
+    for chunk in gathered(_pull(instance, options, piece)):
         records = RecordChunk(chunk.records, chunk.sizes)
         if not is_filtered and len(records) < chunk.next_offset - at:
             _check_gaps(options, queue, at, records, chunk.next_offset)
@@ -104,10 +111,45 @@ def _pulled(
         _report(options, [lost(queue, at, end)])
 
 
+def gathered(answers: Iterable[RawChunk]) -> Iterator[RawChunk]:
+    """The same records in fewer and larger pieces.
+
+    A RocketMQ broker gives 32 messages at a time, and a filter leaves few of many: to make a record batch
+    takes as long for so few as for some thousands.
+    """
+    waiting: list[RawChunk] = []
+    size = 0
+    try:
+        for answer in answers:
+            waiting.append(answer)
+            size += len(answer.records)
+            if size >= GATHERED_BYTES:
+                yield _joined(waiting)
+                waiting, size = [], 0
+    except RocketPollError:
+        if waiting:
+            yield _joined(waiting)
+        raise
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(chunks: Sequence[RawChunk]) -> RawChunk:
+    if len(chunks) == 1:
+        return chunks[0]
+    import numpy as np  # noqa: PLC0415  # as below
+
+    sizes = None
+    if all(chunk.sizes is not None for chunk in chunks):
+        sizes = np.concatenate([chunk.sizes for chunk in chunks])
+    return RawChunk(b"".join(chunk.records for chunk in chunks), sizes, chunks[-1].next_offset)
+
+
 def _pull(instance: ClientInstance, options: ReadOptions, piece: Piece) -> BulkPull:
     rules = PullRules(
         subscription=options.expression,
         expression_type=options.expression_type,
+        timeout_ms=max(PULL_TIMEOUT_MS, options.access.request_timeout_ms),
     )
     address = _address(instance, piece.queue)
     return BulkPull(instance.api, address, options.group, piece.queue, piece.start, piece.end, rules)

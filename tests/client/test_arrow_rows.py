@@ -42,6 +42,16 @@ def test_rows_are_cut_where_one_request_is_full():
     ]
 
 
+def test_properties_count_in_the_rows_that_have_them():
+    """Large ones that lie together must not make a request larger than others."""
+    maps = [[("p", "v" * 1_000)]] * 20 + [[], None] * 490
+    rows = batch(body=[b"b"] * 1_000, properties=pa.array(maps, pa.map_(pa.string(), pa.string())))
+    for given in (rows, rows.slice(10)):
+        sizes = [each.rows.num_rows for each in cut(given, bytes_max=6_000)]
+        assert sizes[0] == 5
+        assert max(sizes) > 15
+
+
 def test_each_topic_of_a_column_has_its_own():
     rows = batch(body=[b"1", b"2", b"3"], topic=["A", "B", "A"])
     assert [(each.topic, bodies(each)) for each in cut(rows, None)] == [("A", [b"1", b"3"]), ("B", [b"2"])]

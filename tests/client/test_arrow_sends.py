@@ -1,11 +1,16 @@
+import itertools
+from concurrent.futures import Future
+
 import pyarrow as pa
 import pytest
 from client_clusters import FakeCluster
 
-from rmq_spark.client.errors import MessageRejected, PartlySent, SendFailed
+from rmq_spark.client.broker_api import BrokerApi
+from rmq_spark.client.errors import MessageRejected, PartlySent, SendFailed, SystemBusy
 from rmq_spark.client.message import decode_messages
 from rmq_spark.client.producer import Producer
 from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.message_batch import decode_batch
@@ -72,6 +77,24 @@ def test_rows_that_are_given_a_queue_stay_in_order(producer, pull):
     result = producer.send_batches(TABLE.to_batches(max_chunksize=10), "T", queue=queue)
     assert [span.queue_offset for span in result.spans] == list(range(0, 100, 10))
     assert [message.body for message in pull()] == [b"%d" % n for n in range(100)]
+
+
+def test_where_a_request_is_refused_nothing_is_stored_that_stood_behind_it(producer, pull, monkeypatch):
+    """A broker may be busy for one request, and not for the next."""
+    refused = Future()
+    refused.set_exception(
+        SystemBusy(ResponseCode.SYSTEM_BUSY, "busy", "127.0.0.1:1", RequestCode.APPEND_CHUNK)
+    )
+    append, count = BrokerApi.append_chunk, itertools.count()
+
+    def busy_once(*arguments):
+        return refused if next(count) == 2 else append(*arguments)
+
+    monkeypatch.setattr(BrokerApi, "append_chunk", busy_once)
+    with pytest.raises(PartlySent) as raised:
+        producer.send_batches(TABLE.to_batches(max_chunksize=10), "T", queue=MessageQueue("T", "broker-a", 1))
+    assert raised.value.messages_sent == 20
+    assert [message.body for message in pull()] == [b"%d" % n for n in range(20)]
 
 
 def test_no_rows_are_no_messages(producer):

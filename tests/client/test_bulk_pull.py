@@ -1,4 +1,5 @@
 import itertools
+from concurrent.futures import Future
 
 import pytest
 from fake_servers import FakeServer, answering
@@ -9,6 +10,7 @@ from rmq_spark.client.connections import Connections
 from rmq_spark.client.errors import ConnectionClosed, OffsetMoved, ProtocolError, TopicNotFound
 from rmq_spark.client.message import Message, decode_messages
 from rmq_spark.client.producer import Producer
+from rmq_spark.client.results import PullResult, PullStatus
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import StoredMessage, encode_record
 
@@ -155,6 +157,22 @@ def test_what_comes_in_time_is_waited_for(api, address, running_broker):
         assert offsets(pull) == [COUNT + 1]
 
 
+def test_a_connection_that_fails_while_it_waits_is_made_again(address, connections):
+    class FailsOnce(BrokerApi):
+        has_failed = False
+
+        def pull_async(self, address, header, *rest, **more):
+            if header.suspend_timeout_millis and not self.has_failed:
+                self.has_failed = True
+                raise ConnectionClosed(address, "gone")
+            return super().pull_async(address, header, *rest, **more)
+
+    api = FailsOnce(connections)
+    with pytest.raises(OffsetMoved):
+        list(BulkPull(api, address, "G", QUEUE, COUNT, COUNT + 2, QUICK))
+    assert api.has_failed
+
+
 def test_a_topic_that_is_not_there_is_an_error(api, address):
     with pytest.raises(TopicNotFound):
         list(BulkPull(api, address, "G", MessageQueue("Nobody", "broker-a", 0), 0, 1))
@@ -214,3 +232,29 @@ def test_a_broker_that_does_not_get_on_is_an_error(plain):
     broker = Broker(next_of=lambda offset: offset)
     with FakeServer(answering(broker)) as server, pytest.raises(ProtocolError, match="goes on at 0"):
         list(BulkPull(plain, server.address, "G", QUEUE, 0, 10))
+
+
+class QueueWithHoles:
+    """What a broker of RocketMQ gives of a queue that was compacted, or has lost a file: what there is."""
+
+    def __init__(self, there):
+        self._there = sorted(there)
+
+    def takes_chunks(self, _):
+        return False
+
+    def pull_async(self, _, header, *__, **___):
+        found = [n for n in self._there if n >= header.queue_offset][: min(header.max_msg_nums, 32)]
+        records = b"".join(encode_record(StoredMessage("T", b"b", queue_offset=n)) for n in found)
+        answer = Future()
+        end = self._there[-1] + 1
+        answer.set_result(PullResult(PullStatus.FOUND, found[-1] + 1, 0, end, 0, records))
+        return answer
+
+
+@pytest.mark.parametrize(
+    "there", [range(0, 600, 2), range(200, 500), [*range(40), *range(41, 300), *range(900, 1000)]]
+)
+def test_where_offsets_have_no_messages_each_message_comes_once(there):
+    chunks = BulkPull(QueueWithHoles(there), "127.0.0.1:1", "G", QUEUE, 0, max(there) + 1)
+    assert offsets(chunks) == list(there)

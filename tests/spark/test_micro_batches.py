@@ -3,6 +3,8 @@ import logging
 import pytest
 from source_parts import Clock, offsets_in, query, queue_of, send
 
+from rmq_spark.client.broker_api import BrokerApi
+from rmq_spark.client.errors import ConnectionClosed
 from rmq_spark.spark.errors import CheckpointError, DataLoss
 from rmq_spark.spark.micro_batches import NO_LIMITS
 from rmq_spark.spark.options import Limits
@@ -106,6 +108,17 @@ def test_available_now_ends_with_what_there_was(rocketpoll_broker, rocketpoll_to
         assert set(offsets_in(at)) == {0, 1, 2, 3}
 
 
+def test_what_comes_before_a_new_query_knows_where_it_begins_is_no_loss(rocketpoll_broker, rocketpoll_topic):
+    """Spark asks for what there is now before it asks where to begin."""
+    send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
+    with query(rocketpoll_broker, rocketpoll_topic) as batches:
+        batches.prepare_available_now()
+        send(rocketpoll_broker, rocketpoll_topic, 0, "between")
+        start = batches.initial()
+        assert offsets_in(start)[0] == 4
+        assert batches.latest(start, NO_LIMITS) is start
+
+
 def test_a_queue_that_is_new_is_read_from_its_first_message(rocketpoll_broker, rocketpoll_topic):
     with query(rocketpoll_broker, rocketpoll_topic) as batches:
         start = batches.initial()
@@ -138,6 +151,23 @@ def test_a_group_is_told_what_has_been_read(rocketpoll_broker, rocketpoll_topic)
         end = batches.latest(batches.initial(), NO_LIMITS)
         assert batches.latest(end, NO_LIMITS) is end
         rocketpoll_broker.wait_until_consumed(group, rocketpoll_topic)
+
+
+def test_a_broker_that_could_not_be_told_is_told_later(rocketpoll_broker, rocketpoll_topic, monkeypatch):
+    group = f"group-{rocketpoll_topic}"
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a")
+    given = {"consumerGroup": group, "startingOffsets": "earliest"}
+    with query(rocketpoll_broker, rocketpoll_topic, **given) as batches:
+        end = batches.latest(batches.initial(), NO_LIMITS)
+        with monkeypatch.context() as broken:
+            broken.setattr(BrokerApi, "update_consumer_offset", fails)
+            assert batches.latest(end, NO_LIMITS) is end
+        assert batches.latest(end, NO_LIMITS) is end
+        rocketpoll_broker.wait_until_consumed(group, rocketpoll_topic)
+
+
+def fails(*_, **__):
+    raise ConnectionClosed("127.0.0.1:1", "gone")
 
 
 # ---- what is gone

@@ -5,6 +5,8 @@ import pytest
 from source_parts import queue_of, queues_of, send
 
 from rmq_spark.client.errors import ConnectionFailed
+from rmq_spark.client.name_server_calls import NameServerCalls
+from rmq_spark.client.routes import TopicRoute
 from rmq_spark.spark.errors import OptionError
 
 
@@ -41,6 +43,30 @@ def test_assigned_queues_are_just_these(rocketpoll_broker, rocketpoll_topic):
         pytest.raises(OptionError, match=r"option assign: topic .* has no queue 9 on broker broker-a"),
     ):
         queues.discover()
+
+
+def test_what_a_name_server_that_has_just_started_does_not_list_stays_known(
+    rocketpoll_broker, monkeypatch, caplog
+):
+    for name in ("young-1", "young-2"):
+        rocketpoll_broker.create_topic(name, 1)
+    with queues_of(rocketpoll_broker, None, subscribePattern="young-.") as queues:
+        known = queues.discover()
+        rocketpoll_broker.delete_topic("young-2")
+        monkeypatch.setattr(NameServerCalls, "topics", lambda _: ["young-1"])
+        assert queues.discover(now=True) == queues.discover(now=True) == known
+    assert [record.message for record in caplog.records] == [
+        "no name server knows topic young-2 at the moment"
+    ]
+
+
+def test_assigned_queues_stay_known_while_their_broker_is_not(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch
+):
+    with queues_of(rocketpoll_broker, None, assign=f'{{"{rocketpoll_topic}": [1, 3]}}') as queues:
+        known = queues.discover()
+        monkeypatch.setattr(TopicRoute, "subscribe_queues", ())
+        assert queues.discover(now=True) == known
 
 
 def test_where_queues_begin_and_end(rocketpoll_broker, rocketpoll_topic):

@@ -7,6 +7,8 @@ from source_parts import Clock
 
 from broker.embedded import EmbeddedBroker
 from rmq_spark.client.arrow_sends import SentSpan
+from rmq_spark.client.errors import ConnectionFailed
+from rmq_spark.client.producer import Producer
 from rmq_spark.spark import sending
 from rmq_spark.spark.errors import RowError, WriteError
 from rmq_spark.spark.options import write_options
@@ -86,6 +88,21 @@ def test_rows_of_one_key_stay_in_order_and_spans_that_follow_each_other_are_one(
     assert [message.body.decode() for message in messages] == [body for b in batches for body in b["body"]]
     assert ids_of(messages) == sorted(TASK.row_id(row) for row in range(20))
     assert found.spans == (SentSpan(messages[0].queue, 0, 20),)
+
+
+def test_rows_with_a_key_wait_for_name_servers_as_others_do(rocketpoll_broker, rocketpoll_topic, monkeypatch):
+    options = options_of(rocketpoll_broker.address, rocketpoll_topic)
+    publish_queues, waits = Producer.publish_queues, []
+
+    def away_at_first(producer, topic):
+        if len(waits) < 3:
+            raise ConnectionFailed("127.0.0.1:1", "refused")
+        return publish_queues(producer, topic)
+
+    monkeypatch.setattr(Producer, "publish_queues", away_at_first)
+    write(options, {"body": ["a"], "shardingKey": ["x"]}, on_wait=lambda: waits.append(1))
+    assert [message.body for message in rocketpoll_broker.messages(rocketpoll_topic)] == [b"a"]
+    assert len(waits) == 3
 
 
 def test_delayed_rows_are_sent_with_their_level(rocketpoll_broker, rocketpoll_topic):

@@ -12,6 +12,7 @@ from rmq_spark.client.instance import NAME_SERVER_VARIABLE
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.broker_checks import check_with_brokers, check_writable
 from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.option_table import OPTIONS, Use
 from rmq_spark.spark.options import read_options, write_options
 from rmq_spark.spark.queues import Queues, instance_for
 
@@ -30,7 +31,7 @@ def check_cluster(
         "take the name server's address, not a broker's, and --option tls=true where it speaks TLS; "
         "`rocketpoll broker` starts one of your own"
     )
-    fault = _fault_of(lambda: check_writable(write_options(given)))
+    fault = _fault_of(lambda: check_writable(write_options(_without_those_of_reads(given))))
     if fault is not None:
         is_about_another = isinstance(fault, OptionError) and fault.option != "namesrvAddr"
         return [Finding("name server", str(fault), "correct that --option" if is_about_another else remedy)]
@@ -44,6 +45,12 @@ def check_cluster(
             Finding("topic", str(fault), "its name, or create it: mqadmin updateTopic, or send to it"),
         ]
     return [answers, Finding("topic", f"{topic} is there"), _brokers({**given, "topic": topic})]
+
+
+def _without_those_of_reads(given: Mapping[str, str]) -> dict[str, str]:
+    """What is no option at all stays, to be refused."""
+    of_reads = {name.lower() for name, option in OPTIONS.items() if Use.SINK not in option.uses}
+    return {name: text for name, text in given.items() if name.lower() not in of_reads}
 
 
 def _fault_of(check: Callable[[], None]) -> RocketPollError | None:

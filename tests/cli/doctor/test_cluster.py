@@ -83,6 +83,8 @@ def test_brokers_under_tls_are_asked_with_the_options_that_a_read_needs(tmp_path
     with EmbeddedBroker(tmp_path / "store", brokerIP1=HOST) as broker, under_tls(broker.port) as terminator:
         options = {"tls": "true", "tlsCaFile": certificate("ca.pem")}
         assert all(each.is_good for each in check_cluster(terminator.address, "orders", options))
+        of_reads = {**options, "consumerGroup": "billing", "STARTINGOFFSETS": "earliest"}
+        assert all(each.is_good for each in check_cluster(terminator.address, "orders", of_reads))
         [fault] = check_cluster(terminator.address, "orders")
         assert "does it want TLS" in fault.found
         assert "--option tls=true" in fault.remedy
