@@ -44,6 +44,7 @@ CHUNK_MESSAGES: Final = 100_000
 FIRST_MESSAGES: Final = 32
 """What a RocketMQ broker gives, if nobody has changed its settings."""
 
+PATIENCE_MAX: Final = 256
 TRIES: Final = 3
 WAIT_MS: Final = 5_000
 _ALL: Final = "*"
@@ -111,6 +112,9 @@ class BulkPull:
         self._spans: deque[_Span] = deque()
         self._per_pull = 0
         self._knows_how_many = False  # the broker gives at once
+        self._cap = 0  # the last number that was less than asked for
+        self._patience = 1  # so many full answers before more is asked for
+        self._full_answers = 0
         self._faults = 0
         self._header = PullMessageRequestHeader(
             group,
@@ -228,11 +232,19 @@ class BulkPull:
         return RawChunk(records, sizes, self._next_offset) if len(records) else None
 
     def _learn(self, given: int, span: _Span, result: PullResult) -> None:
-        """Ask for no more at once than the broker gives."""
+        """Ask for no more at once than the broker gives.
+
+        Whether it gives more is tried again and again, as messages are of different lengths; and seldom, if
+        it is always as many as before: what is missing of a span costs a pull of its own.
+        """
         wanted = span.end - span.start
+        self._full_answers += 1
         if given < wanted:
-            self._per_pull = max(given, 1)
-        elif given == self._per_pull:
+            self._full_answers = 0
+            self._patience = min(2 * self._patience, PATIENCE_MAX) if given == self._cap else 1
+            self._cap = self._per_pull = max(given, 1)
+        elif given == self._per_pull and self._full_answers >= self._patience:
+            self._full_answers = 0
             more = min(given + given // 4 + 1, self._rules.chunk_messages)
             if result.sizes is not None:
                 fits = given * self._rules.chunk_bytes // max(len(result.records), 1)

@@ -217,6 +217,13 @@ def test_a_brokers_cap_is_learnt_and_no_offset_is_asked_for_twice(plain):
     assert sorted(start for start, _ in broker.asked) == [0, 2, 4, 6, 8]
 
 
+def test_a_cap_that_stays_is_seldom_tried(plain):
+    broker = Broker(lambda offset: offset + 32)
+    with FakeServer(answering(broker)) as server:
+        assert offsets(BulkPull(plain, server.address, "G", QUEUE, 0, 6_400)) == list(range(6_400))
+    assert 200 <= len(broker.asked) < 230
+
+
 def test_a_connection_that_fails_is_made_again(plain):
     broker = Broker(deaths=2)
     with FakeServer(answering(broker)) as server:
