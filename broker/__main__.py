@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None, program: str = "python -m broker") 
     parser.add_argument(
         "-p", "--printConfigItem", action="store_true", help="print all settings with their values, and end"
     )
-    parser.add_argument("settings", nargs="*", metavar="key=value", help="settings that go before the file's")
+    parser.add_argument("settings", nargs="*", metavar="key=value", help="a setting; it beats the file's")
     parser.add_argument(
         "--untilInputEnds", action="store_true", help="stop when stdin ends: for a program that runs a broker"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import re
 import shutil
 import subprocess
@@ -12,6 +13,9 @@ from pathlib import Path
 import pytest
 
 from rmq_spark.client import (
+    Admin,
+    LitePullSettings,
+    PushSettings,
     admin,
     arrow_sends,
     broker_api,
@@ -28,6 +32,7 @@ from rmq_spark.client import errors as client_errors
 from rmq_spark.wire import compression, framing, header
 from rmq_spark.wire.bodies import fastjson, registration
 from rmq_spark.wire.chunk import columns
+from rocketpoll import EmbeddedBroker
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted(
@@ -41,6 +46,16 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
+
+
+def python_of(document):
+    """The blocks of Python on a page."""
+    return re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(encoding="utf-8"), re.DOTALL)
+
+
+def run_at(broker, block, **names):
+    """Run a block of a page with this broker in the place of the one that it speaks of."""
+    exec(compile(block.replace("localhost:9876", broker.address), "page", "exec"), names)  # noqa: S102  # our own text
 
 
 def python(*arguments, cwd):
@@ -78,8 +93,8 @@ def test_the_commands_of_make_are_there(document):
 
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
 def test_the_python_of_the_readme_runs(tmp_path):
-    [block] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    program = tmp_path / "five_minutes.py"
+    [block] = [each for each in python_of("README.md") if "EmbeddedBroker" in each]
+    program = tmp_path / "five.py"
     program.write_text(block, encoding="utf-8")
     done = python(program, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -103,13 +118,60 @@ def test_the_programs_and_the_tests_of_the_page_on_the_embedded_broker_run(tmp_p
 
 def test_the_python_of_the_guide_to_the_source_can_be_written_so():
     """Its parts are of a program that goes on; what they import is there."""
-    page = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 4
+    blocks = python_of("docs/spark.md")
+    assert len(blocks) == 5
     for block in blocks:
         compile(block, "spark.md", "exec")
         imports = "\n".join(line for line in block.splitlines() if re.match(r"(from|import) ", line))
         exec(compile(imports, "spark.md", "exec"), {})  # noqa: S102  # our own text
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/spark.md", "docs/client.md"])
+def test_the_message_that_a_page_sends_arrives(document):
+    [block] = [each for each in python_of(document) if "producer.send(" in each]
+    with EmbeddedBroker() as broker:
+        run_at(broker, block)
+        assert len(broker.messages("orders")) == 1
+
+
+def test_the_topic_of_the_tour_of_the_client_has_as_many_queues_as_it_says():
+    [block] = [each for each in python_of("docs/client.md") if "create_topic" in each]
+    with EmbeddedBroker() as broker:
+        run_at(broker, block)
+        with Admin(broker.address) as asked:
+            assert len(asked.topic_offsets("orders")) == 4
+
+
+def test_both_consumers_of_their_page_consume():
+    first, settings = python_of("docs/consumers.md")
+    printed = queue.SimpleQueue()
+    bodies = []
+
+    def enter(_):
+        """Enter is pressed once the listener has had what it alone wants."""
+        while b"created" not in bodies:
+            bodies.append(printed.get(timeout=PATIENCE_SECONDS)[-1])
+
+    with EmbeddedBroker() as broker:
+        for tag in ("paid", "created"):
+            broker.send("orders", tag, tags=tag)
+        run_at(broker, first, print=lambda *words: printed.put(words), input=enter)
+        assert b"created" in bodies
+        run_at(broker, settings)
+
+
+def test_the_settings_on_the_page_of_consumers_are_those_of_the_code():
+    page = (ROOT / "docs" / "consumers.md").read_text(encoding="utf-8")
+    table = page.partition("## Settings")[2].partition("\n## ")[0]
+    rows = [
+        [cell.strip(" `") for cell in line.split("|")[1:4]]
+        for line in table.splitlines()
+        if line.startswith("| `")
+    ]
+    assert len(rows) == 8
+    for name, *stated in rows:
+        found = [getattr(settings, name, "") for settings in (LitePullSettings(), PushSettings())]
+        assert stated == [str(getattr(each, "name", each)) for each in found], name
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=name_of)

@@ -182,7 +182,7 @@ def text_of_the_file():
     values = defaults()
     lines = [
         "# Every setting of the broker at its default, by RocketMQ's own name where RocketMQ has it.",
-        "# python -m broker -c conf/broker.conf reads it; key=value arguments go before it.",
+        "# rocketpoll broker -c conf/broker.conf reads it; an argument, as listenPort=9877, beats it.",
     ]
     for name, key in KEYS.items():
         value = DEFAULT_STORE if name == "storePathRootDir" else values[name]

@@ -29,7 +29,7 @@ TOPIC: Final = "demo-orders"
 _QUEUES: Final = 4
 _REFRESH_SECONDS: Final = 0.25
 _LAST_WORDS: Final = 4_000
-_NO_PYSPARK: Final = "pyspark is not installed for {python}: {python} -m pip install 'rocketpoll[spark]'"
+_NO_PYSPARK: Final = "pyspark is not installed for {python}: {python} -m pip install 'pyspark>=4.0,<4.4'"
 
 
 class DemoFault(Exception):

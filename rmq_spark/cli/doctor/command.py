@@ -15,7 +15,7 @@ from rmq_spark.cli.doctor.findings import Finding, lines
 from rmq_spark.cli.doctor.python import check_worker_python
 from rmq_spark.cli.java import find_java, java_fault
 
-_INSTALL: Final = f"{sys.executable} -m pip install 'rocketpoll[spark]'"
+_INSTALL: Final = f"{sys.executable} -m pip install 'pyspark>=4.0,<4.4'"
 _OLDEST: Final = (4, 0)
 _NEWEST: Final = (4, 3)
 

@@ -1,9 +1,13 @@
 import importlib.util
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
 from rmq_spark.cli.demo import command
+
+PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 
 
 @pytest.mark.parametrize("given", [["--rate", "0"], ["--seconds", "-1"], ["--bytes", "x"], ["--fast"]])
@@ -25,4 +29,5 @@ def test_without_pyspark_it_says_how_to_get_it(monkeypatch, capfd):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyspark" else find(name))
     assert command.run_demo([]) == 1
-    assert f"{sys.executable} -m pip install 'rocketpoll[spark]'" in capfd.readouterr().err
+    [needed] = re.findall(r'^spark = \["(.+)"\]$', PYPROJECT.read_text(encoding="utf-8"), re.MULTILINE)
+    assert f"{sys.executable} -m pip install '{needed}'" in capfd.readouterr().err
