@@ -71,10 +71,10 @@ class BrokerRequests:
         if handler is None or codec is None:
             remark = f" request type {request.code} not supported"
             return request.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        header = codec.decode(request.ext_fields)
         if not self._free.acquire(blocking=False):
             remark = f"the client is busy with {AT_ONCE_MAX} other requests"
             return request.respond(ResponseCode.SYSTEM_BUSY, remark)
-        header = codec.decode(request.ext_fields)
         threading.Thread(
             target=self._handle,
             args=(connection, request, handler, header),

@@ -358,4 +358,9 @@ def parse_address(address: str) -> tuple[str, int]:
     host, _, port = address.strip().rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise ConnectionFailed(address, "an address is host:port, as localhost:9876")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    host = host.removeprefix("[").removesuffix("]")
+    try:
+        host.encode("idna")
+    except UnicodeError as error:  # which looking it up would raise
+        raise ConnectionFailed(address, "its host cannot be a host's name") from error
+    return host, int(port)

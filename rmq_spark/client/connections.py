@@ -159,6 +159,11 @@ class Connections:
         if line is not None:
             line.connection.close(why)
 
+    def is_ready(self, address: str) -> bool:
+        """Whether a broker can be asked at once: connected, and agreed with."""
+        line = self._lines.get(address)
+        return line is not None and bool(line.agreed) and not line.connection.is_closed
+
     def agreed_addresses(self) -> tuple[str, ...]:
         """The brokers that are connected now."""
         with self._lock:
@@ -200,7 +205,10 @@ class Connections:
             raise ConnectionFailed(address, why) from error
 
     def _dial(self, address: str, dialled: Future[_Line]) -> None:
-        """Connect; others who want the same connection meanwhile get the same result, also a failure."""
+        """Connect; others who want the same connection meanwhile get the same result, also a failure.
+
+        What is meant for this thread, as Ctrl-C, they do not get, but that it has failed.
+        """
         try:
             connection = Connection.connect(
                 address,
@@ -213,10 +221,12 @@ class Connections:
         except BaseException as error:  # the others must hear of it, whatever it is
             with self._lock:
                 del self._dialled[address]
-            dialled.set_exception(error)
-            if not isinstance(error, ConnectionFailed):
-                raise
-            return
+            if isinstance(error, ConnectionFailed):
+                dialled.set_exception(error)
+                return
+            why = f"who was connecting was stopped by {type(error).__name__}"
+            dialled.set_exception(ConnectionFailed(address, why))
+            raise
         line = _Line(connection, threading.Lock(), [])
         with self._lock:
             del self._dialled[address]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -75,22 +75,23 @@ class FrameWriter:
             raise RequestTimeout(self._address, command.code, timeout_ms)
         try:
             self._check()
-            for piece in pieces:
-                self._write_piece(memoryview(piece).cast("B"), deadline, command.code, timeout_ms)
+            self._write_pieces(pieces, deadline, command.code, timeout_ms)
         finally:
             self._lock.release()
 
     def gather(self, command: RemotingCommand) -> None:
         """Have it written soon, with what else there will be by then."""
-        gathered = self._gathered
-        gathered.append(command.encode())
-        if len(gathered) == 1:  # else somebody has said so already
-            with self._gathering:
-                if self._thread is None:
-                    name = f"rocketpoll writer {self._address}"
-                    self._thread = threading.Thread(target=self._write_on, name=name, daemon=True)
-                    self._thread.start()
-                self._gathering.notify()
+        frame = command.encode()
+        with self._gathering:
+            is_first = not self._gathered
+            self._gathered.append(frame)
+            if not is_first:
+                return  # the first has said so already, and the thread has not taken it yet
+            if self._thread is None:
+                name = f"rocketpoll writer {self._address}"
+                self._thread = threading.Thread(target=self._write_on, name=name, daemon=True)
+                self._thread.start()
+            self._gathering.notify()
 
     def close(self) -> None:
         """Nothing more is written."""
@@ -104,14 +105,24 @@ class FrameWriter:
             with self._gathering:
                 while not self._gathered and not self._is_closed:
                     self._gathering.wait(TICK_SECONDS)
-            unsent = memoryview(b"".join(self._taken()))
+            pieces = (b"".join(self._taken()),)
             with suppress(ClientError), self._lock:  # those who wait for answers are told of a failure
-                self._write_piece(unsent, self._clock() + WRITE_TIMEOUT_MS / 1000, 0, WRITE_TIMEOUT_MS)
+                self._write_pieces(pieces, self._clock() + WRITE_TIMEOUT_MS / 1000, 0, WRITE_TIMEOUT_MS)
 
     def _taken(self) -> Iterator[bytes]:
         with suppress(IndexError):
             while True:
                 yield self._gathered.popleft()
+
+    def _write_pieces(self, pieces: Iterable[Buffer], deadline: float, code: int, timeout_ms: int) -> None:
+        try:
+            for piece in pieces:
+                self._write_piece(memoryview(piece).cast("B"), deadline, code, timeout_ms)
+        except ClientError:
+            raise  # which has ended it
+        except BaseException:  # as Ctrl-C: how much has been sent, nobody knows
+            self._end(ConnectionClosed(self._address, "interrupted in the middle of a request"))
+            raise
 
     def _write_piece(self, unsent: memoryview, deadline: float, code: int, timeout_ms: int) -> None:
         while unsent:

@@ -8,7 +8,7 @@ A batch is one request for several messages of one topic. It knows no connection
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from rmq_spark.client.errors import MessageRejected
@@ -86,7 +86,7 @@ def outgoing(message: Message, rules: SendRules, ids: UniqueIds, now_ms: int) ->
     Raises:
         MessageRejected: No broker would take it.
     """
-    message.check(rules.max_message_bytes)
+    message = _checked(message, rules)
     message_id = ids.next()
     body, sys_flag = message.body, 0
     if len(body) >= rules.compress_body_bytes:
@@ -102,6 +102,17 @@ def outgoing(message: Message, rules: SendRules, ids: UniqueIds, now_ms: int) ->
         message.flag,
         now_ms,
     )
+
+
+def _checked(message: Message, rules: SendRules) -> Message:
+    """The message, if a broker would take it, with its body as bytes.
+
+    A view may have items of other sizes, or gaps, and what lies below it may change before it is sent.
+    """
+    if isinstance(message.body, (bytearray, memoryview)):
+        message = replace(message, body=bytes(message.body))
+    message.check(rules.max_message_bytes)
+    return message
 
 
 class BatchPart(NamedTuple):
@@ -126,8 +137,7 @@ def batch_parts(messages: Iterable[Message], rules: SendRules, ids: UniqueIds) -
         MessageRejected: One of them no broker would take, or RocketMQ cannot take them together.
     """
     parts: list[BatchPart] = []
-    for message in messages:
-        message.check(rules.max_message_bytes)
+    for message in (_checked(given, rules) for given in messages):
         first = parts[0].message if parts else message
         if message.topic != first.topic:
             raise MessageRejected("topic " + _OF_A_BATCH, f"all of {first.topic}", message.topic)

@@ -245,7 +245,9 @@ class Producer:
                 self._refresh_after(error, prepared.topic)
             except BrokerRefused as error:
                 if error.code not in RETRIED_CODES:
-                    raise
+                    if stored is None:
+                        raise
+                    break
                 tries.append(error)
                 self._refresh_after(error, prepared.topic)
             else:

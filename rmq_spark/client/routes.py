@@ -192,11 +192,12 @@ class Routes:
         found = topic_route(topic, self._ask(topic))
         with self._lock:
             before = self._table.get(topic)
+            # The newest comes last, as its word on a broker counts: that of a topic that is gone grows old.
+            self._table = {name: route for name, route in self._table.items() if name != topic}
             self._table[topic] = found
             self._brokers = {
                 name: broker for route in self._table.values() for name, broker in route.brokers.items()
             }
-            self._brokers.update(found.brokers)  # the newest word counts
         if before != found:
             for listener in list(self._listeners):
                 listener(topic)

@@ -5,6 +5,7 @@ from client_members import Consumer, Producer
 
 from rmq_spark.client.broker_requests import AT_ONCE_MAX, BrokerRequests
 from rmq_spark.client.errors import ConnectionClosed
+from rmq_spark.errors import HeaderError
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.client_info import ConsumeMessageDirectlyResult, ConsumeResult, ConsumerRunningInfo
 from rmq_spark.wire.bodies.stats import GetConsumerStatusBody, ResetOffsetBody
@@ -147,6 +148,14 @@ def test_so_many_at_a_time_and_no_more(requests, consumer, line):
     assert requests(line, request).code == 2
     go_on.set()
     assert {line.answer().code for _ in range(AT_ONCE_MAX)} == {0}
+
+
+def test_a_request_that_cannot_be_read_takes_nobody_elses_place(requests, line):
+    for _ in range(AT_ONCE_MAX):
+        with pytest.raises(HeaderError):
+            requests(line, RemotingCommand(221))
+    assert requests(line, RemotingCommand(221, ext_fields={"topic": "T", "group": "G"})) is None
+    assert line.answer().code == 0
 
 
 def test_a_broker_that_has_gone_needs_no_answer(requests, caplog):

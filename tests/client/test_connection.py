@@ -319,6 +319,12 @@ def test_what_is_no_address_is_refused(address):
         parse_address(address)
 
 
+@pytest.mark.parametrize("host", ["broker..example", "x" * 64 + ".example", "."])
+def test_a_host_that_cannot_be_looked_up_is_refused(host):
+    with pytest.raises(ConnectionFailed, match="cannot be a host's name"):
+        Connection.connect(f"{host}:9876")
+
+
 def test_addresses_of_both_kinds_are_read():
     assert parse_address("localhost:9876") == ("localhost", 9876)
     assert parse_address("[::1]:9876") == ("::1", 9876)

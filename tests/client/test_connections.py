@@ -4,6 +4,7 @@ import pytest
 from broker_kinds import wait_until
 from fake_servers import FakeServer, answering, silent
 
+from rmq_spark.client.connection import Connection
 from rmq_spark.client.connections import Connections, Credentials
 from rmq_spark.client.errors import (
     ClientShutDown,
@@ -79,6 +80,46 @@ def test_a_rocketmq_broker_is_asked_once_and_then_spoken_to_in_its_binary_header
         SerializeType.JSON,
         *[SerializeType.ROCKETMQ] * 3,
     ]
+
+
+def test_a_broker_is_ready_while_it_is_connected_and_agreed_with(connections):
+    with FakeServer(answering(Heard())) as server:
+        assert not connections.is_ready(server.address)
+        connections.request(server.address, ASK, is_broker=False)
+        assert not connections.is_ready(server.address)
+        connections.request(server.address, ASK)
+        assert connections.is_ready(server.address)
+        connections.close(server.address)
+        assert not connections.is_ready(server.address)
+
+
+def test_what_stops_the_one_who_connects_stops_nobody_else(connections, monkeypatch):
+    is_connecting, is_stopped = threading.Event(), threading.Event()
+    heard = {}
+
+    def connect(*_, **__):
+        is_connecting.set()
+        assert is_stopped.wait(10)
+        raise KeyboardInterrupt
+
+    def ask(name):
+        try:
+            connections.request("h:1", ASK)
+        except BaseException as error:  # it is what the test is about
+            heard[name] = error
+
+    monkeypatch.setattr(Connection, "connect", connect)
+    connects, waits = (threading.Thread(target=ask, args=(name,)) for name in ("connects", "waits"))
+    connects.start()
+    assert is_connecting.wait(10)
+    dialled = connections._dialled["h:1"]
+    waits.start()
+    wait_until("somebody who waits", lambda: dialled._condition._waiters)
+    is_stopped.set()
+    for thread in (connects, waits):
+        thread.join(10)
+    assert isinstance(heard["connects"], KeyboardInterrupt)
+    assert isinstance(heard["waits"], ConnectionFailed)
 
 
 def test_a_name_server_is_asked_nothing_but_the_question(connections):

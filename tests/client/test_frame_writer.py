@@ -1,6 +1,7 @@
 import socket
 import threading
 import time
+from collections import deque
 
 import pytest
 
@@ -71,6 +72,23 @@ def test_many_threads_gather_and_nothing_is_lost_or_torn(room):
         thread.join(10)
 
 
+def test_two_that_gather_at_the_same_moment_are_both_written(room):
+    class Meeting(deque):
+        """While the first is put in, a second comes."""
+
+        def append(self, frame):
+            super().append(frame)
+            if not second.ident:
+                second.start()
+                second.join(0.2)  # it may have to wait for the first
+
+    second = threading.Thread(target=room.writer.gather, args=(ASK._replace(opaque=2),))
+    room.writer._gathered = Meeting()
+    room.writer.gather(ASK._replace(opaque=1))
+    assert room.received(2) == [1, 2]
+    second.join(10)
+
+
 def test_what_must_not_be_written_is_not(room):
     room.refusal = ConnectionClosed(HERE, "it rains")
     with pytest.raises(ConnectionClosed, match="it rains"):
@@ -108,3 +126,46 @@ def test_who_has_found_out_before_why_it_has_gone_is_believed(room):
     room.theirs.close()
     with pytest.raises(ConnectionClosed, match="we do not know you"):
         room.writer.write(ASK, time.monotonic() + 10, 10_000)
+
+
+class Interrupted:
+    """A socket that takes a few bytes, and then somebody wants to end the program."""
+
+    def __init__(self, error):
+        self._error = error
+        self.sent = 0
+
+    def send(self, data):
+        if self.sent:
+            raise self._error
+        self.sent = min(10, len(data))
+        return self.sent
+
+
+@pytest.mark.parametrize("body", [b"", bytes(1 << 16)], ids=["one piece", "two pieces"])
+def test_half_a_request_ends_the_connection_whatever_interrupts_it(room, body):
+    room.writer._socket = Interrupted(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        room.writer.write(ASK._replace(body=body), time.monotonic() + 10, 10_000)
+    (ended,) = room.ended
+    assert f"{HERE} is closed: interrupted in the middle of a request" in str(ended)
+
+
+def test_half_of_what_has_gathered_ends_the_connection_as_well(room):
+    room.writer._socket = Interrupted(KeyboardInterrupt())
+    room.writer._thread = threading.current_thread()
+    room.writer.gather(ASK)
+    with pytest.raises(KeyboardInterrupt):
+        room.writer._write_on()
+    (ended,) = room.ended
+    assert "interrupted in the middle" in str(ended)
+
+
+def test_who_is_interrupted_before_anything_is_sent_leaves_the_connection_as_it_is(room):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    room.writer._check = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        room.writer.write(ASK, time.monotonic() + 10, 10_000)
+    assert room.ended == []

@@ -197,4 +197,5 @@ def test_a_shutdown_ends_in_two_seconds_whatever_is_under_way(running_broker, ap
 def test_its_address_is_the_one_that_others_see():
     assert local_address(["127.0.0.1:9876"]) == "127.0.0.1"
     assert local_address(["no address", "[::1]:9876"]) in ("::1", "127.0.0.1")
+    assert local_address(["broker..example:9876", "127.0.0.1:9876"]) == "127.0.0.1"
     assert local_address([]) == "127.0.0.1"

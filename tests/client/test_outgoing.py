@@ -1,4 +1,5 @@
 import zlib
+from array import array
 
 import pytest
 
@@ -41,6 +42,36 @@ def test_a_large_one_goes_compressed_and_says_how():
 def test_the_limit_holds_before_compression():
     with pytest.raises(MessageRejected, match="10001"):
         outgoing(Message("T", b"x" * 10_001), RULES, IDS, 0)
+
+
+VIEWS = {
+    "of numbers": (memoryview(array("d", [1.0] * 100)), array("d", [1.0] * 100).tobytes()),
+    "with gaps": (memoryview(b"abcdef")[::2], b"ace"),
+    "of one number": (memoryview(b"x" * 8).cast("q", ()), b"x" * 8),
+}
+
+
+@pytest.mark.parametrize(("view", "as_bytes"), VIEWS.values(), ids=VIEWS)
+def test_a_view_is_sent_byte_for_byte(view, as_bytes):
+    assert outgoing(Message("T", view), RULES, IDS, 0).body == as_bytes
+    ready = batch_of(batch_parts([Message("T", view)], RULES, IDS), RULES, 0)
+    assert [entry.body for entry in decode_batch(ready.body)] == [as_bytes]
+
+
+def test_the_limit_counts_the_bytes_of_a_view():
+    too_long = Message("T", memoryview(array("d", [1.0] * 1_251)))
+    with pytest.raises(MessageRejected, match="10008"):
+        outgoing(too_long, RULES, IDS, 0)
+    with pytest.raises(MessageRejected, match="10008"):
+        batch_parts([too_long], RULES, IDS)
+
+
+def test_what_the_caller_writes_later_changes_nothing():
+    body = bytearray(b"before")
+    ready, parts = outgoing(Message("T", body), RULES, IDS, 0), batch_parts([Message("T", body)], RULES, IDS)
+    body[:] = b"after!"
+    assert ready.body == b"before"
+    assert [entry.body for entry in decode_batch(batch_of(parts, RULES, 0).body)] == [b"before"]
 
 
 def test_a_batch_holds_its_messages_each_with_an_id_of_its_own():

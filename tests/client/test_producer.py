@@ -174,6 +174,15 @@ def test_a_message_that_is_nowhere_safe_enough_was_sent_all_the_same():
         assert cluster.sends() == {"a": 3}
 
 
+def test_a_message_that_was_sent_was_sent_whatever_is_said_to_the_second_try():
+    with (
+        FakeCluster(a=lambda number: 10 if number == 1 else 2) as cluster,
+        Producer("P", cluster.address, retry_another_broker_when_not_store_ok=True) as producer,
+    ):
+        assert producer.send(X).send_status is SendStatus.FLUSH_DISK_TIMEOUT
+        assert cluster.sends() == {"a": 2}
+
+
 def test_slow_brokers_are_avoided_if_that_is_wanted():
     with (
         FakeCluster(a=always(1), b=ok) as cluster,

@@ -138,6 +138,20 @@ def test_a_change_is_told_and_no_change_is_not():
     assert routes.master_address("a") == "moved:1"
 
 
+def test_a_topic_that_is_gone_does_not_bring_back_where_a_broker_was():
+    """Whichever topic was known first, and whichever is asked for last."""
+    both = route(queue_data("a"), queue_data("b"), brokers=(A, B))
+    server = NameServer(T=both, U=both, V=route(queue_data("b"), brokers=(B,)))
+    routes = Routes(server)
+    for topic in ("U", "T", "V"):
+        routes.route(topic)
+    server.table["T"] = None
+    server.table["U"] = route(queue_data("a"), brokers=(broker("a", i0="moved:1"),))
+    routes.refresh_all()
+    assert routes.master_address("a") == "moved:1"
+    assert routes.topics == {"T", "U", "V"}
+
+
 @pytest.mark.parametrize("error", [RouteNotFound("T"), NoNameServer()])
 def test_what_name_servers_do_not_know_now_is_kept_as_it_was(error):
     server = NameServer(T=route(queue_data("a"), brokers=(A,)))

@@ -76,6 +76,15 @@ class GroupBrokers:
 
     # ---- pulling
 
+    def is_ready(self, queue: MessageQueue) -> bool:
+        """Whether `pull` asks at once, as it need not look for the broker, connect or agree first."""
+        broker_id = self._suggested.get(queue, MASTER_ID)
+        try:
+            address = self._routes.address_for_read(queue.broker_name, broker_id)
+        except BrokerNotFound:
+            return False
+        return self._api.connections.is_ready(address)
+
     def pull(self, pull: Pull, then: Callable[[Pulled | BaseException], object]) -> None:
         """Ask for messages; ``then`` learns the outcome on the thread that reads, or on this one."""
         queue = pull.queue

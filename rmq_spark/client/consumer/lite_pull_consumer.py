@@ -195,6 +195,10 @@ class LitePullConsumer(GroupConsumer):
         """Where to begin with a queue."""
         return self._first_offset.of(queue, self._offset_store, self._brokers)
 
+    def is_ready(self, queue: MessageQueue) -> bool:
+        """Whether the broker can be asked at once."""
+        return self._brokers.is_ready(queue)
+
     def pull(self, queue: MessageQueue, queue_offset: int, then: Then) -> None:
         """Ask the broker for messages."""
         subscription = self._subscriptions.get(queue.topic)

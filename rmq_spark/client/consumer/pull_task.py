@@ -53,6 +53,9 @@ class PullSource(Protocol):
     def first_offset(self, queue: MessageQueue) -> int:
         """Where to begin; raises where that cannot be found out."""
 
+    def is_ready(self, queue: MessageQueue) -> bool:
+        """Whether `pull` would ask at once, without waiting for anybody."""
+
     def pull(self, queue: MessageQueue, queue_offset: int, then: Then) -> None:
         """Ask the broker; the outcome comes by ``then``."""
 
@@ -200,7 +203,7 @@ class PullTask:
             if self._pulling_epoch != epoch or self._is_cancelled:
                 return  # or the queue was sought in: another pull is under way
             self._pulling_epoch = None
-        if goes_on and not delay_ms:
-            self.run()
+        if goes_on and not delay_ms and self._source.is_ready(self.assigned.queue):
+            self.run()  # on the thread that reads, which must not wait: answers to others would lie there
         else:
             self._later(delay_ms)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from types import SimpleNamespace
 
 import pytest
 
@@ -118,6 +119,17 @@ def test_who_wants_more_than_a_plain_pull_gives_gets_it_where_it_is_offered(
     name, address, header, timeout_ms, as_chunk = api.asked[-1]
     assert (name, address, header.max_msg_nums, timeout_ms) == ("pull_async", "a:1", wanted, 30_000)
     assert as_chunk is is_chunk
+
+
+def test_a_queue_is_ready_if_the_broker_is_connected_that_was_suggested(brokers, api):
+    connected = set()
+    api.connections = SimpleNamespace(is_ready=connected.__contains__)
+    assert not brokers.is_ready(A)
+    answered(brokers, api, pull_of(), found(suggests=1))
+    connected.add("a:1")
+    assert not brokers.is_ready(A)
+    connected.add("a:2")
+    assert brokers.is_ready(A)
 
 
 def test_a_pull_may_commit_be_a_lite_one_and_carry_a_condition(brokers, api):

@@ -35,6 +35,7 @@ class Source:
         self.asked, self.first_offsets, self.delivered = [], [5], []
         self.cache = ConsumeRequestCache()
         self.refuses = None
+        self.is_connected = True
         self.others = 0
 
     def first_offset(self, _):
@@ -42,6 +43,9 @@ class Source:
         if isinstance(found, Exception):
             raise found
         return found
+
+    def is_ready(self, _):
+        return self.is_connected
 
     def pull(self, _, queue_offset, then):
         if self.refuses:
@@ -99,6 +103,16 @@ def test_it_begins_at_the_first_offset_and_goes_on_at_once_behind_each_answer(be
     bench.source.answer(pulled(then=9, status=PullStatus.NO_NEW_MSG))
     assert bench.source.offsets == [5, 7, 9, 9]
     assert bench.source.delivered == [5, 6]
+
+
+def test_who_reads_answers_does_not_connect_to_another_broker(bench):
+    """As to a slave that was suggested: others wait for their answers meanwhile."""
+    bench.start()
+    bench.source.is_connected = False
+    bench.source.answer(pulled(*several(5, 6), then=7))
+    assert bench.source.offsets == [5]
+    bench.tasks.move(0)
+    assert bench.source.offsets == [5, 7]
 
 
 def test_an_error_is_never_a_first_offset(bench):
