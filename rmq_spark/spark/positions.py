@@ -4,7 +4,7 @@
     group, group:latest                 what consumerGroup has committed; else earliest, or latest (but of a
                                         queue that still has its first message RocketMQ 4.9 says 0: earliest)
     2026-01-31T12:00:00Z                the first message stored then or later
-    -10m, -2h                           the same, counted back from now
+    -10m, -2h                           counted back from now; a queue without one starts at its end
     -100 messages (or just -100)        so many before the end of each queue
     {"orders": {"broker-a": {"0": 23}}} the next offset to read; -2 and -1 are earliest and latest
 
