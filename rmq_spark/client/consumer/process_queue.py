@@ -64,7 +64,7 @@ class ProcessQueue(Generic[Message]):
         self._pulled_at_ms = clock()
         self._consumed_at_ms = clock()
         self.consuming = threading.Lock()
-        """Held by an orderly listener while it has messages of this queue."""
+        """Held by who hands this cache to an orderly listener, and looks once more behind it."""
 
     # ---- what is here
 

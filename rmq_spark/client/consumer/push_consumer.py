@@ -71,6 +71,7 @@ class PushConsumer(GroupConsumer):
         self._is_clustering = self._push.message_model is MessageModel.CLUSTERING
         self._requests: dict[MessageQueue, PullRequest] = {}
         self._changing_requests = threading.RLock()
+        self._listening: dict[MessageQueue, threading.Lock] = {}
         self._is_paused = False
         self._threads = ScheduledTasks(f"{group}-listener", self._push.consume_thread_max)
         self._pullers = ScheduledTasks(f"{group}-pulls")
@@ -199,7 +200,9 @@ class PushConsumer(GroupConsumer):
         return True
 
     def _put_request(self, queue: MessageQueue, offset: int) -> None:
-        request = PullRequest(queue, ProcessQueue(monotonic_ms, offset), offset)
+        # The lock outlives the request: a listener may be at what came before the queue began anew.
+        listening = self._listening.setdefault(queue, threading.Lock())
+        request = PullRequest(queue, ProcessQueue(monotonic_ms, offset), offset, listening=listening)
         request.process_queue.set_locked(locked=self._needs_locks)
         with self._changing_requests:
             if not self.is_running:
@@ -209,17 +212,16 @@ class PushConsumer(GroupConsumer):
 
     def _let_go(self, request: PullRequest) -> bool:
         """Give a queue up; False while an orderly listener is at it: nobody else may have it meanwhile."""
-        queue, cache = request.queue, request.process_queue
         if not self._needs_locks:
             self._drop(request)
             return True
-        if not cache.consuming.acquire(timeout=UNLOCK_WAIT_S):
+        if not request.listening.acquire(timeout=UNLOCK_WAIT_S):
             return False
         try:
             self._drop(request)
         finally:
-            cache.consuming.release()
-        self._unlock((queue,))
+            request.listening.release()
+        self._unlock((request.queue,))
         return True
 
     def _drop(self, request: PullRequest) -> None:

@@ -332,6 +332,26 @@ def test_an_operator_sets_a_group_back(cluster, push):
     wait_until("an offset", lambda: consumer.consume_status(topic) == {queue: 10})
 
 
+def test_an_orderly_listener_has_nothing_of_a_queue_that_begins_anew_before_it_gives_back_what_it_has(
+    cluster, push
+):
+    topic, free = cluster.topic(queues=1), threading.Event()
+    queue = cluster.queue(topic)
+    listener = Listener(lambda *_: free.wait(PATIENCE_S) and None)
+    cluster.send(topic, *numbers(3), queue_id=0)
+    consumer = push(listener, topic=topic, orderly=True)
+    try:
+        listener.wait_for(1)
+        consumer.reset_offsets(topic, {queue: 0})
+        anew = consumer._requests[queue]
+        wait_until("a turn that is put off", lambda: anew.is_suspended or len(listener.messages) > 1)
+        assert len(listener.messages) == 1
+        assert not consumer._let_go(anew)  # another consumer would have the queue at the same time
+    finally:
+        free.set()
+    assert listener.wait_for(4) == ["000", *numbers(3)]
+
+
 def test_an_operator_sets_a_group_back_by_way_of_the_broker(cluster, push):
     topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
     cluster.send(topic, *numbers(10), queue_id=0)
