@@ -130,6 +130,8 @@ class LitePullConsumer(GroupConsumer):
 
     def _change_queues(self, queues: frozenset[MessageQueue], topic: str | None) -> bool:
         with self._changing_tasks:
+            if topic is not None and topic not in self._subscriptions:
+                queues = frozenset()  # unsubscribed while they were shared out
             new, gone = self._assigned.replace(queues, topic)
             for assigned in gone:
                 self._let_go(assigned)

@@ -21,6 +21,7 @@ from rmq_spark.client.errors import (
     RouteNotFound,
     SubscriptionConflict,
 )
+from rmq_spark.client.rebalance.rebalance import Share
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
 
 PATIENCE_MS = 20_000
@@ -337,6 +338,9 @@ def test_unsubscribing_gives_the_queues_back(cluster, lite):
     consumer.unsubscribe(topic)
     assert consumer.assignment() == frozenset()
     assert consumer.topics == frozenset()
+    queues = (cluster.queue(topic),)
+    consumer._take_share(topic, Share(queues, queues))  # of a rebalance that began before
+    assert consumer.assignment() == frozenset()
 
 
 def test_a_consumer_lives_once(cluster, lite):
