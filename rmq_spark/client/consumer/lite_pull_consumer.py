@@ -221,8 +221,8 @@ class LitePullConsumer(GroupConsumer):
 
     @property
     def cached_messages(self) -> int:
-        """How many messages wait for `poll`."""
-        return self._cache.message_count
+        """How many messages `poll` may take."""
+        return self._assigned.message_count
 
     # ---- messages
 

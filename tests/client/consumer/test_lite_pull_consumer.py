@@ -12,6 +12,7 @@ from consumer_clusters import FIRST
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue
 from rmq_spark.client.consumer.group_consumer import ServiceState
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
+from rmq_spark.client.consumer.pull_task import PullLimits
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.consumer.subscriptions import by_sql
 from rmq_spark.client.errors import (
@@ -251,6 +252,21 @@ def test_a_paused_queue_gives_nothing_until_it_is_resumed(cluster, lite):
     assert polled(consumer, 1) == ["0"]
 
 
+def test_what_waits_of_a_paused_queue_does_not_keep_the_others_from_being_pulled(cluster, lite):
+    topic = cluster.topic(queues=2)
+    consumer = lite(topic=topic, limits=PullLimits(pull_threshold_for_all=10))
+    cluster.send(topic, *numbers(10), queue_id=0)
+    wait_until("a full cache", lambda: consumer.cached_messages == 10)
+    consumer.pause([cluster.queue(topic, 0)])
+    for body in ("a", "b", "c"):  # a pull that was under way has the first
+        cluster.send(topic, body, queue_id=1)
+        assert polled(consumer, 1) == [body]
+    assert consumer.cached_messages == 0
+    consumer.resume([cluster.queue(topic, 0)])
+    assert consumer.cached_messages == 10
+    assert sorted(polled(consumer, 10)) == numbers(10)
+
+
 def test_a_group_that_begins_at_the_end_gets_what_comes_then(cluster, lite):
     # A RocketMQ broker lets a new group begin a young queue with its first message, whatever it wants.
     topic, group = cluster.topic(queues=1), cluster.group()
@@ -278,8 +294,6 @@ def test_an_offset_that_does_not_exist_is_corrected(cluster, lite, stored):
 def test_more_than_the_cache_holds_comes_through_it(cluster, lite):
     topic = cluster.topic(queues=2)
     cluster.send(topic, *numbers(300), queues=2)
-    from rmq_spark.client.consumer.pull_task import PullLimits  # noqa: PLC0415  # this test alone needs it
-
     consumer = lite(topic=topic, limits=PullLimits(pull_threshold_for_queue=20, pull_threshold_for_all=30))
     assert sorted(polled(consumer, 300)) == numbers(300)
 

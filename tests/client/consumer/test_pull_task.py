@@ -35,7 +35,7 @@ class Source:
         self.asked, self.first_offsets, self.delivered = [], [5], []
         self.cache = ConsumeRequestCache()
         self.refuses = None
-        self.others = 0
+        self.cached_messages = 0
 
     def first_offset(self, _):
         found = self.first_offsets.pop(0)
@@ -51,10 +51,6 @@ class Source:
     def deliver(self, request):
         self.delivered += [each.queue_offset for each in request.messages]
         self.cache.put(request)
-
-    @property
-    def cached_messages(self):
-        return self.cache.message_count + self.others
 
     @property
     def offsets(self):
@@ -170,11 +166,11 @@ def test_a_full_cache_makes_it_wait(bench, messages):
 
 
 def test_caches_that_are_full_together_make_it_wait(bench):
-    bench.source.others = 49
     bench.start()
+    bench.source.cached_messages = 50
     bench.source.answer(pulled(*several(5), then=6))
     assert bench.task.is_throttled
-    bench.source.others = 0
+    bench.source.cached_messages = 49
     assert bench.waits(50)
 
 
