@@ -295,7 +295,10 @@ class LitePullConsumer(GroupConsumer):
     def committed(self, queue: MessageQueue) -> int | None:
         """The offset that this group has stored; None if there is none."""
         self._check_running()
-        return self._offset_store.read_offset(queue, ReadOffsetType.MEMORY_FIRST_THEN_STORE)
+        kind = ReadOffsetType.MEMORY_FIRST_THEN_STORE
+        if self._assigned.get(queue) is None:
+            kind = ReadOffsetType.READ_FROM_STORE  # whoever has the queue moves its offset on
+        return self._offset_store.read_offset(queue, kind)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at an offset.

@@ -150,10 +150,23 @@ def test_a_queue_that_comes_back_begins_where_another_has_come_to_meanwhile(clus
     consumer = lite(group, start=False)
     consumer.assign([])
     consumer.start()
-    consumer.committed(queue)  # as a pull task does that ends when its queue has gone already
+    consumer.first_offset(queue)  # as a pull task does that ends when its queue has gone already
     cluster.store_offset(group, topic, 7)
     consumer.assign([queue])
     assert polled(consumer, 3) == numbers(10)[7:]
+
+
+def test_what_another_commits_is_seen(cluster, lite):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    queue = cluster.queue(topic)
+    cluster.send(topic, *numbers(10), queues=1)
+    consumer = lite(group, start=False)
+    consumer.assign([])
+    consumer.start()
+    for offset in (3, 7):
+        cluster.store_offset(group, topic, offset)
+        assert consumer.committed(queue) == offset
+    assert consumer.consume_status(topic) == {}
 
 
 def test_offsets_can_be_committed_by_queue(cluster, lite):
