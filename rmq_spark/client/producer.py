@@ -13,6 +13,7 @@ a given queue is tried once: elsewhere it would be out of order.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
@@ -100,6 +101,7 @@ class Producer:
             pending_max=pending_max,
         )
         self._is_running = False
+        self._ending = threading.Lock()
 
     # ---- its life
 
@@ -122,11 +124,13 @@ class Producer:
 
     def shutdown(self) -> None:
         """Nothing more is sent; who still waits for an answer is told, if the instance ends as well."""
-        if self._is_running:
+        with self._ending:  # two at once must not count as two users who leave the instance
+            if not self._is_running:
+                return
             self._is_running = False
-            self._async_sends.stop()
-            self.instance.unregister_producer(self.group)
-            self.instance.stop()
+        self._async_sends.stop()
+        self.instance.unregister_producer(self.group)
+        self.instance.stop()
 
     def __enter__(self) -> Producer:
         self.start()

@@ -151,6 +151,11 @@ class AssignedQueues:
             return list(self._queues.values())
 
     @property
+    def message_count(self) -> int:
+        """How many messages wait in queues that are not paused."""
+        return sum(each.process_queue.message_count for each in self.all() if not each.is_paused)
+
+    @property
     def queues(self) -> frozenset[MessageQueue]:
         """What is assigned."""
         with self._mutex:

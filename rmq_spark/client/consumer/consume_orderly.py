@@ -80,11 +80,20 @@ class ConsumeMessageOrderlyService:
             if not queue.consuming.acquire(blocking=False):
                 return  # whoever has it looks once more behind it
             try:
-                delay_ms = self._consume_what_waits(request)
+                delay_ms = self._consume_alone(request)
                 if delay_ms:
                     self._later(request, delay_ms)
             finally:
                 queue.consuming.release()
+
+    def _consume_alone(self, request: PullRequest) -> int:
+        """The same, or not yet: a listener may still have messages from before the queue began anew."""
+        if not request.listening.acquire(blocking=False):
+            return YIELD_MS
+        try:
+            return self._consume_what_waits(request)
+        finally:
+            request.listening.release()
 
     def _consume_what_waits(self, request: PullRequest) -> int:
         """Until nothing waits; or after how many milliseconds to go on."""

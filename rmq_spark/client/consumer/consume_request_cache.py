@@ -19,19 +19,12 @@ class ConsumeRequestCache:
     def __init__(self) -> None:
         self._state = threading.Condition()
         self._requests: deque[ConsumeRequest] = deque()
-        self._message_count = 0
         self._is_closed = False
-
-    @property
-    def message_count(self) -> int:
-        """How many messages wait."""
-        return self._message_count
 
     def put(self, request: ConsumeRequest) -> None:
         """Something was pulled."""
         with self._state:
             self._requests.append(request)
-            self._message_count += len(request.messages)
             self._state.notify()
 
     def poll(self, timeout_ms: int) -> ConsumeRequest | None:
@@ -57,7 +50,6 @@ class ConsumeRequestCache:
             if taking is Taking.PAUSED:
                 paused.append(request)
                 continue
-            self._message_count -= len(request.messages)
             if taking is Taking.TAKEN:
                 found = request
         self._requests.extendleft(reversed(paused))
@@ -69,9 +61,7 @@ class ConsumeRequestCache:
         What a queue has brought since then stays: its next pull may be faster than whoever calls this.
         """
         with self._state:
-            kept = [request for request in self._requests if not request.is_stale]
-            self._requests = deque(kept)
-            self._message_count = sum(len(request.messages) for request in kept)
+            self._requests = deque(request for request in self._requests if not request.is_stale)
 
     def wake(self) -> None:
         """Look again: a queue is paused no more."""

@@ -171,8 +171,12 @@ class GroupConsumer(ABC):
             try:
                 self._offset_store.load()
                 self._instance.start()
-                self._join()
             except BaseException:
+                self._services.stop(0)
+                raise
+            try:
+                self._join()
+            except BaseException:  # only now: a start that failed did not count, and is not to be taken back
                 self._services.stop(0)
                 if self._is_registered:  # otherwise somebody else may be, in this group
                     self._instance.unregister_consumer(self.group)

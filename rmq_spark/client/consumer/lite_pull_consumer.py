@@ -130,6 +130,8 @@ class LitePullConsumer(GroupConsumer):
 
     def _change_queues(self, queues: frozenset[MessageQueue], topic: str | None) -> bool:
         with self._changing_tasks:
+            if topic is not None and topic not in self._subscriptions:
+                queues = frozenset()  # unsubscribed while they were shared out
             new, gone = self._assigned.replace(queues, topic)
             for assigned in gone:
                 self._let_go(assigned)
@@ -223,8 +225,8 @@ class LitePullConsumer(GroupConsumer):
 
     @property
     def cached_messages(self) -> int:
-        """How many messages wait for `poll`."""
-        return self._cache.message_count
+        """How many messages `poll` may take."""
+        return self._assigned.message_count
 
     # ---- messages
 
@@ -297,7 +299,10 @@ class LitePullConsumer(GroupConsumer):
     def committed(self, queue: MessageQueue) -> int | None:
         """The offset that this group has stored; None if there is none."""
         self._check_running()
-        return self._offset_store.read_offset(queue, ReadOffsetType.MEMORY_FIRST_THEN_STORE)
+        kind = ReadOffsetType.MEMORY_FIRST_THEN_STORE
+        if self._assigned.get(queue) is None:
+            kind = ReadOffsetType.READ_FROM_STORE  # whoever has the queue moves its offset on
+        return self._offset_store.read_offset(queue, kind)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at an offset.

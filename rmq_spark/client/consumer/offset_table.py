@@ -60,7 +60,10 @@ class OffsetTable:
     def read(
         self, queue: MessageQueue, kind: ReadOffsetType, stored: Callable[[MessageQueue], int | None]
     ) -> int | None:
-        """The offset from here or from where it is kept, as ``kind`` wants it; what is kept is taken over."""
+        """The offset from here or from where it is kept, as ``kind`` wants it.
+
+        Who looks here first finds it here the next time. What was asked of the store alone, others may move.
+        """
         if kind is not ReadOffsetType.READ_FROM_STORE:
             known = self.get(queue)
             if known is not None or kind is ReadOffsetType.READ_FROM_MEMORY:
@@ -68,7 +71,8 @@ class OffsetTable:
         kept = stored(queue)
         if kept is None or kept < 0:
             return None
-        self.add_missing({queue: kept})
+        if kind is ReadOffsetType.MEMORY_FIRST_THEN_STORE:
+            self.add_missing({queue: kept})
         return kept
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:

@@ -64,7 +64,7 @@ class ProcessQueue(Generic[Message]):
         self._pulled_at_ms = clock()
         self._consumed_at_ms = clock()
         self.consuming = threading.Lock()
-        """Held by an orderly listener while it has messages of this queue."""
+        """Held by who hands this cache to an orderly listener, and looks once more behind it."""
 
     # ---- what is here
 
@@ -212,8 +212,8 @@ class ProcessQueue(Generic[Message]):
 
     @property
     def is_pull_expired(self) -> bool:
-        """Whether nobody pulls it any more."""
-        return self._clock() - self._pulled_at_ms > PULL_EXPIRES_MS
+        """Whether nobody pulls it any more: not since long, or never again as it is dropped."""
+        return self._is_dropped or self._clock() - self._pulled_at_ms > PULL_EXPIRES_MS
 
     def info(self, commit_offset: int | None, wall_ms: int) -> ProcessQueueInfo:
         """What operators are shown; ``wall_ms`` is the time of day."""

@@ -43,6 +43,9 @@ class PullRequest:
     is_suspended: bool = field(default=False)
     """Whether an orderly listener wants the queue only after a while."""
 
+    listening: threading.Lock = field(default_factory=threading.Lock)
+    """Held by an orderly listener while it has messages of the queue, be they from before it began anew."""
+
     turn: int = field(default=0)
     """Counted up whenever it is put into the queue, or taken out: what was put in earlier does not count."""
 

@@ -64,7 +64,7 @@ class PullSource(Protocol):
 
     @property
     def cached_messages(self) -> int:
-        """How many of all queues wait for `poll`."""
+        """How many of all queues `poll` may take: those of paused queues keep no other from going on."""
 
 
 class PullTask:

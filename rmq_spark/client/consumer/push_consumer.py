@@ -71,6 +71,7 @@ class PushConsumer(GroupConsumer):
         self._is_clustering = self._push.message_model is MessageModel.CLUSTERING
         self._requests: dict[MessageQueue, PullRequest] = {}
         self._changing_requests = threading.RLock()
+        self._listening: dict[MessageQueue, threading.Lock] = {}
         self._is_paused = False
         self._threads = ScheduledTasks(f"{group}-listener", self._push.consume_thread_max)
         self._pullers = ScheduledTasks(f"{group}-pulls")
@@ -170,11 +171,14 @@ class PushConsumer(GroupConsumer):
     def _take_share(self, topic: str, share: Share) -> bool:
         mine = frozenset(share.mine)
         with self._changing_requests:
-            known = {queue: each for queue, each in self._requests.items() if queue.topic == topic}
+            leaving = [
+                request
+                for queue, request in self._requests.items()
+                if queue.topic == topic and (queue not in mine or request.process_queue.is_pull_expired)
+            ]
         settled = True
-        for queue, request in known.items():
-            if queue not in mine or request.process_queue.is_pull_expired:
-                settled &= self._let_go(request)
+        for request in leaving:
+            settled &= self._let_go(request)
         new = mine - self._queues()
         if new and self._needs_locks:
             locked = self._brokers.lock(new)
@@ -195,31 +199,35 @@ class PushConsumer(GroupConsumer):
         except RocketPollError as error:
             _log.warning("where to begin with %s cannot be found out yet: %s", queue, error)
             return False
-        self._put_request(queue, offset)
+        if not self._put_request(queue, offset) and self._needs_locks:
+            self._unlock((queue,))
         return True
 
-    def _put_request(self, queue: MessageQueue, offset: int) -> None:
-        request = PullRequest(queue, ProcessQueue(monotonic_ms, offset), offset)
+    def _put_request(self, queue: MessageQueue, offset: int) -> bool:
+        """Have it pulled, unless somebody has unsubscribed or shut down meanwhile."""
+        # The lock outlives the request: a listener may be at what came before the queue began anew.
+        listening = self._listening.setdefault(queue, threading.Lock())
+        request = PullRequest(queue, ProcessQueue(monotonic_ms, offset), offset, listening=listening)
         request.process_queue.set_locked(locked=self._needs_locks)
         with self._changing_requests:
-            if not self.is_running:
-                return
+            if not self.is_running or queue.topic not in self._subscriptions:
+                return False
             self._requests[queue] = request
         self._pull_service.execute_pull_request_immediately(request)
+        return True
 
     def _let_go(self, request: PullRequest) -> bool:
         """Give a queue up; False while an orderly listener is at it: nobody else may have it meanwhile."""
-        queue, cache = request.queue, request.process_queue
         if not self._needs_locks:
             self._drop(request)
             return True
-        if not cache.consuming.acquire(timeout=UNLOCK_WAIT_S):
+        if not request.listening.acquire(timeout=UNLOCK_WAIT_S):
             return False
         try:
             self._drop(request)
         finally:
-            cache.consuming.release()
-        self._unlock((queue,))
+            request.listening.release()
+        self._unlock((request.queue,))
         return True
 
     def _drop(self, request: PullRequest) -> None:

@@ -79,11 +79,16 @@ class ScheduledTasks:
             heapq.heappush(self._tasks, (task.due_s, next(self._numbers), task))
             if self._idle and delay_ms > 0 and self._tasks[0][2] is task:
                 self._state.notify_all()  # whoever looks at the clock must look again
-            elif self._idle:
-                self._state.notify()
-            elif len(self._threads) < self._threads_max:
-                self._start_thread()
+            else:
+                self._call_another()
         return task
+
+    def _call_another(self) -> None:
+        """Somebody must see to what is left. Whoever counts as idle and was called before calls the next."""
+        if self._idle:
+            self._state.notify()
+        elif len(self._threads) < self._threads_max:
+            self._start_thread()
 
     def _start_thread(self) -> None:
         name = f"{self._name}-{len(self._threads) + 1}"
@@ -114,14 +119,17 @@ class ScheduledTasks:
             task.run()
 
     def _next_due(self) -> Task | None:
-        """The next task when it is due. One idle thread looks at the clock; the others wait to be called."""
+        """The next task when it is due. One idle thread looks at the clock; the others wait to be called.
+
+        Who takes a task leaves the clock, and may be gone for long: what is left is another's to see to.
+        """
         with self._state:
             while not self._is_stopped:
                 wait_s = self._tasks[0][0] - time.monotonic() if self._tasks else None
                 if wait_s is not None and wait_s <= 0:
                     task = heapq.heappop(self._tasks)[2]
-                    if self._tasks and self._idle:
-                        self._state.notify()
+                    if self._tasks:
+                        self._call_another()
                     return task
                 self._wait(None if self._has_leader else wait_s)
             return None

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from moved_tasks import MovedTasks
 from received_messages import QUEUE, several
@@ -179,3 +181,25 @@ def test_who_comes_while_another_is_at_it_leaves_the_rest_to_that_one():
     bench.submit(0)
     assert seen == [0, 1]
     assert not bench.request.process_queue.consuming.locked()
+
+
+def test_a_queue_that_began_anew_waits_for_what_a_listener_still_has_of_before():
+    seen = []
+
+    def listen(messages, _):
+        seen.extend(each.queue_offset for each in messages)
+        if seen == [5]:
+            before.process_queue.drop()
+            bench.submit(0)
+            bench.tasks.move(30)
+            seen.append("gives back")
+
+    bench = Bench(listen)
+    before, bench.request = bench.request, replace(bench.request, process_queue=ProcessQueue(bench.tasks))
+    bench.request.process_queue.set_locked(locked=True)
+    before.process_queue.put_messages(several(5, 6))
+    bench.service.submit(before)
+    bench.tasks.move(0)
+    bench.tasks.move(1_000)
+    assert seen == [5, "gives back", 0]
+    assert not bench.request.listening.locked()

@@ -18,13 +18,16 @@ from rocketmq_peer import free_port
 from broker.store.config import FlushDiskType
 from rmq_spark.client.consumer.group_consumer import SHUTDOWN_MS
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
+from rmq_spark.client.consumer.local_offset_store import offset_file
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
-from rmq_spark.client.errors import ClientShutDown, MessageRejected, RequestTimeout
+from rmq_spark.client.errors import ClientShutDown, MessageRejected, OffsetFileDamaged, RequestTimeout
+from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.rebalance.strategies import (
     AllocateMessageQueueAveragelyByCircle,
     AllocateMessageQueueConsistentHash,
 )
+from rmq_spark.wire.bodies.clients import MessageModel
 
 REBALANCE_S = 20
 QUEUES = 8
@@ -246,6 +249,32 @@ def test_one_client_has_one_consumer_of_a_group(cluster):
     wait_until("queues", first.assignment)
     assert cluster.members(group) == (instance.client_id,)
     first.shutdown()
+
+
+def test_one_that_cannot_read_its_offsets_leaves_the_instance_to_the_others(tmp_path):
+    with ClientInstance("127.0.0.1:1") as instance:
+        damaged = offset_file(instance.client_id, "G", tmp_path)
+        damaged.parent.mkdir(parents=True)
+        damaged.write_text("{damaged")
+        settings = LitePullSettings(message_model=MessageModel.BROADCASTING, local_offset_directory=tmp_path)
+        with pytest.raises(OffsetFileDamaged):
+            LitePullConsumer("G", instance, settings).start()
+        with instance:
+            pass  # it can be started, as it has not ended
+
+
+def test_one_whose_instance_has_ended_takes_no_user_from_it():
+    class Ended(ClientInstance):
+        users = 0
+
+        def stop(self):
+            self.users -= 1
+
+    instance = Ended("127.0.0.1:1")
+    instance.shutdown()
+    with pytest.raises(ClientShutDown):
+        LitePullConsumer("G", instance).start()
+    assert instance.users == 0
 
 
 def test_brokers_that_cannot_say_who_is_there_leave_the_queues_where_they_are(cluster, monkeypatch):

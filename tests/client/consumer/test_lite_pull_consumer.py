@@ -12,6 +12,7 @@ from consumer_clusters import FIRST
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue
 from rmq_spark.client.consumer.group_consumer import ServiceState
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
+from rmq_spark.client.consumer.pull_task import PullLimits
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.consumer.subscriptions import by_sql
 from rmq_spark.client.errors import (
@@ -21,6 +22,7 @@ from rmq_spark.client.errors import (
     RouteNotFound,
     SubscriptionConflict,
 )
+from rmq_spark.client.rebalance.rebalance import Share
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
 
 PATIENCE_MS = 20_000
@@ -148,10 +150,23 @@ def test_a_queue_that_comes_back_begins_where_another_has_come_to_meanwhile(clus
     consumer = lite(group, start=False)
     consumer.assign([])
     consumer.start()
-    consumer.committed(queue)  # as a pull task does that ends when its queue has gone already
+    consumer.first_offset(queue)  # as a pull task does that ends when its queue has gone already
     cluster.store_offset(group, topic, 7)
     consumer.assign([queue])
     assert polled(consumer, 3) == numbers(10)[7:]
+
+
+def test_what_another_commits_is_seen(cluster, lite):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    queue = cluster.queue(topic)
+    cluster.send(topic, *numbers(10), queues=1)
+    consumer = lite(group, start=False)
+    consumer.assign([])
+    consumer.start()
+    for offset in (3, 7):
+        cluster.store_offset(group, topic, offset)
+        assert consumer.committed(queue) == offset
+    assert consumer.consume_status(topic) == {}
 
 
 def test_offsets_can_be_committed_by_queue(cluster, lite):
@@ -250,6 +265,21 @@ def test_a_paused_queue_gives_nothing_until_it_is_resumed(cluster, lite):
     assert polled(consumer, 1) == ["0"]
 
 
+def test_what_waits_of_a_paused_queue_does_not_keep_the_others_from_being_pulled(cluster, lite):
+    topic = cluster.topic(queues=2)
+    consumer = lite(topic=topic, limits=PullLimits(pull_threshold_for_all=10))
+    cluster.send(topic, *numbers(10), queue_id=0)
+    wait_until("a full cache", lambda: consumer.cached_messages == 10)
+    consumer.pause([cluster.queue(topic, 0)])
+    for body in ("a", "b", "c"):  # a pull that was under way has the first
+        cluster.send(topic, body, queue_id=1)
+        assert polled(consumer, 1) == [body]
+    assert consumer.cached_messages == 0
+    consumer.resume([cluster.queue(topic, 0)])
+    assert consumer.cached_messages == 10
+    assert sorted(polled(consumer, 10)) == numbers(10)
+
+
 def test_a_group_that_begins_at_the_end_gets_what_comes_then(cluster, lite):
     # A RocketMQ broker lets a new group begin a young queue with its first message, whatever it wants.
     topic, group = cluster.topic(queues=1), cluster.group()
@@ -277,8 +307,6 @@ def test_an_offset_that_does_not_exist_is_corrected(cluster, lite, stored):
 def test_more_than_the_cache_holds_comes_through_it(cluster, lite):
     topic = cluster.topic(queues=2)
     cluster.send(topic, *numbers(300), queues=2)
-    from rmq_spark.client.consumer.pull_task import PullLimits  # noqa: PLC0415  # this test alone needs it
-
     consumer = lite(topic=topic, limits=PullLimits(pull_threshold_for_queue=20, pull_threshold_for_all=30))
     assert sorted(polled(consumer, 300)) == numbers(300)
 
@@ -337,6 +365,9 @@ def test_unsubscribing_gives_the_queues_back(cluster, lite):
     consumer.unsubscribe(topic)
     assert consumer.assignment() == frozenset()
     assert consumer.topics == frozenset()
+    queues = (cluster.queue(topic),)
+    consumer._take_share(topic, Share(queues, queues))  # of a rebalance that began before
+    assert consumer.assignment() == frozenset()
 
 
 def test_a_consumer_lives_once(cluster, lite):

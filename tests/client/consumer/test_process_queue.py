@@ -142,6 +142,8 @@ def test_a_queue_that_nobody_pulls_is_noticed(queue, clock):
     assert queue.is_pull_expired
     queue.touch_pull()
     assert not queue.is_pull_expired
+    queue.drop()
+    assert queue.is_pull_expired
 
 
 def test_a_cleared_queue_is_as_new(queue):

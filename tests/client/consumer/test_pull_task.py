@@ -36,7 +36,7 @@ class Source:
         self.cache = ConsumeRequestCache()
         self.refuses = None
         self.is_connected = True
-        self.others = 0
+        self.cached_messages = 0
 
     def first_offset(self, _):
         found = self.first_offsets.pop(0)
@@ -55,10 +55,6 @@ class Source:
     def deliver(self, request):
         self.delivered += [each.queue_offset for each in request.messages]
         self.cache.put(request)
-
-    @property
-    def cached_messages(self):
-        return self.cache.message_count + self.others
 
     @property
     def offsets(self):
@@ -184,11 +180,11 @@ def test_a_full_cache_makes_it_wait(bench, messages):
 
 
 def test_caches_that_are_full_together_make_it_wait(bench):
-    bench.source.others = 49
     bench.start()
+    bench.source.cached_messages = 50
     bench.source.answer(pulled(*several(5), then=6))
     assert bench.task.is_throttled
-    bench.source.others = 0
+    bench.source.cached_messages = 49
     assert bench.waits(50)
 
 

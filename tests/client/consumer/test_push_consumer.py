@@ -15,6 +15,7 @@ from rmq_spark.client.consumer.pull_task import PullLimits
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.errors import BrokerRefused
+from rmq_spark.client.rebalance.rebalance import Share
 from rmq_spark.wire.bodies.client_info import ConsumeResult
 from rmq_spark.wire.bodies.clients import MessageModel
 from rmq_spark.wire.headers.operators import (
@@ -332,6 +333,26 @@ def test_an_operator_sets_a_group_back(cluster, push):
     wait_until("an offset", lambda: consumer.consume_status(topic) == {queue: 10})
 
 
+def test_an_orderly_listener_has_nothing_of_a_queue_that_begins_anew_before_it_gives_back_what_it_has(
+    cluster, push
+):
+    topic, free = cluster.topic(queues=1), threading.Event()
+    queue = cluster.queue(topic)
+    listener = Listener(lambda *_: free.wait(PATIENCE_S) and None)
+    cluster.send(topic, *numbers(3), queue_id=0)
+    consumer = push(listener, topic=topic, orderly=True)
+    try:
+        listener.wait_for(1)
+        consumer.reset_offsets(topic, {queue: 0})
+        anew = consumer._requests[queue]
+        wait_until("a turn that is put off", lambda: anew.is_suspended or len(listener.messages) > 1)
+        assert len(listener.messages) == 1
+        assert not consumer._let_go(anew)  # another consumer would have the queue at the same time
+    finally:
+        free.set()
+    assert listener.wait_for(4) == ["000", *numbers(3)]
+
+
 def test_an_operator_sets_a_group_back_by_way_of_the_broker(cluster, push):
     topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
     cluster.send(topic, *numbers(10), queue_id=0)
@@ -363,6 +384,40 @@ def test_operators_see_a_consumer_and_have_it_consume_a_message(cluster, push):
     result = cluster.api.admin.consume_message_directly(cluster.address, header)
     assert (result.consume_result, result.order) == (ConsumeResult.CR_SUCCESS, False)
     assert listener.bodies == ["one", "one"]
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_share_that_comes_after_unsubscribing_is_not_taken(cluster, push, monkeypatch, orderly):
+    topic, listener, unlocked = cluster.topic(queues=1), Listener(), []
+    queue = cluster.queue(topic)
+    consumer = push(listener, topic=topic, orderly=orderly)
+    wait_until("a queue", lambda: queue in consumer.assignment())
+    consumer.unsubscribe(topic)
+    with monkeypatch.context() as patched:
+        patched.setattr(consumer._brokers, "unlock", lambda queues, **_: unlocked.extend(queues))
+        consumer._take_share(topic, Share((queue,), (queue,)))  # of a rebalance that began before
+    assert queue not in consumer.assignment()
+    assert unlocked == [queue] * orderly
+    consumer.subscribe(topic)
+    cluster.send(topic, *numbers(3), queue_id=0)
+    assert sorted(listener.wait_for(3)) == numbers(3)
+
+
+def test_a_queue_that_was_dropped_while_a_listener_was_at_it_is_pulled_again(cluster, push):
+    topic, free = cluster.topic(queues=1), threading.Event()
+    listener = Listener(lambda *_: free.wait(PATIENCE_S) and None)
+    consumer = push(listener, topic=topic, orderly=True)
+    cluster.send(topic, "000", queue_id=0)
+    try:
+        listener.wait_for(1)
+        request = consumer._requests[cluster.queue(topic)]
+        consumer.unsubscribe(topic)
+        cluster.send(topic, "001", queue_id=0)
+        wait_until("a pull that is given up", lambda: request.process_queue.is_dropped)
+    finally:
+        free.set()
+    consumer.subscribe(topic)
+    assert listener.wait_for(3) == ["000", "000", "001"]
 
 
 def test_a_suspended_consumer_gets_nothing_until_it_is_resumed(cluster, push):

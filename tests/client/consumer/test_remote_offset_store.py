@@ -79,6 +79,12 @@ def test_what_the_store_says_is_remembered(store, brokers):
     assert store.offsets("T") == {QUEUE: 3}
 
 
+def test_what_is_asked_of_the_store_alone_is_not_remembered(store, brokers):
+    brokers.offsets[QUEUE] = 3
+    assert store.read_offset(QUEUE, STORE) == 3
+    assert store.read_offset(QUEUE, MEMORY) is None
+
+
 def test_all_are_told_one_way_and_a_broker_that_is_down_keeps_none_from_it(store, brokers, caplog):
     store.update_offset(QUEUE, 1, increase_only=True)
     store.update_offset(OTHER, 2, increase_only=True)

@@ -4,6 +4,7 @@ import logging
 import threading
 
 import pytest
+from broker_kinds import wait_until
 from moved_tasks import MovedTasks
 
 from rmq_spark.client.consumer.scheduled_tasks import Repeated, ScheduledTasks
@@ -42,6 +43,46 @@ def test_several_are_done_at_the_same_time(tasks):
     for _ in range(3):
         tasks.schedule(lambda: meeting.wait(PATIENCE_S))
     meeting.wait(PATIENCE_S)
+
+
+def idle(tasks, count):
+    """So many threads have been made, and all of them wait."""
+    meeting = threading.Barrier(count + 1)
+    for _ in range(count):
+        tasks.schedule(lambda: meeting.wait(PATIENCE_S))
+    meeting.wait(PATIENCE_S)
+    wait_until("so many threads that wait", lambda: tasks._idle == count)
+    return tasks
+
+
+def test_a_burst_that_finds_one_idle_thread_gets_the_others_as_well(tasks):
+    idle(tasks, 1)
+    meeting = threading.Barrier(4)
+    with tasks._state:  # the thread that is called cannot come before all of it is there
+        for _ in range(3):
+            tasks.schedule(lambda: meeting.wait(PATIENCE_S))
+    meeting.wait(PATIENCE_S)
+
+
+def test_what_is_due_later_does_not_wait_for_the_only_thread_to_end_its_task(tasks):
+    idle(tasks, 1)
+    late, end = threading.Event(), threading.Event()
+    with tasks._state:
+        tasks.schedule(late.set, 20)
+        tasks.schedule(lambda: end.wait(PATIENCE_S * 2))
+    assert late.wait(PATIENCE_S)
+    end.set()
+
+
+def test_one_at_a_time_takes_two_threads_and_no_more():
+    """One does what is due, the other looks at the clock meanwhile."""
+    tasks, done = idle(ScheduledTasks("test", threads_max=20), 1), threading.Semaphore(0)
+    tasks.schedule(lambda: None, 3_600_000)
+    for number in range(20):
+        tasks.schedule(done.release, number % 3)
+        assert done.acquire(timeout=PATIENCE_S)
+        wait_until("two threads that wait", lambda: tasks._idle == 2)
+    assert tasks.stop(PATIENCE_S * 1000)
 
 
 def test_no_more_threads_than_allowed_are_made():
