@@ -6,7 +6,6 @@ What Spark's JVM writes to stderr goes to a file, and is shown if something fail
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rmq_spark.cli.broker_command import broker_command
 from rmq_spark.cli.demo.view import Figures, line, screen, summary
 from rmq_spark.cli.java import java_fault
+from rmq_spark.cli.spark import INSTALL, has_pyspark
 
 if TYPE_CHECKING:
     from rmq_spark.cli.demo.query import DemoQuery
@@ -29,7 +29,6 @@ TOPIC: Final = "demo-orders"
 _QUEUES: Final = 4
 _REFRESH_SECONDS: Final = 0.25
 _LAST_WORDS: Final = 4_000
-_NO_PYSPARK: Final = "pyspark is not installed for {python}: {python} -m pip install 'pyspark>=4.0,<4.4'"
 
 
 class DemoFault(Exception):
@@ -80,8 +79,8 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _missing() -> str | None:
-    if importlib.util.find_spec("pyspark") is None:
-        return _NO_PYSPARK.format(python=sys.executable)
+    if not has_pyspark():
+        return f"pyspark is not installed for {sys.executable}: {INSTALL}"
     return java_fault()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import re
 import sys
 from collections.abc import Sequence
@@ -14,8 +13,8 @@ from rmq_spark.cli.doctor.cluster import check_cluster
 from rmq_spark.cli.doctor.findings import Finding, lines
 from rmq_spark.cli.doctor.python import check_worker_python
 from rmq_spark.cli.java import find_java, java_fault
+from rmq_spark.cli.spark import INSTALL, has_pyspark
 
-_INSTALL: Final = f"{sys.executable} -m pip install 'pyspark>=4.0,<4.4'"
 _OLDEST: Final = (4, 0)
 _NEWEST: Final = (4, 3)
 
@@ -47,15 +46,15 @@ def run_doctor(arguments: Sequence[str]) -> int:
 
 
 def _pyspark() -> Finding:
-    if importlib.util.find_spec("pyspark") is None:
-        return Finding("pyspark", f"{sys.executable} has none", _INSTALL)
+    if not has_pyspark():
+        return Finding("pyspark", f"{sys.executable} has none", INSTALL)
     try:
         version = metadata.version("pyspark")
     except metadata.PackageNotFoundError:  # that of a Spark which was unpacked, on PYTHONPATH
         return Finding("pyspark", "is there, of a version that it does not say")
     numbers = tuple(int(each) for each in re.findall(r"[0-9]+", version)[:2])
     if not _OLDEST <= numbers <= _NEWEST:
-        return Finding("pyspark", f"{version}; rocketpoll is for 4.0 to 4.3", _INSTALL)
+        return Finding("pyspark", f"{version}; rocketpoll is for 4.0 to 4.3", INSTALL)
     return Finding("pyspark", version)
 
 

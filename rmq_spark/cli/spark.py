@@ -1,0 +1,14 @@
+"""The pyspark that commands need: whether it is there, and how to get it."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import Final
+
+INSTALL: Final = f"{sys.executable} -m pip install 'pyspark>=4.0,<4.4'"
+
+
+def has_pyspark() -> bool:
+    """Whether this Python would find it; it is not imported."""
+    return importlib.util.find_spec("pyspark") is not None

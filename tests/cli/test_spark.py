@@ -1,0 +1,10 @@
+from rmq_spark.cli.spark import INSTALL, has_pyspark
+
+
+def test_where_there_is_pyspark_it_is_found():
+    assert has_pyspark()
+
+
+def test_without_it_the_command_names_the_one_that_the_project_wants(pyspark_that_is_missing):
+    assert not has_pyspark()
+    assert INSTALL.endswith(f"-m pip install '{pyspark_that_is_missing}'")
