@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.names import check_topic_to_send_to
 from rmq_spark.client.outgoing import RECORD_OVERHEAD_BYTES
+from rmq_spark.wire.chunk.properties import lengths_of_maps
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_queue import MessageQueue
@@ -109,12 +110,7 @@ def _property_lengths(rows: pa.RecordBatch) -> Any:
             lengths = pc.fill_null(pc.binary_length(rows.column(name)), 0)
             total += lengths.to_numpy(zero_copy_only=False).astype(np.int64) + len(name) + 2
     if "properties" in rows.schema.names and rows.num_rows:
-        maps = rows.column("properties")
-        lengths = np.full(len(maps.keys), 2, np.int64)
-        for texts in (maps.keys, maps.items):
-            lengths += pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
-        before = np.concatenate(([0], np.cumsum(lengths)))
-        total += np.diff(before[maps.offsets.to_numpy()])
+        total += lengths_of_maps(rows.column("properties"))
     return total
 
 

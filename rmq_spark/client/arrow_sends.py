@@ -85,8 +85,8 @@ def send_batches(
 ) -> BulkResult:
     """Send all rows of record batches or tables.
 
-    ``queue`` keeps all of them in order in one queue; then, what fails is not tried again. ``timeout_ms``
-    holds for each request.
+    ``queue`` keeps all of them in order in one queue: then one request at a time is under way, whatever
+    ``in_flight`` says, and what fails is not tried again. ``timeout_ms`` holds for each request.
 
     Raises:
         MessageRejected: A column is unknown, or a row cannot be a message. What was sent before stays sent.
@@ -126,12 +126,12 @@ class _Bulk:
     def rows_max(self, topic: str) -> int:
         """How many rows fit into one request: a batch holds fewer, and whoever may get one counts."""
         for name in {queue.broker_name for queue in self._producer.publish_queues(topic)}:
-            if not self.takes_chunks(name):
+            if not self._takes_chunks(name):
                 return BATCH_MESSAGES_MAX
         return CHUNK_ROWS
 
-    def takes_chunks(self, broker_name: str) -> bool:
-        """Whether a broker takes chunks, and what is under way in its order; RocketMQ's threads race."""
+    def _takes_chunks(self, broker_name: str) -> bool:
+        """Whether a broker of this name takes chunks."""
         instance = self._producer.instance
         try:
             agreement = instance.api.agreement(instance.routes.master_address(broker_name))

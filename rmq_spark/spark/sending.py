@@ -197,9 +197,9 @@ class _Sending:
             except PartlySent as error:  # noqa: PERF203  # what is left is sent again
                 self._note(error.results)
                 rows = rows.slice(error.messages_sent)
-                self._wait_after(error, parcel.topic, parcel)
+                self._wait_after(error, parcel.topic, parcel.first_row)
             except RocketPollError as error:
-                self._wait_after(error, parcel.topic, parcel)
+                self._wait_after(error, parcel.topic, parcel.first_row)
             else:
                 self._note(result.spans)
                 return
@@ -220,7 +220,7 @@ class _Sending:
                     self._note([SentSpan(found.queue, found.queue_offset, 1)])
             left = failed + later
             if failure is not None:
-                self._wait_after(failure, parcel.topic, parcel)
+                self._wait_after(failure, parcel.topic, parcel.first_row)
 
     def _begin(self, message: Message, queue: MessageQueue | None) -> Future[SendResult]:
         try:
@@ -247,8 +247,8 @@ class _Sending:
 
     # ---- failures
 
-    def _wait_after(self, error: RocketPollError, topic: str, parcel: Parcel | None = None) -> None:
-        """Come back when it is worth trying again.
+    def _wait_after(self, error: RocketPollError, topic: str, first_row: int | None = None) -> None:
+        """Come back when it is worth trying again what failed for a topic, and the rows from a first on.
 
         Raises:
             WriteError: It is not, or not any more.
@@ -258,7 +258,7 @@ class _Sending:
         if self._given_up_at is None:
             self._given_up_at = now + self._options.access.retry_timeout_ms / 1000
         if not self._is_away(cause, topic) or now > self._given_up_at:
-            raise self._failure(error, parcel) from error
+            raise self._failure(error, first_row) from error
         _log.warning("%s: what is left for %s is sent again when it can be: %s", self._where, topic, error)
         self._sleep(self._pause_seconds)
         self._pause_seconds = min(2 * self._pause_seconds, PAUSE_SECONDS_MAX)
@@ -280,11 +280,11 @@ class _Sending:
     def _where(self) -> str:
         return f"partition {self._task.partition}"
 
-    def _failure(self, error: RocketPollError, parcel: Parcel | None) -> WriteError:
+    def _failure(self, error: RocketPollError, first_row: int | None) -> WriteError:
         cause = _cause(error)
         remedy = next((text for kind, text in _REMEDIES if isinstance(cause, kind)), None)
         stored = sum(span.message_count for span in self.spans)
-        whereabouts = self._where if parcel is None else f"{self._where}, row {parcel.first_row} or after it"
+        whereabouts = self._where if first_row is None else f"{self._where}, row {first_row} or after it"
         return WriteError(
             f"{whereabouts}: {error}"
             + (f"; {remedy}" if remedy else "")

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from rmq_spark.spark import sink_columns as columns
 from rmq_spark.spark.errors import RowError
 from rmq_spark.spark.schema import BROKER_NAME
+from rmq_spark.wire.chunk.properties import lengths_of_maps
 from rmq_spark.wire.properties import (
     DELAY,
     KEY_SEPARATOR,
@@ -220,10 +221,7 @@ class SinkRows:
             if name in found:
                 total += np.asarray(pc.fill_null(pc.binary_length(found[name]), 0))
         if columns.PROPERTIES in found:
-            maps = found[columns.PROPERTIES]
-            lengths = np.asarray(pc.binary_length(maps.keys)) + np.asarray(pc.binary_length(maps.items)) + 2
-            before = np.concatenate(([0], np.cumsum(lengths)))
-            total += np.diff(before[np.asarray(maps.offsets)])
+            total += lengths_of_maps(found[columns.PROPERTIES])
         if len(total) and total.max() > _PROPERTY_BYTES_MAX:
             row = int(total.argmax())
             problem = (

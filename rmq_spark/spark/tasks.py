@@ -137,7 +137,7 @@ def gathered(answers: Iterable[RawChunk]) -> Iterator[RawChunk]:
 def _joined(chunks: Sequence[RawChunk]) -> RawChunk:
     if len(chunks) == 1:
         return chunks[0]
-    import numpy as np  # noqa: PLC0415  # as below
+    import numpy as np  # noqa: PLC0415  # in tasks only
 
     sizes = None
     if all(chunk.sizes is not None for chunk in chunks):

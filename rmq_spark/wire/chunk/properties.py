@@ -164,6 +164,16 @@ def encode_maps(maps: pa.MapArray, *, reserved: tuple[str, ...]) -> pa.BinaryArr
     return pc.binary_join(lists, "").cast(pa.binary())
 
 
+def lengths_of_maps(maps: pa.MapArray) -> Positions:
+    """How many bytes each map takes as properties; a text that is missing counts as none."""
+    lengths = np.full(len(maps.keys), len(NAME_VALUE_SEPARATOR + PROPERTY_SEPARATOR), np.int64)
+    for texts in (maps.keys, maps.items):
+        lengths += np.asarray(pc.fill_null(pc.binary_length(texts), 0))
+    before = np.concatenate(([0], np.cumsum(lengths)))
+    of_each: Positions = np.diff(before[np.asarray(maps.offsets)])
+    return of_each
+
+
 def _check(texts: pa.Array, *, has_null: bool) -> None:
     """Refuse what would be read back as something else, as `encode_properties` does."""
     _refuse(pc.equal(pc.binary_length(texts), 0), "text that is not empty", texts)

@@ -143,30 +143,30 @@ def test_commits_say_where_the_next_member_goes_on(cluster, lite):
     assert polled(second, 10) == numbers(30)[20:]
 
 
-def test_a_queue_that_comes_back_begins_where_another_has_come_to_meanwhile(cluster, lite):
+def without_queues(cluster, lite):
+    """A consumer that has none, a queue of ten messages, and how another of the group stores an offset."""
     topic, group = cluster.topic(queues=1), cluster.group()
-    queue = cluster.queue(topic)
     cluster.send(topic, *numbers(10), queues=1)
     consumer = lite(group, start=False)
     consumer.assign([])
     consumer.start()
+    return consumer, cluster.queue(topic), lambda offset: cluster.store_offset(group, topic, offset)
+
+
+def test_a_queue_that_comes_back_begins_where_another_has_come_to_meanwhile(cluster, lite):
+    consumer, queue, store_offset = without_queues(cluster, lite)
     consumer.first_offset(queue)  # as a pull task does that ends when its queue has gone already
-    cluster.store_offset(group, topic, 7)
+    store_offset(7)
     consumer.assign([queue])
     assert polled(consumer, 3) == numbers(10)[7:]
 
 
 def test_what_another_commits_is_seen(cluster, lite):
-    topic, group = cluster.topic(queues=1), cluster.group()
-    queue = cluster.queue(topic)
-    cluster.send(topic, *numbers(10), queues=1)
-    consumer = lite(group, start=False)
-    consumer.assign([])
-    consumer.start()
+    consumer, queue, store_offset = without_queues(cluster, lite)
     for offset in (3, 7):
-        cluster.store_offset(group, topic, offset)
+        store_offset(offset)
         assert consumer.committed(queue) == offset
-    assert consumer.consume_status(topic) == {}
+    assert consumer.consume_status(queue.topic) == {}
 
 
 def test_offsets_can_be_committed_by_queue(cluster, lite):

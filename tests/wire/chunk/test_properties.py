@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import properties, property_names, ragged_properties, some_text
 
-from rmq_spark.wire.chunk.properties import PropertyColumns
+from rmq_spark.wire.chunk.properties import MAP_TYPE, PropertyColumns, lengths_of_maps
 from rmq_spark.wire.properties import decode_properties, encode_properties
 
 ragged_texts = ragged_properties | st.text("ab\x01\x02\u00e9", max_size=12)
@@ -54,3 +54,10 @@ def test_short_names_are_found_up_to_the_end_of_the_chunk(name, end):
 @pytest.mark.parametrize("name", ["a\x01b", "a\x02b", "\x01", "\x02"])
 def test_what_cannot_be_a_name_has_no_value(name):
     assert columns_of([f"{name}\x01v\x02", "a\x01b\x01c"]).values(name).to_pylist() == [None, None]
+
+
+@given(st.lists(st.none() | properties, max_size=5), st.integers(0, 5))
+def test_maps_take_as_many_bytes_as_what_they_are_encoded_to(given_maps, first):
+    maps = pa.array([None if each is None else list(each.items()) for each in given_maps], MAP_TYPE)
+    expected = [len(encode_properties(each or {}).encode()) for each in given_maps]
+    assert lengths_of_maps(maps[first:]).tolist() == expected[first:]
