@@ -162,7 +162,12 @@ def test_a_power_loss_does_not_take_the_sign_away_and_does_not_bring_it_back(tmp
     abort.create()
     created = len(disk.operations)
     abort.remove()
-    for point, there in ((0, {False, True}), (created, {False, True}), (None, {False})):
+    for point, there in (
+        (1, {False, True}),
+        (created, {True}),
+        (created + 1, {False, True}),
+        (None, {False}),
+    ):
         assert signs(disk.log(point), tmp_path) == there
     crashed = RecordingDisk(LocalDisk(), root)
     AbortFile(crashed, root).create()
