@@ -77,8 +77,8 @@ class Loop(asyncio.BaseEventLoop):
 
     async def create_server(self, protocol_factory, host=None, port=None, **_):
         process = self._process
-        port = self._network.listen(port, partial(self._accept, protocol_factory))
-        server = _Server(self._network, host, port)
+        address = self._network.listen((host, port), partial(self._accept, protocol_factory))
+        server = _Server(self._network, address)
         process.on_death(server.close)
         return server
 
@@ -90,13 +90,13 @@ class Loop(asyncio.BaseEventLoop):
 
 
 class _Server:
-    def __init__(self, network, host, port):
+    def __init__(self, network, address):
         self._network = network
-        self._port = port
-        self.sockets = (_Socket((host, port)),)
+        self._address = address
+        self.sockets = (_Socket(address),)
 
     def close(self):
-        self._network.listen_no_more(self._port)
+        self._network.listen_no_more(self._address)
         self.sockets = ()
 
     async def wait_closed(self):

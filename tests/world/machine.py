@@ -12,9 +12,10 @@ from world.kernel import Killed
 class Process:
     """What runs on a machine until it ends, is killed, or the power goes."""
 
-    def __init__(self, kernel, name):
+    def __init__(self, kernel, name, host="127.0.0.1"):
         self._kernel = kernel
         self.name = name
+        self.host = host
         self.is_alive = True
         self.has_power = True
         self._on_death = {}

@@ -230,20 +230,33 @@ class Network:
         self._dice = dice
         self.weather = weather or Weather()
         self._listening = {}
+        self._swallowed = {}
         self._without_power = []
         self._accepted = {}
         self._ports = count(40_000)
 
-    def listen(self, port, accept):
-        """Give whoever connects to a port to ``accept(connect)``; ``connect(end)`` joins the other end."""
-        port = port or next(self._ports)
-        if port in self._listening:
-            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-        self._listening[port] = accept
-        return port
+    def listen(self, address, accept):
+        """Give whoever connects to an address to ``accept(join)``; ``join(end)`` joins the other end.
 
-    def listen_no_more(self, port):
-        self._listening.pop(port, None)
+        Port 0 is any that is free; the address that it is.
+        """
+        host, port = address
+        address = host, port or next(self._ports)
+        if address in self._listening:
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+        self._listening[address] = accept
+        return address
+
+    def listen_no_more(self, address):
+        self._listening.pop(address, None)
+
+    def swallow(self, host):
+        """From now on, what is sent to a host is never heard of again; not even that nobody is there."""
+        self._swallowed[host] = None
+
+    def give_back(self, host):
+        """The host can be reached again."""
+        self._swallowed.pop(host, None)
 
     def cut_all(self):
         """Break every connection that there is."""
@@ -264,14 +277,16 @@ class Network:
             end.forget()
         self._without_power.clear()
 
-    def connect(self, end, port, host="127.0.0.1"):
+    def connect(self, end, address, host="127.0.0.1"):
         """Connect an end to whoever listens there, soon; if nobody does, it is told that it is broken."""
-        end.other_address = ("127.0.0.1", port)
+        end.other_address = address
         end.address = (host, next(self._ports))
-        self._kernel.after(self._late(), partial(self._reach, end, port))
+        self._kernel.after(self._late(), partial(self._reach, end, address))
 
-    def _reach(self, end, port):
-        accept = self._listening.get(port)
+    def _reach(self, end, address):
+        if address[0] in self._swallowed:
+            return
+        accept = self._listening.get(address)
         if accept is None:
             self._kernel.after(self._late(), end.broken)
             return

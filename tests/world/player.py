@@ -45,7 +45,7 @@ class Player:
         """A connection to whatever broker is there."""
         while self._connection is None or self._connection.is_over:
             connection = Connection(self.world, self.name)
-            self.world.network.connect(connection, self.world.port)
+            self.world.network.connect(connection, self.world.address)
             if await self.world.tasks.within(_CONNECT_SECONDS, connection.is_open, otherwise=False):
                 self._connection = connection
                 self._agreement = None

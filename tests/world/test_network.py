@@ -38,8 +38,8 @@ class Room:
         self.kernel = Kernel(random.Random(seed))
         self.network = Network(self.kernel, random.Random(seed), weather)
         self.server, self.client = Peer(), Peer()
-        self.network.listen(80, lambda connect: connect(self.server))
-        self.network.connect(self.client, 80)
+        self.network.listen(("127.0.0.1", 80), lambda connect: connect(self.server))
+        self.network.connect(self.client, ("127.0.0.1", 80))
         self.kernel.run(1)
 
 
@@ -71,7 +71,7 @@ def test_who_does_not_read_is_sent_no_more_than_a_window():
 def test_nobody_listens():
     room = Room()
     stranger = Peer()
-    room.network.connect(stranger, 81)
+    room.network.connect(stranger, ("127.0.0.1", 81))
     room.kernel.run(1)
     assert stranger.events == ["broken"]
 

@@ -47,7 +47,7 @@ _IDLE_SECONDS = 135.0
 class World:
     """Everything that there is while a story is told."""
 
-    port = _PORT
+    address = ("127.0.0.1", _PORT)
     broker_name = "broker-a"
 
     def __init__(self, story):
