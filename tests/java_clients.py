@@ -25,7 +25,16 @@ _SOON = "-Drocketmq.client.rebalance.minInterval=50"
 """Clients of 5.5 otherwise let a second pass between looking for queues and looking for queues again."""
 
 ADDED_PROPERTIES = frozenset(
-    ["UNIQ_KEY", "WAIT", "CLUSTER", "MSG_REGION", "TRACE_ON", "MIN_OFFSET", "MAX_OFFSET"]
+    [
+        "UNIQ_KEY",
+        "WAIT",
+        "CLUSTER",
+        "MSG_REGION",
+        "TRACE_ON",
+        "MIN_OFFSET",
+        "MAX_OFFSET",
+        "CONSUME_START_TIME",
+    ]
 )
 """What clients and brokers of RocketMQ add to the properties of messages, some in one version only."""
 
