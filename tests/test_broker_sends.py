@@ -17,7 +17,10 @@ from strategies import odd_properties
 
 from broker.processor.send_message import IDS_MAX
 from broker.store.disk import LocalDisk
+from rmq_spark.wire.bodies import decode_body
+from rmq_spark.wire.bodies.lists import KVTable
 from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
@@ -171,6 +174,22 @@ def test_whatever_a_client_says_in_its_properties_comes_back_and_nothing_more_bu
 
     with TemporaryDirectory(dir=tmp_path) as root:
         tell(story, Path(root))
+
+
+@pytest.mark.parametrize("flush_disk_type", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_how_long_each_send_waited_for_the_disk_is_told_in_rocketmqs_cells(tmp_path, flush_disk_type):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put(*range(5))
+        assert (await client.call(batch_request("a", "b"))).code == 0
+        answer = await client.call(RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
+        told = decode_body(KVTable, answer.body).table["putMessageDistributeTime"]
+        counts = dict(cell.strip("[").split("]:") for cell in told.split(" "))
+        assert sum(map(int, counts.values())) == 6
+        if flush_disk_type == "ASYNC_FLUSH":
+            assert counts["<=0ms"] == "6"
+
+    tell(story, tmp_path, flushDiskType=flush_disk_type)
 
 
 def test_region_tracing_cluster_and_address_are_as_the_settings_say(tmp_path):
