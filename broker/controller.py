@@ -132,7 +132,7 @@ class BrokerController:
         self._deliver()
 
     async def _open_vip_channel(self, config: BrokerConfig) -> None:
-        """Listen two ports below, where clients up to 4.4 and RocketMQ's dashboard look for a broker."""
+        """Listen two ports below, where clients up to 4.4 and RocketMQ's dashboard look for it."""
         port = config.listen_port - _VIP_PORTS_BELOW
         if not config.vip_channel_enable or port <= 0:
             return
@@ -182,9 +182,9 @@ class BrokerController:
     # ---- requests
 
     def advertised_host(self, connection: Connection) -> Host:
-        """Where a client is to find this broker: at the address that it has dialled, or a fixed one.
+        """Return where a client is to find this broker: where it has dialled, or at a fixed address.
 
-        The port is the same for all: what is sent by the VIP channel can also be asked for elsewhere.
+        The port is the same for all: what is sent by the VIP channel can be asked for elsewhere, too.
         """
         return Host(self._advertised_address or connection.local_host.address, self.port)
 

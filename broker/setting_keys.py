@@ -48,7 +48,7 @@ KEYS: Final[Mapping[str, Key]] = {
         "",
         "vip_channel_enable",
         FLAG,
-        "listen on listenPort - 2 as well, as clients up to 4.4 and the dashboard expect; never with 0",
+        "listen on listenPort - 2 as well, for clients up to 4.4 and the dashboard; not with listenPort=0",
     ),
     "bindAddress": Key("", "bind_address", ADDRESS, "the address to listen on"),
     "brokerIP1": Key(

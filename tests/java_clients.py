@@ -36,7 +36,7 @@ ADDED_PROPERTIES = frozenset(
         "CONSUME_START_TIME",
     ]
 )
-"""What clients and brokers of RocketMQ add to the properties of messages, some in one version only."""
+"""What clients and brokers of RocketMQ add to the properties, some in one version only."""
 
 Message = Mapping[str, Any]
 

@@ -55,8 +55,8 @@ ragged_properties = st.lists(
     max_size=14,
 ).map("".join)
 
-# Strings of clients that mean something else to RocketMQ, or nothing: a name of its own, pieces that are no
-# properties, or like those of a record's checksum; with the last separator and without.
+# Strings of clients that mean something else to RocketMQ, or nothing: a name of its own, pieces that
+# are no properties, or like those of a record's checksum; with the last separator and without.
 _odd_pieces = [
     "__CRC32#\x010123456789",
     "KEYS\x01k",

@@ -1,4 +1,4 @@
-"""Two ports below its own, a broker is there for clients that look for it there, as RocketMQ's is."""
+"""Two ports below its own, a broker is there for clients that look for it there."""
 
 from __future__ import annotations
 

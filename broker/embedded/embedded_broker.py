@@ -60,9 +60,9 @@ class EmbeddedBroker(BrokerHelpers):
     ) -> None:
         """Check the settings; nothing runs yet.
 
-        ``settings`` carry the names of conf/broker.conf: ``EmbeddedBroker(defaultTopicQueueNums=2)``.
-        Unless they are given, vipChannelEnable is false, and in a temporary directory flushDiskType
-        is ASYNC_FLUSH.
+        ``settings`` carry the names of conf/broker.conf, as ``EmbeddedBroker(maxTopics=20)``. Unless
+        they are given, vipChannelEnable is false, and in a temporary directory flushDiskType is
+        ASYNC_FLUSH.
 
         Raises:
             ConfigError: A setting is unknown, or its value means nothing.
@@ -72,7 +72,7 @@ class EmbeddedBroker(BrokerHelpers):
         self._directory = None if directory is None else Path(directory).expanduser().absolute()
         self._port = port
         self._own_process = own_process
-        # When it comes back on the port that it was given, the one two below may be another broker's.
+        # When it comes back on the port that it was given, that two below may be another broker's.
         self._texts = {"vipChannelEnable": "false", **_texts_of(settings)}
         if self._is_temporary:
             self._texts.setdefault("flushDiskType", "ASYNC_FLUSH")

@@ -52,7 +52,7 @@ _IDLE: Final[Mapping[str, str]] = {
 
 
 class DiskUsage(NamedTuple):
-    """Bytes of the disk that the store is on; what is kept for its administrator is in the total alone."""
+    """Bytes of the store's disk; what is kept for its administrator is in the total alone."""
 
     total: int
     used: int

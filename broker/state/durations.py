@@ -1,4 +1,4 @@
-"""Durations: how often something took how long, minute by minute, in the cells that RocketMQ shows."""
+"""Durations: how often something took how long, by the minute, in the cells that RocketMQ shows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SHOWN_FROM_MS: Final[Mapping[int, str]] = {
 
 
 class Durations:
-    """All of one kind, as they were in the last minute that is over; in the first, as they are so far."""
+    """All of one kind in the last minute that is over; in the first minute, those so far."""
 
     def __init__(self) -> None:
         self._counts = self._shown = [0] * len(_LOWS_MS)

@@ -176,7 +176,7 @@ def head_of(draft: RecordDraft) -> struct.Struct:
 
 
 def ready_properties(properties: bytes) -> bytes:
-    """Return the properties with a separator behind the last, as a checksum wants it before itself."""
+    """Return the properties with a separator behind the last, as a checksum wants before itself."""
     if properties and not properties.endswith(_SEPARATOR):
         return properties + _SEPARATOR
     return properties

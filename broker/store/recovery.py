@@ -132,7 +132,7 @@ class LogRecovery:
     def _are_good(self, data: memoryview, chunk: RecordChunk, places: Positions) -> npt.NDArray[np.bool_]:
         """Which of these records are good."""
         is_good = chunks.intact_records(chunk)
-        # Before that place others may have written, whose records have a checksum of the body alone.
+        # Before that place others may have written: their records have a checksum of the body alone.
         rows = np.flatnonzero(~is_good & (places < self.sealed_from))
         starts = chunk.body_at[rows]
         bounds = zip(starts.tolist(), (starts + chunk.body_length[rows]).tolist(), strict=True)

@@ -1,13 +1,13 @@
 r"""A checksum over a whole stored record, where its own body CRC leaves all but the body unwatched.
 
-It ends the record's properties, always 16 bytes: the CRC-32 of all before them, as eight hexadecimal
-digits, each followed by a separator.
+It ends the record's properties, always 16 bytes: the CRC-32 of all before them, as eight
+hexadecimal digits, each followed by a separator.
 
     d \x02 d \x02 d \x02 d \x02 d \x02 d \x02 d \x02 d \x02
 
-So it is eight pieces of the properties, each of one character, and no reader takes those for properties:
-they have no \x01. A longer piece would do for most readers, but ali-ons, the client for Node.js, takes all
-of it but the last character for a name.
+So it is eight pieces of the properties, each of one character, and no reader takes those for
+properties: they have no \x01. A longer piece would do for most readers, but ali-ons, the client for
+Node.js, takes all of it but the last character for a name.
 
 This module knows how one record is sealed, and neither files nor when that is to be done.
 """
@@ -50,7 +50,7 @@ def with_empty_checksum(properties_text: str) -> str:
 
 def without_checksum(properties: bytes) -> bytes:
     """Return the properties without the pieces at their end that are a checksum, if they have one."""
-    # Every second byte is a separator, from the one before the first digit on, which may be the record's.
+    # Every second byte is a separator, from the one before the first digit on, if there is one.
     if (_SEPARATOR + properties)[-CHECKSUM_BYTES - 1 :: 2] == _SEPARATORS:
         return properties[:-CHECKSUM_BYTES]
     return properties

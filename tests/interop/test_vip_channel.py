@@ -1,7 +1,7 @@
-"""Java clients of RocketMQ 4.3, which look for a broker two ports below its own unless they are told not to.
+"""Java clients of RocketMQ 4.3, which look for a broker two ports below its own by themselves.
 
-They also cut the properties of a message in another way than later ones do. Each test is run against a real
-RocketMQ and against our broker.
+They also cut the properties of a message in another way than later ones do. Each test is run against
+a real RocketMQ and against our broker.
 """
 
 from __future__ import annotations

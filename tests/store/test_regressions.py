@@ -114,7 +114,7 @@ def test_records_of_a_rocketmq_broker_that_was_killed_are_kept(tmp_path, sign):
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_store_from_when_checksums_were_properties_is_opened_whole(tmp_path, killed):
-    """Its checkpoint has another mark and says that all records have checksums, which are none to us."""
+    """Its checkpoint has another mark, and says that all records have checksums: none to us."""
     open_store(tmp_path).shutdown()
     log, sent = b"", []
     for number in range(5):

@@ -24,9 +24,10 @@ _PIECES_OF_BYTE = np.frombuffer(b"".join(PIECES_OF_BYTE), f"V{len(PIECES_OF_BYTE
 
 
 def with_empty_checksums(chunk: RecordChunk) -> RecordChunk:
-    """The records with room for a checksum behind their properties: they themselves, if all have one already.
+    """Return the records with room for a checksum behind their properties.
 
-    Where only some have one, it stays, and counts no longer: to readers it is nothing.
+    They stay as they are if all have one already. Where only some have one, that stays as well, and
+    counts no longer: to readers it is nothing.
     """
     if len(chunk) and chunk.has_checksum.all():
         return chunk

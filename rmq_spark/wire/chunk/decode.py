@@ -158,7 +158,7 @@ class RecordChunk:
 
     @cached_property
     def has_checksum(self) -> npt.NDArray[np.bool_]:
-        """Which records end with a checksum, be it right or not, as `without_checksum` tells of one."""
+        """Tell which records end with a checksum, be it right or not."""
         last = take_structures(self.data, self.ends - CHECKSUM_BYTES, f"V{CHECKSUM_BYTES}")
         separates = (last.view(_WORD) & _SEPARATORS_AT) == _SEPARATORS
         is_alone = (self.properties_length == CHECKSUM_BYTES) | (

@@ -15,10 +15,10 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
- * Sends messages and consumes them, with clients as they are when nothing is set, and prints what it has seen.
+ * Sends messages and consumes them, with clients as they are when nothing is set.
  *
- * <p>Arguments: the name server, the topic, how many messages. One line for each that came: its body, whether the broker
- * shows it by its offset id, and its properties.
+ * <p>Arguments: the name server, the topic, how many messages. Prints one line for each that was sent, with what the
+ * broker shows by its id, and one for each that came, with the names of its properties.
  */
 public final class Main {
     private static final int SECONDS_MAX = 60;
