@@ -32,7 +32,7 @@ from broker.processor.request import reply
 from broker.processor.runtime_info import DiskUsage
 from broker.processors import Processors, Surroundings
 from broker.schedule.schedule_message_service import ScheduleMessageService
-from broker.server import RemotingServer
+from broker.server import CannotListen, RemotingServer
 from broker.state.topic_config import QUEUE_NUMS_MAX
 from broker.state_tables import StateTables
 from broker.store.disk import Disk, LocalDisk
@@ -46,6 +46,8 @@ _ANSWER_SECONDS = 5.0
 _REPUT_AGAIN_SECONDS = 1.0
 _USUAL_QUEUE_NUMS = 4
 """What Java's producers ask for."""
+_VIP_PORTS_BELOW = 2
+"""From the port of a broker to that of its VIP channel, as RocketMQ's clients reckon."""
 
 
 class BrokerController:
@@ -125,8 +127,27 @@ class BrokerController:
         )
         self.tables.save_configurations()
         self.port = await self.server.start(config.bind_address, config.listen_port)
+        await self._open_vip_channel(config)
         self._housekeeping.start(self.hold_service, self.processors)
         self._deliver()
+
+    async def _open_vip_channel(self, config: BrokerConfig) -> None:
+        """Listen two ports below, where clients up to 4.4 and RocketMQ's dashboard look for it."""
+        port = config.listen_port - _VIP_PORTS_BELOW
+        if not config.vip_channel_enable or port <= 0:
+            return
+        try:
+            await self.server.listen(config.bind_address, port)
+        except CannotListen as error:
+            _log.warning(
+                "no VIP channel: cannot listen on %s:%d, two below listenPort: %s. Clients of RocketMQ up to "
+                "4.4, and its dashboard, talk to whoever listens there, unless they are told not to "
+                "(vipChannelEnabled=false). Choose another listenPort, stop that program, or say "
+                "vipChannelEnable=false here if there are no such clients",
+                config.bind_address,
+                port,
+                error.__cause__,
+            )
 
     async def stop(self) -> None:
         """End in order: nobody is left without an answer, nothing that was acknowledged is lost."""
@@ -161,10 +182,11 @@ class BrokerController:
     # ---- requests
 
     def advertised_host(self, connection: Connection) -> Host:
-        """Where a client is to find this broker: at the address that it has dialled, or a fixed one."""
-        if self._advertised_address is None:
-            return connection.local_host
-        return Host(self._advertised_address, self.port)
+        """Return where a client is to find this broker: where it has dialled, or at a fixed address.
+
+        The port is the same for all: what is sent by the VIP channel can be asked for elsewhere, too.
+        """
+        return Host(self._advertised_address or connection.local_host.address, self.port)
 
     def _client_has_gone(self, connection: ClientConnection) -> None:
         self.hold_service.forget(connection)

@@ -29,6 +29,7 @@ from broker.processor.message_back import MessageBackProcessor
 from broker.processor.pull_message import PullMessageProcessor
 from broker.processor.query_consume_queue import QueryConsumeQueueProcessor
 from broker.processor.query_message import QueryMessageProcessor
+from broker.processor.reply_message import ReplyMessageProcessor
 from broker.processor.request import Handlers
 from broker.processor.retry_rules import RetryRules
 from broker.processor.route import RouteProcessor
@@ -176,6 +177,13 @@ class Processors:
         around, tables = self._around, self._around.tables
         return (
             self.sends,
+            ReplyMessageProcessor(
+                self.producers,
+                # The dispatcher is made of this one, too, and comes later.
+                lambda connection, request: self.dispatch(connection, request),  # noqa: PLW0108
+                around.advertised_host,
+                around.now_ms,
+            ),
             ExtensionsProcessor(
                 around.store,
                 self.admission,

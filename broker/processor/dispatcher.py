@@ -25,6 +25,8 @@ _WITH_MESSAGES: Final = frozenset(
         RequestCode.SEND_MESSAGE,
         RequestCode.SEND_MESSAGE_V2,
         RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
         RequestCode.APPEND_CHUNK,
     ]
 )

@@ -94,6 +94,7 @@ class ExtensionsProcessor:
             )
         result = self._store.put_chunk(records, sizes)
         if result.status is not PutMessageStatus.PUT_OK or not self._acknowledger.is_sync:
+            self._stats.put_took.add(0)
             return self._answer(request, header, queue_id, result)
 
         def stored(known: PutMessageResult) -> None:

@@ -31,6 +31,9 @@ _IDLE: Final[Mapping[str, str]] = {
     "queryThreadPoolQueueSize": "0",
     "queryThreadPoolQueueCapacity": "0",
     "queryThreadPoolQueueHeadWaitTimeMills": "0",
+    "litePullThreadPoolQueueSize": "0",
+    "litePullThreadPoolQueueCapacity": "0",
+    "litePullThreadPoolQueueHeadWaitTimeMills": "0",
     "ackThreadPoolQueueSize": "0",
     "ackThreadPoolQueueCapacity": "0",
     "ackThreadPoolQueueHeadWaitTimeMills": "0",
@@ -49,11 +52,11 @@ _IDLE: Final[Mapping[str, str]] = {
 
 
 class DiskUsage(NamedTuple):
-    """Bytes of the disk that the store is on."""
+    """Bytes of the store's disk; what is kept for its administrator is in the total alone."""
 
     total: int
     used: int
-    free: int
+    available: int
 
 
 class SendQueue(NamedTuple):
@@ -115,7 +118,7 @@ class RuntimeInfo:
             "putMessageSizeTotal": str(stats.put_bytes),
             "putMessageAverageSize": str(round(average, 2)),
             "putMessageDistributeTime": " ".join(
-                f"[{cell}]:{count}" for cell, count in stats.put_took.cells()
+                f"[{cell}]:{count}" for cell, count in stats.put_took.cells().items()
             ),
             "putLatency99": f"{stats.put_took.within_ms(0.99):.2f}",
             "putLatency999": f"{stats.put_took.within_ms(0.999):.2f}",
@@ -161,13 +164,14 @@ class RuntimeInfo:
 
     def _disk(self) -> dict[str, str]:
         disk = self._disk_usage()
-        ratio = str(round(disk.used / disk.total, 4)) if disk.total else "0.0"
+        ours = disk.used + disk.available
+        ratio = str(round(disk.used / ours, 4)) if ours else "0.0"
         path = self._config.store.store_path_root_dir / COMMIT_LOG
         return {
             "commitLogDiskRatio": ratio,
             f"commitLogDiskRatio_{path}": ratio,
             "consumeQueueDiskRatio": ratio,
-            "commitLogDirCapacity": f"Total : {_size(disk.total)}, Free : {_size(disk.free)}.",
+            "commitLogDirCapacity": f"Total : {_size(disk.total)}, Free : {_size(disk.available)}.",
         }
 
     def _sends(self) -> dict[str, str]:

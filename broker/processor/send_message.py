@@ -150,6 +150,7 @@ class SendMessageProcessor:
                 _log.exception("a send that ended at %d could not be answered", end_offset)
         for topic, sizes in stored.items():
             self._stats.put(topic, len(sizes), sum(sizes), calls=len(sizes))
+            self._stats.put_took.add(0, len(sizes))
 
     def _new_plans(self, connection: Connection) -> SendPlans:
         plans = self._plans[connection] = SendPlans(
@@ -205,6 +206,7 @@ class SendMessageProcessor:
         if waits and self._acknowledger.is_sync and result.status is _PUT_OK:
             self._acknowledger.when_stored(result, tell)
         else:
+            self._stats.put_took.add(0)
             tell(result)
 
     def _answer(

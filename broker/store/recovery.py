@@ -131,10 +131,8 @@ class LogRecovery:
 
     def _are_good(self, data: memoryview, chunk: RecordChunk, places: Positions) -> npt.NDArray[np.bool_]:
         """Which of these records are good."""
-        _, is_good = chunks.sealed_records(chunk)
-        # Before that place others may have written: a Java broker that stores a message again copies our
-        # checksum among its properties, where it is no checksum of the new record.
-        # Of such a record, only the body has a checksum.
+        is_good = chunks.intact_records(chunk)
+        # Before that place others may have written: their records have a checksum of the body alone.
         rows = np.flatnonzero(~is_good & (places < self.sealed_from))
         starts = chunk.body_at[rows]
         bounds = zip(starts.tolist(), (starts + chunk.body_length[rows]).tolist(), strict=True)
@@ -165,7 +163,7 @@ class LogRecovery:
             return None
         is_good = (
             message.physical_offset == physical_offset
-            and (physical_offset < self.sealed_from or is_intact(data[: record_size(data, 0)]) is True)
+            and (physical_offset < self.sealed_from or is_intact(data[: record_size(data, 0)]))
             and topic_fault(message.topic) is None
         )
         return message if is_good else None

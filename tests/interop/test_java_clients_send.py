@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 from broker_kinds import DELAYS_S, wait_until
-from java_clients import JavaError, bodies_of, in_order, numbered, queue, to_send
+from java_clients import ADDED_PROPERTIES, JavaError, bodies_of, in_order, numbered, queue, to_send
 
 pytestmark = pytest.mark.interop
 
@@ -31,7 +31,8 @@ def test_all_that_a_message_carries_arrives(scenario):
     first, second = scenario.read(topic, 2)
     assert (first["body"], second["body"]) == ("\x00any\xffbytes", "plain")
     assert (first["tags"], first["keys"], first["flag"]) == ("blue", "k1 k2", 7)
-    assert {"place": "Üsküdar", "n": "1"}.items() <= first["properties"].items()
+    assert users_own(first) == {"TAGS": "blue", "KEYS": "k1 k2", "place": "Üsküdar", "n": "1"}
+    assert users_own(second) == {}
     assert (second.get("tags"), second.get("keys"), second["flag"]) == (None, None, 0)
     for message, result in zip((first, second), results, strict=True):
         assert message["topic"] == topic
@@ -41,6 +42,11 @@ def test_all_that_a_message_carries_arrives(scenario):
         assert message["bornHost"].startswith("/127.0.0.1:")
         assert message["bornTimestamp"] <= message["storeTimestamp"]
         assert message["reconsumeTimes"] == 0
+
+
+def users_own(message) -> dict[str, str]:
+    """The properties of a message without those that RocketMQ's clients and brokers add to all."""
+    return {name: text for name, text in message["properties"].items() if name not in ADDED_PROPERTIES}
 
 
 def test_a_topic_that_nobody_has_made_is_made_by_the_first_message(scenario):
@@ -95,6 +101,9 @@ def test_a_batch_stands_in_one_queue_in_a_row(scenario):
         assert [each["queueId"] for each in places] == [result["queueId"]] * 10
         first = result["queueOffset"]
         assert [each["queueOffset"] for each in places] == list(range(first, first + 10))
+        assert [users_own(each) for each in places] == [
+            {"KEYS": each["keys"], "TAGS": each["tags"]} for each in batch
+        ]
         assert [each["keys"] for each in places] == [each["keys"] for each in batch]
         assert {each["tags"] for each in places} == {batch[0]["tags"]}
     assert len(scenario.read(topic, 20, queues=4)) == 20

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from disks import Fault, FaultyDisk, RecordingDisk, power_loss_states
-from stores import STORE_HOST, bodies, message, open_store, put_later, read_all
+from stores import STORE_HOST, bodies, encoded, message, open_store, put_later, read_all
 
 from broker.store.config import FlushDiskType
 from broker.store.directory_lock import OUR_SIGN
@@ -29,7 +29,7 @@ from broker.store.message_store import MessageStore
 from broker.store.recovery import LogRecovery
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk import encode_chunk
-from rmq_spark.wire.record import decode_record, encode_record
+from rmq_spark.wire.record import decode_record
 
 POWER_LOSSES = int(os.environ.get("ROCKETPOLL_POWER_LOSSES", "120"))
 FLIPPED_BITS = int(os.environ.get("ROCKETPOLL_FLIPPED_BITS", "120"))
@@ -324,7 +324,7 @@ def check_flipped_bits(tmp_path, dice, bits):
             each
             for messages in whole.values()
             for each in messages
-            if each.physical_offset <= position < each.physical_offset + len(encode_record(each))
+            if each.physical_offset <= position < each.physical_offset + len(encoded(each))
         ]
         for key, messages in whole.items():
             found = read_all(store, *key)
