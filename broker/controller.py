@@ -24,6 +24,7 @@ from pathlib import Path
 from broker.client_connection import ClientConnection
 from broker.config import BrokerConfig
 from broker.connection import Connection
+from broker.event_loop import EarliestTimer, monotonic_ms
 from broker.housekeeping import Housekeeping
 from broker.longpolling.notify_message_arriving_listener import NotifyMessageArrivingListener
 from broker.longpolling.pull_request import PullRequest
@@ -58,8 +59,6 @@ class BrokerController:
         self._is_stopping = False
         self._reput_is_due = False
         self._reput_again: asyncio.TimerHandle | None = None
-        self._deadline: asyncio.TimerHandle | None = None
-        self._delivery: asyncio.TimerHandle | None = None
         self._advertised_address = ip_address(config.broker_ip1).packed if config.broker_ip1 else None
         self.port = 0
 
@@ -73,6 +72,8 @@ class BrokerController:
         config = self._config
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+        self._deadline = EarliestTimer(self._loop, self._expire)
+        self._delivery = EarliestTimer(self._loop, self._deliver)
         self.hold_service = PullRequestHoldService(
             config.holds,
             lambda topic, queue_id: self.store.queue_offsets(topic, queue_id)[1],
@@ -126,7 +127,7 @@ class BrokerController:
         self.tables.save_configurations()
         self.port = await self.server.start(config.bind_address, config.listen_port)
         self._housekeeping.start(self.hold_service, self.processors)
-        self._deliver()
+        self._plan_delivery(0)
 
     async def stop(self) -> None:
         """End in order: nobody is left without an answer, nothing that was acknowledged is lost."""
@@ -135,9 +136,10 @@ class BrokerController:
         self._is_stopping = True
         self.server.stop_listening()
         self.store.take_no_more("the broker is stopping")
-        for timer in (self._delivery, self._deadline, self._reput_again):
-            if timer is not None:
-                timer.cancel()
+        self._delivery.cancel()
+        self._deadline.cancel()
+        if self._reput_again is not None:
+            self._reput_again.cancel()
         self.hold_service.release_all()
         await self.processors.acknowledger.settled(_ANSWER_SECONDS)
         await self._housekeeping.settled(_ANSWER_SECONDS)
@@ -215,16 +217,11 @@ class BrokerController:
     def _plan_deadline(self) -> None:
         """One timer, for the next of all deadlines; one that comes too early does no harm."""
         next_ms = self.hold_service.next_deadline_ms
-        if next_ms is None:
-            return
-        if self._deadline is None or next_ms / 1000 < self._deadline.when():
-            if self._deadline is not None:
-                self._deadline.cancel()
-            self._deadline = self._loop.call_at(next_ms / 1000, self._expire, next_ms)
+        if next_ms is not None:
+            self._deadline.plan(next_ms)
 
-    def _expire(self, deadline_ms: int) -> None:
-        self._deadline = None
-        self.hold_service.expire(max(deadline_ms, self._monotonic_ms()))
+    def _expire(self, now_ms: int) -> None:
+        self.hold_service.expire(now_ms)
         self._plan_deadline()
 
     def _is_matched_by_commit_log(self, held: PullRequest, from_queue_offset: int) -> bool:
@@ -237,8 +234,7 @@ class BrokerController:
 
     # ---- delayed messages
 
-    def _deliver(self) -> None:
-        self._delivery = None
+    def _deliver(self, _: int) -> None:
         try:
             wait_ms = self.schedule.deliver_due()
         except Exception:  # noqa: BLE001  # whatever it is, the others must not wait for ever
@@ -253,14 +249,10 @@ class BrokerController:
 
     def _plan_delivery(self, wait_ms: int) -> None:
         """Looked at once a second at least: the time of day may jump."""
-        at = self._loop.time() + min(max(wait_ms, 0), _DELIVERY_CHECK_MAX_MS) / 1000
-        if self._delivery is None or at < self._delivery.when():
-            if self._delivery is not None:
-                self._delivery.cancel()
-            self._delivery = self._loop.call_at(at, self._deliver)
+        self._delivery.plan(self._monotonic_ms() + min(max(wait_ms, 0), _DELIVERY_CHECK_MAX_MS))
 
     def _monotonic_ms(self) -> int:
-        return int(self._loop.time() * 1000)
+        return monotonic_ms(self._loop)
 
 
 def _disk_usage(directory: Path) -> DiskUsage:

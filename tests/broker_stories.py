@@ -8,6 +8,7 @@ import threading
 import time
 
 from broker_clients import BrokerClients
+from story_loops import MovedLoop
 
 from broker.controller import BrokerController
 from broker.settings import config_of
@@ -33,17 +34,10 @@ def small_broker(root, **settings):
     return config_of({**SMALL, "storePathRootDir": str(root), **texts})
 
 
-class MovedLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock goes as usual, and can be put forward."""
+class StoryLoops:
+    """Which loop the next story is told on; the fixture `on_each_loop` has it told on each."""
 
-    moved_seconds = 0.0
-
-    def time(self):
-        return super().time() + self.moved_seconds
-
-    def move(self, seconds):
-        """What was due within this time is due now."""
-        self.moved_seconds += seconds
+    new = MovedLoop
 
 
 class Broker:
@@ -130,7 +124,7 @@ async def started(config, disk=None):
 
 def run(story):
     """Run a coroutine in a loop of its own whose clock can be moved."""
-    loop = MovedLoop()
+    loop = StoryLoops.new()
     try:
         loop.run_until_complete(story)
         loop.run_until_complete(loop.shutdown_asyncgens())

@@ -16,6 +16,8 @@ from broker.store.errors import DamagedTable, StoreInUse
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import parse_host
 
+pytestmark = pytest.mark.usefixtures("on_each_loop")
+
 
 def test_a_directory_that_is_in_use_is_left_alone(tmp_path):
     async def story(broker):
