@@ -17,6 +17,7 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -32,7 +33,7 @@ from broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from broker.processor.request import reply
 from broker.processor.runtime_info import DiskUsage
 from broker.processors import Processors, Surroundings
-from broker.schedule.schedule_message_service import ScheduleMessageService
+from broker.schedule.schedule_message_service import ScheduleMessageService, Start
 from broker.server import RemotingServer
 from broker.state.topic_config import QUEUE_NUMS_MAX
 from broker.state_tables import StateTables
@@ -42,20 +43,28 @@ from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.names import SCHEDULE_TOPIC, topic_fault
 
 _log = logging.getLogger(__name__)
-_DELIVERY_CHECK_MAX_MS = 1_000
+_DELIVER_AGAIN_MS = 1_000
 _ANSWER_SECONDS = 5.0
 _REPUT_AGAIN_SECONDS = 1.0
 _USUAL_QUEUE_NUMS = 4
 """What Java's producers ask for."""
 
 
+def time_of_day_ms() -> int:
+    """Tell the time of day, as the machine knows it."""
+    return time.time_ns() // 1_000_000
+
+
 class BrokerController:
     """One broker, on the loop that calls `start`."""
 
-    def __init__(self, config: BrokerConfig, disk: Disk | None = None) -> None:
-        """Touches nothing before it is started."""
+    def __init__(
+        self, config: BrokerConfig, disk: Disk | None = None, now_ms: Callable[[], int] = time_of_day_ms
+    ) -> None:
+        """Touch nothing before the start. ``now_ms`` is the time of day, which may jump."""
         self._config = config
         self._disk = disk or LocalDisk()
+        self._now_ms = now_ms
         self._is_stopping = False
         self._reput_is_due = False
         self._reput_again: asyncio.TimerHandle | None = None
@@ -81,7 +90,7 @@ class BrokerController:
             self._wake,
         )
         listener = NotifyMessageArrivingListener(self.hold_service, self._has_arrived)
-        self.store = MessageStore(config.store, self._disk, now_ms, listener, self._wake_reput)
+        self.store = MessageStore(config.store, self._disk, self._now_ms, listener, self._wake_reput)
         try:
             await self._open(config)
         except BaseException:
@@ -90,15 +99,15 @@ class BrokerController:
         return self.port
 
     async def _open(self, config: BrokerConfig) -> None:
-        self.tables = StateTables.load(config, self._disk, now_ms)
+        self.tables = StateTables.load(config, self._disk, self._now_ms)
         self._find_lost_topics()
         self.schedule = ScheduleMessageService(
             self.store,
             self.tables.delay_offset_table,
             config.store.message_delay_level_ms,
             self.store.put_message,
-            now_ms,
             self._queue_nums,
+            Start(self._now_ms(), self._monotonic_ms()),
         )
         self.tables.warn_of_damage()  # the schedule's is loaded now, too
         self._housekeeping = Housekeeping(self._loop, config, self.store, self.tables, self.schedule)
@@ -110,7 +119,7 @@ class BrokerController:
                 schedule=self.schedule,
                 hold_service=self.hold_service,
                 loop=self._loop,
-                now_ms=now_ms,
+                now_ms=self._now_ms,
                 monotonic_ms=self._monotonic_ms,
                 advertised_host=self.advertised_host,
                 why_busy=self._why_busy,
@@ -127,7 +136,7 @@ class BrokerController:
         self.tables.save_configurations()
         self.port = await self.server.start(config.bind_address, config.listen_port)
         self._housekeeping.start(self.hold_service, self.processors)
-        self._plan_delivery(0)
+        self._delivery.plan(self._monotonic_ms())
 
     async def stop(self) -> None:
         """End in order: nobody is left without an answer, nothing that was acknowledged is lost."""
@@ -203,8 +212,9 @@ class BrokerController:
 
     def _has_arrived(self, topic: str, queue_id: int) -> None:
         if topic == SCHEDULE_TOPIC and not self._is_stopping:
-            self.schedule.arrived(queue_id)
-            self._plan_delivery(0)
+            now_ms = self._monotonic_ms()
+            self.schedule.arrived(queue_id, now_ms)
+            self._delivery.plan(now_ms)
 
     # ---- waiting pulls
 
@@ -234,22 +244,18 @@ class BrokerController:
 
     # ---- delayed messages
 
-    def _deliver(self, _: int) -> None:
+    def _deliver(self, now_ms: int) -> None:
         try:
-            wait_ms = self.schedule.deliver_due()
+            next_ms = self.schedule.deliver_due(now_ms)
         except Exception:  # noqa: BLE001  # whatever it is, the others must not wait for ever
             _log.exception("delivering delayed messages failed, and is tried again")
-            wait_ms = _DELIVERY_CHECK_MAX_MS
-        if wait_ms is not None:
-            self._plan_delivery(wait_ms)
+            next_ms = now_ms + _DELIVER_AGAIN_MS
+        if next_ms is not None:
+            self._delivery.plan(next_ms)
 
     def _queue_nums(self, topic: str) -> int:
         config = self.tables.topics.get(topic)
         return config.write_queue_nums if config is not None else 0
-
-    def _plan_delivery(self, wait_ms: int) -> None:
-        """Looked at once a second at least: the time of day may jump."""
-        self._delivery.plan(self._monotonic_ms() + min(max(wait_ms, 0), _DELIVERY_CHECK_MAX_MS))
 
     def _monotonic_ms(self) -> int:
         return monotonic_ms(self._loop)
@@ -257,8 +263,3 @@ class BrokerController:
 
 def _disk_usage(directory: Path) -> DiskUsage:
     return DiskUsage(*shutil.disk_usage(directory))
-
-
-def now_ms() -> int:
-    """The time of day."""
-    return time.time_ns() // 1_000_000

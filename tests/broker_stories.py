@@ -10,7 +10,7 @@ import time
 from broker_clients import BrokerClients
 from story_loops import MovedLoop
 
-from broker.controller import BrokerController
+from broker.controller import BrokerController, time_of_day_ms
 from broker.settings import config_of
 from rmq_spark.wire.bodies.configs import TopicConfig
 
@@ -107,9 +107,9 @@ async def _patience(seconds):
 
 
 @contextlib.asynccontextmanager
-async def started(config, disk=None):
+async def started(config, disk=None, now_ms=time_of_day_ms):
     """A broker that runs while the story is inside; all is let go of behind it."""
-    controller = BrokerController(config, disk)
+    controller = BrokerController(config, disk, now_ms)
     await controller.start()
     try:
         async with BrokerClients(controller.port) as clients:
@@ -133,11 +133,11 @@ def run(story):
         loop.close()
 
 
-def tell(story, root, disk=None, **settings):
+def tell(story, root, disk=None, now_ms=time_of_day_ms, **settings):
     """Run a story against a small broker with these settings."""
 
     async def whole():
-        async with started(small_broker(root, **settings), disk) as broker:
+        async with started(small_broker(root, **settings), disk, now_ms) as broker:
             await story(broker)
 
     run(whole())
