@@ -90,8 +90,6 @@ class MessageBackProcessor:
         back = self._back(message, group, header, request.version, self._advertised_host(connection))
         result = self._store.put_message(back)
         origin = back.properties[RETRY_TOPIC]
-        if result.status is not PutMessageStatus.PUT_OK or not self._acknowledger.is_sync:
-            return self._answer(request, header.group, origin, result)
         self._acknowledger.when_stored(
             result,
             lambda known: reply(connection, request, self._answer(request, header.group, origin, known)),

@@ -38,6 +38,7 @@ from rmq_spark.wire.message_batch import split_batch
 from rmq_spark.wire.record import StoredMessage
 
 _log = logging.getLogger(__name__)
+_BODY_BYTES_WAITING_MAX = 4_096
 _PUT_OK = PutMessageStatus.PUT_OK
 
 IDS_MAX: Final = 3_000
@@ -140,7 +141,7 @@ class SendMessageProcessor:
         for (connection, request, plan, waits), result in zip(unanswered, results, strict=True):
             status, physical_offset, queue_offset, end_offset, _, _, _ = result
             try:
-                if status is not _PUT_OK or (waits and self._acknowledger.is_sync):
+                if status is not _PUT_OK or self._acknowledger.is_sync:
                     self._stored(connection, request, plan, (), result, waits=waits)
                     continue
                 stored.setdefault(plan.topic, []).append(end_offset - physical_offset)
@@ -200,12 +201,11 @@ class SendMessageProcessor:
         *,
         waits: bool,
     ) -> None:
-        """Answer what is in the log; with SYNC_FLUSH when it is on the disk, if the sender waits for that."""
+        """Answer what is in the log; with SYNC_FLUSH when it is on the disk, if the sender waits."""
+        if len(request.body) > _BODY_BYTES_WAITING_MAX:  # it is in the log: no need to keep it
+            request = request._replace(body=b"")
         tell = partial(self._answer, connection, request, plan, sizes)
-        if waits and self._acknowledger.is_sync and result.status is _PUT_OK:
-            self._acknowledger.when_stored(result, tell)
-        else:
-            tell(result)
+        self._acknowledger.when_stored(result, tell, waits=waits)
 
     def _answer(
         self,
