@@ -150,6 +150,7 @@ class BrokerController:
         if self._reput_again is not None:
             self._reput_again.cancel()
         self.hold_service.release_all()
+        self.processors.parked.refuse_all("the broker is stopping")
         await self.processors.acknowledger.settled(_ANSWER_SECONDS)
         await self._housekeeping.settled(_ANSWER_SECONDS)
         await self.server.stop()
@@ -161,11 +162,11 @@ class BrokerController:
             self.store.shutdown()
 
     def _find_lost_topics(self) -> None:
-        """A send's topic is saved within a second: one that a crash took before is told by its messages."""
+        """Make topics again that have messages: they were saved before these, but files get lost."""
         topics = self.tables.topics
         for topic, queue_nums in self.store.queue_nums().items():
             if topics.get(topic) is None and topic_fault(topic) is None:
-                _log.warning("the topic %s was not saved and is made again for its messages", topic)
+                _log.warning("the topic %s is missing and is made again for its messages", topic)
                 likely = min(_USUAL_QUEUE_NUMS, self._config.default_topic_queue_nums)
                 topics.create_in_send_back(topic, min(max(queue_nums, likely), QUEUE_NUMS_MAX))
 

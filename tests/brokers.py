@@ -68,6 +68,16 @@ def open_parts(root: Path, *, auto_create=True, **settings) -> Parts:
     )
 
 
+def saved_at_once(_):
+    """No message has to wait for its topic."""
+    return False
+
+
+def never_parked(*_):
+    """Nothing can be put aside."""
+    raise AssertionError("a request was parked")
+
+
 class SlowAcknowledger:
     """Says when messages are stored, as an acknowledger does: here when the test says so."""
 

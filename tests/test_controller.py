@@ -204,7 +204,7 @@ def test_a_clock_that_jumps_closes_nobody_and_who_falls_silent_is_closed_all_the
     tell(story, tmp_path, now_ms=clock, clientExpiredTimeoutMills=60_000)
 
 
-def test_a_topic_that_a_crash_took_before_it_was_saved_comes_back_with_its_messages(tmp_path, caplog):
+def test_a_topic_that_its_file_has_lost_comes_back_with_its_messages(tmp_path, caplog):
     async def first(broker):
         client = await broker.connect()
         await client.put("a", topic="Sent", queue_id=2, queue_nums=3)
@@ -222,7 +222,7 @@ def test_a_topic_that_a_crash_took_before_it_was_saved_comes_back_with_its_messa
 
     tell(first, tmp_path)
     tell(second, tmp_path)
-    assert "the topic Sent was not saved" in caplog.text
+    assert "the topic Sent is missing" in caplog.text
 
 
 def test_a_topic_that_was_deleted_does_not_come_back(tmp_path, caplog):

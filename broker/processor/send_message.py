@@ -153,9 +153,9 @@ class SendMessageProcessor:
             self._stats.put(topic, len(sizes), sum(sizes), calls=len(sizes))
 
     def _new_plans(self, connection: Connection) -> SendPlans:
-        plans = self._plans[connection] = SendPlans(
-            self._admission, connection.remote_host, self._advertised_host(connection)
-        )
+        plans = SendPlans(self._admission, connection.remote_host, self._advertised_host(connection))
+        if not connection.is_closed:  # else it has been forgotten already
+            self._plans[connection] = plans
         return plans
 
     def _put_redirected(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from broker_connections import FakeConnection
-from brokers import SlowAcknowledger
+from brokers import SlowAcknowledger, never_parked, saved_at_once
 from stores import bodies, encoded, message, small_config
 
 from broker.config import BrokerConfig
@@ -31,13 +31,13 @@ class Room:
         self.connection = FakeConnection()
         processor = ExtensionsProcessor(
             parts.store,
-            TopicAdmission(config, parts.topics),
+            TopicAdmission(config, parts.topics, saved_at_once),
             self.disk,
             BrokerStats("C", 0),
             lambda _: parse_host("10.0.0.2:9876"),
             lambda: self.busy,
         )
-        self._dispatch = RequestDispatcher([processor.handlers()], 1_024)
+        self._dispatch = RequestDispatcher([processor.handlers()], 1_024, never_parked)
 
     def ask(self, code, ext_fields, body=b""):
         request = RemotingCommand(code, opaque=7, ext_fields=ext_fields, body=body)

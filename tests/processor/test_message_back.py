@@ -2,10 +2,11 @@ from dataclasses import replace
 
 import pytest
 from broker_connections import FakeConnection
-from brokers import SlowAcknowledger, open_parts, refused
+from brokers import SlowAcknowledger, open_parts, refused, saved_at_once
 from stores import STORE_HOST, message, read_all, small_config
 
 from broker.config import BrokerConfig
+from broker.processor.admission import TopicAdmission
 from broker.processor.message_back import MessageBackProcessor
 from broker.processor.retry_rules import RetryRules
 from broker.state.broker_stats import BrokerStats
@@ -34,11 +35,12 @@ class Room:
         config = BrokerConfig(
             store=small_config(parts.root, message_delay_level_ms=delays), broker_permission=permission
         )
+        admission = TopicAdmission(config, parts.topics, saved_at_once)
         self.processor = MessageBackProcessor(
             config,
             parts.store,
-            parts.topics,
-            RetryRules(parts.topics, parts.groups),
+            admission,
+            RetryRules(admission, parts.groups),
             self.disk,
             self.stats,
             lambda _: host,

@@ -7,7 +7,7 @@ import errno
 import pytest
 from broker_clients import batch_request, send_request
 from broker_connections import FakeConnection
-from brokers import SlowAcknowledger
+from brokers import SlowAcknowledger, never_parked, saved_at_once
 from stores import bodies, read_all, small_config
 
 from broker.config import BrokerConfig
@@ -35,17 +35,18 @@ class Room:
         self.busy = None
         self.connection = FakeConnection(remote=remote)
         config = BrokerConfig(store=small_config(parts.root), **settings)
+        admission = TopicAdmission(config, parts.topics, saved_at_once)
         self.processor = SendMessageProcessor(
             config,
             parts.store,
-            TopicAdmission(config, parts.topics),
-            RetryRules(parts.topics, parts.groups),
+            admission,
+            RetryRules(admission, parts.groups),
             self.disk,
             BrokerStats("C", 0),
             lambda _: parse_host(host),
             lambda: self.busy,
         )
-        self._dispatch = RequestDispatcher([self.processor.handlers()], 1_024)
+        self._dispatch = RequestDispatcher([self.processor.handlers()], 1_024, never_parked)
 
     def ask(self, request):
         answer = self._dispatch(self.connection, request)
