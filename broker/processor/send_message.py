@@ -35,11 +35,15 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.hosts import Host, decode_host
 from rmq_spark.wire.message_batch import split_batch
+from rmq_spark.wire.properties import DELAY, TIMERS
 from rmq_spark.wire.record import StoredMessage
+
+_NO_BATCH: Final = "a batch can neither be delayed nor go to a retry topic"
 
 _log = logging.getLogger(__name__)
 _BODY_BYTES_WAITING_MAX = 4_096
 _PUT_OK = PutMessageStatus.PUT_OK
+_ILLEGAL = ResponseCode.MESSAGE_ILLEGAL
 
 IDS_MAX: Final = 3_000
 """Of a batch's messages, so many are told by their ids: the header of an answer has room for no more."""
@@ -113,11 +117,13 @@ class SendMessageProcessor:
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, "the broker sending transaction message is forbidden"
             )
+        if properties.timer is not None:
+            raise _no_timers(properties.timer)
         sizes: Sequence[int] = ()
         if plan.is_batch:
             result, sizes = self._put_batch(plan, request.body, properties, born_timestamp)
         elif not request.body:
-            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the message body is empty")
+            raise RequestRejected(_ILLEGAL, "the message body is empty")
         elif properties.delay_level or plan.is_retry:
             result = self._put_redirected(plan, request, properties, born_timestamp)
         else:
@@ -173,20 +179,21 @@ class SendMessageProcessor:
         self, plan: SendPlan, body: Buffer, properties: StoredProperties, born_timestamp: int
     ) -> tuple[PutMessageResult, Sequence[int]]:
         if properties.delay_level or plan.is_retry:
-            raise RequestRejected(
-                ResponseCode.MESSAGE_ILLEGAL, "a batch can neither be delayed nor go to a retry topic"
-            )
+            raise RequestRejected(_ILLEGAL, _NO_BATCH)
         if len(body) > self._batch_bytes_max:  # taking one apart keeps all others waiting
             raise RequestRejected(
-                ResponseCode.MESSAGE_ILLEGAL,
+                _ILLEGAL,
                 f"a batch of {len(body)} bytes is over {self._batch_bytes_max} (maxMessageSize)",
             )
         entries = split_batch(body)
         if not entries:
-            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
+            raise RequestRejected(_ILLEGAL, "the batch is empty")
         flags, bodies, own = zip(*entries, strict=True)
         if not all(bodies):
-            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the body of a batched message is empty")
+            raise RequestRejected(_ILLEGAL, "the body of a batched message is empty")
+        later = self._properties.later_in_batch(own)
+        if later is not None:
+            raise _no_timers(later) if later in TIMERS else RequestRejected(_ILLEGAL, _NO_BATCH)
         of_batch = self._properties.of_batch(properties.text)
         parts = UniformParts(flags, bodies, self._properties.all_stored_in_batch(own, of_batch))
         return self._store.put_uniform(plan.template, parts, born_timestamp)
@@ -233,6 +240,11 @@ class SendMessageProcessor:
             return
         fields = {"msgId": ids, "queueId": str(queue_id), "queueOffset": str(queue_offset)}
         reply(connection, request, request.respond(CODES[status], remark, {**fields, **self._marks}))
+
+
+def _no_timers(name: str) -> RequestRejected:
+    remark = f"timer messages (property {name}) are not served; delay levels (property {DELAY}) are"
+    return RequestRejected(_ILLEGAL, remark)
 
 
 def _message_of(draft: RecordDraft, properties_text: str) -> StoredMessage:

@@ -7,13 +7,15 @@ otherwise: nothing is decoded unless one of the names may be in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from rmq_spark.wire.properties import (
     DELAY,
     NAME_VALUE_SEPARATOR,
     PROPERTY_SEPARATOR,
+    TIMER_OUT_MS,
+    TIMERS,
     UNIQ_KEY,
     WAIT,
     decode_properties,
@@ -24,9 +26,10 @@ CLUSTER: Final = "CLUSTER"
 TRAN_MSG: Final = "TRAN_MSG"
 _NAMED: Final = tuple(f"{name}{NAME_VALUE_SEPARATOR}" for name in (WAIT, DELAY, CLUSTER, TRAN_MSG))
 _WAIT, _DELAY, _CLUSTER, _TRAN_MSG = _NAMED
+_TIMER = "TIMER_DEL"  # what all of TIMERS begin with
 _UNIQ_KEY = f"{UNIQ_KEY}{NAME_VALUE_SEPARATOR}"
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
-_CLUSTER_BYTES = _CLUSTER.encode()
+_CLUSTER_BYTES, _DELAY_BYTES, _TIMER_BYTES = _CLUSTER.encode(), _DELAY.encode(), _TIMER.encode()
 _WAITS = f"{PROPERTY_SEPARATOR}{_WAIT}true{PROPERTY_SEPARATOR}"
 
 
@@ -38,6 +41,8 @@ class StoredProperties(NamedTuple):
     """Whether the sender wants to hear when it is on the disk."""
     delay_level: int = 0
     is_half_message: bool = False
+    timer: str | None = None
+    """The property that asks for a timer, if one does."""
 
 
 _new_properties: Callable[[type[StoredProperties], tuple[Any, ...]], StoredProperties] = tuple.__new__
@@ -54,7 +59,7 @@ class PropertyRewriter:
         """The properties of a send as they are stored."""
         if not text:
             return StoredProperties(self._cluster)
-        if _DELAY in text or _CLUSTER in text or _TRAN_MSG in text:
+        if _DELAY in text or _CLUSTER in text or _TRAN_MSG in text or _TIMER in text:
             return self._looked_through(text)
         waits = True
         if _WAIT in text:
@@ -65,7 +70,7 @@ class PropertyRewriter:
                 text = shorter
         if text and not text.endswith(PROPERTY_SEPARATOR):
             text += PROPERTY_SEPARATOR
-        return _new_properties(StoredProperties, (text + self._cluster, waits, 0, False))
+        return _new_properties(StoredProperties, (text + self._cluster, waits, 0, False, None))
 
     @staticmethod
     def of_batch(text: str) -> bytes:
@@ -95,17 +100,37 @@ class PropertyRewriter:
             each + of_batch if each.endswith(_SEPARATOR) else each + _SEPARATOR + of_batch for each in own
         ]
 
+    def later_in_batch(self, own: Sequence[bytes]) -> str | None:
+        """Find a property by which one of a batch's messages asks to be delivered later."""
+        text = b"".join(own)
+        if not text.count(_DELAY_BYTES) and not text.count(_TIMER_BYTES):
+            return None
+        for each in own:
+            properties = self._looked_through(each.decode("utf-8", "replace"))
+            if properties.delay_level or properties.timer:
+                return properties.timer or DELAY
+        return None
+
     def _looked_through(self, text: str) -> StoredProperties:
         properties = decode_properties(text)
         waits = properties.pop(WAIT, "true") == "true"
         properties[CLUSTER] = self._cluster_name
         level = properties.get(DELAY, "0")
+        delay_level = int(level) if level.isdecimal() and len(level) < 10 else 0
         return StoredProperties(
             encode_properties(properties),
             waits,
-            int(level) if level.isdecimal() and len(level) < 10 else 0,
+            delay_level,
             properties.get(TRAN_MSG) == "true",
+            None if delay_level else _timer_of(properties),
         )
+
+
+def _timer_of(properties: Mapping[str, str]) -> str | None:
+    """Find the property that asks for a timer, unless a broker has set it before, as RocketMQ does."""
+    if TIMER_OUT_MS in properties:
+        return None
+    return next((name for name in TIMERS if name in properties), None)
 
 
 def _without_wait(text: str) -> tuple[bool, str]:

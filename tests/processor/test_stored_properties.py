@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.processor import stored_properties
 from broker.processor.stored_properties import PropertyRewriter, StoredProperties
-from rmq_spark.wire.properties import decode_properties
+from rmq_spark.wire.properties import TIMERS, decode_properties
 
 REWRITER = PropertyRewriter("C")
 CLUSTER = "CLUSTER\x01C\x02"
@@ -41,7 +42,7 @@ def test_wait_is_dropped_and_the_cluster_added_whatever_else_there_is(text):
 
 @pytest.mark.parametrize("text", [None, ""])
 def test_a_message_without_properties_has_its_cluster(text):
-    assert REWRITER.stored(text) == ("CLUSTER\x01C\x02", True, 0, False)
+    assert REWRITER.stored(text) == ("CLUSTER\x01C\x02", True, 0, False, None)
 
 
 @given(texts, texts)
@@ -104,6 +105,42 @@ def test_wait_goes_and_the_cluster_comes(text, stored, waits):
 )
 def test_the_delay_level_is_a_number_or_none(level, delay_level):
     assert REWRITER.stored(f"DELAY\x01{level}\x02").delay_level == delay_level
+
+
+@pytest.mark.parametrize(
+    ("text", "timer"),
+    [
+        ("TIMER_DELAY_SEC\x013\x02", "TIMER_DELAY_SEC"),
+        ("KEYS\x01k\x02TIMER_DELAY_MS\x013000", "TIMER_DELAY_MS"),
+        ("TIMER_DELIVER_MS\x01soon", "TIMER_DELIVER_MS"),
+        ("TIMER_DELAY_MS\x013000\x02DELAY\x012\x02", None),  # the level counts
+        ("TIMER_DELAY_MS\x013000\x02DELAY\x010\x02", "TIMER_DELAY_MS"),
+        ("TIMER_DELAY_MS\x013000\x02TIMER_OUT_MS\x0117\x02", None),  # its timer was set once
+        ("TIMER_DEL_UNIQKEY\x01k\x02MY_TIMER_DELAY_MS\x013\x02KEYS\x01TIMER_DELAY_SEC\x02", None),
+    ],
+)
+def test_a_timer_that_is_asked_for_is_found_as_rocketmq_finds_it(text, timer):
+    stored = REWRITER.stored(text)
+    assert stored.timer == timer
+    assert decode_properties(stored.text) == expected(text)
+
+
+def test_all_timers_are_found_by_how_their_names_begin():
+    assert all(name.startswith(stored_properties._TIMER) for name in TIMERS)
+
+
+@pytest.mark.parametrize(
+    ("own", "later"),
+    [
+        ([], None),
+        (["KEYS\x01k", "", "MY_DELAY\x013\x02"], None),
+        (["KEYS\x01k", "DELAY\x010\x02"], None),
+        (["KEYS\x01k", "DELAY\x012\x02"], "DELAY"),
+        (["TIMER_DELAY_SEC\x012", "DELAY\x012\x02"], "TIMER_DELAY_SEC"),
+    ],
+)
+def test_a_message_of_a_batch_that_is_to_be_delivered_later_is_found(own, later):
+    assert REWRITER.later_in_batch([each.encode() for each in own]) == later
 
 
 @pytest.mark.parametrize(("text", "is_half"), [("true", True), ("false", False), ("TRUE", False)])
