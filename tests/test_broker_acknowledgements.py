@@ -7,6 +7,7 @@ would see it until somebody else sends.
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 from broker_clients import batch_request, pull_request, pulled, send_request
@@ -14,6 +15,8 @@ from broker_stories import tell
 from slow_disks import SlowDisk
 from stores import encoded, message
 
+from rmq_spark.wire.bodies import decode_body
+from rmq_spark.wire.bodies.lists import KVTable
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.send import AppendChunkRequestHeader, ConsumerSendMsgBackRequestHeader
@@ -144,6 +147,23 @@ def test_what_is_sent_one_way_is_seen_without_anybody_else_sending(tmp_path, pro
         assert pulled(await consumer.receive()).bodies == ["a"]
 
     tell(story, tmp_path, **SYNC)
+
+
+@pytest.mark.parametrize("flush_disk_type", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+def test_of_each_send_the_broker_knows_how_long_it_has_waited_for_the_disk(tmp_path, flush_disk_type):
+    async def story(broker):
+        client = await broker.connect()
+        await client.agree()
+        await client.put("first")
+        kinds = [kind for kind in KINDS if kind != "given back"]
+        for kind in kinds:
+            assert (await client.call(KINDS[kind](kind, 7))).code == 0
+        await client.put("hasty", properties=HASTY)
+        info = decode_body(KVTable, (await client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
+        counts = re.findall(r"\]:(\d+)", info["putMessageDistributeTime"])
+        assert sum(map(int, counts)) == len(kinds) + 2
+
+    tell(story, tmp_path, **{**SYNC, **PATIENT, "flushDiskType": flush_disk_type})
 
 
 def test_messages_of_a_batch_keep_what_they_say_of_waiting_as_with_rocketmq(tmp_path):

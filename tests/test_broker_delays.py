@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 
 import pytest
 from broker_clients import pull_request, pulled, send_request
@@ -202,6 +203,33 @@ def test_after_a_restart_nobody_waits_for_more_than_one_more_delay(tmp_path):
 
     tell(first, tmp_path, now_ms=clock)
     tell(second, tmp_path, now_ms=clock)
+
+
+@pytest.mark.parametrize("jump_ms", [-HOUR_MS, 0], ids=["set back", "as it was"])
+def test_after_a_kill_nobody_is_early_nor_waits_for_more_than_one_more_delay(tmp_path, jump_ms):
+    clock = ManualClock()
+    root, as_killed = tmp_path / "store", tmp_path / "as killed"
+
+    async def first(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await client.put("later", properties={"DELAY": "2"})
+        assert (await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, **back_request(0))).code == 0
+        shutil.copytree(root, as_killed)  # a kill leaves what was written
+
+    async def second(broker):
+        start = asyncio.get_running_loop().time()
+        for topic, delay_seconds in (("T", 5), ("%RETRY%G", 10)):
+            wait_seconds = delay_seconds if jump_ms else delay_seconds - 3
+            broker.move(start + wait_seconds - 0.5 - asyncio.get_running_loop().time())
+            await settled(broker)
+            assert broker.store.queue_offsets(topic, 0)[1] == 0
+            broker.move(1.1)
+            await broker.until(lambda topic=topic: broker.store.queue_offsets(topic, 0)[1] == 1)
+
+    tell(first, root, now_ms=clock)
+    clock.now_ms += 3_000 + jump_ms
+    tell(second, as_killed, now_ms=clock)
 
 
 def test_after_a_restart_what_is_left_of_a_delay_goes_by_the_time_of_day(tmp_path):

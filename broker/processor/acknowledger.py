@@ -52,7 +52,7 @@ class Acknowledger:
     ) -> None:
         """``capacity`` and ``wait_max_ms`` say from when on the disk is too slow for more.
 
-        ``took_ms`` is told how long each send has waited.
+        ``took_ms`` is told how long each send that was stored has waited for the disk, if at all.
         """
         self.is_sync = is_sync
         self._store = store
@@ -93,13 +93,15 @@ class Acknowledger:
 
         That is at once where it is known already, or where the sender does not wait for the disk.
         """
-        if self.is_sync and result.status is _PUT_OK:
-            turn = self._turn or self._begin_turn()
-            turn.end_offset = max(turn.end_offset, result.end_offset)
-            if waits:
-                turn.waiting.append((result, then))
-                self._sends += 1
-                return
+        if result.status is _PUT_OK:
+            if self.is_sync:
+                turn = self._turn or self._begin_turn()
+                turn.end_offset = max(turn.end_offset, result.end_offset)
+                if waits:
+                    turn.waiting.append((result, then))
+                    self._sends += 1
+                    return
+            self._took_ms(0)
         then(result)
 
     async def settled(self, seconds: float) -> None:

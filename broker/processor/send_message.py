@@ -157,6 +157,7 @@ class SendMessageProcessor:
                 _log.exception("a send that ended at %d could not be answered", end_offset)
         for topic, sizes in stored.items():
             self._stats.put(topic, len(sizes), sum(sizes), calls=len(sizes))
+            self._stats.put_took.add(0, len(sizes))
 
     def _new_plans(self, connection: Connection) -> SendPlans:
         plans = SendPlans(self._admission, connection.remote_host, self._advertised_host(connection))

@@ -1,7 +1,7 @@
 """DelayLevel: when each message of one delay level is due.
 
     stored since the start    a delay after it was known to be stored, by a clock that never jumps
-    there at the start        when its delay is over by the time of day; at most a delay after the start
+    there at the start        when it is due by the time of day, at most a delay after the start
 
 When messages were known to be stored is kept as marks: up to this queue offset, all by that time.
 Those that arrive within a grain share a mark, with the time of the last. So no message is early, to

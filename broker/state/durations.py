@@ -16,9 +16,9 @@ class Durations:
         self._counts = [0] * (len(BOUNDS_MS) + 1)
         self.max_ms = 0
 
-    def add(self, took_ms: int) -> None:
-        """One more."""
-        self._counts[bisect_left(BOUNDS_MS, took_ms)] += 1
+    def add(self, took_ms: int, count: int = 1) -> None:
+        """Count one more, or several that took as long."""
+        self._counts[bisect_left(BOUNDS_MS, took_ms)] += count
         self.max_ms = max(self.max_ms, took_ms)
 
     def cells(self) -> tuple[tuple[str, int], ...]:
