@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from broker.processor.runtime_info import SendQueue
 from broker.store.errors import StoreError
@@ -32,8 +32,8 @@ class _Turn:
     """What was appended in one turn of the loop, and who waits for it."""
 
     since: float
-    end_offset: int = 0
-    waiting: list[tuple[PutMessageResult, Then]] = field(default_factory=list)
+    end_offset: int
+    waiting: list[tuple[PutMessageResult, Then]]
 
 
 class Acknowledger:
@@ -119,7 +119,7 @@ class Acknowledger:
         return self._ended[0] if self._ended else self._turn
 
     def _begin_turn(self) -> _Turn:
-        self._turn = _Turn(self._loop.time())
+        self._turn = _Turn(self._loop.time(), self._end_offset, [])
         self._loop.call_soon(self._end_turn, self._turn)
         return self._turn
 
@@ -127,7 +127,7 @@ class Acknowledger:
         """Let everything that has been appended in this turn be covered by the same flush."""
         self._turn = None
         turn.waiting.sort(key=_end_of)
-        self._end_offset = turn.end_offset = max(turn.end_offset, self._end_offset)
+        self._end_offset = turn.end_offset
         self._ended.append(turn)
         if not self._is_asked:
             self._ask()
