@@ -26,6 +26,7 @@ from broker.processor.group_admin import GroupAdminProcessor
 from broker.processor.group_offsets import GroupOffsetsProcessor
 from broker.processor.kv_config import KVConfigProcessor
 from broker.processor.message_back import MessageBackProcessor
+from broker.processor.parked_sends import ParkedSends
 from broker.processor.pull_message import PullMessageProcessor
 from broker.processor.query_consume_queue import QueryConsumeQueueProcessor
 from broker.processor.query_message import QueryMessageProcessor
@@ -87,7 +88,15 @@ class Processors:
         self.producers = ProducerManager()
         self.consumers = ConsumerManager(NotifyConsumerIdsChanged(around.tables.groups))
         self.filters = SubscriptionFilters(config.filters)
-        self.admission = TopicAdmission(config, around.tables.topics)
+        self.parked = ParkedSends(
+            around.tables.topics,
+            self._dispatch_again,
+            self.end_turn,
+            around.run_aside,
+            around.loop.call_soon,
+            capacity=config.send_queue_capacity,
+        )
+        self.admission = TopicAdmission(config, around.tables.topics, self.parked.must_wait)
         self.acknowledger = Acknowledger(
             around.store,
             is_sync=config.store.flush_disk_type is FlushDiskType.SYNC_FLUSH,
@@ -97,7 +106,7 @@ class Processors:
             wait_max_ms=config.send_wait_max_ms,
             took_ms=self.stats.put_took.add,
         )
-        self.retries = RetryRules(around.tables.topics, around.tables.groups)
+        self.retries = RetryRules(self.admission, around.tables.groups)
         self.sends = SendMessageProcessor(
             config,
             around.store,
@@ -118,7 +127,9 @@ class Processors:
             *self._of_operators(),
         )
         self.dispatch = RequestDispatcher(
-            (processor.handlers() for processor in families), config.server.json_body_bytes_max
+            (processor.handlers() for processor in families),
+            config.server.json_body_bytes_max,
+            self.parked.park,
         )
 
     def replay(self, held: PullRequest) -> RemotingCommand | None:
@@ -127,6 +138,11 @@ class Processors:
             return self.pull.execute_request_when_wakeup(held)
         except Exception as error:  # noqa: BLE001  # whatever it is, the client has to hear of it
             return self.dispatch.excused(held.connection, held.request, error)
+
+    def _dispatch_again(self, connection: Connection, request: RemotingCommand) -> None:
+        answer = self.dispatch(connection, request)
+        if answer is not None:
+            connection.send(answer)
 
     def client_has_gone(self, connection: Connection) -> None:
         """Take it out of its groups."""
@@ -174,7 +190,7 @@ class Processors:
         )
 
     def _of_messages(self) -> tuple[Processor, ...]:
-        around, tables = self._around, self._around.tables
+        around = self._around
         return (
             self.sends,
             ReplyMessageProcessor(
@@ -195,7 +211,7 @@ class Processors:
             MessageBackProcessor(
                 around.config,
                 around.store,
-                tables.topics,
+                self.admission,
                 self.retries,
                 self.acknowledger,
                 self.stats,

@@ -43,6 +43,16 @@ REFUSED = {
     "no body": ({"body": b""}, 13, "empty"),
     "a body that is too long": ({"body": bytes((1 << 19) + 1)}, 13, "524288"),
     "properties that are too long": ({"properties": {"p": "x" * 32_767}}, 13, "properties"),
+    "a timer message": (
+        {"properties": {"TIMER_DELAY_SEC": "6"}},
+        13,
+        r"timer messages \(property TIMER_DELAY_SEC\) are not served; delay levels .* are",
+    ),
+    "a timer for a retry topic": (
+        {"topic": "%RETRY%G", "properties": {"TIMER_DELIVER_MS": "1893456000000"}},
+        13,
+        "timer messages",
+    ),
     "a half message": ({"properties": {"TRAN_MSG": "true"}}, 16, "transaction"),
 }
 
@@ -269,12 +279,18 @@ def test_of_a_very_long_batch_as_many_ids_are_told_as_an_answer_has_room_for(tmp
     [
         (lambda: batch_request("a", "b", properties={"DELAY": "1"}), 13),
         (lambda: batch_request("a", "b", topic="%RETRY%G"), 13),
+        (lambda: batch_request("a", properties={"TIMER_DELAY_MS": "6000"}), 13),
+        (lambda: batch_request("a", each={"TIMER_DELIVER_MS": "1893456000000"}), 13),
+        (lambda: batch_request("a", each={"DELAY": "1"}), 13),
         (batch_request, 13),
         (lambda: batch_request("a", ""), 13),
         (lambda: batch_request("a", "x" * ((1 << 19) + 1)), 13),
         (lambda: send_request(b"no batch", code=RequestCode.SEND_BATCH_MESSAGE, batch=True), 1),
     ],
-    ids=["delayed", "to a retry topic", "of nothing", "with an empty body", "too long", "no batch"],
+    ids=[
+        *("delayed", "to a retry topic", "with a timer", "one with a timer", "one delayed"),
+        *("of nothing", "with an empty body", "too long", "no batch"),
+    ],
 )
 def test_a_batch_is_stored_whole_or_not_at_all(tmp_path, request_of, code):
     async def story(broker):

@@ -35,10 +35,15 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.hosts import Host, decode_host
 from rmq_spark.wire.message_batch import split_batch
+from rmq_spark.wire.properties import DELAY, TIMERS
 from rmq_spark.wire.record import StoredMessage
 
+_NO_BATCH: Final = "a batch can neither be delayed nor go to a retry topic"
+
 _log = logging.getLogger(__name__)
+_BODY_BYTES_WAITING_MAX = 4_096
 _PUT_OK = PutMessageStatus.PUT_OK
+_ILLEGAL = ResponseCode.MESSAGE_ILLEGAL
 
 IDS_MAX: Final = 3_000
 """Of a batch's messages, so many are told by their ids: the header of an answer has room for no more."""
@@ -112,11 +117,13 @@ class SendMessageProcessor:
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, "the broker sending transaction message is forbidden"
             )
+        if properties.timer is not None:
+            raise _no_timers(properties.timer)
         sizes: Sequence[int] = ()
         if plan.is_batch:
             result, sizes = self._put_batch(plan, request.body, properties, born_timestamp)
         elif not request.body:
-            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the message body is empty")
+            raise RequestRejected(_ILLEGAL, "the message body is empty")
         elif properties.delay_level or plan.is_retry:
             result = self._put_redirected(plan, request, properties, born_timestamp)
         else:
@@ -140,7 +147,7 @@ class SendMessageProcessor:
         for (connection, request, plan, waits), result in zip(unanswered, results, strict=True):
             status, physical_offset, queue_offset, end_offset, _, _, _ = result
             try:
-                if status is not _PUT_OK or (waits and self._acknowledger.is_sync):
+                if status is not _PUT_OK or self._acknowledger.is_sync:
                     self._stored(connection, request, plan, (), result, waits=waits)
                     continue
                 stored.setdefault(plan.topic, []).append(end_offset - physical_offset)
@@ -153,9 +160,9 @@ class SendMessageProcessor:
             self._stats.put_took.add(0, len(sizes))
 
     def _new_plans(self, connection: Connection) -> SendPlans:
-        plans = self._plans[connection] = SendPlans(
-            self._admission, connection.remote_host, self._advertised_host(connection)
-        )
+        plans = SendPlans(self._admission, connection.remote_host, self._advertised_host(connection))
+        if not connection.is_closed:  # else it has been forgotten already
+            self._plans[connection] = plans
         return plans
 
     def _put_redirected(
@@ -173,20 +180,21 @@ class SendMessageProcessor:
         self, plan: SendPlan, body: Buffer, properties: StoredProperties, born_timestamp: int
     ) -> tuple[PutMessageResult, Sequence[int]]:
         if properties.delay_level or plan.is_retry:
-            raise RequestRejected(
-                ResponseCode.MESSAGE_ILLEGAL, "a batch can neither be delayed nor go to a retry topic"
-            )
+            raise RequestRejected(_ILLEGAL, _NO_BATCH)
         if len(body) > self._batch_bytes_max:  # taking one apart keeps all others waiting
             raise RequestRejected(
-                ResponseCode.MESSAGE_ILLEGAL,
+                _ILLEGAL,
                 f"a batch of {len(body)} bytes is over {self._batch_bytes_max} (maxMessageSize)",
             )
         entries = split_batch(body)
         if not entries:
-            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
+            raise RequestRejected(_ILLEGAL, "the batch is empty")
         flags, bodies, own = zip(*entries, strict=True)
         if not all(bodies):
-            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the body of a batched message is empty")
+            raise RequestRejected(_ILLEGAL, "the body of a batched message is empty")
+        later = self._properties.later_in_batch(own)
+        if later is not None:
+            raise _no_timers(later) if later in TIMERS else RequestRejected(_ILLEGAL, _NO_BATCH)
         of_batch = self._properties.of_batch(properties.text)
         parts = UniformParts(flags, bodies, self._properties.all_stored_in_batch(own, of_batch))
         return self._store.put_uniform(plan.template, parts, born_timestamp)
@@ -201,13 +209,11 @@ class SendMessageProcessor:
         *,
         waits: bool,
     ) -> None:
-        """Answer what is in the log; with SYNC_FLUSH when it is on the disk, if the sender waits for that."""
+        """Answer what is in the log; with SYNC_FLUSH when it is on the disk, if the sender waits."""
+        if len(request.body) > _BODY_BYTES_WAITING_MAX:  # it is in the log: no need to keep it
+            request = request._replace(body=b"")
         tell = partial(self._answer, connection, request, plan, sizes)
-        if waits and self._acknowledger.is_sync and result.status is _PUT_OK:
-            self._acknowledger.when_stored(result, tell)
-        else:
-            self._stats.put_took.add(0)
-            tell(result)
+        self._acknowledger.when_stored(result, tell, waits=waits)
 
     def _answer(
         self,
@@ -235,6 +241,11 @@ class SendMessageProcessor:
             return
         fields = {"msgId": ids, "queueId": str(queue_id), "queueOffset": str(queue_offset)}
         reply(connection, request, request.respond(CODES[status], remark, {**fields, **self._marks}))
+
+
+def _no_timers(name: str) -> RequestRejected:
+    remark = f"timer messages (property {name}) are not served; delay levels (property {DELAY}) are"
+    return RequestRejected(_ILLEGAL, remark)
 
 
 def _message_of(draft: RecordDraft, properties_text: str) -> StoredMessage:

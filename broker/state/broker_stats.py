@@ -120,7 +120,7 @@ class BrokerStats:
     # ---- counting, on every send and pull
 
     def put(self, topic: str, count: int, byte_count: int, *, calls: int = 1) -> None:
-        """So many messages were stored; ``put_took`` is told how long they waited for the disk."""
+        """So many messages were stored; ``put_took`` is told how long they had to wait for the disk."""
         self._add(self._sums, (_TOPIC_PUT, topic), count, byte_count, calls)
         self._add(self._whole, self._put_key, count, byte_count, calls)
         self.put_messages += count

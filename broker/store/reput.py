@@ -8,6 +8,7 @@ every look it catches up.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ from rmq_spark.wire.properties import KEYS, UNIQ_KEY
 if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
 
+_log = logging.getLogger(__name__)
 RUN_BYTES_MAX = 8 << 20
 INDEX_BEHIND_MAX = 1 << 20
 ONE_BY_ONE_MAX = 1024
@@ -128,9 +130,15 @@ class ReputMessageService:
                 _, codes = arrivals.setdefault((topic, queue_id), (queue, []))
                 codes += tags_codes
         self.reput_from_offset = next_offset
-        if self._listener is not None:
-            for (topic, queue_id), (queue, codes) in arrivals.items():
-                self._listener.arriving(topic, queue_id, queue.max_offset, codes)
+        for (topic, queue_id), (queue, codes) in arrivals.items():
+            self._tell(topic, queue_id, queue.max_offset, codes)
+
+    def _tell(self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]) -> None:
+        try:
+            if self._listener is not None:
+                self._listener.arriving(topic, queue_id, max_offset, tags_codes)
+        except Exception:  # noqa: BLE001  # whatever it is, the other queues have to be told of
+            _log.exception("telling of new messages in queue %d of %s failed", queue_id, topic)
 
     def _catch_up_index(self) -> None:
         if self._index is None:

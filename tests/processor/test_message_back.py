@@ -2,10 +2,11 @@ from dataclasses import replace
 
 import pytest
 from broker_connections import FakeConnection
-from brokers import open_parts, refused
+from brokers import SlowAcknowledger, open_parts, refused, saved_at_once
 from stores import STORE_HOST, message, read_all, small_config
 
 from broker.config import BrokerConfig
+from broker.processor.admission import TopicAdmission
 from broker.processor.message_back import MessageBackProcessor
 from broker.processor.retry_rules import RetryRules
 from broker.state.broker_stats import BrokerStats
@@ -22,39 +23,24 @@ SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 ADVERTISED = parse_host("10.0.0.2:9876")
 
 
-class Disk:
-    """Says when messages are stored, as an acknowledger does."""
-
-    def __init__(self, *, is_sync=False):
-        self.is_sync = is_sync
-        self.waiting = []
-
-    def when_stored(self, result, then):
-        self.waiting.append((result, then))
-
-    def stored(self, status=PutMessageStatus.PUT_OK):
-        for result, then in self.waiting:
-            then(result._replace(status=status))
-        self.waiting.clear()
-
-
 class Room:
     """A processor and what it works with."""
 
     def __init__(self, parts, *, permission=6, is_sync=False, host=ADVERTISED, levels=18):
         self.parts = parts
-        self.disk = Disk(is_sync=is_sync)
+        self.disk = SlowAcknowledger(is_sync=is_sync)
         self.stats = BrokerStats("DefaultCluster", parts.clock.now_ms)
         self.busy = None
         delays = tuple(range(1_000, 1_000 * levels + 1, 1_000))
         config = BrokerConfig(
             store=small_config(parts.root, message_delay_level_ms=delays), broker_permission=permission
         )
+        admission = TopicAdmission(config, parts.topics, saved_at_once)
         self.processor = MessageBackProcessor(
             config,
             parts.store,
-            parts.topics,
-            RetryRules(parts.topics, parts.groups),
+            admission,
+            RetryRules(admission, parts.groups),
             self.disk,
             self.stats,
             lambda _: host,
@@ -74,7 +60,8 @@ class Room:
         return client, client.ask(Code.CONSUMER_SEND_MSG_BACK, header)
 
     def send_back(self, physical_offset, level=0, **more):
-        answer = self.processor.consumer_send_msg_back(*self.ask(physical_offset, level, **more))
+        client, request = self.ask(physical_offset, level, **more)
+        answer = self.processor.consumer_send_msg_back(client, request) or client.sent.pop()
         assert answer.code == Answer.SUCCESS
 
     def refused(self, *arguments, **more):
@@ -225,7 +212,9 @@ def test_what_may_not_be_on_the_disk_is_not_said_to_be(parts):
 def test_what_the_store_does_not_take_is_said_with_its_reason(room, parts):
     place = room.put()
     parts.store._refusal = "the disk is 95% full, over 90%"
-    answer = room.processor.consumer_send_msg_back(*room.ask(place))
+    client, request = room.ask(place)
+    room.processor.consumer_send_msg_back(client, request)
+    (answer,) = client.sent
     assert answer.code == Answer.SYSTEM_ERROR
     assert answer.remark == "SERVICE_NOT_AVAILABLE: the disk is 95% full, over 90%"
 

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 from broker_clients import batch_request, send_request
+from brokers import saved_at_once
 from stores import small_config
 
 from broker.config import BrokerConfig
@@ -22,7 +23,7 @@ BORN, STORED = parse_host("10.0.0.9:40000"), parse_host("[2001:db8::1]:9876")
 
 @pytest.fixture
 def plans(parts):
-    admission = TopicAdmission(BrokerConfig(store=small_config(parts.root)), parts.topics)
+    admission = TopicAdmission(BrokerConfig(store=small_config(parts.root)), parts.topics, saved_at_once)
     return SendPlans(admission, BORN, STORED)
 
 
