@@ -102,7 +102,7 @@ class _Reput:
         self._workspace.closing(_Closing(queues, index))
         dispatcher = Dispatcher(config.message_delay_level_ms)
         self._service = ReputMessageService(
-            log, queues, index, dispatcher, None, lambda: log.flushed_offset, none_yet()
+            log, queues, index, dispatcher, lambda: log.flushed_offset, none_yet()
         )
 
     def run(self) -> None:

@@ -145,9 +145,8 @@ class _Reput:
             index.load()
         dispatcher = Dispatcher(config.message_delay_level_ms)
         self._confirmed = 0
-        self._service = ReputMessageService(
-            log, queues, index, dispatcher, _Listener(), self._confirm_offset, none_yet()
-        )
+        self._service = ReputMessageService(log, queues, index, dispatcher, self._confirm_offset, none_yet())
+        self._service.tell(_Listener())
 
     def _confirm_offset(self) -> int:
         return self._confirmed

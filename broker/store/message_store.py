@@ -6,7 +6,7 @@ It builds the parts, connects them, starts and stops them in order, and recovers
 2. the log is followed from the checkpoint to its end (`recovery`); its torn tail is wiped;
 3. consume queues are cut back to the checkpoint and, as the index, made again from there. Where files of
    theirs are missing, or another program wrote the checkpoint, all of them are made again from the log;
-4. only then is anything taken or given out.
+4. only then is anything taken or given out, and the listener told of arrivals.
 
 It must not know sockets, clients or any other room of the broker: arrivals go to one listener.
 """
@@ -81,9 +81,10 @@ class MessageStore:
         listener: MessageArrivingListener | None = None,
         wake_reput: Callable[[], object] | None = None,
     ) -> None:
-        """``wake_reput`` is called, in any thread, when there is something to `reput`.
+        """``listener`` is told of what arrives once the store is open, not of what recovery finds.
 
-        Without it, that happens at once, in the thread that appended or flushed.
+        ``wake_reput`` is called, in any thread, when there is something to `reput`. Without it, that
+        happens at once, in the thread that appended or flushed.
 
         Raises:
             StoreInUse, ForeignFile, DamagedTable: As `broker.store.errors` says. Nothing was changed.
@@ -104,7 +105,7 @@ class MessageStore:
         self._lock = DirectoryLock(root)
         self._maintenance = threading.Lock()
         try:
-            self._build(listener)
+            self._build()
             self._recover()
         except BaseException:
             self._close_files()
@@ -116,8 +117,10 @@ class MessageStore:
             None if self._is_sync else config.flush_interval_commit_log_ms / 1000,
         )
         self._flusher.start()
+        if listener is not None and config.broker_role is not BrokerRole.SLAVE:
+            self._reput.tell(listener)
 
-    def _build(self, listener: MessageArrivingListener | None) -> None:
+    def _build(self) -> None:
         config, disk, root = self._config, self._disk, self._config.store_path_root_dir
         self._log = CommitLog(disk, root / COMMIT_LOG, config.mapped_file_size_commit_log, self._now_ms)
         self._queues = QueueTable(disk, root / CONSUME_QUEUE, config.mapped_file_size_consume_queue)
@@ -140,7 +143,6 @@ class MessageStore:
             self._queues,
             self._index,
             self._dispatcher,
-            listener if config.broker_role is not BrokerRole.SLAVE else None,
             self.confirm_offset,
             fresh,
         )

@@ -1,9 +1,9 @@
 """ReputMessageService: follows the log, and carries what is confirmed to consume queues and index.
 
 It has no thread and no timer. Whoever appends or flushes calls `run`; it takes what is new up to the
-confirm offset, so that nobody sees a message that a crash could still take back, and tells the listener
-once for each queue. The index follows at its own pace, in larger runs: it is looked at rarely, and before
-every look it catches up.
+confirm offset, so that nobody sees a message that a crash could still take back, and tells whoever wants
+to know once for each queue. The index follows at its own pace, in larger runs: it is looked at rarely, and
+before every look it catches up.
 """
 
 from __future__ import annotations
@@ -49,16 +49,15 @@ class ReputMessageService:
         queues: QueueTable,
         index: IndexService | None,
         dispatcher: Dispatcher,
-        listener: MessageArrivingListener | None,
         confirm_offset: Callable[[], int],
         fresh: FreshRecords,
     ) -> None:
-        """Without a listener, nobody is told. What is in ``fresh`` is not read again."""
+        """What is in ``fresh`` is not read again. Nobody is told of anything before `tell`."""
         self._log = log
         self._queues = queues
         self._index = index
         self._dispatcher = dispatcher
-        self._listener = listener
+        self._listener: MessageArrivingListener | None = None
         self._confirm_offset = confirm_offset
         self._fresh = fresh
         self._lock = threading.Lock()
@@ -73,6 +72,10 @@ class ReputMessageService:
         self.reput_from_offset = reput_from_offset
         self.index_from_offset = index_from_offset
         self._holes = holes
+
+    def tell(self, listener: MessageArrivingListener) -> None:
+        """Tell a listener of what is dispatched from now on, and of nothing that was dispatched before."""
+        self._listener = listener
 
     def run(self) -> None:
         """Dispatch all that is confirmed and not dispatched yet."""
