@@ -34,7 +34,7 @@ TESTED_ELSEWHERE = {
     "broker/state/stats_windows.py": "state/test_broker_stats.py",
     "broker/store/chunk_appender.py": "store/test_appender.py",
     "broker/store/config.py": "store/test_message_store.py",
-    "broker/store/disk.py": "store/test_mapped_file_queue.py",
+    "broker/store/disk.py": "store/test_local_file.py",
     "broker/store/dump.py": "store/test_inspection.py",
     "broker/store/errors.py": "store/test_message_store.py",
     "broker/store/message_filter.py": "store/test_reader.py",

@@ -12,7 +12,10 @@ from typing import Final, NamedTuple
 from broker.config import BrokerConfig
 from broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from broker.state.broker_stats import BrokerStats
-from broker.store.message_store import COMMIT_LOG, MessageStore, StoreState
+from broker.store.disk import DiskUsage
+from broker.store.errors import UnreadableFile
+from broker.store.message_store import MessageStore, StoreState
+from broker.store.parts import COMMIT_LOG
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 from rmq_spark.wire.command import CURRENT_VERSION
 from rmq_spark.wire.names import SCHEDULE_TOPIC
@@ -46,14 +49,6 @@ _IDLE: Final[Mapping[str, str]] = {
     "timerEnqueueTps": "0.0",
     "timerDequeueTps": "0.0",
 }
-
-
-class DiskUsage(NamedTuple):
-    """Bytes of the disk that the store is on."""
-
-    total: int
-    used: int
-    free: int
 
 
 class SendQueue(NamedTuple):
@@ -156,7 +151,10 @@ class RuntimeInfo:
         }
 
     def _earliest(self, state: StoreState) -> int:
-        record = self._store.record_at(state.min_offset)
+        try:
+            record = self._store.record_at(state.min_offset)
+        except UnreadableFile:  # all other figures are known
+            record = None
         return decode_record(record, check_crc=False).store_timestamp if record is not None else -1
 
     def _disk(self) -> dict[str, str]:

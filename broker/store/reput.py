@@ -27,7 +27,9 @@ from broker.store.fresh_records import FreshRecords, FreshRun
 from broker.store.index_service import IndexService, KeyedMessage
 from broker.store.queue_table import QueueTable
 from broker.store.record_glance import glance, pattern_of, property_of
+from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.properties import KEYS, UNIQ_KEY
+from rmq_spark.wire.record import decode_blank
 
 if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
@@ -91,6 +93,13 @@ class ReputMessageService:
         with self._lock:
             yield
 
+    @contextmanager
+    def caught_up(self) -> Iterator[None]:
+        """Nothing is dispatched meanwhile, and the index is where the consume queues are."""
+        with self._lock:
+            self._catch_up_index()
+            yield
+
     def catch_up_index(self) -> None:
         """Bring the index to where the consume queues are."""
         with self._lock:
@@ -147,7 +156,7 @@ class ReputMessageService:
             else:
                 self._index_chunk(_chunk(data, sizes), start, next_offset)
 
-    def _index_few(self, data: memoryview, sizes: Sequence[int], start: int, next_offset: int) -> None:
+    def _index_few(self, data: Buffer, sizes: Sequence[int], start: int, next_offset: int) -> None:
         if self._index is not None:
             self._index.dispatch_few(_keyed(data, sizes, start))
         self.index_from_offset = next_offset
@@ -164,23 +173,22 @@ class ReputMessageService:
             )
         self.index_from_offset = next_offset
 
-    def _next_records(self, start: int, end: int) -> tuple[memoryview, list[int], int]:
+    def _next_records(self, start: int, end: int) -> tuple[Buffer, list[int], int]:
         """Records from a place in the log on, within one file, and the place behind them."""
         stop = end
         for hole_start, hole_end in self._holes:
             if hole_start <= start < hole_end:
-                return memoryview(b""), [], min(hole_end, end)
+                return b"", [], min(hole_end, end)
             if start < hole_start:
                 stop = min(stop, hole_start)
-        data = self._log.view(start, min(stop - start, RUN_BYTES_MAX))
+        data = self._log.read(start, min(stop - start, RUN_BYTES_MAX))
         sizes = record_sizes(data)
         if sizes:
             return data, sizes, start + sum(sizes)
-        # A record longer than a run, or the blank that ends a file.
-        data = self._log.view(start, stop - start)
-        sizes = record_sizes(data)[:1]
-        if sizes:
-            return data, sizes, start + sizes[0]
+        if len(data) == RUN_BYTES_MAX and decode_blank(data) is None:  # a record that is longer
+            data = self._log.record(start)
+            if 0 < len(data) <= stop - start:
+                return data, [len(data)], start + len(data)
         return data, [], min(start + self._log.files.space_left(start), end)
 
 
@@ -191,11 +199,11 @@ def _cut(sizes: list[int], start: int, next_offset: int) -> tuple[list[int], int
     return sizes[:ONE_BY_ONE_MAX], start + sum(sizes[:ONE_BY_ONE_MAX])
 
 
-def _chunk(data: memoryview, sizes: Sequence[int]) -> RecordChunk:
+def _chunk(data: Buffer, sizes: Sequence[int]) -> RecordChunk:
     return chunks.RecordChunk(data[: sum(sizes)], sizes)
 
 
-def _keyed(data: memoryview, sizes: Sequence[int], start: int) -> Iterator[KeyedMessage]:
+def _keyed(data: Buffer, sizes: Sequence[int], start: int) -> Iterator[KeyedMessage]:
     """What the index wants to know of records that lie back to back from a place in the log."""
     position = 0
     for size in sizes:
