@@ -38,6 +38,8 @@ TESTED_ELSEWHERE = {
     "broker/store/dump.py": "store/test_inspection.py",
     "broker/store/errors.py": "store/test_message_store.py",
     "broker/store/message_filter.py": "store/test_reader.py",
+    "broker/store/opening.py": "store/test_recovery.py",
+    "broker/store/parts.py": "store/test_message_store.py",
     "broker/store/results.py": "store/test_reader.py",
     "broker/store/verify.py": "store/test_inspection.py",
     "rmq_spark/client/members.py": "client/test_broker_requests.py",
