@@ -14,13 +14,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from ipaddress import ip_address
-from pathlib import Path
 
 from broker.client_connection import ClientConnection
 from broker.config import BrokerConfig
@@ -31,7 +29,6 @@ from broker.longpolling.notify_message_arriving_listener import NotifyMessageArr
 from broker.longpolling.pull_request import PullRequest
 from broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from broker.processor.request import reply
-from broker.processor.runtime_info import DiskUsage
 from broker.processors import Processors, Surroundings
 from broker.schedule.schedule_message_service import ScheduleMessageService, Start
 from broker.server import CannotListen, RemotingServer
@@ -128,7 +125,7 @@ class BrokerController:
                 suspend=self._suspend,
                 run_aside=self._housekeeping.run_aside,
                 clean=self._housekeeping.clean,
-                disk_usage=partial(_disk_usage, config.store.store_path_root_dir),
+                disk_usage=partial(self._disk.usage, config.store.store_path_root_dir),
                 memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             )
         )
@@ -228,7 +225,7 @@ class BrokerController:
         self._reput_is_due = False
         is_done = self.store.reput()
         if not is_done and self._reput_again is None:
-            _log.warning("%s; tried again until there is", self.store.state().hindrance)
+            _log.warning("%s; it is tried again", self.store.state().hindrance)
         if self._reput_again is not None:
             self._reput_again.cancel()
         self._reput_again = None if is_done else self._loop.call_later(_REPUT_AGAIN_SECONDS, self._plan_reput)
@@ -282,7 +279,3 @@ class BrokerController:
 
     def _monotonic_ms(self) -> int:
         return monotonic_ms(self._loop)
-
-
-def _disk_usage(directory: Path) -> DiskUsage:
-    return DiskUsage(*shutil.disk_usage(directory))

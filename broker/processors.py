@@ -34,7 +34,7 @@ from broker.processor.reply_message import ReplyMessageProcessor
 from broker.processor.request import Handlers
 from broker.processor.retry_rules import RetryRules
 from broker.processor.route import RouteProcessor
-from broker.processor.runtime_info import DiskUsage, RuntimeInfo
+from broker.processor.runtime_info import RuntimeInfo
 from broker.processor.send_message import SendMessageProcessor
 from broker.processor.subscription_filters import SubscriptionFilters
 from broker.processor.topic_admin import TopicAdminProcessor
@@ -45,6 +45,7 @@ from broker.state.producers import ProducerManager
 from broker.state.queue_locks import QueueLocks
 from broker.state_tables import StateTables
 from broker.store.config import FlushDiskType
+from broker.store.disk import DiskUsage
 from broker.store.message_store import MessageStore
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import Host

@@ -21,6 +21,8 @@ from typing import NamedTuple
 from file_versions import PAGE, Image
 from power_loss import PowerLossModel, Tree, states
 
+from broker.store.disk import DiskUsage
+
 
 @dataclass
 class ManualClock:
@@ -144,8 +146,10 @@ class FaultyDisk(_WatchedDisk):
     def used(self):
         return PAGE * sum(map(len, self._pages.values()))
 
-    def used_ratio(self, path):
-        return self._disk.used_ratio(path) if self.capacity is None else self.used / max(self.capacity, 1)
+    def usage(self, path):
+        if self.capacity is None:
+            return self._disk.usage(path)
+        return DiskUsage(self.capacity, self.used, self.capacity - self.used)
 
     def _run(self, call):
         with self._lock:
@@ -285,7 +289,7 @@ class RecordingDisk(_WatchedDisk):
         """Look up what an operation has left, whether it failed or not."""
         path = call.path.relative_to(self.root)
         if call.kind == "write":
-            landed = call.file.view[call.position : call.position + len(call.data)]
+            landed = call.file.read(call.position, len(call.data))
             self._tell("write", call.inode, bytes(landed), call.position)
         elif not self._has_changed(call.path):
             return

@@ -12,7 +12,10 @@ from typing import Final, NamedTuple
 from broker.config import BrokerConfig
 from broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from broker.state.broker_stats import BrokerStats
-from broker.store.message_store import COMMIT_LOG, MessageStore, StoreState
+from broker.store.disk import DiskUsage
+from broker.store.errors import UnreadableFile
+from broker.store.message_store import MessageStore, StoreState
+from broker.store.parts import COMMIT_LOG
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 from rmq_spark.wire.command import CURRENT_VERSION
 from rmq_spark.wire.names import SCHEDULE_TOPIC
@@ -49,14 +52,6 @@ _IDLE: Final[Mapping[str, str]] = {
     "timerEnqueueTps": "0.0",
     "timerDequeueTps": "0.0",
 }
-
-
-class DiskUsage(NamedTuple):
-    """Bytes of the store's disk; what is kept for its administrator is in the total alone."""
-
-    total: int
-    used: int
-    available: int
 
 
 class SendQueue(NamedTuple):
@@ -159,19 +154,22 @@ class RuntimeInfo:
         }
 
     def _earliest(self, state: StoreState) -> int:
-        record = self._store.record_at(state.min_offset)
+        try:
+            record = self._store.record_at(state.min_offset)
+        except UnreadableFile:  # all other figures are known
+            record = None
         return decode_record(record, check_crc=False).store_timestamp if record is not None else -1
 
     def _disk(self) -> dict[str, str]:
         disk = self._disk_usage()
-        ours = disk.used + disk.available
+        ours = disk.used + disk.free
         ratio = str(round(disk.used / ours, 4)) if ours else "0.0"
         path = self._config.store.store_path_root_dir / COMMIT_LOG
         return {
             "commitLogDiskRatio": ratio,
             f"commitLogDiskRatio_{path}": ratio,
             "consumeQueueDiskRatio": ratio,
-            "commitLogDirCapacity": f"Total : {_size(disk.total)}, Free : {_size(disk.available)}.",
+            "commitLogDirCapacity": f"Total : {_size(disk.total)}, Free : {_size(disk.free)}.",
         }
 
     def _sends(self) -> dict[str, str]:

@@ -64,6 +64,21 @@ def glance(data: Buffer, position: int, size: int) -> tuple[bytes, int, int, int
     return topic, queue_id, queue_offset, sys_flag, time, properties
 
 
+def stored_at(head: Buffer) -> int:
+    """Tell when a record was stored that starts with these bytes; what lies before its body is enough.
+
+    Raises:
+        RecordError: It does not start a record.
+    """
+    try:
+        _, _, _, sys_flag, time, _ = _HEAD_V4.unpack_from(head)
+        if sys_flag & _HOSTS_V6:
+            _, _, _, _, time, _ = _HEADS[sys_flag & _HOSTS_V6].unpack_from(head)
+    except struct.error as error:
+        raise _fault(head, 0, len(head)) from error
+    return int(time)
+
+
 def pattern_of(name: str) -> bytes:
     """What a property of this name begins with, with the end of the one before it."""
     return (PROPERTY_SEPARATOR + name + NAME_VALUE_SEPARATOR).encode()

@@ -1,9 +1,9 @@
 """ReputMessageService: follows the log, and carries what is confirmed to consume queues and index.
 
 It has no thread and no timer. Whoever appends or flushes calls `run`; it takes what is new up to the
-confirm offset, so that nobody sees a message that a crash could still take back, and tells the listener
-once for each queue. The index follows at its own pace, in larger runs: it is looked at rarely, and before
-every look it catches up.
+confirm offset, so that nobody sees a message that a crash could still take back, and tells whoever wants
+to know once for each queue. The index follows at its own pace, in larger runs: it is looked at rarely, and
+before every look it catches up.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from broker.store.fresh_records import FreshRecords, FreshRun
 from broker.store.index_service import IndexService, KeyedMessage
 from broker.store.queue_table import QueueTable
 from broker.store.record_glance import glance, pattern_of, property_of
+from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.properties import KEYS, UNIQ_KEY
+from rmq_spark.wire.record import decode_blank
 
 if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
@@ -51,16 +53,15 @@ class ReputMessageService:
         queues: QueueTable,
         index: IndexService | None,
         dispatcher: Dispatcher,
-        listener: MessageArrivingListener | None,
         confirm_offset: Callable[[], int],
         fresh: FreshRecords,
     ) -> None:
-        """Without a listener, nobody is told. What is in ``fresh`` is not read again."""
+        """What is in ``fresh`` is not read again. Nobody is told of anything before `tell`."""
         self._log = log
         self._queues = queues
         self._index = index
         self._dispatcher = dispatcher
-        self._listener = listener
+        self._listener: MessageArrivingListener | None = None
         self._confirm_offset = confirm_offset
         self._fresh = fresh
         self._lock = threading.Lock()
@@ -76,6 +77,10 @@ class ReputMessageService:
         self.index_from_offset = index_from_offset
         self._holes = holes
 
+    def tell(self, listener: MessageArrivingListener) -> None:
+        """Tell a listener of what is dispatched from now on, and of nothing that was dispatched before."""
+        self._listener = listener
+
     def run(self) -> None:
         """Dispatch all that is confirmed and not dispatched yet."""
         with self._lock:
@@ -88,6 +93,13 @@ class ReputMessageService:
     def paused(self) -> Iterator[None]:
         """Nothing is dispatched meanwhile."""
         with self._lock:
+            yield
+
+    @contextmanager
+    def caught_up(self) -> Iterator[None]:
+        """Nothing is dispatched meanwhile, and the index is where the consume queues are."""
+        with self._lock:
+            self._catch_up_index()
             yield
 
     def catch_up_index(self) -> None:
@@ -152,7 +164,7 @@ class ReputMessageService:
             else:
                 self._index_chunk(_chunk(data, sizes), start, next_offset)
 
-    def _index_few(self, data: memoryview, sizes: Sequence[int], start: int, next_offset: int) -> None:
+    def _index_few(self, data: Buffer, sizes: Sequence[int], start: int, next_offset: int) -> None:
         if self._index is not None:
             self._index.dispatch_few(_keyed(data, sizes, start))
         self.index_from_offset = next_offset
@@ -169,23 +181,22 @@ class ReputMessageService:
             )
         self.index_from_offset = next_offset
 
-    def _next_records(self, start: int, end: int) -> tuple[memoryview, list[int], int]:
+    def _next_records(self, start: int, end: int) -> tuple[Buffer, list[int], int]:
         """Records from a place in the log on, within one file, and the place behind them."""
         stop = end
         for hole_start, hole_end in self._holes:
             if hole_start <= start < hole_end:
-                return memoryview(b""), [], min(hole_end, end)
+                return b"", [], min(hole_end, end)
             if start < hole_start:
                 stop = min(stop, hole_start)
-        data = self._log.view(start, min(stop - start, RUN_BYTES_MAX))
+        data = self._log.read(start, min(stop - start, RUN_BYTES_MAX))
         sizes = record_sizes(data)
         if sizes:
             return data, sizes, start + sum(sizes)
-        # A record longer than a run, or the blank that ends a file.
-        data = self._log.view(start, stop - start)
-        sizes = record_sizes(data)[:1]
-        if sizes:
-            return data, sizes, start + sizes[0]
+        if len(data) == RUN_BYTES_MAX and decode_blank(data) is None:  # a record that is longer
+            data = self._log.record(start)
+            if 0 < len(data) <= stop - start:
+                return data, [len(data)], start + len(data)
         return data, [], min(start + self._log.files.space_left(start), end)
 
 
@@ -196,11 +207,11 @@ def _cut(sizes: list[int], start: int, next_offset: int) -> tuple[list[int], int
     return sizes[:ONE_BY_ONE_MAX], start + sum(sizes[:ONE_BY_ONE_MAX])
 
 
-def _chunk(data: memoryview, sizes: Sequence[int]) -> RecordChunk:
+def _chunk(data: Buffer, sizes: Sequence[int]) -> RecordChunk:
     return chunks.RecordChunk(data[: sum(sizes)], sizes)
 
 
-def _keyed(data: memoryview, sizes: Sequence[int], start: int) -> Iterator[KeyedMessage]:
+def _keyed(data: Buffer, sizes: Sequence[int], start: int) -> Iterator[KeyedMessage]:
     """What the index wants to know of records that lie back to back from a place in the log."""
     position = 0
     for size in sizes:

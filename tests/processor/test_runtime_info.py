@@ -1,7 +1,8 @@
 import pytest
 from held_pulls import Client, a_pull
 
-from broker.processor.runtime_info import VERSION_DESC, DiskUsage, SendQueue
+from broker.processor.runtime_info import VERSION_DESC, SendQueue
+from broker.store.disk import DiskUsage
 from rmq_spark.wire.bodies.lists import KVTable
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import CURRENT_VERSION

@@ -16,6 +16,7 @@ from broker.processor.dispatcher import RequestDispatcher
 from broker.processor.retry_rules import RetryRules
 from broker.processor.send_message import SendMessageProcessor
 from broker.state.broker_stats import BrokerStats
+from broker.store.mapped_file_queue import MappedFileQueue
 from broker.store.results import PutMessageStatus
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 from rmq_spark.wire.codes import RequestCode
@@ -224,11 +225,11 @@ def test_the_messages_of_a_turn_are_written_together_and_answered_behind_that(pa
 def test_a_turn_that_cannot_be_written_is_refused_as_a_whole(parts, monkeypatch):
     room = Room(parts)
 
-    def full(offset, data):
+    def full(_, offset, data):
         raise OSError(errno.ENOSPC, "full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(parts.store._log.files, "write", full)
+        patch.setattr(MappedFileQueue, "write", full)
         for text in ("a", "b"):
             room._dispatch(room.connection, send_request(text))
         room.processor.end_turn()

@@ -16,7 +16,7 @@ from stores import bodies, message, open_store
 from broker.store.commit_log import CommitLog
 from broker.store.config import FlushDiskType
 from broker.store.disk import LocalDisk
-from broker.store.mapped_file_queue import MappedFileQueue
+from broker.store.file_pool import FileGroup, PooledFile
 
 POWER_LOSSES = int(os.environ.get("ROCKETPOLL_POWER_LOSSES", "120"))
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
@@ -106,13 +106,12 @@ def test_nothing_is_lost_of_what_was_put_while_something_was_flushed(tmp_path, d
 
 
 def a_flush_takes_the_marks_of_writes_that_come_inside_it(monkeypatch):
-    def flush(self):
-        self._flush_names()
-        for file in list(self._unflushed.values()):
-            file.flush()
-        self._unflushed = {}
+    def flush_file(self, file):
+        if file in self.unflushed:
+            file.open_file.flush()
+            self.unflushed.pop(file, None)
 
-    monkeypatch.setattr(MappedFileQueue, "flush", flush)
+    monkeypatch.setattr(FileGroup, "flush_file", flush_file)
 
 
 def a_flush_counts_for_what_was_written_before_it_ended(monkeypatch):
@@ -125,12 +124,11 @@ def a_flush_counts_for_what_was_written_before_it_ended(monkeypatch):
 
 
 def a_write_is_marked_only_before_it_comes_about(monkeypatch):
-    def write(self, offset, data):
-        mapped = self._file_at(offset) or self._create(offset)
-        self._mark_unflushed(mapped)
-        mapped.file.write(data, offset - mapped.from_offset)
+    def write(self, data, position):
+        self.group.keep_open(self)
+        self.open_file.write(data, position)
 
-    monkeypatch.setattr(MappedFileQueue, "write", write)
+    monkeypatch.setattr(PooledFile, "write", write)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from disks import ManualClock
 from stores import bodies, crash, message, open_store, read_all
 
 from broker.store.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from broker.store.checkpointing import Checkpointing
 from broker.store.config import FlushDiskType
 from broker.store.directory_lock import OUR_SIGN
 from broker.store.disk import LocalDisk
-from broker.store.message_store import MessageStore
 from rmq_spark.wire.record import encode_record
 
 
@@ -147,7 +147,7 @@ def test_a_start_that_ends_early_after_a_rocketmq_broker_was_killed_loses_none_o
     (tmp_path / "commitlog" / ("0" * 20)).write_bytes(encode_record(theirs).ljust(4096, b"\0"))
     (tmp_path / "abort").write_bytes(b"")
     with monkeypatch.context() as broken:
-        broken.setattr(MessageStore, "save_checkpoint", _ends_here)
+        broken.setattr(Checkpointing, "save", _ends_here)
         with pytest.raises(KeyboardInterrupt):
             open_store(tmp_path)
     again = open_store(tmp_path)

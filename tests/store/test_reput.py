@@ -116,6 +116,16 @@ def test_what_is_not_remembered_is_read_from_the_log(tmp_path, listener):
     store.shutdown()
 
 
+def test_what_a_start_finds_is_no_arrival(tmp_path, listener):
+    open_and_put(tmp_path, "x")
+    (tmp_path / "checkpoint").unlink()  # so that all is dispatched again
+    store = open_store(tmp_path, listener=listener)
+    assert (bodies(store), listener.arrivals) == (["x"], [])
+    store.put_message(message("y"))
+    assert listener.arrivals == [("T", 0, 2, [0])]
+    store.shutdown()
+
+
 def test_a_slave_takes_nothing_and_tells_nobody_but_serves_what_it_has(tmp_path, listener):
     open_and_put(tmp_path, "x")
     (tmp_path / "checkpoint").unlink()  # so that all is dispatched again

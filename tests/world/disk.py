@@ -20,8 +20,12 @@ from file_versions import PAGE, Choices, Image
 from power_loss import ROOT, PowerLossModel
 from world.kernel import Killed
 
+from broker.store.disk import DiskUsage
+
 ROOMY = 0.1
 """How much of a disk is in use that is not filling up."""
+
+_DISK_BYTES = 1 << 40
 
 _ODDS = (0.0, 0.0, 0.1, 0.5, 0.9, 1.0)
 
@@ -236,10 +240,24 @@ class Disk:
     def modified_at(self, path):
         return self._platter.need(path).modified
 
-    def used_ratio(self, path):
-        return self._platter.used_ratio
+    def look_into(self, paths):
+        return [{name: self.size_of(path / name) for name in self.names(path)} for path in paths]
+
+    def usage(self, path):
+        used = round(self._platter.used_ratio * _DISK_BYTES)
+        return DiskUsage(_DISK_BYTES, used, _DISK_BYTES - used)
+
+    def lock(self, path):
+        self.carry_out("lock", path, lambda: self._platter.find(path) or self._platter.add(path))
+        return Lock()
 
     # ---- for files
+
+    def read_from(self, path, node, position, size):
+        data = self.carry_out("read", path, lambda: bytes(node.data[position : position + size]))
+        if len(data) < size:
+            raise OSError(errno.EIO, f"the file ends at {len(node.data)}", str(path))
+        return data
 
     def write_to(self, path, node, data, position):
         platter = self._platter
@@ -294,6 +312,13 @@ class Disk:
             raise Killed
 
 
+class Lock:
+    """It goes with the process, and no other runs beside it."""
+
+    def release(self):
+        pass
+
+
 class File:
     """A file that a process has open: a `broker.store.disk.DiskFile`."""
 
@@ -302,15 +327,13 @@ class File:
         self._path = path
         self._node = node
         disk.open_files += 1
-        self._is_open = True
 
     @property
     def size(self):
         return len(self._node.data)
 
-    @property
-    def view(self):
-        return memoryview(self._node.data).toreadonly()
+    def read(self, position, size):
+        return self._disk.read_from(self._path, self._node, position, size)
 
     def write(self, data, position):
         self._disk.write_to(self._path, self._node, data, position)
@@ -322,7 +345,5 @@ class File:
         page = min((page for page in self._node.written if (page + 1) * PAGE > position), default=None)
         return None if page is None else max(page * PAGE, position)
 
-    def close(self):
-        if self._is_open:
-            self._is_open = False
-            self._disk.open_files -= 1
+    def __del__(self):
+        self._disk.open_files -= 1
