@@ -28,6 +28,7 @@ from broker.housekeeping import Housekeeping
 from broker.longpolling.notify_message_arriving_listener import NotifyMessageArrivingListener
 from broker.longpolling.pull_request import PullRequest
 from broker.longpolling.pull_request_hold_service import PullRequestHoldService
+from broker.loop_turn import LoopTurn
 from broker.processor.request import reply
 from broker.processor.runtime_info import DiskUsage
 from broker.processors import Processors, Surroundings
@@ -73,6 +74,7 @@ class BrokerController:
         config = self._config
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+        self._turn = LoopTurn(self._loop)
         self.hold_service = PullRequestHoldService(
             config.holds,
             lambda topic, queue_id: self.store.queue_offsets(topic, queue_id)[1],
@@ -121,7 +123,11 @@ class BrokerController:
             )
         )
         self.server = RemotingServer(
-            config.server, self.processors.dispatch, self._client_has_gone, self.processors.end_turn
+            config.server,
+            self.processors.dispatch,
+            self._client_has_gone,
+            self._turn,
+            self.processors.end_turn,
         )
         self.tables.save_configurations()
         self.port = await self.server.start(config.bind_address, config.listen_port)
@@ -173,7 +179,9 @@ class BrokerController:
     def _why_busy(self) -> str | None:
         """Why no messages are taken now, if so."""
         if self.server.is_short_of_memory:
-            return f"[REJECTREQUEST]system busy, {self.server.in_flight_bytes} bytes are in flight"
+            return (
+                f"[REJECTREQUEST]system busy, requests of {self.server.in_flight_bytes} bytes are in flight"
+            )
         return self.processors.acknowledger.why_busy()
 
     # ---- arrivals

@@ -28,6 +28,7 @@ class FakeConnection:
         self.local_host = parse_host("127.0.0.1:9876")
         self.is_closed = False
         self.is_congested = False
+        self.answer_bytes_max = 1 << 23
         self.sent = []
         self.asked = []
         self.answers = {}

@@ -34,12 +34,18 @@ def small_broker(root, **settings):
 
 
 class MovedLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock goes as usual, and can be put forward."""
+    """A loop whose clock goes as usual, or stands still, and can be put forward."""
 
     moved_seconds = 0.0
+    stands_at = None
 
     def time(self):
-        return super().time() + self.moved_seconds
+        return (super().time() if self.stands_at is None else self.stands_at) + self.moved_seconds
+
+    def stand_still(self):
+        """From now on the clock moves only when it is told to."""
+        if self.stands_at is None:
+            self.stands_at = super().time()
 
     def move(self, seconds):
         """What was due within this time is due now."""
@@ -123,7 +129,7 @@ async def started(config, disk=None):
     finally:
         await controller.stop()
     assert controller.server.connections == 0
-    assert controller.server.in_flight_bytes == 0
+    assert (controller.server.in_flight_bytes, controller.server.unread_bytes) == (0, 0)
     assert controller.hold_service.held == 0
     assert controller.hold_service.queues == 0
 

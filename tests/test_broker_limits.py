@@ -131,8 +131,8 @@ def test_max_write_buffer_bytes(tmp_path, name, high):
         await good.put("x" * 40_000)
         slow.send(b"".join(pull_request(0, opaque=number).encode() for number in range(400)))
         server = broker.controller.server
-        await broker.until(lambda: server.in_flight_bytes)
-        assert high < server.in_flight_bytes < high + 100_000
+        await broker.until(lambda: server.unread_bytes)
+        assert high < server.unread_bytes < high + 100_000
 
     tell(story, tmp_path, **{name: high})
 
@@ -143,7 +143,7 @@ def test_slow_reader_timeout_mills(tmp_path, caplog):
         await good.put("x" * 40_000)
         slow.send(b"".join(pull_request(0).encode() for _ in range(400)))
         server = broker.controller.server
-        await broker.until(lambda: server.in_flight_bytes)
+        await broker.until(lambda: server.unread_bytes)
         broker.move(4)
         await good.put("b")
         assert server.connections == 2

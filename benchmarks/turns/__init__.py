@@ -19,6 +19,7 @@ from benchmarks.broker.requests import encode_request
 from benchmarks.harness import Case
 from broker.client_connection import ClientConnection, ConnectionTable
 from broker.controller import BrokerController
+from broker.loop_turn import LoopTurn
 from broker.settings import load_config
 from rmq_spark.wire.codes import LanguageCode, RequestCode
 from rmq_spark.wire.flags import PullSysFlag
@@ -53,6 +54,7 @@ class Turns:
             config.server,
             cast("ConnectionTable", _Table()),
             processors.dispatch,
+            LoopTurn(self._loop),
             processors.end_turn,
         )
         self._transport = _Transport()
@@ -78,6 +80,8 @@ class Turns:
 
 class _Table:
     """A server that has other things to do."""
+
+    answer_bytes_max = 1 << 23
 
     def __getattr__(self, _: str) -> Any:
         return lambda *_: None

@@ -1,7 +1,8 @@
 """How processors are asked and answer: the shape of a handler, its refusals, and typed headers.
 
 A handler gets a request and returns its answer, or None if the answer comes later, by the connection, or
-not at all. It refuses by raising `RequestRejected`. It never blocks: the broker has one thread.
+not at all. It refuses by raising `RequestRejected`. It never blocks: the broker has one thread. One that has
+much to do is a generator, or returns one: it does a bit, yields, and returns the answer in the end.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from broker.connection import Connection
+from broker.connection import Connection, Steps
 from rmq_spark.errors import HeaderError, RocketPollError
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.codes import ResponseCode
@@ -17,7 +18,7 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.table import HEADERS
 
-Handler: TypeAlias = Callable[[Connection, RemotingCommand], "RemotingCommand | None"]
+Handler: TypeAlias = Callable[[Connection, RemotingCommand], "RemotingCommand | Steps | None"]
 Handlers: TypeAlias = Mapping[int, Handler]
 
 _DECODERS = {
@@ -69,7 +70,7 @@ def reply(connection: Connection, request: RemotingCommand, answer: RemotingComm
 def negotiated(extension: Extension, handler: Handler) -> Handler:
     """A handler for those who have agreed on an extension; to others it does not exist."""
 
-    def handle(connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def handle(connection: Connection, request: RemotingCommand) -> RemotingCommand | Steps | None:
         if extension not in connection.extensions:
             raise RequestRejected(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
