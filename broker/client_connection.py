@@ -136,11 +136,12 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """The next piece of its stream."""
-        self.last_active = self._loop.time()
+        self.last_active = now = self._loop.time()
         if self._is_new and not self._first_bytes:
             self._first_bytes = data[:8]
         self._reader.feed(data)
-        self._begin()
+        if not self._is_in_line and not self._turn.begin(self._take_turn, now):
+            self._wait_in_line()
 
     def pause_writing(self) -> None:
         """The system does not take all that is written now, as the client does not read it."""
@@ -260,15 +261,14 @@ class ClientConnection(asyncio.Protocol):
 
     def _go_on(self) -> None:
         """Take what has arrived already, then read on."""
-        if not self._is_stopped:
-            self._begin()
+        if not (self._is_stopped or self._is_in_line) and not self._turn.begin(self._take_turn):
+            self._wait_in_line()
         self._read_or_not()
 
-    def _begin(self) -> None:
-        """Take a turn, now or when the others have had theirs."""
-        if not self._is_in_line and not self._turn.begin(self._take_turn):
-            self._is_in_line = True
-            self._read_or_not()
+    def _wait_in_line(self) -> None:
+        """The turn is over, and more is to be done."""
+        self._is_in_line = True
+        self._read_or_not()
 
     def _read_or_not(self) -> None:
         """Read from it, unless what it sends would pile up here."""

@@ -80,6 +80,7 @@ class BrokerController:
             lambda topic, queue_id: self.store.queue_offsets(topic, queue_id)[1],
             self._is_matched_by_commit_log,
             self._wake,
+            self._turn.work,
         )
         listener = NotifyMessageArrivingListener(self.hold_service, self._has_arrived)
         self.store = MessageStore(config.store, self._disk, now_ms, listener, self._wake_reput)
@@ -102,7 +103,9 @@ class BrokerController:
             self._queue_nums,
         )
         self.tables.warn_of_damage()  # the schedule's is loaded now, too
-        self._housekeeping = Housekeeping(self._loop, config, self.store, self.tables, self.schedule)
+        self._housekeeping = Housekeeping(
+            self._loop, self._turn, config, self.store, self.tables, self.schedule
+        )
         self.processors = Processors(
             Surroundings(
                 config=config,
@@ -196,16 +199,25 @@ class BrokerController:
     def _plan_reput(self) -> None:
         if not self._reput_is_due:
             self._reput_is_due = True
-            self._loop.call_soon(self._reput)
+            self._loop.call_soon(self._begin_reput)
 
-    def _reput(self) -> None:
+    def _begin_reput(self) -> None:
         self._reput_is_due = False
-        is_done = self.store.reput()
-        if not is_done and self._reput_again is None:
-            _log.warning("%s; tried again until there is", self.store.state().hindrance)
+        self._turn.begin(self._reput)
+
+    def _reput(self, until: float) -> bool:
+        """Carry on as long as there is time; whether nothing is left that could be carried now."""
+        is_done = self.store.reput(lambda: self._loop.time() >= until)
+        hindrance = None if is_done else self.store.state().hindrance
+        if hindrance is not None and self._reput_again is None:
+            _log.warning("%s; tried again until there is", hindrance)
         if self._reput_again is not None:
             self._reput_again.cancel()
-        self._reput_again = None if is_done else self._loop.call_later(_REPUT_AGAIN_SECONDS, self._plan_reput)
+        is_hindered = hindrance is not None
+        self._reput_again = (
+            self._loop.call_later(_REPUT_AGAIN_SECONDS, self._plan_reput) if is_hindered else None
+        )
+        return is_done or is_hindered
 
     def _has_arrived(self, topic: str, queue_id: int) -> None:
         if topic == SCHEDULE_TOPIC and not self._is_stopping:

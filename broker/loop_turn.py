@@ -50,16 +50,16 @@ class LoopTurn:
         """Whether whoever works now should leave the rest for later."""
         return self._until is not None and self._time() >= self._until
 
-    def begin(self, go_on: GoOn) -> bool:
+    def begin(self, go_on: GoOn, now: float | None = None) -> bool:
         """Have somebody work now, if this turn has time, and in later turns; whether that is done already.
 
-        Whoever is begun within the work of another shares the other's time.
+        Whoever is begun within the work of another shares the other's time. ``now`` is for who knows it.
         """
         is_done = False
         if self._until is not None:
             is_done = go_on(self._until)
         elif self._left_seconds > 0:
-            began = self._time()
+            began = self._time() if now is None else now
             self._until = began + self._left_seconds
             try:
                 is_done = go_on(self._until)

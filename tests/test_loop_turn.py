@@ -80,7 +80,7 @@ async def test_what_takes_longer_stops_when_the_turn_is_over_and_goes_on_in_the_
 @story
 async def test_those_in_line_go_on_one_after_the_other(turn):
     diary = []
-    works = [Work(name, 40, SLICE_SECONDS, diary) for name in "abc"]
+    works = [Work(name, 40, 1.5 * SLICE_SECONDS, diary) for name in "abc"]
     for work in works:
         turn.work(iter(work))
     del diary[:]

@@ -70,6 +70,8 @@ class Turns:
         for data in turns:
             self._connection.data_received(data)
             await asyncio.sleep(0)
+            while not self._transport.is_read_from:  # noqa: ASYNC110  # more than a turn has time for
+                await asyncio.sleep(0)
 
     def shutdown(self) -> None:
         """Stop in order."""
@@ -92,6 +94,7 @@ class _Transport:
 
     def __init__(self) -> None:
         self.byte_count = 0
+        self.is_read_from = True
 
     def get_extra_info(self, name: str) -> Any:
         return self if name == "socket" else ("127.0.0.1", 5_555)
@@ -101,6 +104,12 @@ class _Transport:
 
     def set_write_buffer_limits(self, _: int) -> None:
         """As a transport has it."""
+
+    def pause_reading(self) -> None:
+        self.is_read_from = False
+
+    def resume_reading(self) -> None:
+        self.is_read_from = True
 
     def write(self, data: bytes) -> None:
         self.byte_count += len(data)

@@ -315,20 +315,22 @@ class MessageStore:
         """Up to where messages are visible: a crash will not take them back."""
         return self._log.flushed_offset if self._is_sync else self._log.written_offset
 
-    def reput(self) -> bool:
+    def reput(self, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Carry what is confirmed to queues and index, and tell of it; False: that is to be tried again.
 
-        It is if the disk is full; if it fails, nothing more is taken.
+        It is if the disk is full, which `state` tells as a hindrance, or if ``is_over`` says, after a piece,
+        that the rest is for another call. If the disk fails, nothing more is taken.
         """
+        is_all = True
         try:
-            self._reput.run()
+            is_all = self._reput.run(is_over)
         except OSError as error:
             if error.errno in FULL:
                 self._hindrance = f"there is no room for consume queues and index: {error}"
                 return False
             self._fail(f"writing a consume queue or the index failed: {error}; restart the broker")
         self._hindrance = None
-        return True
+        return is_all
 
     # ---- getting
 

@@ -40,6 +40,11 @@ ONE_BY_ONE_MAX = 1024
 _UNIQ_KEY, _KEYS = pattern_of(UNIQ_KEY), pattern_of(KEYS)
 
 
+def _never() -> bool:
+    """There is time for everything."""
+    return False
+
+
 class ReputMessageService:
     """One follower of one log."""
 
@@ -74,13 +79,19 @@ class ReputMessageService:
         self.index_from_offset = index_from_offset
         self._holes = holes
 
-    def run(self) -> None:
-        """Dispatch all that is confirmed and not dispatched yet."""
+    def run(self, is_over: Callable[[], bool] = _never) -> bool:
+        """Dispatch what is confirmed and not dispatched yet; whether that is all of it.
+
+        ``is_over`` is asked after each piece whether the rest has to wait for another call.
+        """
         with self._lock:
             while self.reput_from_offset < self._confirm_offset():
                 self._run_once()
+                if is_over():
+                    return False
             if self._confirm_offset() - self.index_from_offset >= INDEX_BEHIND_MAX:
-                self._catch_up_index()
+                return self._catch_up_index(is_over)
+        return True
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -132,7 +143,7 @@ class ReputMessageService:
             for (topic, queue_id), (queue, codes) in arrivals.items():
                 self._listener.arriving(topic, queue_id, queue.max_offset, codes)
 
-    def _catch_up_index(self) -> None:
+    def _catch_up_index(self, is_over: Callable[[], bool] = _never) -> bool:
         if self._index is None:
             self.index_from_offset = self.reput_from_offset
         while self.index_from_offset < self.reput_from_offset:
@@ -143,6 +154,9 @@ class ReputMessageService:
                 self._index_few(data, sizes, start, next_offset)
             else:
                 self._index_chunk(_chunk(data, sizes), start, next_offset)
+            if is_over():
+                return False
+        return True
 
     def _index_few(self, data: memoryview, sizes: Sequence[int], start: int, next_offset: int) -> None:
         if self._index is not None:
