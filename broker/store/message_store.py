@@ -14,7 +14,7 @@ It must not know sockets, clients or any other room of the broker: arrivals go t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
@@ -284,6 +284,13 @@ class MessageStore:
     ) -> tuple[PutMessageResult, list[int]]:
         """The same, where only flag, body and properties differ; and the sizes of the records."""
         result, sizes = self._appender.put_uniform(template, parts, born_timestamp)
+        return self._appended(result), sizes
+
+    def put_large(
+        self, template: RecordTemplate, parts: Iterable[UniformParts], born_timestamp: int
+    ) -> Generator[None, None, tuple[PutMessageResult, Sequence[int]]]:
+        """The same of very many messages, some with each part; in steps, of which the last is the append."""
+        result, sizes = yield from self._chunks.put_large(template, parts, born_timestamp)
         return self._appended(result), sizes
 
     def put_chunk(self, records: Buffer, sizes: Sizes) -> PutMessageResult:

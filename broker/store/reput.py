@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 RUN_BYTES_MAX = 8 << 20
 INDEX_BEHIND_MAX = 1 << 20
+RUN_RECORDS_MAX = 16_384
+"""So many at a time take some ten milliseconds."""
 ONE_BY_ONE_MAX = 1024
 """So many at a time go one by one while the tools for many are being loaded."""
 
@@ -120,9 +122,10 @@ class ReputMessageService:
             return
         data, sizes, next_offset = self._next_records(start, confirmed)
         if len(sizes) <= FEW or not chunks.are_loaded():
-            sizes, next_offset = _cut(sizes, start, next_offset)
+            sizes, next_offset = _cut(sizes, ONE_BY_ONE_MAX, start, next_offset)
             self._dispatch(self._dispatcher.entries_of_few(data, sizes, start), next_offset)
             return
+        sizes, next_offset = _cut(sizes, RUN_RECORDS_MAX, start, next_offset)
         self._carry(_chunk(data, sizes), start, next_offset)
 
     def _carry(self, chunk: RecordChunk, start: int, next_offset: int) -> None:
@@ -150,9 +153,10 @@ class ReputMessageService:
             start = self.index_from_offset
             data, sizes, next_offset = self._next_records(start, self.reput_from_offset)
             if len(sizes) <= FEW or not chunks.are_loaded():
-                sizes, next_offset = _cut(sizes, start, next_offset)
+                sizes, next_offset = _cut(sizes, ONE_BY_ONE_MAX, start, next_offset)
                 self._index_few(data, sizes, start, next_offset)
             else:
+                sizes, next_offset = _cut(sizes, RUN_RECORDS_MAX, start, next_offset)
                 self._index_chunk(_chunk(data, sizes), start, next_offset)
             if is_over():
                 return False
@@ -195,11 +199,11 @@ class ReputMessageService:
         return data, [], min(start + self._log.files.space_left(start), end)
 
 
-def _cut(sizes: list[int], start: int, next_offset: int) -> tuple[list[int], int]:
-    """No more of the records from a place on than can go one by one, and where they end."""
-    if len(sizes) <= ONE_BY_ONE_MAX:
+def _cut(sizes: list[int], count_max: int, start: int, next_offset: int) -> tuple[list[int], int]:
+    """No more of the records from a place on than so many, and where they end."""
+    if len(sizes) <= count_max:
         return sizes, next_offset
-    return sizes[:ONE_BY_ONE_MAX], start + sum(sizes[:ONE_BY_ONE_MAX])
+    return sizes[:count_max], start + sum(sizes[:count_max])
 
 
 def _chunk(data: memoryview, sizes: Sequence[int]) -> RecordChunk:
