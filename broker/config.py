@@ -23,7 +23,7 @@ class ServerLimits:
     max_accepts_per_second: int = 200
     frame_bytes_max: int = 16 * _MIB
     header_bytes_max: int = HEADER_BYTES_MAX
-    json_body_bytes_max: int = _MIB
+    json_body_bytes_max: int = 262_144
     first_frame_timeout_ms: int = 10_000
     partial_frame_timeout_ms: int = 30_000
     idle_timeout_ms: int = 120_000

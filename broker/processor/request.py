@@ -8,11 +8,11 @@ much to do is a generator, or returns one: it does a bit, yields, and returns th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from broker.connection import Connection, Steps
 from rmq_spark.errors import HeaderError, RocketPollError
-from rmq_spark.wire.bodies import decode_body, encode_body
+from rmq_spark.wire.bodies import decode_body, encode_body, encode_body_in_steps
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
@@ -20,6 +20,9 @@ from rmq_spark.wire.headers.table import HEADERS
 
 Handler: TypeAlias = Callable[[Connection, RemotingCommand], "RemotingCommand | Steps | None"]
 Handlers: TypeAlias = Mapping[int, Handler]
+
+LIBERTIES_BYTES_MAX: Final = 16_384
+"""Longer bodies must be strict JSON, as all that clients send is: the other takes a hundred times as long."""
 
 _DECODERS = {
     int(code): exchange.request.decode for code, exchange in HEADERS.items() if exchange.request is not None
@@ -47,7 +50,7 @@ def body_of(request: RemotingCommand, body_type: type[Any]) -> Any:
     """The JSON body of a request."""
     if not request.body:
         raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"request {request.code} needs a body")
-    return decode_body(body_type, request.body)
+    return decode_body(body_type, request.body, liberties_bytes_max=LIBERTIES_BYTES_MAX)
 
 
 def answer(request: RemotingCommand, header: Any = None, body: object = None) -> RemotingCommand:
@@ -59,6 +62,12 @@ def answer(request: RemotingCommand, header: Any = None, body: object = None) ->
             raise HeaderError("answer", at="code", needed="a code whose answer has one", found=request.code)
         ext_fields = codec.encode(header)
     return request.respond(ResponseCode.SUCCESS, None, ext_fields, b"" if body is None else encode_body(body))
+
+
+def answer_in_steps(request: RemotingCommand, body: object) -> Steps:
+    """The answer of success with a JSON body of any size, in steps; it must not change meanwhile."""
+    data = yield from encode_body_in_steps(body)
+    return request.respond(ResponseCode.SUCCESS, body=data)
 
 
 def reply(connection: Connection, request: RemotingCommand, answer: RemotingCommand) -> None:

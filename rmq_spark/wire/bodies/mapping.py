@@ -44,10 +44,10 @@ def json_name(name: str, *, default: Any = MISSING) -> Any:
     return field(default=default, metadata={_NAME: name})
 
 
-def decode_body(body_type: type[Body], data: Buffer) -> Body:
-    """The body that JSON text stands for."""
+def decode_body(body_type: type[Body], data: Buffer, *, liberties_bytes_max: int | None = None) -> Body:
+    """The body that JSON text stands for; over so many bytes, if that is given, it must be strict JSON."""
     hint: Any = body_type
-    body: Body = _reader(hint)(fastjson.loads(data), None)
+    body: Body = _reader(hint)(fastjson.loads(data, liberties_bytes_max), None)
     return body
 
 

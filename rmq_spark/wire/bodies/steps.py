@@ -6,7 +6,7 @@ so that each step writes a few hundred values. How a value is written is `mappin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from dataclasses import is_dataclass
 from functools import cache
 from types import UnionType
@@ -126,12 +126,12 @@ def _weigher(hint: Any) -> Callable[[Any], int]:
         weigh_value = _weigher(arguments[1])
         if weigh_value is _weigh_one:
             return len
-        return lambda items: sum(map(weigh_value, items.values()))
+        return lambda items: _weigh_all(items.values(), weigh_value)
     if origin is not None:
         weigh_item = _weigher(arguments[0])
         if weigh_item is _weigh_one:
             return len
-        return lambda items: sum(map(weigh_item, items))
+        return lambda items: _weigh_all(items, weigh_item)
     body_type: Any = hint
     parts = [
         (attribute, weigh)
@@ -141,6 +141,11 @@ def _weigher(hint: Any) -> Callable[[Any], int]:
     if not parts:
         return _weigh_one
     return lambda body: 1 + sum([weigh(getattr(body, attribute)) for attribute, weigh in parts])
+
+
+def _weigh_all(items: Collection[Any], weigh: Callable[[Any], int]) -> int:
+    """Many are too many whatever each of them weighs, which would take a while to find out."""
+    return len(items) if len(items) > VALUES_PER_STEP else sum(map(weigh, items))
 
 
 def _weigh_one(_: Any) -> int:
