@@ -186,7 +186,7 @@ class ClientConnection(asyncio.Protocol):
     def send(self, command: RemotingCommand) -> None:
         """Send a command; an answer for which there is no memory now is refused instead."""
         size = len(command.body)
-        if size > ANSWER_BYTES_MIN and size > self._table.answer_bytes_max:
+        if size > ANSWER_BYTES_MIN and size > self._table.answer_bytes_max and command.is_response:
             remark = f"[REJECTREQUEST]system busy, no room for an answer of {size} bytes: others are not read"
             command = command._replace(
                 code=ResponseCode.SYSTEM_BUSY, remark=remark, ext_fields=NO_EXT_FIELDS, body=b""

@@ -119,6 +119,7 @@ class BrokerController:
                 advertised_host=self.advertised_host,
                 why_busy=self._why_busy,
                 suspend=self._suspend,
+                work=self._turn.work,
                 run_aside=self._housekeeping.run_aside,
                 clean=self._housekeeping.clean,
                 disk_usage=partial(_disk_usage, config.store.store_path_root_dir),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -74,6 +74,7 @@ class Surroundings:
     advertised_host: Callable[[Connection], Host]
     why_busy: Callable[[], str | None]
     suspend: Callable[[PullRequest], bool]
+    work: Callable[[Iterator[None]], None]
 
 
 class Processors:
@@ -84,7 +85,7 @@ class Processors:
         self._around = around
         self.stats = BrokerStats(config.broker_cluster_name, around.now_ms())
         self.producers = ProducerManager()
-        self.consumers = ConsumerManager(NotifyConsumerIdsChanged(around.tables.groups))
+        self.consumers = ConsumerManager(NotifyConsumerIdsChanged(around.tables.groups, around.work))
         self.filters = SubscriptionFilters(config.filters)
         self.admission = TopicAdmission(config, around.tables.topics)
         self.acknowledger = Acknowledger(
@@ -138,7 +139,7 @@ class Processors:
 
     def expire_clients(self) -> None:
         """Take those out of their groups whose heartbeats have stopped."""
-        self.clients.expire(self._around.monotonic_ms())
+        self._around.work(self.clients.expire(self._around.monotonic_ms()))
 
     def sample_stats(self) -> None:
         """Carry the counters into their windows."""
