@@ -43,8 +43,8 @@ _READ = TopicPermission.READ.value
 
 _ENTRIES_SCANNED: Final = 800
 _EXTENDED_ENTRIES_SCANNED: Final = 300_000
-_EXTENDED_ENTRIES_FILTERED: Final = 16_000
-"""An expression is evaluated message by message: this many take some 20 ms."""
+_EXTENDED_ENTRIES_FILTERED: Final = 4_000
+"""An expression is evaluated message by message: this many take some 5 ms, and 20 by a dear one."""
 
 _STAYING: Final = {"suggestWhichBrokerId": "0"}
 _VARYING: Final = {"nextBeginOffset": "%d", "minOffset": "%d", "maxOffset": "%d"}

@@ -36,7 +36,7 @@ from broker.store.message_filter import MessageFilter
 from broker.store.queue_table import QueueTable
 from broker.store.reader import MessageReader
 from broker.store.record_draft import RecordDraft
-from broker.store.record_glance import glance, pattern_of, property_of
+from broker.store.record_glance import has_key
 from broker.store.record_template import RecordTemplate, UniformParts
 from broker.store.recovery import LogRecovery, reliable_checkpoint, wipe_behind
 from broker.store.reput import ReputMessageService
@@ -44,7 +44,6 @@ from broker.store.results import GetMessageResult, PutMessageResult, PutMessageS
 from broker.store.retention import Retention
 from broker.store.tables import JsonTable
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
 from rmq_spark.wire.record import StoredMessage
 
 COMMIT_LOG = "commitlog"
@@ -52,7 +51,6 @@ CONSUME_QUEUE = "consumequeue"
 INDEX = "index"
 
 _INDEX_CANDIDATES_PER_RESULT = 4
-_UNIQ_KEY, _KEYS = pattern_of(UNIQ_KEY), pattern_of(KEYS)
 
 
 @dataclass(frozen=True)
@@ -400,7 +398,7 @@ class MessageStore:
             if len(found) == max_num:
                 break
             record = self.record_at(physical_offset)
-            if record is not None and _has_key(record, topic.encode(), key.encode()):
+            if record is not None and has_key(record, topic.encode(), key.encode()):
                 found.append(record)
         return found
 
@@ -490,15 +488,6 @@ class MessageStore:
                 self._index.close()
         finally:
             self._lock.release()
-
-
-def _has_key(record: memoryview, topic: bytes, key: bytes) -> bool:
-    """The index knows hashes only: whether this is the message that was asked for. Bodies are not touched."""
-    of_topic, _, _, _, _, properties = glance(record, 0, len(record))
-    keys = property_of(properties, _KEYS) or b""
-    return of_topic == topic and (
-        property_of(properties, _UNIQ_KEY) == key or key in keys.split(KEY_SEPARATOR.encode())
-    )
 
 
 def _nothing() -> None:

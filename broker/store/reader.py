@@ -31,8 +31,8 @@ SLICES_MAX = 256
 _FEW = 64
 """So many entries are looked at one after the other: for them, that is cheaper than setting up arrays."""
 
-_LOOK_BYTES_MAX = 16 << 20
-"""Of messages that one get looks into for those that match."""
+_LOOK_BYTES_MAX = 4 << 20
+"""Of messages that one get looks into for those that match: they are copied, and it keeps others waiting."""
 
 _Numbers: TypeAlias = "list[int] | npt.NDArray[np.int64]"
 
