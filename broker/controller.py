@@ -74,13 +74,13 @@ class BrokerController:
         config = self._config
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._turn = LoopTurn(self._loop)
+        self.turn = LoopTurn(self._loop)
         self.hold_service = PullRequestHoldService(
             config.holds,
             lambda topic, queue_id: self.store.queue_offsets(topic, queue_id)[1],
             self._is_matched_by_commit_log,
             self._wake,
-            self._turn.work,
+            self.turn.work,
         )
         listener = NotifyMessageArrivingListener(self.hold_service, self._has_arrived)
         self.store = MessageStore(config.store, self._disk, now_ms, listener, self._wake_reput)
@@ -104,7 +104,7 @@ class BrokerController:
         )
         self.tables.warn_of_damage()  # the schedule's is loaded now, too
         self._housekeeping = Housekeeping(
-            self._loop, self._turn, config, self.store, self.tables, self.schedule
+            self._loop, self.turn, config, self.store, self.tables, self.schedule
         )
         self.processors = Processors(
             Surroundings(
@@ -119,7 +119,7 @@ class BrokerController:
                 advertised_host=self.advertised_host,
                 why_busy=self._why_busy,
                 suspend=self._suspend,
-                work=self._turn.work,
+                work=self.turn.work,
                 run_aside=self._housekeeping.run_aside,
                 clean=self._housekeeping.clean,
                 disk_usage=partial(_disk_usage, config.store.store_path_root_dir),
@@ -130,7 +130,7 @@ class BrokerController:
             config.server,
             self.processors.dispatch,
             self._client_has_gone,
-            self._turn,
+            self.turn,
             self.processors.end_turn,
         )
         self.tables.save_configurations()
@@ -204,7 +204,7 @@ class BrokerController:
 
     def _begin_reput(self) -> None:
         self._reput_is_due = False
-        self._turn.begin(self._reput)
+        self.turn.begin(self._reput)
 
     def _reput(self, until: float) -> bool:
         """Carry on as long as there is time; whether nothing is left that could be carried now."""
