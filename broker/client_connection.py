@@ -3,8 +3,10 @@
     bytes ──> FrameReader ──> RemotingCommand ──> dispatch ──> answers, all of one turn in one write
 
 Reading follows writing: what a client does not read piles up to a limit, and from there on nothing more is
-taken from it, not even the requests that have arrived already. It knows no processor, only the ``dispatch``
-that it was given; limits over all clients are the server's (`ConnectionTable`).
+taken from it, not even the requests that have arrived already. Nor is it when the turn of the loop is over:
+then its requests wait in the line of all (`LoopTurn`), and so do those behind one that takes many steps.
+It knows no processor, only the ``dispatch`` that it was given; limits over all clients are the server's
+(`ConnectionTable`).
 """
 
 from __future__ import annotations
@@ -17,15 +19,20 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from broker.config import ServerLimits
+from broker.loop_turn import LoopTurn
+from broker.questions import Questions, Then
+from broker.unread_answers import ANSWER_BYTES_MIN
 from rmq_spark.errors import FrameError, HeaderError
+from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import Buffer, FrameReader
+from rmq_spark.wire.header import NO_EXT_FIELDS
 from rmq_spark.wire.hosts import Host
 
 if TYPE_CHECKING:
-    from broker.connection import Connection
+    from broker.connection import Connection, Steps
 
 _log = logging.getLogger(__name__)
 _RESPONSE = CommandFlag.RESPONSE.value
@@ -38,8 +45,7 @@ _STRANGERS = (
     (b"\x16\x03", "TLS"),
 )
 
-Dispatch = Callable[["Connection", RemotingCommand], "RemotingCommand | None"]
-Then = Callable[["RemotingCommand | None"], None]
+Dispatch = Callable[["Connection", RemotingCommand], "RemotingCommand | Steps | None"]
 
 
 def _nothing() -> None:
@@ -49,17 +55,24 @@ def _nothing() -> None:
 class ConnectionTable(Protocol):
     """What a connection tells the server, which watches over all of them."""
 
+    @property
+    def answer_bytes_max(self) -> int:
+        """How long an answer may be now: less, the more of them all clients leave unread."""
+
     def opened(self, connection: ClientConnection) -> str | None:
         """It is there; why it may not stay, if so."""
 
     def understood(self, connection: ClientConnection) -> None:
         """Its first request has arrived."""
 
-    def holds_partial_frame(self, connection: ClientConnection, size: int) -> None:
-        """So many bytes of a request that is not whole; 0: none."""
+    def holds_requests(self, connection: ClientConnection, size: int) -> None:
+        """So many bytes of requests are here that are not whole or have to wait; 0: none."""
 
-    def congested(self, connection: ClientConnection, size: int) -> None:
-        """So many bytes of answers that it does not read; 0: it reads again."""
+    def leaves_unread(self, connection: ClientConnection, size: int) -> None:
+        """So many bytes of answers are kept here because it does not read them."""
+
+    def read_all(self, connection: ClientConnection) -> None:
+        """It has read all that was kept."""
 
     def closed(self, connection: ClientConnection) -> None:
         """It has gone."""
@@ -74,6 +87,7 @@ class ClientConnection(asyncio.Protocol):
         limits: ServerLimits,
         table: ConnectionTable,
         dispatch: Dispatch,
+        turn: LoopTurn,
         end_turn: Callable[[], None] = _nothing,
     ) -> None:
         """``end_turn`` is called when all requests of a turn have been dispatched, before answers leave."""
@@ -81,17 +95,22 @@ class ClientConnection(asyncio.Protocol):
         self._limits = limits
         self._table = table
         self._dispatch = dispatch
+        self._turn = turn
         self._end_turn = end_turn
         self._reader = FrameReader(limits.frame_bytes_max, limits.header_bytes_max)
         self._transport: asyncio.Transport
         self._out: list[Buffer] = []
         self._out_bytes = 0
         self._is_corked = False
+        self._is_full = False
+        self._unread_bytes = 0
         self._is_new = True
         self._first_bytes = b""
-        self._partial = 0
-        self._opaque = 0
-        self._waiting: dict[int, tuple[Then, asyncio.TimerHandle]] = {}
+        self._bytes_here = 0
+        self._steps: Steps | None = None
+        """What is left to do of a request that takes many steps; those behind it wait."""
+        self._is_in_line = False
+        self._questions = Questions(loop)
         self.extensions: frozenset[Extension] = frozenset()
         self.is_closed = False
         self.is_congested = False
@@ -104,7 +123,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there."""
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(self._limits.write_buffer_bytes)
+        self._transport.set_write_buffer_limits(0)  # we want to know of all that the system does not take
         self.remote_host = _host_of(transport.get_extra_info("peername"))
         self.local_host = _host_of(transport.get_extra_info("sockname"))
         tcp: socket.socket = transport.get_extra_info("socket")
@@ -117,41 +136,61 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """The next piece of its stream."""
-        self.last_active = self._loop.time()
+        self.last_active = now = self._loop.time()
         if self._is_new and not self._first_bytes:
             self._first_bytes = data[:8]
         self._reader.feed(data)
-        self._take_turn()
+        if not self._is_in_line and not self._turn.begin(self._take_turn, now):
+            self._wait_in_line()
 
     def pause_writing(self) -> None:
-        """It does not read what it is sent: take nothing more from it meanwhile."""
-        self.is_congested = True
-        self._transport.pause_reading()
-        self._table.congested(self, self._transport.get_write_buffer_size())
+        """The system does not take all that is written now, as the client does not read it."""
+        self._is_full = True
 
     def resume_writing(self) -> None:
-        """It has caught up."""
-        self.is_congested = False
+        """The system has taken all."""
+        self._is_full = self.is_congested = False
+        self._unread_bytes = 0
         self.last_active = self._loop.time()
-        self._table.congested(self, 0)
+        self._table.read_all(self)
         self._loop.call_soon(self._go_on)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It has gone, or was closed."""
         self.is_closed = True
         self._out.clear()
+        if self._steps is not None:
+            self._steps.close()
         if exc is not None and not isinstance(exc, ConnectionError):
             _log.info("%s: lost: %s", self.remote_host, exc)
         self._table.closed(self)
-        waiting, self._waiting = self._waiting, {}
-        for then, timer in waiting.values():
-            timer.cancel()
-            self._loop.call_soon(then, None)
+        self._questions.give_up()
 
     # ---- what others may do
 
+    @property
+    def answer_bytes_max(self) -> int:
+        """How long an answer to it may be now."""
+        return self._table.answer_bytes_max
+
+    @property
+    def is_kept_waiting(self) -> bool:
+        """Whether it is not read from now, for whatever reason."""
+        return self.is_congested or self.is_held_back or self._is_in_line
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """What the system has not taken of what was written: it gets less while the client reads."""
+        return self._transport.get_write_buffer_size()
+
     def send(self, command: RemotingCommand) -> None:
-        """Send a command."""
+        """Send a command; an answer for which there is no memory now is refused instead."""
+        size = len(command.body)
+        if size > ANSWER_BYTES_MIN and size > self._table.answer_bytes_max and command.is_response:
+            remark = f"[REJECTREQUEST]system busy, no room for an answer of {size} bytes: others are not read"
+            command = command._replace(
+                code=ResponseCode.SYSTEM_BUSY, remark=remark, ext_fields=NO_EXT_FIELDS, body=b""
+            )
         self.send_frame(command.encode())
 
     def send_frame(self, head: bytes, body: Sequence[Buffer] = ()) -> None:
@@ -174,10 +213,7 @@ class ClientConnection(asyncio.Protocol):
         if self.is_closed or self.is_congested:
             self._loop.call_soon(then, None)
             return
-        self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
-        timer = self._loop.call_later(timeout_ms / 1000, self._unanswered, opaque)
-        self._waiting[opaque] = (then, timer)
-        self.send(command._replace(opaque=opaque))
+        self.send(self._questions.asked(command, timeout_ms, then))
 
     def close(self, why: str) -> None:
         """End it, with what it was sent before as far as it reads that at once."""
@@ -205,7 +241,7 @@ class ClientConnection(asyncio.Protocol):
     def hold_back(self) -> None:
         """Read nothing until told to go on: the memory for requests is used up."""
         self.is_held_back = True
-        self._transport.pause_reading()
+        self._read_or_not()
 
     def let_go_on(self) -> None:
         """There is memory again."""
@@ -225,51 +261,91 @@ class ClientConnection(asyncio.Protocol):
 
     def _go_on(self) -> None:
         """Take what has arrived already, then read on."""
-        if not self._is_stopped:
-            self._take_turn()
-        if not self._is_stopped and not self.is_held_back:
+        if not (self._is_stopped or self._is_in_line) and not self._turn.begin(self._take_turn):
+            self._wait_in_line()
+        self._read_or_not()
+
+    def _wait_in_line(self) -> None:
+        """The turn is over, and more is to be done."""
+        self._is_in_line = True
+        self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        """Read from it, unless what it sends would pile up here."""
+        if self.is_closed:
+            return
+        if self.is_kept_waiting:
+            self._transport.pause_reading()
+        else:
             self._transport.resume_reading()
 
-    def _take_turn(self) -> None:
-        """Answer the requests that are there, as long as the client reads the answers."""
-        reader, dispatch = self._reader, self._dispatch
-        self._is_corked = True
-        understood = False
+    def _take_turn(self, until: float) -> bool:
+        """Answer the requests that are there, as long as there is time and the client reads the answers.
+
+        Returns whether none is left to be taken now.
+        """
+        if self.is_closed:
+            return True
+        time, take_step = self._loop.time, self._take_step
+        is_over = False
         wrong: FrameError | HeaderError | None = None
+        self._is_corked = True
         try:
-            while not self._is_stopped:
-                frame = reader.next_frame()
-                if frame is None:
-                    break
-                if self._partial:  # it is whole now, and must not keep itself out
-                    self._partial = 0
-                    self._table.holds_partial_frame(self, 0)
-                command = decode_command(frame)
-                understood = True
-                if command.flag & _RESPONSE:
-                    self._answered(command)
-                    continue
-                answer = dispatch(self, command)
-                if answer is not None:
-                    self.send_frame(answer.encode())
+            while not (is_over or self._is_stopped) and take_step():
+                is_over = time() >= until
         except (FrameError, HeaderError) as error:
             wrong = error
         self._end_turn()
         self._uncork()
         if wrong is not None:
             self.close(self._what_is_wrong(wrong))
-        self._tell(understood=understood)
+        here = self._reader.bytes_held
+        if here != self._bytes_here:
+            self._bytes_here = here
+            self._table.holds_requests(self, here)
+        is_done = not is_over or self._is_stopped or not (here or self._steps is not None)
+        if is_done and self._is_in_line:
+            self._is_in_line = False
+            self._read_or_not()
+        return is_done
 
-    def _tell(self, *, understood: bool) -> None:
-        """Keep the server informed of what this one holds."""
-        if understood and self._is_new:
-            self._is_new = False
-            self._first_bytes = b""
-            self._table.understood(self)
-        held = 0 if self.is_congested or self.is_closed else self._reader.bytes_held
-        if held != self._partial:
-            self._partial = held
-            self._table.holds_partial_frame(self, held)
+    def _take_step(self) -> bool:
+        """Take a request, or do a bit of what the last one needs; False if there is none."""
+        if self._steps is not None:
+            answer = self._next_step(self._steps)
+        else:
+            frame = self._reader.next_frame()
+            if frame is None:
+                return False
+            if self._bytes_here:  # it is whole now, and must not keep itself out
+                self._bytes_here = 0
+                self._table.holds_requests(self, 0)
+            command = decode_command(frame)
+            if self._is_new:
+                self._is_new = False
+                self._first_bytes = b""
+                self._table.understood(self)
+            if command.flag & _RESPONSE:
+                self._questions.answered(command)
+                return True
+            dispatched = self._dispatch(self, command)
+            if not (dispatched is None or isinstance(dispatched, RemotingCommand)):
+                self._steps = dispatched
+                return True
+            answer = dispatched
+        if answer is not None:
+            self.send(answer)
+        return True
+
+    def _next_step(self, steps: Steps) -> RemotingCommand | None:
+        """Do a bit; the answer, if that was the last."""
+        try:
+            next(steps)
+        except StopIteration as end:
+            self._steps = None
+            answer: RemotingCommand | None = end.value
+            return answer
+        return None
 
     def _uncork(self) -> None:
         self._is_corked = False
@@ -282,19 +358,18 @@ class ClientConnection(asyncio.Protocol):
                 self._transport.write(out[0])
             else:
                 self._transport.writelines(out)
+            if self._is_full:
+                self._leaves_unread(sum(map(len, out)))
         out.clear()
         self._out_bytes = 0
 
-    def _answered(self, command: RemotingCommand) -> None:
-        waiting = self._waiting.pop(command.opaque, None)
-        if waiting is not None:  # else it came too late, or answers nothing: RocketMQ ignores that, too
-            then, timer = waiting
-            timer.cancel()
-            then(command)
-
-    def _unanswered(self, opaque: int) -> None:
-        then, _ = self._waiting.pop(opaque)
-        then(None)
+    def _leaves_unread(self, more_bytes: int) -> None:
+        """Account for what was written. All of it takes memory until the system has taken the rest."""
+        self._unread_bytes += more_bytes
+        self._table.leaves_unread(self, self._unread_bytes)
+        if self._unread_bytes > self._limits.write_buffer_bytes and not self.is_congested:
+            self.is_congested = True
+            self._read_or_not()
 
     def _what_is_wrong(self, error: FrameError | HeaderError) -> str:
         for start, name in _STRANGERS:

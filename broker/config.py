@@ -23,13 +23,14 @@ class ServerLimits:
     max_accepts_per_second: int = 200
     frame_bytes_max: int = 16 * _MIB
     header_bytes_max: int = HEADER_BYTES_MAX
-    json_body_bytes_max: int = _MIB
+    json_body_bytes_max: int = 262_144
     first_frame_timeout_ms: int = 10_000
     partial_frame_timeout_ms: int = 30_000
     idle_timeout_ms: int = 120_000
-    write_buffer_bytes: int = _MIB
+    write_buffer_bytes: int = 65_536
     slow_reader_timeout_ms: int = 30_000
     in_flight_bytes_max: int = 64 * _MIB
+    unread_bytes_max: int = 64 * _MIB
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,13 +5,17 @@ It does not say how bytes travel. Everything here is called on the broker's one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Generator, Sequence
+from typing import Protocol, TypeAlias
 
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.hosts import Host
+
+Steps: TypeAlias = Generator[None, None, RemotingCommand | None]
+"""What is to be done for a request that takes long: others may come in between at each step. The last one
+brings the answer; None if it comes later, or if none is wanted."""
 
 
 class Connection(Protocol):
@@ -35,6 +39,10 @@ class Connection(Protocol):
     @property
     def is_congested(self) -> bool:
         """Whether it leaves what it was sent unread."""
+
+    @property
+    def answer_bytes_max(self) -> int:
+        """How long an answer may be now; one that cannot be shorter is refused if it is longer."""
 
     def send(self, command: RemotingCommand) -> None:
         """Send a command; nothing happens if the client has gone."""

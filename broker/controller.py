@@ -28,6 +28,7 @@ from broker.housekeeping import Housekeeping
 from broker.longpolling.notify_message_arriving_listener import NotifyMessageArrivingListener
 from broker.longpolling.pull_request import PullRequest
 from broker.longpolling.pull_request_hold_service import PullRequestHoldService
+from broker.loop_turn import LoopTurn
 from broker.processor.request import reply
 from broker.processors import Processors, Surroundings
 from broker.schedule.schedule_message_service import ScheduleMessageService, Start
@@ -82,11 +83,13 @@ class BrokerController:
         self._thread = threading.get_ident()
         self._deadline = EarliestTimer(self._loop, self._expire)
         self._delivery = EarliestTimer(self._loop, self._deliver)
+        self.turn = LoopTurn(self._loop)
         self.hold_service = PullRequestHoldService(
             config.holds,
             lambda topic, queue_id: self.store.queue_offsets(topic, queue_id)[1],
             self._is_matched_by_commit_log,
             self._wake,
+            self.turn.work,
         )
         listener = NotifyMessageArrivingListener(self.hold_service, self._has_arrived)
         self.store = MessageStore(config.store, self._disk, self._now_ms, listener, self._wake_reput)
@@ -109,7 +112,9 @@ class BrokerController:
             Start(self._now_ms(), self._monotonic_ms()),
         )
         self.tables.warn_of_damage()  # the schedule's is loaded now, too
-        self._housekeeping = Housekeeping(self._loop, config, self.store, self.tables, self.schedule)
+        self._housekeeping = Housekeeping(
+            self._loop, self.turn, config, self.store, self.tables, self.schedule
+        )
         self.processors = Processors(
             Surroundings(
                 config=config,
@@ -123,6 +128,7 @@ class BrokerController:
                 advertised_host=self.advertised_host,
                 why_busy=self._why_busy,
                 suspend=self._suspend,
+                work=self.turn.work,
                 run_aside=self._housekeeping.run_aside,
                 clean=self._housekeeping.clean,
                 disk_usage=partial(self._disk.usage, config.store.store_path_root_dir),
@@ -130,7 +136,11 @@ class BrokerController:
             )
         )
         self.server = RemotingServer(
-            config.server, self.processors.dispatch, self._client_has_gone, self.processors.end_turn
+            config.server,
+            self.processors.dispatch,
+            self._client_has_gone,
+            self.turn,
+            self.processors.end_turn,
         )
         self.tables.save_configurations()
         self.port = await self.server.start(config.bind_address, config.listen_port)
@@ -204,7 +214,9 @@ class BrokerController:
     def _why_busy(self) -> str | None:
         """Why no messages are taken now, if so."""
         if self.server.is_short_of_memory:
-            return f"[REJECTREQUEST]system busy, {self.server.in_flight_bytes} bytes are in flight"
+            return (
+                f"[REJECTREQUEST]system busy, requests of {self.server.in_flight_bytes} bytes are in flight"
+            )
         return self.processors.acknowledger.why_busy()
 
     # ---- arrivals
@@ -219,16 +231,25 @@ class BrokerController:
     def _plan_reput(self) -> None:
         if not self._reput_is_due:
             self._reput_is_due = True
-            self._loop.call_soon(self._reput)
+            self._loop.call_soon(self._begin_reput)
 
-    def _reput(self) -> None:
+    def _begin_reput(self) -> None:
         self._reput_is_due = False
-        is_done = self.store.reput()
-        if not is_done and self._reput_again is None:
-            _log.warning("%s; it is tried again", self.store.state().hindrance)
+        self.turn.begin(self._reput)
+
+    def _reput(self, until: float) -> bool:
+        """Carry on as long as there is time; whether nothing is left that could be carried now."""
+        is_done = self.store.reput(lambda: self._loop.time() >= until)
+        hindrance = None if is_done else self.store.state().hindrance
+        if hindrance is not None and self._reput_again is None:
+            _log.warning("%s; it is tried again", hindrance)
         if self._reput_again is not None:
             self._reput_again.cancel()
-        self._reput_again = None if is_done else self._loop.call_later(_REPUT_AGAIN_SECONDS, self._plan_reput)
+        is_hindered = hindrance is not None
+        self._reput_again = (
+            self._loop.call_later(_REPUT_AGAIN_SECONDS, self._plan_reput) if is_hindered else None
+        )
+        return is_done or is_hindered
 
     def _has_arrived(self, topic: str, queue_id: int) -> None:
         if topic == SCHEDULE_TOPIC and not self._is_stopping:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 from broker.config import BrokerConfig
 from broker.longpolling.pull_request_hold_service import PullRequestHoldService
+from broker.loop_turn import LoopTurn
 from broker.processors import Processors
 from broker.schedule.schedule_message_service import ScheduleMessageService
 from broker.state_tables import StateTables
@@ -22,6 +23,7 @@ from broker.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
 _HOLD_SWEEP_MS = 5_000
+_SLOW_SWEEP_MS = 100
 _STATS_SAMPLE_MS = 10_000
 _CLIENT_SCAN_MS = 10_000
 _CONFIGURATION_SAVE_MS = 1_000
@@ -35,12 +37,14 @@ class Housekeeping:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        turn: LoopTurn,
         config: BrokerConfig,
         store: MessageStore,
         tables: StateTables,
         schedule: ScheduleMessageService,
     ) -> None:
         self._loop = loop
+        self._turn = turn
         self._config = config
         self._store = store
         self._tables = tables
@@ -109,7 +113,15 @@ class Housekeeping:
 
     def _sweep_holds(self, hold_service: PullRequestHoldService) -> None:
         # At the end of the turn: after a standstill of the machine, deadlines are due in it as well.
-        self._loop.call_soon(hold_service.check_hold_request, int(self._loop.time() * 1000))
+        self._loop.call_soon(lambda: self._turn.work(self._sweep(hold_service)))
+
+    def _sweep(self, hold_service: PullRequestHoldService) -> Iterator[None]:
+        began = self._loop.time()
+        queues = hold_service.queues
+        yield from hold_service.check_hold_request(int(began * 1000))
+        took_ms = int((self._loop.time() - began) * 1000)
+        if took_ms > _SLOW_SWEEP_MS:
+            _log.warning("looking after the pulls that wait for %d queues took %d ms", queues, took_ms)
 
     def _save_configurations(self) -> None:
         if self._tables.has_changed_configurations:

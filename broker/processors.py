@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from broker.config import BrokerConfig
-from broker.connection import Connection
+from broker.connection import Connection, Steps
 from broker.longpolling.pull_request import PullRequest
 from broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from broker.processor.acknowledger import Acknowledger
@@ -77,6 +77,7 @@ class Surroundings:
     advertised_host: Callable[[Connection], Host]
     why_busy: Callable[[], str | None]
     suspend: Callable[[PullRequest], bool]
+    work: Callable[[Iterator[None]], None]
 
 
 class Processors:
@@ -87,14 +88,14 @@ class Processors:
         self._around = around
         self.stats = BrokerStats(config.broker_cluster_name, around.now_ms())
         self.producers = ProducerManager()
-        self.consumers = ConsumerManager(NotifyConsumerIdsChanged(around.tables.groups))
+        self.consumers = ConsumerManager(NotifyConsumerIdsChanged(around.tables.groups, around.work))
         self.filters = SubscriptionFilters(config.filters)
         self.parked = ParkedSends(
             around.tables.topics,
             self._dispatch_again,
             self.end_turn,
             around.run_aside,
-            around.loop.call_soon,
+            around.work,
             capacity=config.send_queue_capacity,
         )
         self.admission = TopicAdmission(config, around.tables.topics, self.parked.must_wait)
@@ -140,10 +141,26 @@ class Processors:
         except Exception as error:  # noqa: BLE001  # whatever it is, the client has to hear of it
             return self.dispatch.excused(held.connection, held.request, error)
 
-    def _dispatch_again(self, connection: Connection, request: RemotingCommand) -> None:
+    def _dispatch_again(self, connection: Connection, request: RemotingCommand) -> Steps | None:
+        """Dispatch a request beside the turns of its connection; returns what is left to do."""
         answer = self.dispatch(connection, request)
+        if answer is None:
+            return None
+        if not isinstance(answer, RemotingCommand):
+            return self._answered(connection, answer)
+        connection.send(answer)
+        return None
+
+    def _dispatch_and_work(self, connection: Connection, request: RemotingCommand) -> None:
+        steps = self._dispatch_again(connection, request)
+        if steps is not None:
+            self._around.work(steps)
+
+    def _answered(self, connection: Connection, steps: Steps) -> Steps:
+        answer = yield from steps
         if answer is not None:
             connection.send(answer)
+        return None
 
     def client_has_gone(self, connection: Connection) -> None:
         """Take it out of its groups."""
@@ -156,7 +173,7 @@ class Processors:
 
     def expire_clients(self) -> None:
         """Take those out of their groups whose heartbeats have stopped."""
-        self.clients.expire(self._around.monotonic_ms())
+        self._around.work(self.clients.expire(self._around.monotonic_ms()))
 
     def sample_stats(self) -> None:
         """Carry the counters into their windows."""
@@ -196,8 +213,7 @@ class Processors:
             self.sends,
             ReplyMessageProcessor(
                 self.producers,
-                # The dispatcher is made of this one, too, and comes later.
-                lambda connection, request: self.dispatch(connection, request),  # noqa: PLW0108
+                self._dispatch_and_work,
                 around.advertised_host,
                 around.now_ms,
             ),

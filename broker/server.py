@@ -1,8 +1,9 @@
 """RemotingServer: listens, and watches over all connections together.
 
 What one client may do is in `client_connection`; here is what all of them share: how many there are, in all
-and from one address and within a second; how much memory their half requests and unread answers take; who
-has been silent, or half-way through a request, or not reading, for too long. It knows no processor.
+and from one address and within a second; how much memory their half requests take, and their unread answers
+(`UnreadAnswers`); who has been silent, or half-way through a request, or not reading, for too long. It knows
+no processor.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from contextlib import suppress
 
 from broker.client_connection import ClientConnection, Dispatch
 from broker.config import ServerLimits
+from broker.loop_turn import LoopTurn
+from broker.unread_answers import UnreadAnswers
 from rmq_spark.errors import RocketPollError
 
 _log = logging.getLogger(__name__)
@@ -36,21 +39,22 @@ class RemotingServer:
         limits: ServerLimits,
         dispatch: Dispatch,
         on_closed: Callable[[ClientConnection], None],
+        turn: LoopTurn,
         end_turn: Callable[[], None],
     ) -> None:
         """``on_closed`` is told of each client that has gone; ``end_turn`` is `ClientConnection`'s."""
         self._limits = limits
         self._dispatch = dispatch
         self._on_closed = on_closed
+        self._turn = turn
         self._end_turn = end_turn
-        self._connections: set[ClientConnection] = set()
+        self._connections: dict[ClientConnection, None] = {}
         self._per_address: Counter[bytes] = Counter()
         self._since_new: dict[ClientConnection, float] = {}
         self._since_partial: dict[ClientConnection, float] = {}
-        self._since_congested: dict[ClientConnection, float] = {}
-        self._partial_bytes: dict[ClientConnection, int] = {}
-        self._congested_bytes: dict[ClientConnection, int] = {}
+        self._request_bytes: dict[ClientConnection, int] = {}
         self._in_flight = 0
+        self._unread = UnreadAnswers(limits.unread_bytes_max)
         self.is_short_of_memory = False
         self._held_back: list[ClientConnection] = []
         self._favoured: ClientConnection | None = None
@@ -70,8 +74,13 @@ class RemotingServer:
 
     @property
     def in_flight_bytes(self) -> int:
-        """What half requests and unread answers take."""
+        """What requests take that are not whole or have to wait."""
         return self._in_flight
+
+    @property
+    def unread_bytes(self) -> int:
+        """What answers take that are not read."""
+        return self._unread.bytes
 
     def descriptors(self) -> list[int]:
         """The numbers of all its sockets in this process, for a fork of it to let go of them."""
@@ -127,14 +136,19 @@ class RemotingServer:
         for connection in list(self._connections):
             connection.abort()
 
-    # ---- what connections tell
+    # ---- what connections ask and tell
+
+    @property
+    def answer_bytes_max(self) -> int:
+        """How long an answer may be now: less, the more of them all clients leave unread."""
+        return self._unread.answer_bytes_max
 
     def opened(self, connection: ClientConnection) -> str | None:
         """Count it; why it may not stay, if so."""
         now = self._loop.time()
         limits = self._limits
         address = connection.remote_host.address
-        self._connections.add(connection)
+        self._connections[connection] = None
         self._per_address[address] += 1
         refill = (now - self._accepts_at) * limits.max_accepts_per_second
         self._accepts = min(self._accepts + refill, float(limits.max_accepts_per_second))
@@ -154,16 +168,16 @@ class RemotingServer:
         """It speaks our language."""
         self._since_new.pop(connection, None)
 
-    def holds_partial_frame(self, connection: ClientConnection, size: int) -> None:
-        """Account for a request that is not whole yet, and hold back whoever takes too much."""
-        self._count(size - self._partial_bytes.pop(connection, 0))
+    def holds_requests(self, connection: ClientConnection, size: int) -> None:
+        """Account for requests that are not whole or have to wait, and hold back whoever takes too much."""
+        self._count(size - self._request_bytes.pop(connection, 0))
         if not size:
             self._since_partial.pop(connection, None)
             if self._favoured is connection:
                 self._favoured = None
             self._let_go_on()
             return
-        self._partial_bytes[connection] = size
+        self._request_bytes[connection] = size
         self._since_partial.setdefault(connection, self._loop.time())
         if size > _SMALL_PARTIAL_BYTES and self.is_short_of_memory and not connection.is_held_back:
             # One may always finish: else all would wait for each other.
@@ -173,19 +187,17 @@ class RemotingServer:
                 self._held_back.append(connection)
                 connection.hold_back()
 
-    def congested(self, connection: ClientConnection, size: int) -> None:
+    def leaves_unread(self, connection: ClientConnection, size: int) -> None:
         """Account for answers that are not read."""
-        self._count(size - self._congested_bytes.pop(connection, 0))
-        if size:
-            self._congested_bytes[connection] = size
-            self._since_congested[connection] = self._loop.time()
-        else:
-            self._since_congested.pop(connection, None)
-            self._let_go_on()
+        self._unread.note(connection, size, self._loop.time())
+
+    def read_all(self, connection: ClientConnection) -> None:
+        """They are read."""
+        self._unread.forget(connection)
 
     def closed(self, connection: ClientConnection) -> None:
         """Forget it."""
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         address = connection.remote_host.address
         self._per_address[address] -= 1
         if not self._per_address[address]:
@@ -193,8 +205,8 @@ class RemotingServer:
         self._since_new.pop(connection, None)
         if connection in self._held_back:
             self._held_back.remove(connection)
-        self.congested(connection, 0)
-        self.holds_partial_frame(connection, 0)
+        self._unread.forget(connection)
+        self.holds_requests(connection, 0)
         self._on_closed(connection)
         if self._all_gone is not None and not self._connections:
             self._all_gone.set()
@@ -202,7 +214,7 @@ class RemotingServer:
     # ---- within
 
     def _new_connection(self) -> ClientConnection:
-        return ClientConnection(self._loop, self._limits, self, self._dispatch, self._end_turn)
+        return ClientConnection(self._loop, self._limits, self, self._dispatch, self._turn, self._end_turn)
 
     def _count(self, more_bytes: int) -> None:
         self._in_flight += more_bytes
@@ -220,15 +232,16 @@ class RemotingServer:
         """Close whoever has kept us waiting for too long."""
         now = self._loop.time()
         limits = self._limits
-        for connection in self._held_back:  # it is we who do not read
-            self._since_partial[connection] = connection.last_active = now
+        for connection in self._since_partial:
+            if connection.is_kept_waiting:  # it is we who do not read
+                self._since_partial[connection] = connection.last_active = now
         self._close_since(self._since_new, now - limits.first_frame_timeout_ms / 1000, "it says nothing")
         self._close_since(
             self._since_partial, now - limits.partial_frame_timeout_ms / 1000, "its request does not end"
         )
-        self._close_since(
-            self._since_congested, now - limits.slow_reader_timeout_ms / 1000, "it does not read its answers"
-        )
+        self._unread.look_again(now)
+        for connection, why in self._unread.to_close(now, limits.slow_reader_timeout_ms / 1000):
+            connection.close(why)
         self._sweeps += 1
         if self._sweeps % _SWEEPS_PER_IDLE_CHECK == 0:
             idle_since = now - limits.idle_timeout_ms / 1000

@@ -159,12 +159,20 @@ KEYS: Final[Mapping[str, Key]] = {
         SIZE,
         "answers that a client has not read; beyond, nothing is read from it",
     ),
-    "slowReaderTimeoutMills": Key("server", "slow_reader_timeout_ms", COUNT, "after this it is closed"),
+    "slowReaderTimeoutMills": Key(
+        "server", "slow_reader_timeout_ms", COUNT, "one that reads none of them for so long is closed"
+    ),
+    "maxUnreadBytes": Key(
+        "server",
+        "unread_bytes_max",
+        SIZE,
+        "unread answers of all; the nearer to it, the shorter the answers to pulls",
+    ),
     "maxInFlightBytes": Key(
         "server",
         "in_flight_bytes_max",
         SIZE,
-        "half requests and unread answers of all; beyond, sends are busy",
+        "requests of all that are not whole or have to wait; beyond, sends are busy",
     ),
     # the store
     "storePathRootDir": Key("store", "store_path_root_dir", DIRECTORY, "where everything is kept"),

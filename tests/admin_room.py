@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from broker_connections import FakeConnection
+from broker_connections import FakeConnection, finished
 from disks import ManualClock
 from held_pulls import Hold
 from stores import message, open_store, small_config
@@ -131,7 +131,7 @@ class AdminRoom:
         data = body if isinstance(body, bytes) else encode_body(body) if body is not None else b""
         request = RemotingCommand(code, opaque=7, ext_fields=ext_fields or {}, body=data)
         try:
-            answer = self.handlers[code](self.connection, request) or self.connection.sent.pop()
+            answer = finished(self.handlers[code](self.connection, request)) or self.connection.sent.pop()
         except RequestRejected as refused:
             answer = request.respond(refused.code, refused.remark)
         assert answer.opaque == 7

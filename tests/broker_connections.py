@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Generator
 
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.codes import LanguageCode
@@ -28,6 +29,7 @@ class FakeConnection:
         self.local_host = parse_host("127.0.0.1:9876")
         self.is_closed = False
         self.is_congested = False
+        self.answer_bytes_max = 1 << 23
         self.sent = []
         self.asked = []
         self.answers = {}
@@ -76,6 +78,16 @@ class FakeConnection:
     def codes(self):
         """The codes of what it was sent, in order."""
         return [command.code for command in self.sent]
+
+
+def finished(result):
+    """What a handler answers when all its steps are taken, if it needs any."""
+    while isinstance(result, Generator):
+        try:
+            next(result)
+        except StopIteration as end:  # noqa: PERF203  # that is how a generator ends
+            return end.value
+    return result
 
 
 def header_in(code, command):

@@ -117,7 +117,7 @@ async def started(config, disk=None, now_ms=time_of_day_ms):
     finally:
         await controller.stop()
     assert controller.server.connections == 0
-    assert controller.server.in_flight_bytes == 0
+    assert (controller.server.in_flight_bytes, controller.server.unread_bytes) == (0, 0)
     assert controller.hold_service.held == 0
     assert controller.hold_service.queues == 0
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from broker_connections import finished
 from disks import ManualClock
 from stores import message, open_store
 from tables import groups_in, offsets_in, topics_in
@@ -101,5 +102,5 @@ class SlowAcknowledger:
 def refused(handler, connection, request):
     """The code and the remark with which a request is refused."""
     with pytest.raises(RequestRejected) as raised:
-        handler(connection, request)
+        finished(handler(connection, request))
     return raised.value.code, raised.value.remark

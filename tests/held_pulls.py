@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 
 from broker.longpolling.hold_limits import HoldLimits
 from broker.longpolling.pull_request import PullRequest
@@ -18,6 +18,7 @@ class Client:
 
     def __init__(self):
         self.closed_because = None
+        self.is_closed = False
 
     def close(self, why):
         self.closed_because = why
@@ -48,7 +49,25 @@ class Hold:
             lambda topic, queue_id: self.ends[topic, queue_id],
             self._is_matched,
             lambda request: self.wake(request),  # noqa: PLW0108  # tests put others in its place
+            lambda steps: self.work(steps),  # noqa: PLW0108
         )
+
+    @staticmethod
+    def work(steps):
+        """All steps at once; tests put others in its place."""
+        deque(steps, maxlen=0)
+
+    def arrive(self, topic, queue_id, max_offset, tags_codes=None):
+        """Messages arrive; how many pulls have left for that."""
+        before = self.service.held
+        self.service.notify_message_arriving(topic, queue_id, max_offset, tags_codes)
+        return before - self.service.held
+
+    def sweep(self, now_ms):
+        """The sweep, all of it; how many it has rescued."""
+        before = self.service.rescued
+        deque(self.service.check_hold_request(now_ms), maxlen=0)
+        return self.service.rescued - before
 
     def _is_matched(self, _request, from_queue_offset):
         self.matches_from.append(from_queue_offset)
@@ -57,8 +76,17 @@ class Hold:
         return self.is_matched
 
 
-def a_pull(client=None, topic="T", queue_id=0, queue_offset=0, now_ms=0, timeout_ms=15_000, wants=None):
-    header = PullMessageRequestHeader("G", topic, queue_id, queue_offset, 32, 2, 0, timeout_ms, 0)
+def a_pull(
+    client=None,
+    topic="T",
+    queue_id=0,
+    queue_offset=0,
+    now_ms=0,
+    timeout_ms=15_000,
+    wants=None,
+    group="G",
+):
+    header = PullMessageRequestHeader(group, topic, queue_id, queue_offset, 32, 2, 0, timeout_ms, 0)
     return PullRequest(
         client or Client(), RemotingCommand(11), header, now_ms, timeout_ms, wants, queue_offset
     )

@@ -23,3 +23,8 @@ def produce(producers, group, client_id, now_ms=0):
     connection = FakeConnection(client_id)
     producers.register(group, ClientChannel(connection, client_id, "JAVA", 409, now_ms))
     return connection
+
+
+def expelled(members, heartbeat_before_ms):
+    """Who has not been heard of since then, and is out of all groups of a kind now."""
+    return [connection for connection in members.expire(heartbeat_before_ms) if connection is not None]

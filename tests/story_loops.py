@@ -18,9 +18,15 @@ class MovedLoop(asyncio.SelectorEventLoop):
     """The standard library's."""
 
     moved_seconds = 0.0
+    stands_at = None
 
     def time(self):
-        return super().time() + self.moved_seconds
+        return (super().time() if self.stands_at is None else self.stands_at) + self.moved_seconds
+
+    def stand_still(self):
+        """From now on the clock moves only when it is told to."""
+        if self.stands_at is None:
+            self.stands_at = super().time()
 
     def move(self, seconds):
         """What was due within this time is due now."""

@@ -303,7 +303,9 @@ def test_a_log_that_cannot_be_read_while_waking_gives_each_pull_one_answer(tmp_p
 
 
 @each_loop
-def test_sixteen_pulls_of_one_client_may_wait_for_a_queue_and_the_seventeenth_is_put_off(tmp_path):
+def test_sixteen_pulls_of_one_client_may_wait_for_a_queue_and_with_the_seventeenth_the_first_is_put_off(
+    tmp_path,
+):
     async def story(broker):
         broker.make_topic("T")
         client, other = await broker.connect(), await broker.connect()
@@ -313,15 +315,51 @@ def test_sixteen_pulls_of_one_client_may_wait_for_a_queue_and_the_seventeenth_is
         assert broker.holds.held == 16
         broker.move(1)
         answer = await client.receive()
-        assert (answer.code, answer.opaque) == (19, 16)
+        assert (answer.code, answer.opaque) == (19, 0)
         client.send(pull_request(0, queue_id=1, suspend_ms=60_000))
         other.send(pull_request(0, suspend_ms=60_000))
         await broker.held(18)
         await (await broker.connect()).put("a")
         woken = [await client.receive() for _ in range(16)]
-        assert [answer.opaque for answer in woken] == list(range(16))
+        assert [answer.opaque for answer in woken] == list(range(1, 17))
 
     tell(story, tmp_path)
+
+
+def test_pulls_that_a_client_has_left_behind_keep_none_of_its_later_ones_from_being_woken(tmp_path):
+    """A consumer that seeks again and again, each time to the end of the queue."""
+
+    async def story(broker):
+        producer, consumer = await broker.connect(), await broker.connect()
+        await producer.put("old")
+        for opaque in range(25):
+            consumer.send(pull_request(1, suspend_ms=20_000, opaque=opaque))
+        await broker.until(lambda: broker.holds.put_offs == 9)
+        await producer.put("new")
+        answers = [pulled(await consumer.receive()) for _ in range(16)]
+        assert (answers[-1].opaque, answers[-1].bodies) == (24, ["new"])
+
+    tell(story, tmp_path)
+
+
+def test_a_client_that_takes_all_places_leaves_one_to_whoever_comes_newly(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        broker.make_topic("Many", queues=50)
+        greedy, modest, producer = [await broker.connect() for _ in range(3)]
+        for queue_id in range(50):
+            for _ in range(4):
+                greedy.send(pull_request(0, "Many", queue_id, suspend_ms=60_000))
+        await broker.held(200)
+        for number in range(3):
+            modest.send(pull_request(number, suspend_ms=60_000))
+            await broker.until(lambda put_offs=number + 1: broker.holds.put_offs == put_offs)
+            await producer.put(number)
+            assert pulled(await modest.receive()).bodies == [str(number)]
+            greedy.send(pull_request(0, "Many", suspend_ms=60_000))
+            await broker.held(200)
+
+    tell(story, tmp_path, maxHolds=200)
 
 
 @each_loop

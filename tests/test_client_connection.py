@@ -9,6 +9,7 @@ from broker_stories import run
 
 from broker.client_connection import ClientConnection
 from broker.config import ServerLimits
+from broker.loop_turn import LoopTurn
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import FrameReader
@@ -35,6 +36,8 @@ class Transport:
         self.writes = []
         self.reads = True
         self.ended = None
+        self.protocol = None
+        self.is_full = False
 
     def get_extra_info(self, name):
         return self._info[name]
@@ -47,9 +50,11 @@ class Transport:
 
     def write(self, data):
         self.writes.append(bytes(data))
+        if self.is_full:
+            self.protocol.pause_writing()
 
     def writelines(self, pieces):
-        self.writes.append(b"".join(pieces))
+        self.write(b"".join(pieces))
 
     def pause_reading(self):
         self.reads = False
@@ -76,6 +81,7 @@ class Table:
     def __init__(self, refusal=None):
         self.told = []
         self.refusal = refusal
+        self.answer_bytes_max = 1 << 23
 
     def opened(self, _connection):
         self.told.append("opened")
@@ -84,11 +90,14 @@ class Table:
     def understood(self, _connection):
         self.told.append("understood")
 
-    def holds_partial_frame(self, _connection, size):
-        self.told.append(("partial", size))
+    def holds_requests(self, _connection, size):
+        self.told.append(("holds", size))
 
-    def congested(self, _connection, size):
-        self.told.append(("congested", size))
+    def leaves_unread(self, _connection, size):
+        self.told.append(("leaves unread", size))
+
+    def read_all(self, _connection):
+        self.told.append("read all")
 
     def closed(self, _connection):
         self.told.append("closed")
@@ -97,21 +106,36 @@ class Table:
 class End:
     """A connection and all around it."""
 
-    def __init__(self, answer=None, refusal=None, **settings):
+    def __init__(self, answer=None, refusal=None, turn=None, **settings):
         self.transport = Transport(**{k: settings.pop(k) for k in ("peer", "own") if k in settings})
         self.table = Table(refusal)
         self.requests = []
         self.answer = answer or (lambda request: request.respond(0))
         limits = ServerLimits(**settings)
         self.left = []  # what is answered only when the turn ends
+        self.turn = turn or LoopTurn(asyncio.get_running_loop())
         self.connection = ClientConnection(
             asyncio.get_running_loop(),
             limits,
             self.table,
             lambda _, request: self._dispatch(request),
+            self.turn,
             self._end_turn,
         )
+        self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)
+
+    def congest(self):
+        """The client does not read, and has much to read."""
+        self.connection.send_frame(b"", [b""])  # what is ready leaves before
+        self.transport.is_full = True
+        self.connection.send_frame(b"", [bytes(100_000)])
+        self.transport.writes.pop()
+
+    def drain(self):
+        """It has read all."""
+        self.transport.is_full = False
+        self.connection.resume_writing()
 
     def _dispatch(self, request):
         self.requests.append(request.opaque)
@@ -187,7 +211,7 @@ async def test_what_is_not_read_stops_the_requests_that_are_there_already():
 
     def answer(request):
         if request.opaque == 2:
-            end.connection.pause_writing()
+            end.congest()
         return request.respond(0)
 
     end.answer = answer
@@ -195,12 +219,12 @@ async def test_what_is_not_read_stops_the_requests_that_are_there_already():
     assert end.requests == [0, 1, 2]
     assert not end.transport.reads
     assert end.connection.is_congested
-    end.connection.resume_writing()
+    end.drain()
     await asyncio.sleep(0)
     assert end.requests == [0, 1, 2, 3, 4]
     assert end.transport.reads
     assert [answer.opaque for answer in end.transport.answers()] == [0, 1, 2, 3, 4]
-    assert [each for each in end.table.told if each[0] == "congested"][-1] == ("congested", 0)
+    assert end.table.told[-2:] == ["read all", ("holds", 0)]
 
 
 @story
@@ -214,13 +238,140 @@ async def test_half_a_request_is_told_of_and_no_more_when_it_is_whole():
     end.connection.data_received(frame[90:] + frame[:10])
     assert end.table.told == [
         "opened",
-        ("partial", 60),
-        ("partial", 90),
-        ("partial", 0),
+        ("holds", 60),
+        ("holds", 90),
+        ("holds", 0),
         "understood",
-        ("partial", 10),
+        ("holds", 10),
     ]
-    assert seen == [["opened", ("partial", 60), ("partial", 90), ("partial", 0)]]
+    assert seen == [["opened", ("holds", 60), ("holds", 90), ("holds", 0), "understood"]]
+
+
+class LateEnd(End):
+    """A connection whose requests take 15 ms each, by a clock that only they move."""
+
+    def __init__(self, answer=None, **settings):
+        asyncio.get_running_loop().stand_still()
+        super().__init__(answer, **settings)
+
+    def _dispatch(self, request):
+        asyncio.get_running_loop().move(0.015)
+        return super()._dispatch(request)
+
+
+@story
+async def test_requests_that_a_turn_has_no_time_for_wait_and_are_answered_in_their_order_in_later_ones():
+    end = LateEnd()
+    other = LateEnd(turn=end.turn)
+    end.receive(*requests(5))
+    assert end.requests == [0, 1]
+    assert not end.transport.reads
+    other.receive(*requests(1))
+    assert other.requests == []  # this turn is over for all
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (end.requests, other.requests) == ([0, 1, 2, 3, 4], [0])
+    assert [answer.opaque for answer in end.transport.answers()] == [0, 1, 2, 3, 4]
+    assert end.transport.reads
+    assert end.table.told[-1] == ("holds", 0)
+
+
+@story
+async def test_what_is_answered_at_the_end_of_a_turn_is_answered_at_the_end_of_each():
+    end = LateEnd()
+    end.answer = end.left.append
+    end.receive(*requests(3))
+    assert [answer.opaque for answer in end.transport.answers()] == [0, 1]
+    await asyncio.sleep(0)
+    assert [answer.opaque for answer in end.transport.answers()] == [0, 1, 2]
+
+
+@story
+async def test_a_client_whose_requests_wait_in_line_may_go():
+    end = LateEnd()
+    end.receive(*requests(5))
+    end.connection.connection_lost(None)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert end.requests == [0, 1]
+    assert end.table.told[-1] == "closed"
+
+
+def in_steps(request, steps, diary):
+    """A request that needs so many."""
+    for step in range(steps):
+        asyncio.get_running_loop().move(0.015)
+        diary.append((request.opaque, step))
+        yield
+    return request.respond(0)
+
+
+@story
+async def test_a_request_of_many_steps_lets_others_in_and_keeps_its_place_among_those_of_its_client():
+    diary = []
+    end = End()
+    other = End(turn=end.turn)
+    asyncio.get_running_loop().stand_still()
+    end.answer = lambda request: in_steps(request, 4 if request.opaque == 1 else 0, diary)
+    end.receive(*requests(3))
+    assert diary == [(1, 0), (1, 1)]
+    await asyncio.sleep(0)
+    assert diary == [(1, 0), (1, 1), (1, 2)]
+    for _ in range(10):
+        await asyncio.sleep(0)
+        other.receive(*requests(1))
+    assert other.requests == [0] * 10
+    assert [answer.opaque for answer in end.transport.answers()] == [0, 1, 2]
+
+
+@story
+async def test_a_request_of_many_steps_ends_with_its_client():
+    ended = []
+
+    def steps():
+        try:
+            for _ in range(100):
+                asyncio.get_running_loop().move(0.015)
+                yield
+        finally:
+            ended.append(True)
+
+    end = End(answer=lambda _: steps())
+    asyncio.get_running_loop().stand_still()
+    end.receive(*requests(2))
+    end.connection.connection_lost(None)
+    assert ended == [True]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert end.requests == [0]
+
+
+@story
+async def test_a_request_of_many_steps_waits_while_its_client_does_not_read():
+    diary = []
+    end = End()
+    end.answer = lambda request: in_steps(request, 4, diary)
+    asyncio.get_running_loop().stand_still()
+    end.receive(*requests(1))
+    end.congest()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(diary) == 2
+    end.drain()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(diary) == 4
+    assert [answer.opaque for answer in end.transport.answers()] == [0]
+
+
+@story
+async def test_an_answer_for_which_there_is_no_room_is_refused_and_one_that_is_small_is_not():
+    end = End(answer=lambda request: request.respond(0, body=bytes(request.opaque)))
+    end.table.answer_bytes_max = 70_000
+    end.receive(*[RemotingCommand(21, opaque=size) for size in (70_000, 70_001, 65_536)])
+    answers = list(end.transport.answers())
+    assert [(answer.code, len(answer.body)) for answer in answers] == [(0, 70_000), (2, 0), (0, 65_536)]
+    assert "no room for an answer of 70001 bytes" in answers[1].remark
 
 
 @story
@@ -286,7 +437,7 @@ async def test_a_client_that_may_not_stay_is_told_nothing_and_closed():
 @story
 async def test_a_client_that_does_not_read_is_cut_off_when_it_is_closed():
     end = End()
-    end.connection.pause_writing()
+    end.congest()
     end.connection.close("it does not read")
     assert end.transport.ended == "aborted"
 
@@ -305,10 +456,10 @@ async def test_what_is_ready_when_a_client_is_closed_leaves_before():
 async def test_a_client_that_does_not_read_is_not_asked():
     end = End()
     answers = []
-    end.connection.pause_writing()
+    end.congest()
     end.connection.request(RemotingCommand(307), 5_000, answers.append)
     await asyncio.sleep(0)
-    assert (answers, end.transport.writes) == ([None], [])
+    assert (answers, list(end.transport.answers())) == ([None], [])
 
 
 @story

@@ -11,6 +11,7 @@ from broker_stories import run as run_story
 from raw_clients import RawClients, until
 
 from broker.config import ServerLimits
+from broker.loop_turn import LoopTurn
 from broker.server import CannotListen, RemotingServer
 from rmq_spark.wire.command import RemotingCommand
 
@@ -30,14 +31,17 @@ def dispatch(connection, request):
     return None
 
 
+def new_server(limits, gone):
+    turn = LoopTurn(asyncio.get_running_loop())
+    return RemotingServer(limits, dispatch, gone.append, turn, lambda: None)
+
+
 def serve(story, limits=None, **changed):
     """Run a story against a server of its own."""
 
     async def run():
         gone = []
-        server = RemotingServer(
-            limits or replace(ServerLimits(), **changed), dispatch, gone.append, lambda: None
-        )
+        server = new_server(limits or replace(ServerLimits(), **changed), gone)
         port = await server.start("127.0.0.1", 0)
         try:
             async with RawClients(port) as clients:
@@ -46,7 +50,7 @@ def serve(story, limits=None, **changed):
             server.stop_listening()
             await server.stop()
         assert server.connections == 0
-        assert server.in_flight_bytes == 0
+        assert (server.in_flight_bytes, server.unread_bytes) == (0, 0)
 
     run_story(run())
 
@@ -167,7 +171,7 @@ def test_a_client_that_never_reads_is_not_read_from_either_and_then_closed(caplo
         most = 0
         while not gone:
             await good.ask(ECHO)
-            most = max(most, server.in_flight_bytes)
+            most = max(most, server.unread_bytes)
             await asyncio.sleep(0.01)
         assert LONG_BYTES < most < 4 * LONG_BYTES + (1 << 20)
 
@@ -263,7 +267,7 @@ def test_too_many_clients_are_turned_away_and_those_that_are_there_stay(limit, r
 
 def test_a_port_that_is_in_use_is_said_to_be(caplog):
     async def story(server, clients, gone):
-        other = RemotingServer(ServerLimits(), dispatch, gone.append, lambda: None)
+        other = new_server(ServerLimits(), gone)
         with pytest.raises(CannotListen, match="listenPort"):
             await other.start("127.0.0.1", clients.port)
 

@@ -19,6 +19,7 @@ from benchmarks.broker.requests import encode_request
 from benchmarks.harness import Case
 from broker.client_connection import ClientConnection, ConnectionTable
 from broker.controller import BrokerController
+from broker.loop_turn import LoopTurn
 from broker.settings import load_config
 from rmq_spark.wire.codes import LanguageCode, RequestCode
 from rmq_spark.wire.flags import PullSysFlag
@@ -53,6 +54,7 @@ class Turns:
             config.server,
             cast("ConnectionTable", _Table()),
             processors.dispatch,
+            LoopTurn(self._loop),
             processors.end_turn,
         )
         self._transport = _Transport()
@@ -68,6 +70,8 @@ class Turns:
         for data in turns:
             self._connection.data_received(data)
             await asyncio.sleep(0)
+            while not self._transport.is_read_from:  # noqa: ASYNC110  # more than a turn has time for
+                await asyncio.sleep(0)
 
     def shutdown(self) -> None:
         """Stop in order."""
@@ -79,6 +83,8 @@ class Turns:
 class _Table:
     """A server that has other things to do."""
 
+    answer_bytes_max = 1 << 23
+
     def __getattr__(self, _: str) -> Any:
         return lambda *_: None
 
@@ -88,6 +94,7 @@ class _Transport:
 
     def __init__(self) -> None:
         self.byte_count = 0
+        self.is_read_from = True
 
     def get_extra_info(self, name: str) -> Any:
         return self if name == "socket" else ("127.0.0.1", 5_555)
@@ -97,6 +104,12 @@ class _Transport:
 
     def set_write_buffer_limits(self, _: int) -> None:
         """As a transport has it."""
+
+    def pause_reading(self) -> None:
+        self.is_read_from = False
+
+    def resume_reading(self) -> None:
+        self.is_read_from = True
 
     def write(self, data: bytes) -> None:
         self.byte_count += len(data)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from broker.connection import Connection
 from broker.longpolling.pull_request import PullRequest
+
+_Owner: TypeAlias = tuple[Connection, str]
+"""A client, and the group as whose member it has asked."""
 
 
 class ManyPullRequest:
@@ -11,7 +16,7 @@ class ManyPullRequest:
 
     def __init__(self) -> None:
         self._looked_at: dict[PullRequest, int] = {}
-        self._by_connection: dict[Connection, int] = {}
+        self._by_owner: dict[_Owner, dict[PullRequest, None]] = {}
 
     def __len__(self) -> int:
         return len(self._looked_at)
@@ -19,9 +24,9 @@ class ManyPullRequest:
     def __contains__(self, request: PullRequest) -> bool:
         return request in self._looked_at
 
-    def count_of(self, connection: Connection) -> int:
-        """How many of them are this client's."""
-        return self._by_connection.get(connection, 0)
+    def of_owner(self, request: PullRequest) -> list[PullRequest]:
+        """Those of the client and the group of this one."""
+        return list(self._by_owner.get(_owner_of(request), ()))
 
     def requests(self) -> list[PullRequest]:
         """All of them; the list is the caller's own."""
@@ -34,7 +39,7 @@ class ManyPullRequest:
     def add(self, request: PullRequest) -> None:
         """One more."""
         self._looked_at[request] = request.nothing_before
-        self._by_connection[request.connection] = self.count_of(request.connection) + 1
+        self._by_owner.setdefault(_owner_of(request), {})[request] = None
 
     def note(self, request: PullRequest, queue_offset: int) -> None:
         """The messages before this offset have been looked at, and do not match."""
@@ -43,8 +48,12 @@ class ManyPullRequest:
     def remove(self, request: PullRequest) -> None:
         """It waits no longer."""
         del self._looked_at[request]
-        left = self._by_connection[request.connection] - 1
-        if left:
-            self._by_connection[request.connection] = left
-        else:
-            del self._by_connection[request.connection]
+        owner = _owner_of(request)
+        of_owner = self._by_owner[owner]
+        del of_owner[request]
+        if not of_owner:
+            del self._by_owner[owner]
+
+
+def _owner_of(request: PullRequest) -> _Owner:
+    return request.connection, request.header.consumer_group

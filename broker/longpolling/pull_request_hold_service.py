@@ -1,7 +1,8 @@
 """PullRequestHoldService: holds pulls until a message for them arrives or their time is over.
 
-    suspend_pull_request      a pull found nothing: into the table, by topic and queue; where too many wait
-                              already it is put off, for a short while in which nobody wakes it
+    suspend_pull_request      a pull found nothing: into the table, by topic and queue. Where too many wait
+                              already one is put off, for a short while in which nobody wakes it: the oldest
+                              of whoever has more than a share, or else the newcomer
     notify_message_arriving   a queue has new messages: pulls that may want one of them leave the table
     expire                    those whose deadline has come leave it, at their exact millisecond
     check_hold_request        every few seconds: whoever should have left already leaves now, and is counted
@@ -9,6 +10,9 @@
 
 A pull that leaves is handed to ``wake``, once: it is taken out first, so that nothing that happens in
 ``wake`` can find it again. Whatever it does there, each of the others gets its turn.
+
+One arrival may wake thousands. So what is to be done is noted, and done in steps; whoever does the ``work``
+lets others in between. Arrivals are looked at in their order, or a match would be passed over.
 
 Nothing can arrive between a pull's look at its queue and its suspension: both happen in one turn of the one
 thread on which arrivals are told as well. Hence the sweep never has anything to rescue; ``rescued`` counts,
@@ -21,21 +25,36 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import count
-from typing import TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from broker.connection import Connection
 from broker.longpolling.hold_limits import HoldLimits
 from broker.longpolling.many_pull_request import ManyPullRequest
+from broker.longpolling.places import Places
 from broker.longpolling.pull_request import HoldFilter, PullRequest
 
 _log = logging.getLogger(__name__)
+
+EXPIRED_MAX: Final = 1_000
+"""Of one call: they take a few milliseconds."""
 _DEAD_DEADLINES_MIN = 1_024
 
+_Queue: TypeAlias = tuple[str, int]
+_Codes: TypeAlias = "frozenset[int] | None"
 _Matched: TypeAlias = "dict[tuple[str, int, HoldFilter, int], bool]"
 """Whether there is a message for this filter of this group from an offset on."""
+
+
+class _Arrival(NamedTuple):
+    """Where a queue ends now, and the codes of what is new there; or that it is to be looked at anyway."""
+
+    max_offset: int
+    codes: _Codes
+    is_sweep: bool
 
 
 class PullRequestHoldService:
@@ -47,25 +66,35 @@ class PullRequestHoldService:
         max_offset_in_queue: Callable[[str, int], int],
         is_matched_by_commit_log: Callable[[PullRequest, int], bool],
         wake: Callable[[PullRequest], None],
+        work: Callable[[Iterator[None]], None],
     ) -> None:
-        """``is_matched_by_commit_log`` looks for a match among the messages from a queue offset on."""
+        """``is_matched_by_commit_log`` looks for a match among the messages from a queue offset on.
+
+        ``work`` takes all the steps that it is given, at once or bit by bit.
+        """
         self._limits = limits
         self._max_offset_in_queue = max_offset_in_queue
         self._is_matched_by_commit_log = is_matched_by_commit_log
         self._wake = wake
-        self._pull_request_table: dict[tuple[str, int], ManyPullRequest] = {}
-        self._of_connection: dict[Connection, set[PullRequest]] = {}
+        self._work = work
+        self._pull_request_table: dict[_Queue, ManyPullRequest] = {}
+        self._held = Places()
+        self._put_off = Places()
         self._deadlines: list[tuple[int, int, PullRequest]] = []
         self._number = count()
-        self._held = 0
-        self._put_off: set[PullRequest] = set()
+        self._is_working = False
+        self._leaving: deque[PullRequest] = deque()
+        self._gone: deque[Connection] = deque()
+        self._arrivals: dict[_Queue, _Arrival] = {}
+        self._looked_for: _Queue | None = None
+        """The queue whose arrivals are being looked at."""
         self.put_offs = 0
         self.rescued = 0
 
     @property
     def held(self) -> int:
         """How many pulls wait."""
-        return self._held
+        return len(self._held)
 
     @property
     def queues(self) -> int:
@@ -84,97 +113,178 @@ class PullRequestHoldService:
 
         An answer at once would bring the same pull back at once.
         """
-        many = self._pull_request_table.get(request.queue)
-        if self._held >= self._limits.holds_max or (
-            many is not None
-            and many.count_of(request.connection) >= self._limits.holds_per_connection_and_queue
-        ):
-            return self._put_it_off(request)
-        if many is None:
-            many = self._pull_request_table[request.queue] = ManyPullRequest()
-        many.add(request)
-        self._held += 1
+        limits, many = self._limits, self._pull_request_table.get(request.queue)
+        of_owner = many.of_owner(request) if many is not None else []
+        if len(of_owner) >= limits.holds_per_connection_and_queue:
+            # A client that goes on elsewhere leaves its pulls behind: the oldest is the least likely wanted.
+            self._make_room(of_owner[0], request.suspend_timestamp_ms)
+        elif len(self._held) >= limits.holds_max:
+            if self._held.count_of(request.connection) + 1 >= self._held.most:
+                return self._put_it_off(request, request.suspend_timestamp_ms)
+            self._make_room(self._held.oldest_of_greediest(), request.suspend_timestamp_ms)
+        self._pull_request_table.setdefault(request.queue, ManyPullRequest()).add(request)
+        self._held.take(request)
         self._expect(request)
         return True
 
     def notify_message_arriving(
         self, topic: str, queue_id: int, max_offset: int, tags_codes: Iterable[int] | None = None
-    ) -> int:
-        """The queue now ends there, and these are the codes of what is new; how many pulls have left.
+    ) -> None:
+        """The queue now ends there, and these are the codes of what is new.
 
-        With short polling none does: each waits for its deadline.
+        With short polling nobody leaves: each waits for its deadline.
         """
-        many = self._pull_request_table.get((topic, queue_id))
-        if many is None or not self._limits.long_polling_enable:
-            return 0
+        queue = topic, queue_id
+        if queue not in self._pull_request_table or not self._limits.long_polling_enable:
+            return
         codes = None if tags_codes is None else frozenset(tags_codes)
-        matched: _Matched = {}
-        ready = [
-            request
-            for request in many.requests()
-            if self._is_ready(many, request, max_offset, codes, matched)
-        ]
-        return self._wake_all(ready)
+        before = self._arrivals.get(queue)
+        if before is not None:
+            codes = None if codes is None or before.codes is None else codes | before.codes
+        self._arrivals[queue] = _Arrival(max_offset, codes, is_sweep=False)
+        self._go_on()
 
-    def check_hold_request(self, now_ms: int) -> int:
-        """Look at every queue, and at every deadline, as if nobody had told of anything."""
-        rescued = self.expire(now_ms - 1)  # those of this very millisecond are on their way
-        for topic, queue_id in list(self._pull_request_table):
-            max_offset = self._max_offset_in_queue(topic, queue_id)
-            rescued += self.notify_message_arriving(topic, queue_id, max_offset)
-        self.rescued += rescued
-        if rescued:
-            _log.warning("%d waiting pulls were overlooked, and are answered late", rescued)
-        return rescued
+    def check_hold_request(self, now_ms: int) -> Iterator[None]:
+        """Look at every deadline and every queue, in steps, as if nobody had told of anything."""
+        self._rescue(self.expire(now_ms - 1), "deadlines")  # those of this very millisecond are on their way
+        for queue in list(self._pull_request_table if self._limits.long_polling_enable else ()):
+            if queue not in self._arrivals and queue != self._looked_for:
+                self._arrivals[queue] = _Arrival(self._max_offset_in_queue(*queue), None, is_sweep=True)
+                self._go_on()
+            yield
 
     def expire(self, now_ms: int) -> int:
-        """Those whose time is over leave; how many."""
-        ready = []
-        while self._deadlines and self._deadlines[0][0] <= now_ms:
+        """Those whose time is over leave, some of them if they are very many; how many."""
+        expired = 0
+        while self._deadlines and self._deadlines[0][0] <= now_ms and expired < EXPIRED_MAX:
             request = heapq.heappop(self._deadlines)[2]
             if self._holds(request):
-                ready.append(request)
-        return self._wake_all(ready)
+                self._leave(request)
+                expired += 1
+        self._go_on()
+        return expired
 
     def forget(self, connection: Connection) -> None:
         """The client has gone: nobody wants an answer."""
-        for request in list(self._of_connection.get(connection, ())):
-            self._remove(request)
+        self._gone.append(connection)
+        self._go_on()
 
     def release_all(self) -> None:
-        """All leave, to be answered with whatever there is."""
-        held = [request for many in self._pull_request_table.values() for request in many.requests()]
-        self._wake_all([*held, *self._put_off])
+        """All leave, to be answered with whatever there is, before this returns."""
+        for request in (*self._held, *self._put_off):
+            self._leave(request)
+        while self._leaving:
+            self._wake_next()
 
-    def _put_it_off(self, request: PullRequest) -> bool:
+    # ---- who waits
+
+    def _make_room(self, request: PullRequest, now_ms: int) -> None:
+        """Let one that waits be put off instead, or be answered now if too many are."""
+        self._remove(request)
+        if not self._put_it_off(request, now_ms):
+            self._leaving.append(request)
+            self._go_on()
+
+    def _put_it_off(self, request: PullRequest, now_ms: int) -> bool:
         if len(self._put_off) >= self._limits.holds_max:
             return False
-        soon = replace(request, timeout_ms=min(request.timeout_ms, self._limits.short_polling_time_ms))
-        self._put_off.add(soon)
+        until_ms = min(request.deadline_ms, now_ms + self._limits.short_polling_time_ms)
+        soon = replace(request, timeout_ms=until_ms - request.suspend_timestamp_ms)
+        self._put_off.take(soon)
         self.put_offs += 1
         self._expect(soon)
         return True
 
     def _expect(self, request: PullRequest) -> None:
-        """Note its deadline, and whose it is."""
-        self._of_connection.setdefault(request.connection, set()).add(request)
+        """Note its deadline."""
         heapq.heappush(self._deadlines, (request.deadline_ms, next(self._number), request))
-        if len(self._deadlines) > 2 * (self._held + len(self._put_off)) + _DEAD_DEADLINES_MIN:
+        if len(self._deadlines) > 2 * (len(self._held) + len(self._put_off)) + _DEAD_DEADLINES_MIN:
             self._deadlines = [entry for entry in self._deadlines if self._holds(entry[2])]
             heapq.heapify(self._deadlines)
 
+    def _leave(self, request: PullRequest) -> None:
+        """Take it out; it is woken later."""
+        self._remove(request)
+        self._leaving.append(request)
+
+    def _remove(self, request: PullRequest) -> None:
+        if request in self._put_off:
+            self._put_off.free(request)
+            return
+        many = self._pull_request_table[request.queue]
+        many.remove(request)
+        self._held.free(request)
+        if not many:
+            del self._pull_request_table[request.queue]
+
+    def _holds(self, request: PullRequest) -> bool:
+        return request in self._held or request in self._put_off
+
+    # ---- what is to be done, bit by bit
+
+    def _go_on(self) -> None:
+        if not self._is_working and (self._leaving or self._gone or self._arrivals):
+            self._is_working = True
+            self._work(self._steps())
+
+    def _steps(self) -> Iterator[None]:
+        try:
+            while True:
+                if self._leaving:
+                    self._wake_next()
+                    yield
+                elif self._gone:
+                    yield from self._forget(self._gone.popleft())
+                elif self._arrivals:
+                    self._looked_for = next(iter(self._arrivals))
+                    yield from self._look(self._looked_for, self._arrivals.pop(self._looked_for))
+                    self._looked_for = None
+                else:
+                    return
+        finally:
+            self._is_working = False
+
+    def _wake_next(self) -> None:
+        request = self._leaving.popleft()
+        if request.connection.is_closed:
+            return
+        try:
+            self._wake(request)
+        except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
+            _log.exception("replaying a pull of %s failed", request.queue)
+            request.connection.close("its pull could not be answered")
+
+    def _forget(self, connection: Connection) -> Iterator[None]:
+        for places in (self._held, self._put_off):
+            while (request := places.oldest_of(connection)) is not None:
+                self._remove(request)
+                yield
+
+    def _look(self, queue: _Queue, arrival: _Arrival) -> Iterator[None]:
+        """Have those leave that may want what has arrived."""
+        many = self._pull_request_table.get(queue, ManyPullRequest())
+        matched: _Matched = {}
+        leaving = 0
+        for request in many.requests():
+            if request in many and self._is_ready(many, request, arrival, matched):
+                self._leave(request)
+                leaving += 1
+            yield
+        if arrival.is_sweep:
+            self._rescue(leaving, queue)
+
+    def _rescue(self, rescued: int, where: object) -> None:
+        self.rescued += rescued
+        if rescued:
+            _log.warning("%d waiting pulls of %s were overlooked, and are answered late", rescued, where)
+
     def _is_ready(
-        self,
-        many: ManyPullRequest,
-        request: PullRequest,
-        max_offset: int,
-        codes: frozenset[int] | None,
-        matched: _Matched,
+        self, many: ManyPullRequest, request: PullRequest, arrival: _Arrival, matched: _Matched
     ) -> bool:
         looked_at = many.looked_at(request)
-        if max_offset <= looked_at:
+        if arrival.max_offset <= looked_at:
             return False
-        if request.may_want(codes):
+        if request.may_want(arrival.codes):
             if request.message_filter is None or not request.message_filter.needs_messages:
                 return True
             # Members of a group that wait for the same messages are told by one look at them.
@@ -184,7 +294,7 @@ class PullRequestHoldService:
                 matched[same] = self._look_for_match(request, looked_at)
             if matched[same]:
                 return True
-        many.note(request, max_offset)
+        many.note(request, arrival.max_offset)
         return False
 
     def _look_for_match(self, request: PullRequest, from_queue_offset: int) -> bool:
@@ -193,32 +303,3 @@ class PullRequestHoldService:
         except Exception:  # noqa: BLE001  # whatever it is, its replay will say so to the client
             _log.exception("looking for a match of a waiting pull of %s failed", request.queue)
             return True
-
-    def _wake_all(self, requests: list[PullRequest]) -> int:
-        for request in requests:
-            self._remove(request)
-        for request in requests:
-            try:
-                self._wake(request)
-            except Exception:  # noqa: BLE001, PERF203  # one that fails must not keep the others waiting
-                _log.exception("replaying a pull of %s failed", request.queue)
-                request.connection.close("its pull could not be answered")
-        return len(requests)
-
-    def _remove(self, request: PullRequest) -> None:
-        if request in self._put_off:
-            self._put_off.remove(request)
-        else:
-            many = self._pull_request_table[request.queue]
-            many.remove(request)
-            self._held -= 1
-            if not many:
-                del self._pull_request_table[request.queue]
-        of_connection = self._of_connection[request.connection]
-        of_connection.remove(request)
-        if not of_connection:
-            del self._of_connection[request.connection]
-
-    def _holds(self, request: PullRequest) -> bool:
-        many = self._pull_request_table.get(request.queue)
-        return (many is not None and request in many) or request in self._put_off

@@ -7,10 +7,10 @@ anew; the newcomer, too, as a lite consumer waits for that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
-from broker.connection import Connection
+from broker.connection import Connection, Steps
 from broker.filter.subscription import TAGS_BYTES_MAX
 from broker.processor.request import Handlers, RequestRejected, answer, body_of, header_of
 from broker.processor.to_clients import notice
@@ -36,20 +36,41 @@ SUBSCRIPTION_CHARACTERS_MAX: Final = TAGS_BYTES_MAX
 
 
 class NotifyConsumerIdsChanged:
-    """Tells all members of a group to divide the queues anew, unless the group is not to be told."""
+    """Tells all members of a group to divide the queues anew, unless the group is not to be told.
 
-    def __init__(self, groups: SubscriptionGroupManager) -> None:
+    A client that comes or goes can change hundreds of groups of thousands: they are told in steps, and a
+    group that changes again before its turn has come is told once.
+    """
+
+    def __init__(self, groups: SubscriptionGroupManager, work: Callable[[Iterator[None]], None]) -> None:
+        """``work`` takes all the steps that it is given, at once or bit by bit."""
         self._groups = groups
+        self._work = work
+        self._changed: dict[ConsumerGroup, None] = {}
+        self._is_working = False
 
     def __call__(self, group: ConsumerGroup) -> None:
-        """Send NOTIFY_CONSUMER_IDS_CHANGED to each."""
+        """Send NOTIFY_CONSUMER_IDS_CHANGED to each, now or soon."""
         config = self._groups.get(group.name)
         if config is not None and not config.notify_consumer_ids_changed_enable:
             return
-        header = ConsumerGroupRequestHeader(group.name)
-        frame = notice(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header).encode()
-        for connection in tuple(group.clients):
-            connection.send_frame(frame)
+        self._changed[group] = None
+        if not self._is_working:
+            self._is_working = True
+            self._work(self._tell())
+
+    def _tell(self) -> Iterator[None]:
+        try:
+            while self._changed:
+                group = next(iter(self._changed))
+                del self._changed[group]
+                header = ConsumerGroupRequestHeader(group.name)
+                frame = notice(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header).encode()
+                for connection in tuple(group.clients):
+                    connection.send_frame(frame)
+                    yield
+        finally:
+            self._is_working = False
 
 
 class ClientManageProcessor:
@@ -88,25 +109,28 @@ class ClientManageProcessor:
             RequestCode.CHECK_CLIENT_CONFIG: self.check_client_config,
         }
 
-    def heart_beat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def heart_beat(self, connection: Connection, request: RemotingCommand) -> Steps:
         """A client is alive. What can be entered is, even if a group of it cannot."""
         heartbeat: HeartbeatData = body_of(request, HeartbeatData)
-        fault = _fault_of(heartbeat)
-        if fault is not None:
-            raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
+        for fault in _faults_of(heartbeat):
+            yield
+            if fault is not None:
+                raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
         self._check_number_of_groups(connection, heartbeat)
         channel = ClientChannel(
             connection, heartbeat.client_id, request.language.name, request.version, self._now_ms()
         )
         for producer in heartbeat.producer_data_set:
+            yield
             self._producers.register(producer.group_name, channel)
         unknown: list[str] = []
         too_many: TooMany | None = None
         for data in heartbeat.consumer_data_set:
+            yield
             try:
                 if not self._enter(channel, data, keep_subscriptions=bool(heartbeat.without_sub)):
                     unknown.append(data.group_name)
-            except TooMany as error:  # noqa: PERF203  # the others are entered all the same
+            except TooMany as error:  # the others are entered all the same
                 too_many = error
         if unknown:
             raise RequestRejected(
@@ -161,32 +185,25 @@ class ClientManageProcessor:
         self._producers.connection_closed(connection)
         self._consumers.connection_closed(connection)
 
-    def expire(self, now_ms: int) -> None:
-        """Close the connections of clients that have not been heard of for too long."""
+    def expire(self, now_ms: int) -> Iterator[None]:
+        """Close the connections of clients that have not been heard of for too long, in steps."""
         heartbeat_before_ms = now_ms - self._expired_timeout_ms
-        silent = {*self._producers.expire(heartbeat_before_ms), *self._consumers.expire(heartbeat_before_ms)}
-        for connection in silent:
-            connection.close(f"no heartbeat for {self._expired_timeout_ms} ms")
+        for members in (self._producers, self._consumers):
+            for silent in members.expire(heartbeat_before_ms):
+                if silent is not None:
+                    silent.close(f"no heartbeat for {self._expired_timeout_ms} ms")
+                yield
 
 
-def _fault_of(heartbeat: HeartbeatData) -> str | None:
-    """The first name in a heartbeat that cannot be."""
-    fault = client_fault(heartbeat.client_id)
-    if fault is not None:
-        return fault
+def _faults_of(heartbeat: HeartbeatData) -> Iterator[str | None]:
+    """Name by name, what about it cannot be."""
+    yield client_fault(heartbeat.client_id)
     for producer in heartbeat.producer_data_set:
-        fault = group_fault(producer.group_name)
-        if fault is not None:
-            return fault
+        yield group_fault(producer.group_name)
     for consumer in heartbeat.consumer_data_set:
-        fault = group_fault(consumer.group_name)
-        if fault is not None:
-            return fault
+        yield group_fault(consumer.group_name)
         for subscription in consumer.subscription_data_set:
-            fault = topic_fault(subscription.topic) or _fault_of_size(subscription)
-            if fault is not None:
-                return fault
-    return None
+            yield topic_fault(subscription.topic) or _fault_of_size(subscription)
 
 
 def _fault_of_size(subscription: SubscriptionData) -> str | None:

@@ -7,6 +7,7 @@ waits here: the answer comes by a callback, in a later turn of the loop.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -21,6 +22,7 @@ from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.stats import GetConsumerStatusBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
@@ -28,6 +30,9 @@ from rmq_spark.wire.message_queue import MessageQueue
 RELAY_TIMEOUT_MS: Final = 10_000
 STATUS_TIMEOUT_MS: Final = 3_000
 """RocketMQ gives each member five seconds, as long as mqadmin waits for all of them."""
+STATUS_BYTES_MAX: Final = 65_536
+STATUS_BYTES_MAX_IN_ALL: Final = 262_144
+"""Of what one member answers, some 600 queues, and of what all do: more would keep all others waiting."""
 RUNNING_INFO_VERSION_MIN: Final = 62
 STATUS_VERSION_MIN: Final = 28
 """V3_1_8_SNAPSHOT and V3_0_7_SNAPSHOT: older clients do not know the requests."""
@@ -153,6 +158,7 @@ class _Survey:
         self._group = group
         self._outstanding = 0
         self._found: dict[str, Mapping[MessageQueue, int]] = {}
+        self._room = STATUS_BYTES_MAX_IN_ALL
 
     def ask(self, channels: tuple[ClientChannel, ...], command: RemotingCommand) -> None:
         self._outstanding = len(channels)
@@ -161,15 +167,18 @@ class _Survey:
 
     def _answered(self, client_id: str, found: RemotingCommand | None) -> None:
         self._outstanding -= 1
-        if found is not None and found.code == ResponseCode.SUCCESS and found.body:
-            try:
-                status = decode_body(GetConsumerStatusBody, found.body)
-            except BodyError:
-                pass  # as if it had not answered: the others' offsets are still worth having
-            else:
-                self._found[client_id] = status.message_queue_table
+        if found is not None and found.code == ResponseCode.SUCCESS:
+            self._take(client_id, found.body)
         if not self._outstanding:
             reply(self._connection, self._request, self._result())
+
+    def _take(self, client_id: str, body: Buffer) -> None:
+        """What cannot be read is left out, and what is too long: the others' offsets are worth having."""
+        if not 0 < len(body) <= min(STATUS_BYTES_MAX, self._room):
+            return
+        self._room -= len(body)
+        with suppress(BodyError):
+            self._found[client_id] = decode_body(GetConsumerStatusBody, body).message_queue_table
 
     def _result(self) -> RemotingCommand:
         if not self._found:

@@ -6,13 +6,13 @@ longer subscribes to is left out: nobody is going to consume the rest of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final
 
 from broker.config import BrokerConfig
-from broker.connection import Connection
+from broker.connection import Connection, Steps
 from broker.processor.queues import topic_of
-from broker.processor.request import Handlers, RequestRejected, answer, header_of
+from broker.processor.request import Handlers, RequestRejected, answer_in_steps, header_of
 from broker.processor.store_times import store_timestamp
 from broker.state.broker_stats import BrokerStats
 from broker.state.consumer_offset import ConsumerOffsetManager
@@ -36,7 +36,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 _TOPIC_SEPARATOR = ";"
 _QUEUES_MAX: Final = 2 * QUEUE_NUMS_MAX
-"""Of one answer: they are looked at in one go, which keeps all others waiting."""
+"""Of one answer: it is read by a client that takes no frame of more than 16 MiB."""
 
 
 class ConsumeStatsProcessor:
@@ -74,7 +74,7 @@ class ConsumeStatsProcessor:
 
     # ---- in messages
 
-    def of_group(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def of_group(self, _: Connection, request: RemotingCommand) -> Steps:
         """GET_CONSUME_STATS: success even if there is no such group, with nothing in it."""
         header: GetConsumeStatsRequestHeader = header_of(request)
         group = header.consumer_group
@@ -87,31 +87,31 @@ class ConsumeStatsProcessor:
         consumed = list(self._consumed(group, topics))
         _check_number_of_queues(sum(config.read_queue_nums for config in consumed))
         for config in consumed:
-            each = self._stats_of(group, config, config.read_queue_nums)
+            each = yield from self._stats_of(group, config, config.read_queue_nums)
             table |= each.offset_table
             tps += each.consume_tps
-        return answer(request, body=ConsumeStats(offset_table=table, consume_tps=tps))
+        return (yield from answer_in_steps(request, ConsumeStats(offset_table=table, consume_tps=tps)))
 
-    def of_broker(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def of_broker(self, connection: Connection, request: RemotingCommand) -> Steps:
         """GET_BROKER_CONSUME_STATS: every group, or of every group what it consumes in order."""
         only_ordered = header_of(request).is_order
-        consumed = {
-            group: [
-                config
-                for config in self._consumed(group, sorted(self._offsets.topics_of(group)))
-                if config.order or not only_ordered
-            ]
-            for group in sorted(self._groups.groups)
-        }
-        _check_number_of_queues(
-            sum(each.write_queue_nums for configs in consumed.values() for each in configs)
-        )
+        consumed: dict[str, list[TopicConfig]] = {}
+        queues = 0
+        for group in sorted(self._groups.groups):
+            yield
+            configs = self._consumed(group, sorted(self._offsets.topics_of(group)))
+            consumed[group] = [config for config in configs if config.order or not only_ordered]
+            queues += sum(config.write_queue_nums for config in consumed[group])
+            _check_number_of_queues(queues)
         reports = []
         behind = 0
-        for group, configs in consumed.items():
-            found = [self._stats_of(group, config, config.write_queue_nums) for config in configs]
-            offsets = [offset for each in found for offset in each.offset_table.values()]
-            behind += sum(offset.broker_offset - offset.consumer_offset for offset in offsets)
+        for group, found_configs in consumed.items():
+            found = []
+            for config in found_configs:
+                each = yield from self._stats_of(group, config, config.write_queue_nums)
+                offsets = each.offset_table.values()
+                behind += sum(offset.broker_offset - offset.consumer_offset for offset in offsets)
+                found.append(each)
             reports.append({group: tuple(found)})
         body = ConsumeStatsList(
             consume_stats_list=tuple(reports),
@@ -119,7 +119,7 @@ class ConsumeStatsProcessor:
             total_diff=behind,
             total_inflight_diff=0,
         )
-        return answer(request, body=body)
+        return (yield from answer_in_steps(request, body))
 
     def _consumed(self, group: str, topics: Iterable[str]) -> Iterator[TopicConfig]:
         online = self._consumers.group(group)
@@ -130,15 +130,16 @@ class ConsumeStatsProcessor:
             ):
                 yield config
 
-    def _stats_of(self, group: str, config: TopicConfig, queue_nums: int) -> ConsumeStats:
+    def _stats_of(
+        self, group: str, config: TopicConfig, queue_nums: int
+    ) -> Generator[None, None, ConsumeStats]:
         topic = config.topic_name
         known = self._offsets.queues(group, topic)
-        table = {
-            MessageQueue(topic, self._config.broker_name, queue_id): self._offset(
-                topic, queue_id, max(known.get(queue_id, 0), 0)
-            )
-            for queue_id in range(queue_nums)
-        }
+        table = {}
+        for queue_id in range(queue_nums):
+            yield
+            queue = MessageQueue(topic, self._config.broker_name, queue_id)
+            table[queue] = self._offset(topic, queue_id, max(known.get(queue_id, 0), 0))
         return ConsumeStats(offset_table=table, consume_tps=self._stats.group_get_tps(group, [topic]))
 
     def _offset(self, topic: str, queue_id: int, consumer_offset: int) -> OffsetWrapper:
@@ -151,16 +152,17 @@ class ConsumeStatsProcessor:
 
     # ---- in time
 
-    def time_span(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def time_span(self, _: Connection, request: RemotingCommand) -> Steps:
         """QUERY_CONSUME_TIME_SPAN: how old is what the queues hold, and what is next for a group."""
         header = header_of(request)
         config = topic_of(self._topics, header.topic)
         known = self._offsets.queues(header.group, header.topic)
-        spans = (
-            self._span(header.topic, queue_id, known.get(queue_id, 0))
-            for queue_id in range(config.write_queue_nums)
-        )
-        return answer(request, body=QueryConsumeTimeSpanBody(consume_time_span_set=tuple(spans)))
+        spans = []
+        for queue_id in range(config.write_queue_nums):
+            yield
+            spans.append(self._span(header.topic, queue_id, known.get(queue_id, 0)))
+        body = QueryConsumeTimeSpanBody(consume_time_span_set=tuple(spans))
+        return (yield from answer_in_steps(request, body))
 
     def _span(self, topic: str, queue_id: int, consumer_offset: int) -> QueueTimeSpan:
         low, high = self._store.queue_offsets(topic, queue_id)

@@ -7,8 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.connection import Connection
-from broker.processor.request import Handlers, RequestRejected, answer, body_of, header_of
+from broker.connection import Connection, Steps
+from broker.processor.request import (
+    Handlers,
+    RequestRejected,
+    answer,
+    answer_in_steps,
+    body_of,
+    header_of,
+)
 from broker.state.clients import ClientChannel, client_fault
 from broker.state.consumer_offset import ConsumerOffsetManager
 from broker.state.consumers import ConsumerManager
@@ -60,7 +67,7 @@ class ConsumerGroupProcessor:
             RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.query_subscription_by_consumer,
         }
 
-    def get_consumer_list_by_group(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def get_consumer_list_by_group(self, _: Connection, request: RemotingCommand) -> Steps:
         """The members by id: each divides the queues among them, and comes to the same result."""
         header: groups.ConsumerGroupRequestHeader = header_of(request)
         group = self._consumers.group(header.consumer_group)
@@ -68,19 +75,26 @@ class ConsumerGroupProcessor:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}"
             )
-        return answer(request, body=GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids))
+        body = GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids)
+        return answer_in_steps(request, body)
 
-    def lock_batch_mq(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def lock_batch_mq(self, _: Connection, request: RemotingCommand) -> Steps:
         """Which of the queues a client holds now; none that this broker does not have."""
         body = _lock_body_of(request)
-        here = [queue for queue in body.mq_set if self._has(queue)]
-        held = self._locks.lock(body.consumer_group, body.client_id, here)
-        return answer(request, body=clients.LockBatchResponseBody(lock_ok_mq_set=held))
+        held: set[MessageQueue] = set()
+        for queue in sorted(body.mq_set):
+            yield
+            if self._has(queue):
+                held |= self._locks.lock(body.consumer_group, body.client_id, [queue])
+        locked = clients.LockBatchResponseBody(lock_ok_mq_set=frozenset(held))
+        return (yield from answer_in_steps(request, locked))
 
-    def unlock_batch_mq(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def unlock_batch_mq(self, _: Connection, request: RemotingCommand) -> Steps:
         """A client lets go of queues."""
         body = _lock_body_of(request)
-        self._locks.unlock(body.consumer_group, body.client_id, body.mq_set)
+        for queue in sorted(body.mq_set):
+            yield
+            self._locks.unlock(body.consumer_group, body.client_id, [queue])
         return answer(request)
 
     def _has(self, queue: MessageQueue) -> bool:
@@ -89,7 +103,7 @@ class ConsumerGroupProcessor:
             return False
         return 0 <= queue.queue_id < max(config.read_queue_nums, config.write_queue_nums)
 
-    def get_consumer_connection_list(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def get_consumer_connection_list(self, _: Connection, request: RemotingCommand) -> Steps:
         """A group that is online, with all that it has said of itself."""
         header: groups.ConsumerGroupRequestHeader = header_of(request)
         group = self._consumers.group(header.consumer_group)
@@ -104,9 +118,9 @@ class ConsumerGroupProcessor:
             message_model=group.message_model,
             consume_from_where=group.consume_from_where,
         )
-        return answer(request, body=body)
+        return answer_in_steps(request, body)
 
-    def get_producer_connection_list(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def get_producer_connection_list(self, _: Connection, request: RemotingCommand) -> Steps:
         """Who produces under a group name."""
         header: operators.GetProducerConnectionListRequestHeader = header_of(request)
         channels = self._producers.channels(header.producer_group)
@@ -114,17 +128,19 @@ class ConsumerGroupProcessor:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, f"the producer group[{header.producer_group}] not exist"
             )
-        return answer(
-            request, body=client_info.ProducerConnection(connection_set=tuple(map(_connection, channels)))
-        )
+        body = client_info.ProducerConnection(connection_set=tuple(map(_connection, channels)))
+        return answer_in_steps(request, body)
 
-    def get_all_producer_info(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def get_all_producer_info(self, _: Connection, request: RemotingCommand) -> Steps:
         """All producers, by group."""
-        data = {
-            group: tuple(map(self._producer_info, channels.values()))
-            for group, channels in self._producers.groups.items()
-        }
-        return answer(request, body=client_info.ProducerTableInfo(data=data))
+        data = {}
+        for group in tuple(self._producers.groups):
+            infos = []
+            for channel in self._producers.channels(group):
+                yield
+                infos.append(self._producer_info(channel))
+            data[group] = tuple(infos)
+        return (yield from answer_in_steps(request, client_info.ProducerTableInfo(data=data)))
 
     def _producer_info(self, channel: ClientChannel) -> client_info.ProducerInfo:
         return client_info.ProducerInfo(
@@ -135,10 +151,10 @@ class ConsumerGroupProcessor:
             last_update_timestamp=self._time_of_day(channel.last_heartbeat_ms),
         )
 
-    def query_topics_by_consumer(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def query_topics_by_consumer(self, _: Connection, request: RemotingCommand) -> Steps:
         """The topics in which a group has stored how far it has come."""
         header: operators.GetSubscriptionGroupConfigRequestHeader = header_of(request)
-        return answer(request, body=TopicList(topic_list=self._offsets.topics_of(header.group)))
+        return answer_in_steps(request, TopicList(topic_list=self._offsets.topics_of(header.group)))
 
     def query_subscription_by_consumer(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """What a group subscribes to in a topic; nothing, if it is not online or does not."""

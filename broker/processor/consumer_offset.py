@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker.connection import Connection
+from broker.connection import Connection, Steps
 from broker.processor.queues import check_queue, topic_of
-from broker.processor.request import Handlers, RequestRejected, answer, header_of
+from broker.processor.request import Handlers, RequestRejected, answer, answer_in_steps, header_of
 from broker.state.consumer_offset import ConsumerOffsetManager
 from broker.state.subscription_group import SubscriptionGroupManager, group_fault
 from broker.state.topic_config import TopicConfigManager
@@ -153,9 +153,10 @@ class ConsumerOffsetProcessor:
         timestamp = self._store.earliest_timestamp(header.topic, header.queue_id)
         return answer(request, headers.GetEarliestMsgStoretimeResponseHeader(timestamp))
 
-    def get_all_consumer_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def get_all_consumer_offset(self, _: Connection, request: RemotingCommand) -> Steps:
         """The whole table."""
-        return answer(request, body=self._offsets.wrapper())
+        table = yield from self._offsets.wrapper_in_steps()
+        return (yield from answer_in_steps(request, table))
 
     def _check_known(self, topic: str, queue_id: int) -> None:
         """A queue that a topic does not have is a mistake; of a topic that is not there, all are empty."""

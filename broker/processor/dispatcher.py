@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
-from broker.connection import Connection
+from broker.connection import Connection, Steps
 from broker.processor.request import Handler, Handlers, RequestRejected, TopicNotSaved
 from broker.state.limits import TooMany
 from broker.store.errors import StoreError
@@ -59,8 +59,8 @@ class RequestDispatcher:
         """The requests that are understood."""
         return frozenset(self._handlers)
 
-    def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        """The answer; None if it comes later, or if none is wanted."""
+    def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | Steps | None:
+        """The answer; the steps to it, if it takes many; None if it comes later, or if none is wanted."""
         handler = self._handlers.get(request.code, _not_supported)
         try:
             if len(request.body) > self._json_body_bytes_max and request.code not in _WITH_MESSAGES:
@@ -68,6 +68,16 @@ class RequestDispatcher:
             answer = handler(connection, request)
         except TopicNotSaved as not_saved:
             answer = self._park(connection, request, not_saved.topic)
+        except Exception as error:  # noqa: BLE001  # one request must not end the broker
+            answer = self.excused(connection, request, error)
+        if not (answer is None or isinstance(answer, RemotingCommand)):
+            return self._excused_steps(connection, request, answer)
+        return None if request.flag & _ONE_WAY else answer
+
+    def _excused_steps(self, connection: Connection, request: RemotingCommand, steps: Steps) -> Steps:
+        """The same of a handler that takes many steps."""
+        try:
+            answer = yield from steps
         except Exception as error:  # noqa: BLE001  # one request must not end the broker
             answer = self.excused(connection, request, error)
         return None if request.flag & _ONE_WAY else answer

@@ -5,9 +5,16 @@ What is answered with success is on the disk. How far groups are is `consume_sta
 
 from __future__ import annotations
 
-from broker.connection import Connection
+from broker.connection import Connection, Steps
 from broker.processor.after_saving import AfterSaving
-from broker.processor.request import Handlers, RequestRejected, answer, body_of, header_of
+from broker.processor.request import (
+    Handlers,
+    RequestRejected,
+    answer,
+    answer_in_steps,
+    body_of,
+    header_of,
+)
 from broker.state.broker_stats import BrokerStats
 from broker.state.consumer_offset import ConsumerOffsetManager
 from broker.state.subscription_group import SubscriptionGroupManager, group_fault
@@ -46,16 +53,19 @@ class GroupAdminProcessor:
         self._put(body_of(request, SubscriptionGroupConfig))
         self._after_saving.answer(connection, request, self._groups.save, answer(request))
 
-    def update_all(self, connection: Connection, request: RemotingCommand) -> None:
+    def update_all(self, connection: Connection, request: RemotingCommand) -> Steps:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: nothing if a name is wrong; wrong numbers end it."""
         body: SubscriptionGroupList = body_of(request, SubscriptionGroupList)
         for config in body.group_config_list:
+            yield
             fault = group_fault(config.group_name)
             if fault:
                 raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
         for config in body.group_config_list:
+            yield
             self._put(config)
         self._after_saving.answer(connection, request, self._groups.save, answer(request))
+        return None
 
     def _put(self, config: SubscriptionGroupConfig) -> None:
         try:
@@ -63,9 +73,9 @@ class GroupAdminProcessor:
         except ValueError as error:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
 
-    def get_all(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def get_all(self, _: Connection, request: RemotingCommand) -> Steps:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: all of them at once, whatever page is asked for."""
-        return answer(request, body=self._groups.wrapper())
+        return answer_in_steps(request, self._groups.wrapper())
 
     def get(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_SUBSCRIPTIONGROUP_CONFIG."""

@@ -9,19 +9,19 @@ offline is answered CONSUMER_NOT_ONLINE, and mqadmin then stores them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Final
 
-from broker.connection import Connection
+from broker.connection import Connection, Steps
 from broker.processor.queues import check_queue, topic_of
-from broker.processor.request import Handlers, RequestRejected, answer, header_of
+from broker.processor.request import Handlers, RequestRejected, answer, answer_in_steps, header_of
 from broker.processor.to_clients import notice
 from broker.state.consumer_offset import ConsumerOffsetManager
 from broker.state.consumers import ConsumerGroup, ConsumerManager
 from broker.state.subscription_group import SubscriptionGroupManager, group_fault
 from broker.state.topic_config import TopicConfigManager
 from broker.store.message_store import MessageStore
-from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies import encode_body_in_steps
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.bodies.stats import (
     MessageQueueForC,
@@ -71,22 +71,24 @@ class GroupOffsetsProcessor:
 
     # ---- to a time, or to an offset
 
-    def reset_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def reset_offset(self, _: Connection, request: RemotingCommand) -> Steps:
         """Have the members of a group go on elsewhere."""
         header: headers.ResetOffsetRequestHeader = header_of(request)
         config = topic_of(self._topics, header.topic)
-        targets = self._targets(config, header)
+        targets = yield from self._targets(config, header)
         group = self._consumers.group(header.group)
         if group is None:
             raise RequestRejected(
                 ResponseCode.CONSUMER_NOT_ONLINE,
                 f"the consumer group[{header.group}] has no member online; its offsets were not changed",
             )
-        self._tell(group, header, targets)
+        yield from self._tell(group, header, targets)
         table = {self._queue(header.topic, queue_id): target for queue_id, target in targets.items()}
-        return answer(request, body=ResetOffsetBody(offset_table=table))
+        return (yield from answer_in_steps(request, ResetOffsetBody(offset_table=table)))
 
-    def _targets(self, config: TopicConfig, header: headers.ResetOffsetRequestHeader) -> Mapping[int, int]:
+    def _targets(
+        self, config: TopicConfig, header: headers.ResetOffsetRequestHeader
+    ) -> Generator[None, None, Mapping[int, int]]:
         """Where the group shall go on, by queue."""
         topic, queue_id, queue_offset = header.topic, _given(header.queue_id), _given(header.offset)
         if queue_id is not None:
@@ -103,8 +105,11 @@ class GroupOffsetsProcessor:
                 ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist in topic <{topic}>"
             )
         all_queues = range(max(config.read_queue_nums, config.write_queue_nums))
-        queue_ids = all_queues if queue_id is None else (queue_id,)
-        return {each: self._target(header, each, stored.get(each)) for each in queue_ids}
+        targets = {}
+        for each in all_queues if queue_id is None else (queue_id,):
+            yield
+            targets[each] = self._target(header, each, stored.get(each))
+        return targets
 
     def _target(self, header: headers.ResetOffsetRequestHeader, queue_id: int, stored: int | None) -> int:
         """By time; without force, a group is only ever moved back."""
@@ -125,7 +130,7 @@ class GroupOffsetsProcessor:
 
     def _tell(
         self, group: ConsumerGroup, header: headers.ResetOffsetRequestHeader, targets: Mapping[int, int]
-    ) -> None:
+    ) -> Generator[None, None, None]:
         old = [each.client_id for each in group.clients.values() if each.version < RESET_VERSION_MIN]
         if old:
             raise RequestRejected(
@@ -136,8 +141,8 @@ class GroupOffsetsProcessor:
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header._replace(queue_id=None, offset=None)
         )
         queues = {self._queue(header.topic, queue_id): target for queue_id, target in targets.items()}
-        table = encode_body(ResetOffsetBody(offset_table=queues))
-        flat = encode_body(
+        table = yield from encode_body_in_steps(ResetOffsetBody(offset_table=queues))
+        flat = yield from encode_body_in_steps(
             ResetOffsetBodyForC(
                 offset_table=tuple(
                     MessageQueueForC(
@@ -152,14 +157,15 @@ class GroupOffsetsProcessor:
         )
         for connection, channel in tuple(group.clients.items()):
             body = flat if channel.language == LanguageCode.CPP.name else table
-            connection.send(command._replace(body=body))
+            connection.send_frame(command.encode_head(len(body)), [body])
+            yield
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
         return MessageQueue(topic, self._broker_name, queue_id)
 
     # ---- to where another group is
 
-    def clone_group_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def clone_group_offset(self, _: Connection, request: RemotingCommand) -> Steps:
         """Give a group the offsets of another, in one topic or in all.
 
         Unless ``offline`` is said, topics are left out to which the other is online but does not subscribe
@@ -182,7 +188,8 @@ class GroupOffsetsProcessor:
                 f"subscription group [{header.dest_group}] does not exist",
             )
         source = None if header.offline else self._consumers.group(header.src_group)
-        for topic in topics:
+        for topic in sorted(topics):
+            yield
             is_dropped = source is not None and topic not in source.subscriptions
             if self._topics.get(topic) is not None and not is_dropped:
                 self._offsets.clone(header.src_group, header.dest_group, topic)
@@ -190,13 +197,14 @@ class GroupOffsetsProcessor:
 
     # ---- beside other groups
 
-    def query_correction_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def query_correction_offset(self, _: Connection, request: RemotingCommand) -> Steps:
         """The smallest offsets among a topic's groups, where the compared group is ahead of them."""
         header: headers.QueryCorrectionOffsetRequestHeader = header_of(request)
         left_out = {name.strip() for name in (header.filter_groups or "").split(",")}
         smallest: dict[int, int] = {}
-        for group in self._offsets.groups_of(header.topic) - left_out:
-            for queue_id, queue_offset in self._offsets.queues(group, header.topic).items():
+        for group in sorted(self._offsets.groups_of(header.topic) - left_out):
+            for queue_id, queue_offset in tuple(self._offsets.queues(group, header.topic).items()):
+                yield
                 if queue_offset >= self._store.queue_offsets(header.topic, queue_id)[0]:
                     smallest[queue_id] = min(queue_offset, smallest.get(queue_id, queue_offset))
         compared = self._offsets.queues(header.compare_group, header.topic)
@@ -204,7 +212,8 @@ class GroupOffsetsProcessor:
             queue_id: NO_CORRECTION if queue_offset > compared.get(queue_id, queue_offset) else queue_offset
             for queue_id, queue_offset in smallest.items()
         }
-        return answer(request, body=QueryCorrectionOffsetBody(correction_offsets=corrections))
+        body = QueryCorrectionOffsetBody(correction_offsets=corrections)
+        return (yield from answer_in_steps(request, body))
 
 
 def _given(number: int | None) -> int | None:

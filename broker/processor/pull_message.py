@@ -43,8 +43,8 @@ _READ = TopicPermission.READ.value
 
 _ENTRIES_SCANNED: Final = 800
 _EXTENDED_ENTRIES_SCANNED: Final = 300_000
-_EXTENDED_ENTRIES_FILTERED: Final = 16_000
-"""An expression is evaluated message by message: this many take some 20 ms."""
+_EXTENDED_ENTRIES_FILTERED: Final = 4_000
+"""An expression is evaluated message by message: this many take some 5 ms, and 20 by a dear one."""
 
 _STAYING: Final = {"suggestWhichBrokerId": "0"}
 _VARYING: Final = {"nextBeginOffset": "%d", "minOffset": "%d", "maxOffset": "%d"}
@@ -147,7 +147,7 @@ class PullMessageProcessor:
             self._offsets.advance(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         is_chunk = request.code == RequestCode.PULL_CHUNK
         began_ms = self._now_ms()
-        found = self._get_message(header, message_filter, is_chunk=is_chunk)
+        found = self._get_message(header, message_filter, connection.answer_bytes_max, is_chunk=is_chunk)
         took_ms = self._now_ms() - began_ms
         self._stats.got(header.topic, header.consumer_group, found.message_count, found.body_bytes, took_ms)
         code = _CODES.get(found.status)
@@ -238,11 +238,16 @@ class PullMessageProcessor:
         return subscription
 
     def _get_message(
-        self, header: PullMessageRequestHeader, message_filter: Filter, *, is_chunk: bool
+        self,
+        header: PullMessageRequestHeader,
+        message_filter: Filter,
+        answer_bytes_max: int,
+        *,
+        is_chunk: bool,
     ) -> GetMessageResult:
         config = self._config
         count_max = max(header.max_msg_nums, 1)
-        bytes_max = header.max_msg_bytes or config.max_transfer_bytes_extended
+        bytes_max = min(header.max_msg_bytes or config.max_transfer_bytes_extended, answer_bytes_max)
         if is_chunk:
             filtered = message_filter is not None and message_filter.needs_messages
             scan_max = _EXTENDED_ENTRIES_FILTERED if filtered else _EXTENDED_ENTRIES_SCANNED

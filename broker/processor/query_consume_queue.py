@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from broker.connection import Connection
+from broker.connection import Connection, Steps
 from broker.processor.request import Handlers, RequestRejected, answer, header_of
 from broker.state.consumers import ConsumerManager
 from broker.store.message_filter import MessageFilter
@@ -41,7 +41,7 @@ class QueryConsumeQueueProcessor:
         """The requests that are answered here."""
         return {RequestCode.QUERY_CONSUME_QUEUE: self.query}
 
-    def query(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def query(self, _: Connection, request: RemotingCommand) -> Steps:
         """QUERY_CONSUME_QUEUE."""
         header: QueryConsumeQueueRequestHeader = header_of(request)
         topic, queue_id = header.topic or "", header.queue_id
@@ -53,16 +53,18 @@ class QueryConsumeQueueProcessor:
         message_filter = self._filter_of(subscription) if subscription else None
         start = max(header.from_index, low)
         end = min(start + min(max(header.entry_count, 0), ENTRIES_MAX), high)
-        matching = {
-            message.queue_offset for message, _ in self._messages(topic, queue_id, start, end, message_filter)
-        }
+        matching = set()
+        for message, _size in self._messages(topic, queue_id, start, end, message_filter):
+            matching.add(message.queue_offset)
+            yield
+        entries = []
+        for message, size in self._messages(topic, queue_id, start, end, None):
+            entries.append(_entry(message, size, is_match=message.queue_offset in matching))
+            yield
         body = QueryConsumeQueueResponseBody(
             subscription_data=subscription,
             filter_data=f"{group}@{topic} is not online!" if group and subscription is None else None,
-            queue_data=tuple(
-                _entry(message, size, is_match=message.queue_offset in matching)
-                for message, size in self._messages(topic, queue_id, start, end, None)
-            ),
+            queue_data=tuple(entries),
             max_queue_index=high,
             min_queue_index=low,
         )

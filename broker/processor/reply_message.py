@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from broker.connection import Connection
-from broker.processor.request import Handler, Handlers, RequestRejected, header_of, reply
+from broker.processor.request import Handlers, RequestRejected, header_of, reply
 from broker.processor.to_clients import question
 from broker.state.clients import ClientChannel
 from broker.state.producers import ProducerManager
@@ -43,11 +43,11 @@ class ReplyMessageProcessor:
     def __init__(
         self,
         producers: ProducerManager,
-        send: Handler,
+        send: Callable[[Connection, RemotingCommand], None],
         advertised_host: Callable[[Connection], Host],
         now_ms: Callable[[], int],
     ) -> None:
-        """``send`` takes a message that is sent, and gives its answer or sends that later."""
+        """``send`` takes a message that is sent, and answers it."""
         self._producers = producers
         self._send = send
         self._advertised_host = advertised_host
@@ -115,6 +115,4 @@ class ReplyMessageProcessor:
             remark = f"push reply message to {client_id} fail."
             reply(connection, request, request.respond(ResponseCode.SYSTEM_ERROR, remark))
         elif not connection.is_closed:
-            answer = self._send(connection, request._replace(code=_AS_A_SEND[request.code]))
-            if answer is not None:
-                reply(connection, request, answer)
+            self._send(connection, request._replace(code=_AS_A_SEND[request.code]))

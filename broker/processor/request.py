@@ -3,24 +3,28 @@
 A handler gets a request and returns its answer, or None if the answer comes later, by the connection,
 or not at all. It refuses by raising `RequestRejected`. One that stores messages may raise
 `TopicNotSaved` before it has stored any: the request comes again when the topic is saved. No handler
-ever blocks: the broker has one thread.
+ever blocks: the broker has one thread. One that has much to do is a generator, or returns one: it does
+a bit, yields, and returns the answer in the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from broker.connection import Connection
+from broker.connection import Connection, Steps
 from rmq_spark.errors import HeaderError, RocketPollError
-from rmq_spark.wire.bodies import decode_body, encode_body
+from rmq_spark.wire.bodies import decode_body, encode_body, encode_body_in_steps
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.table import HEADERS
 
-Handler: TypeAlias = Callable[[Connection, RemotingCommand], "RemotingCommand | None"]
+Handler: TypeAlias = Callable[[Connection, RemotingCommand], "RemotingCommand | Steps | None"]
 Handlers: TypeAlias = Mapping[int, Handler]
+
+LIBERTIES_BYTES_MAX: Final = 16_384
+"""Longer bodies must be strict JSON, as all that clients send is: the other takes a hundred times as long."""
 
 _DECODERS = {
     int(code): exchange.request.decode for code, exchange in HEADERS.items() if exchange.request is not None
@@ -56,7 +60,7 @@ def body_of(request: RemotingCommand, body_type: type[Any]) -> Any:
     """The JSON body of a request."""
     if not request.body:
         raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"request {request.code} needs a body")
-    return decode_body(body_type, request.body)
+    return decode_body(body_type, request.body, liberties_bytes_max=LIBERTIES_BYTES_MAX)
 
 
 def answer(request: RemotingCommand, header: Any = None, body: object = None) -> RemotingCommand:
@@ -70,6 +74,12 @@ def answer(request: RemotingCommand, header: Any = None, body: object = None) ->
     return request.respond(ResponseCode.SUCCESS, None, ext_fields, b"" if body is None else encode_body(body))
 
 
+def answer_in_steps(request: RemotingCommand, body: object) -> Steps:
+    """The answer of success with a JSON body of any size, in steps; it must not change meanwhile."""
+    data = yield from encode_body_in_steps(body)
+    return request.respond(ResponseCode.SUCCESS, body=data)
+
+
 def reply(connection: Connection, request: RemotingCommand, answer: RemotingCommand) -> None:
     """Send an answer that could not be given at once, unless none is wanted."""
     if not request.is_one_way:
@@ -79,7 +89,7 @@ def reply(connection: Connection, request: RemotingCommand, answer: RemotingComm
 def negotiated(extension: Extension, handler: Handler) -> Handler:
     """A handler for those who have agreed on an extension; to others it does not exist."""
 
-    def handle(connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def handle(connection: Connection, request: RemotingCommand) -> RemotingCommand | Steps | None:
         if extension not in connection.extensions:
             raise RequestRejected(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"

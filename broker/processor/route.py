@@ -7,15 +7,22 @@ created or deleted is, or is no longer, routed at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Final
 
 from broker.config import BrokerConfig
-from broker.connection import Connection
+from broker.connection import Connection, Steps
 from broker.processor.after_saving import AfterSaving
 from broker.processor.configuration import own_topics, properties_text, read_only_configuration
-from broker.processor.request import Handlers, RequestRejected, answer, body_of, header_of
+from broker.processor.request import (
+    Handlers,
+    RequestRejected,
+    answer,
+    answer_in_steps,
+    body_of,
+    header_of,
+)
 from broker.state.kv_config import ORDER_TOPIC_CONFIG, KVConfigs
 from broker.state.topic_config import SYSTEM_TOPICS, TopicConfigManager, is_system_topic
 from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig
@@ -128,14 +135,16 @@ class RouteProcessor:
 
     # ---- lists of topics
 
-    def all_topics(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def all_topics(self, _: Connection, request: RemotingCommand) -> Steps:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
-        return answer(request, body=TopicList(topic_list=frozenset(self._topics.topics)))
+        return answer_in_steps(request, TopicList(topic_list=frozenset(self._topics.topics)))
 
-    def topics_of_cluster(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def topics_of_cluster(self, _: Connection, request: RemotingCommand) -> Steps:
         """GET_TOPICS_BY_CLUSTER: all, or none of a cluster that is not here."""
         is_here = header_of(request).cluster == self._config.broker_cluster_name
-        return answer(request, body=TopicList(topic_list=frozenset(self._topics.topics if is_here else ())))
+        return answer_in_steps(
+            request, TopicList(topic_list=frozenset(self._topics.topics if is_here else ()))
+        )
 
     def cluster_names(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_SYSTEM_TOPIC_LIST_FROM_NS: the names that clusters and brokers take away from topics."""
@@ -167,25 +176,31 @@ class RouteProcessor:
 
     # ---- changes
 
-    def wipe_write_permission(self, connection: Connection, request: RemotingCommand) -> None:
+    def wipe_write_permission(self, connection: Connection, request: RemotingCommand) -> Steps:
         """WIPE_WRITE_PERM_OF_BROKER: producers find no queue here any more, consumers still do."""
-        count = self._change_permissions(request, lambda perm: perm & ~_WRITE)
+        count = yield from self._change_permissions(request, lambda perm: perm & ~_WRITE)
         success = answer(request, WipeWritePermOfBrokerResponseHeader(count))
         self._after_saving.answer(connection, request, self._topics.save, success)
+        return None
 
-    def add_write_permission(self, connection: Connection, request: RemotingCommand) -> None:
+    def add_write_permission(self, connection: Connection, request: RemotingCommand) -> Steps:
         """ADD_WRITE_PERM_OF_BROKER: they do again; topics that were read-only by themselves as well."""
-        count = self._change_permissions(request, lambda perm: perm | _WRITE)
+        count = yield from self._change_permissions(request, lambda perm: perm | _WRITE)
         success = answer(request, AddWritePermOfBrokerResponseHeader(count))
         self._after_saving.answer(connection, request, self._topics.save, success)
+        return None
 
-    def _change_permissions(self, request: RemotingCommand, change: Callable[[int], int]) -> int:
+    def _change_permissions(
+        self, request: RemotingCommand, change: Callable[[int], int]
+    ) -> Generator[None, None, int]:
         """Of how many topics; none of a broker that is not here."""
         if header_of(request).broker_name != self._config.broker_name:
             return 0
-        topics = tuple(self._topics.topics.values())
-        for config in topics:
-            if change(config.perm) != config.perm:
+        topics = tuple(self._topics.topics)
+        for topic in topics:
+            yield
+            config = self._topics.get(topic)  # which may have gone, or be another, by now
+            if config is not None and change(config.perm) != config.perm:
                 self._topics.put(replace(config, perm=change(config.perm)))
         return len(topics)
 

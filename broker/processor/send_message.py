@@ -12,11 +12,11 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Final, TypeAlias
 
 from broker.config import BrokerConfig
-from broker.connection import Connection
+from broker.connection import Connection, Steps
 from broker.processor.acknowledger import Acknowledger
 from broker.processor.admission import TopicAdmission
 from broker.processor.request import Handlers, RequestRejected, reply
@@ -34,7 +34,7 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.hosts import Host, decode_host
-from rmq_spark.wire.message_batch import split_batch
+from rmq_spark.wire.message_batch import BatchEntry, split_batch, split_in_parts
 from rmq_spark.wire.properties import DELAY, TIMERS
 from rmq_spark.wire.record import StoredMessage
 
@@ -44,6 +44,11 @@ _log = logging.getLogger(__name__)
 _BODY_BYTES_WAITING_MAX = 4_096
 _PUT_OK = PutMessageStatus.PUT_OK
 _ILLEGAL = ResponseCode.MESSAGE_ILLEGAL
+
+LARGE_BATCH_BYTES: Final = 32_768
+"""A shorter batch has at most 1,424 messages, and mostly far fewer: they are put at once."""
+_ENTRIES_PER_STEP = 256
+_STEPS_OF_FEW = 4
 
 IDS_MAX: Final = 3_000
 """Of a batch's messages, so many are told by their ids: the header of an answer has room for no more."""
@@ -105,7 +110,7 @@ class SendMessageProcessor:
         """Forget a client."""
         self._plans.pop(connection, None)
 
-    def send_message(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def send_message(self, connection: Connection, request: RemotingCommand) -> Steps | None:
         """Take a message, or a batch of them."""
         busy = self._why_busy()
         if busy is not None:
@@ -121,6 +126,9 @@ class SendMessageProcessor:
             raise _no_timers(properties.timer)
         sizes: Sequence[int] = ()
         if plan.is_batch:
+            self._check_batch(plan, request.body, properties)
+            if len(request.body) > LARGE_BATCH_BYTES:
+                return self._put_large(connection, request, plan, properties, born_timestamp)
             result, sizes = self._put_batch(plan, request.body, properties, born_timestamp)
         elif not request.body:
             raise RequestRejected(_ILLEGAL, "the message body is empty")
@@ -176,28 +184,54 @@ class SendMessageProcessor:
             retried = scheduled(message, min(properties.delay_level, self._delay_levels))
         return self._store.put_draft(draft_of(retried))
 
-    def _put_batch(
-        self, plan: SendPlan, body: Buffer, properties: StoredProperties, born_timestamp: int
-    ) -> tuple[PutMessageResult, Sequence[int]]:
+    def _check_batch(self, plan: SendPlan, body: Buffer, properties: StoredProperties) -> None:
         if properties.delay_level or plan.is_retry:
             raise RequestRejected(_ILLEGAL, _NO_BATCH)
-        if len(body) > self._batch_bytes_max:  # taking one apart keeps all others waiting
+        if len(body) > self._batch_bytes_max:
             raise RequestRejected(
                 _ILLEGAL,
                 f"a batch of {len(body)} bytes is over {self._batch_bytes_max} (maxMessageSize)",
             )
-        entries = split_batch(body)
-        if not entries:
+        if not body:
             raise RequestRejected(_ILLEGAL, "the batch is empty")
+
+    def _put_batch(
+        self, plan: SendPlan, body: Buffer, properties: StoredProperties, born_timestamp: int
+    ) -> tuple[PutMessageResult, Sequence[int]]:
+        parts = self._parts_of(split_batch(body), self._properties.of_batch(properties.text))
+        return self._store.put_uniform(plan.template, parts, born_timestamp)
+
+    def _put_large(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        plan: SendPlan,
+        properties: StoredProperties,
+        born_timestamp: int,
+    ) -> Steps:
+        """Put a batch that may have very many messages, and so would keep all others waiting."""
+        of_batch = self._properties.of_batch(properties.text)
+        parts = []
+        for entries in split_in_parts(request.body, _ENTRIES_PER_STEP):
+            parts.append(self._parts_of(entries, of_batch))
+            yield
+        sizes: Sequence[int]
+        if len(parts) <= _STEPS_OF_FEW:
+            together = UniformParts(*(list(chain.from_iterable(each)) for each in zip(*parts, strict=True)))
+            result, sizes = self._store.put_uniform(plan.template, together, born_timestamp)
+        else:
+            result, sizes = yield from self._store.put_large(plan.template, parts, born_timestamp)
+        self._stored(connection, request, plan, sizes, result, waits=properties.waits)
+        return None
+
+    def _parts_of(self, entries: Sequence[BatchEntry], of_batch: bytes) -> UniformParts:
         flags, bodies, own = zip(*entries, strict=True)
         if not all(bodies):
             raise RequestRejected(_ILLEGAL, "the body of a batched message is empty")
         later = self._properties.later_in_batch(own)
         if later is not None:
             raise _no_timers(later) if later in TIMERS else RequestRejected(_ILLEGAL, _NO_BATCH)
-        of_batch = self._properties.of_batch(properties.text)
-        parts = UniformParts(flags, bodies, self._properties.all_stored_in_batch(own, of_batch))
-        return self._store.put_uniform(plan.template, parts, born_timestamp)
+        return UniformParts(flags, bodies, self._properties.all_stored_in_batch(own, of_batch))
 
     def _stored(
         self,

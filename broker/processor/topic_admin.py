@@ -6,11 +6,18 @@ What is answered with success is on the disk. Routes are `route`'s.
 from __future__ import annotations
 
 from broker.config import BrokerConfig
-from broker.connection import Connection
+from broker.connection import Connection, Steps
 from broker.processor.after_saving import AfterSaving
 from broker.processor.configuration import own_topics
 from broker.processor.queues import topic_of
-from broker.processor.request import Handlers, RequestRejected, answer, body_of, header_of
+from broker.processor.request import (
+    Handlers,
+    RequestRejected,
+    answer,
+    answer_in_steps,
+    body_of,
+    header_of,
+)
 from broker.processor.store_times import store_timestamp
 from broker.processor.topic_attributes import changed_attributes
 from broker.state.broker_stats import BrokerStats
@@ -87,14 +94,17 @@ class TopicAdminProcessor:
         )
         self._after_saving.answer(connection, request, self._topics.save, answer(request))
 
-    def update_all(self, connection: Connection, request: RemotingCommand) -> None:
+    def update_all(self, connection: Connection, request: RemotingCommand) -> Steps:
         """UPDATE_AND_CREATE_TOPIC_LIST: nothing is done if a name is wrong; wrong numbers end it there."""
         body: CreateTopicListRequestBody = body_of(request, CreateTopicListRequestBody)
         for config in body.topic_config_list:
+            yield
             self._refuse_to_touch(config.topic_name)
         for config in body.topic_config_list:
+            yield
             self._put(config)
         self._after_saving.answer(connection, request, self._topics.save, answer(request))
+        return None
 
     def _put(self, config: TopicConfig) -> None:
         try:
@@ -111,24 +121,25 @@ class TopicAdminProcessor:
 
     # ---- looking
 
-    def get_all(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def get_all(self, _: Connection, request: RemotingCommand) -> Steps:
         """GET_ALL_TOPIC_CONFIG: all of them at once, whatever page is asked for."""
-        return answer(request, body=self._topics.wrapper())
+        return answer_in_steps(request, self._topics.wrapper())
 
     def get(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_TOPIC_CONFIG."""
         return answer(request, body=topic_of(self._topics, header_of(request).topic))
 
-    def stats_info(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def stats_info(self, _: Connection, request: RemotingCommand) -> Steps:
         """GET_TOPIC_STATS_INFO: what each queue holds."""
         topic = header_of(request).topic
         config = topic_of(self._topics, topic)
-        table = {
-            MessageQueue(topic, self._config.broker_name, queue_id): self._offset(topic, queue_id)
-            for queue_id in range(max(config.read_queue_nums, config.write_queue_nums))
-        }
+        table = {}
+        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+            yield
+            queue = MessageQueue(topic, self._config.broker_name, queue_id)
+            table[queue] = self._offset(topic, queue_id)
         body = TopicStatsTable(offset_table=table, topic_put_tps=self._stats.topic_put_tps(topic))
-        return answer(request, body=body)
+        return (yield from answer_in_steps(request, body))
 
     def _offset(self, topic: str, queue_id: int) -> TopicOffset:
         low, high = self._store.queue_offsets(topic, queue_id)

@@ -7,7 +7,7 @@ Whether an offset is one that the queue has is not known here: the store's busin
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -93,16 +93,25 @@ class ConsumerOffsetManager:
             self._saver.is_dirty = True
 
     def wrapper(self) -> ConsumerOffsetSerializeWrapper:
-        """All offsets: what is saved and answered."""
-        # Each level is copied before it is walked: commits go on while another thread saves.
-        offsets = {
-            f"{topic}{_SEPARATOR}{group}": dict(queues)
-            for group, topics in tuple(self._groups.items())
-            for topic, queues in tuple(topics.items())
-        }
-        return ConsumerOffsetSerializeWrapper(
-            offset_table={**self._strange, **offsets}, data_version=self._data_version
-        )
+        """All offsets: what is saved."""
+        return self._wrapper({**self._strange, **dict(self._entries())})
+
+    def wrapper_in_steps(self) -> Generator[None, None, ConsumerOffsetSerializeWrapper]:
+        """All offsets, each as it is when its turn comes: what is answered."""
+        table = dict(self._strange)
+        for key, queues in self._entries():
+            table[key] = queues
+            yield
+        return self._wrapper(table)
+
+    def _entries(self) -> Iterator[tuple[str, Mapping[int, int]]]:
+        # Each level is copied before it is walked: commits go on meanwhile, also while another thread saves.
+        for group, topics in tuple(self._groups.items()):
+            for topic, queues in tuple(topics.items()):
+                yield f"{topic}{_SEPARATOR}{group}", dict(queues)
+
+    def _wrapper(self, table: Mapping[str, Mapping[int, int]]) -> ConsumerOffsetSerializeWrapper:
+        return ConsumerOffsetSerializeWrapper(offset_table=table, data_version=self._data_version)
 
     @property
     def is_dirty(self) -> bool:

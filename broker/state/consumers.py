@@ -7,12 +7,15 @@ that is `subscription_group`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from types import MappingProxyType
+from typing import Final
 
 from broker.connection import Connection
 from broker.state.clients import ClientChannel
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
+
+_NO_GROUPS: Final[Mapping[str, None]] = MappingProxyType({})
 
 
 class ConsumerGroup:
@@ -76,7 +79,7 @@ class ConsumerManager:
         """``on_members_changed`` is told of a group whose members have to divide the queues anew."""
         self._on_members_changed = on_members_changed
         self._groups: dict[str, ConsumerGroup] = {}
-        self._groups_of: dict[Connection, set[str]] = defaultdict(set)
+        self._groups_of: dict[Connection, dict[str, None]] = defaultdict(dict)
 
     def register(
         self,
@@ -94,7 +97,7 @@ class ConsumerManager:
         if group is None:
             group = self._groups[data.group_name] = ConsumerGroup(data)
         changed = group.join(channel, data)
-        self._groups_of[channel.connection].add(group.name)
+        self._groups_of[channel.connection][group.name] = None
         if not keep_subscriptions:
             changed |= group.subscribe(channel.connection, data.subscription_data_set)
         if changed and notify:
@@ -107,7 +110,7 @@ class ConsumerManager:
         if members is None or not members.leave(connection):
             return
         names = self._groups_of[connection]
-        names.discard(group)
+        names.pop(group, None)
         if not names:
             del self._groups_of[connection]
         if members.clients:
@@ -117,22 +120,19 @@ class ConsumerManager:
 
     def connection_closed(self, connection: Connection) -> None:
         """A client leaves all its groups."""
-        for group in sorted(self._groups_of.get(connection, ())):
+        for group in tuple(self._groups_of.get(connection, ())):
             self.unregister(group, connection)
 
-    def expire(self, heartbeat_before_ms: int) -> list[Connection]:
-        """Members without a heartbeat since then leave their groups; their connections are returned."""
-        silent = [
-            connection
-            for connection, names in self._groups_of.items()
-            if any(
+    def expire(self, heartbeat_before_ms: int) -> Iterator[Connection | None]:
+        """One by one, the members without a heartbeat since then, who leave their groups; None for others."""
+        for connection in tuple(self._groups_of):
+            is_silent = any(
                 self._groups[name].clients[connection].last_heartbeat_ms < heartbeat_before_ms
-                for name in names
+                for name in self.groups_with(connection)
             )
-        ]
-        for connection in silent:
-            self.connection_closed(connection)
-        return silent
+            if is_silent:
+                self.connection_closed(connection)
+            yield connection if is_silent else None
 
     def group(self, name: str) -> ConsumerGroup | None:
         """A group, if it has members."""
@@ -145,7 +145,7 @@ class ConsumerManager:
 
     def groups_with(self, connection: Connection) -> Set[str]:
         """The groups that a client is in."""
-        return self._groups_of.get(connection, frozenset())
+        return self._groups_of.get(connection, _NO_GROUPS).keys()
 
     def groups_of(self, topic: str) -> frozenset[str]:
         """The groups whose members subscribe to a topic."""

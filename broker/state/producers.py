@@ -7,11 +7,14 @@ forgotten with the connections.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from types import MappingProxyType
+from typing import Final
 
 from broker.connection import Connection
 from broker.state.clients import ClientChannel
+
+_NO_GROUPS: Final[Mapping[str, None]] = MappingProxyType({})
 
 
 class ProducerManager:
@@ -19,7 +22,7 @@ class ProducerManager:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Connection, ClientChannel]] = {}
-        self._groups_of: dict[Connection, set[str]] = defaultdict(set)
+        self._groups_of: dict[Connection, dict[str, None]] = defaultdict(dict)
         self._by_client_id: dict[str, ClientChannel] = {}
         self.groups: Mapping[str, Mapping[Connection, ClientChannel]] = MappingProxyType(self._groups)
 
@@ -28,7 +31,7 @@ class ProducerManager:
         channels = self._groups.setdefault(group, {})
         before = channels.get(channel.connection)
         channels[channel.connection] = channel
-        self._groups_of[channel.connection].add(group)
+        self._groups_of[channel.connection][group] = None
         self._by_client_id[channel.client_id] = channel
         if before is not None and before.client_id != channel.client_id:
             self._forget_client_id(before)
@@ -40,7 +43,7 @@ class ProducerManager:
         if channels is None or channel is None:
             return
         names = self._groups_of[connection]
-        names.discard(group)
+        names.pop(group, None)
         if not names:
             del self._groups_of[connection]
         if not channels:
@@ -52,20 +55,20 @@ class ProducerManager:
         for group in tuple(self._groups_of.get(connection, ())):
             self.unregister(group, connection)
 
-    def expire(self, heartbeat_before_ms: int) -> list[Connection]:
-        """Clients without a heartbeat since then leave their groups; their connections are returned."""
-        silent = [
-            connection
-            for connection, names in self._groups_of.items()
-            if any(self._groups[name][connection].last_heartbeat_ms < heartbeat_before_ms for name in names)
-        ]
-        for connection in silent:
-            self.connection_closed(connection)
-        return silent
+    def expire(self, heartbeat_before_ms: int) -> Iterator[Connection | None]:
+        """One by one, the clients without a heartbeat since then, who leave their groups; None for others."""
+        for connection in tuple(self._groups_of):
+            is_silent = any(
+                self._groups[name][connection].last_heartbeat_ms < heartbeat_before_ms
+                for name in self.groups_with(connection)
+            )
+            if is_silent:
+                self.connection_closed(connection)
+            yield connection if is_silent else None
 
     def groups_with(self, connection: Connection) -> Set[str]:
         """The groups that a client is in."""
-        return self._groups_of.get(connection, frozenset())
+        return self._groups_of.get(connection, _NO_GROUPS).keys()
 
     def channels(self, group: str) -> tuple[ClientChannel, ...]:
         """The clients of a group, in the order in which they came."""

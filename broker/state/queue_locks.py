@@ -14,6 +14,8 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 LOCKS_MAX: Final = 200_000
 """Who asks for more gets none until some have expired."""
+_FORGOTTEN_MAX = 1_000
+"""At a time: more would keep all others waiting."""
 
 
 @dataclass
@@ -29,18 +31,19 @@ class QueueLocks:
         self._now_ms = now_ms
         self._expires_ms = expires_ms
         self._locks: dict[tuple[str, MessageQueue], _Lock] = {}
-        self._cleaned_ms = now_ms()
+        """Those that were renewed longest ago first."""
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
         """Lock what is free, renew what the client has; which of the queues it holds now."""
         now_ms = self._now_ms()
-        self._clean(now_ms)
+        self._forget_expired(now_ms)
         held = set()
         for queue in queues:
             lock = self._locks.get((group, queue))
             if lock is None and len(self._locks) >= LOCKS_MAX:
                 continue
             if lock is None or lock.client_id == client_id or self._is_expired(lock, now_ms):
+                self._locks.pop((group, queue), None)
                 self._locks[group, queue] = _Lock(client_id, now_ms)
                 held.add(queue)
         return frozenset(held)
@@ -60,11 +63,10 @@ class QueueLocks:
         lock.renewed_ms = min(lock.renewed_ms, now_ms)
         return now_ms - lock.renewed_ms > self._expires_ms
 
-    def _clean(self, now_ms: int) -> None:
-        """Forget what has expired, so that groups that are gone take no room."""
-        if 0 <= now_ms - self._cleaned_ms <= self._expires_ms:
-            return
-        self._cleaned_ms = now_ms
-        expired = [key for key, lock in self._locks.items() if self._is_expired(lock, now_ms)]
-        for key in expired:
-            del self._locks[key]
+    def _forget_expired(self, now_ms: int) -> None:
+        """Forget locks of groups that are gone."""
+        for _ in range(_FORGOTTEN_MAX):
+            oldest = next(iter(self._locks), None)
+            if oldest is None or not self._is_expired(self._locks[oldest], now_ms):
+                return
+            del self._locks[oldest]

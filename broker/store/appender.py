@@ -104,7 +104,7 @@ class MessageAppender:
             or len(body) > self.message_bytes_max
             or len(properties) > _PROPERTIES_BYTES_MAX
         ):
-            fault = self._fault_in(queue, len(body), len(properties))
+            fault = self.fault_in(queue, len(body), len(properties))
             if fault is not None:
                 return fault
         properties = ready_properties(properties)
@@ -189,7 +189,7 @@ class MessageAppender:
         if not parts.bodies:
             return illegal("the batch is empty"), []
         longest = max(map(len, parts.bodies)), max(map(len, parts.properties))
-        fault = self._fault_in(template.queue, *longest)
+        fault = self.fault_in(template.queue, *longest)
         if fault is not None:
             return fault, []
         batch = UniformBatch(template, parts, born_timestamp)
@@ -263,11 +263,12 @@ class MessageAppender:
         return found.max_offset if found is not None else 0
 
     def _fault_of(self, draft: RecordDraft) -> PutMessageResult | None:
-        return self._fault_in((draft.topic, draft.queue_id), len(draft.body), len(draft.properties))
+        return self.fault_in((draft.topic, draft.queue_id), len(draft.body), len(draft.properties))
 
-    def _fault_in(
+    def fault_in(
         self, queue: tuple[str, int], body_bytes: int, properties_bytes: int
     ) -> PutMessageResult | None:
+        """What keeps messages of these lengths from ever being put into a queue, if so."""
         if queue not in self._next_offsets:
             topic, queue_id = queue
             fault = topic_fault(topic)

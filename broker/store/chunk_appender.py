@@ -5,6 +5,7 @@ The order of appends, and the offsets of queues, are `MessageAppender`'s.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -15,7 +16,9 @@ from broker.store.commit_log import CommitLog, DiskFull
 from broker.store.consume_queue import TRANSACTION_MASK
 from broker.store.errors import StoreFailed
 from broker.store.fresh_records import Fresh, FreshChunk
+from broker.store.large_batch import LargeBatch
 from broker.store.queue_table import topic_fault
+from broker.store.record_template import RecordTemplate, UniformParts
 from broker.store.results import PutMessageResult, PutMessageStatus
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
@@ -63,6 +66,43 @@ class ChunkAppender:
             if chunk.properties.values(name).null_count < len(chunk):
                 return illegal(f"messages to be delivered later (property {name}) cannot come in a chunk")
         return self._put_records(chunk)
+
+    def put_large(
+        self, template: RecordTemplate, parts: Iterable[UniformParts], born_timestamp: int
+    ) -> Generator[None, None, tuple[PutMessageResult, Sequence[int]]]:
+        """Append a batch of very many messages, all or none, in steps; and the sizes of its records."""
+        batch = LargeBatch(template, born_timestamp)
+        try:
+            for each in parts:
+                batch.add(each)
+                yield
+        except RecordError as error:
+            return illegal(str(error)), []
+        chunk, sealing = yield from batch.ready()
+        return self._put_batch(batch, chunk, sealing), batch.sizes
+
+    def _put_batch(self, batch: LargeBatch, chunk: RecordChunk, sealing: Sealing) -> PutMessageResult:
+        fault = self._appender.fault_in(batch.queue, batch.longest_body, batch.longest_properties)
+        if fault is not None:
+            return fault
+        if batch.size > self._appender.file_room:
+            return illegal(f"a batch of {batch.size} bytes does not fit into one file of the log")
+
+        def append(queue_offset: int) -> PutMessageResult:
+            offsets = np.arange(queue_offset, queue_offset + len(chunk))
+            try:
+                position, end_offset, timestamp = self._log.append_many(
+                    chunk.data, chunk.sizes, offsets, chunk.store_timestamp_at, sealing.seal
+                )
+            except (DiskFull, StoreFailed) as error:
+                return unavailable(error)
+            chunk.head["queue_offset"] = offsets
+            self._fresh.add(FreshChunk(chunk, position, end_offset))
+            return PutMessageResult(
+                PutMessageStatus.PUT_OK, position, queue_offset, end_offset, timestamp, len(chunk)
+            )
+
+        return self._appender.in_turn(batch.queue, append)
 
     def _put_records(self, chunk: RecordChunk) -> PutMessageResult:
         """Append records with offsets in their order, in as few pieces as the files allow."""

@@ -9,7 +9,7 @@ It must not know sockets, clients or any other room of the broker: arrivals go t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
@@ -30,16 +30,14 @@ from broker.store.parts import StoreParts
 from broker.store.picking import Limits
 from broker.store.reader import MessageReader
 from broker.store.record_draft import RecordDraft
-from broker.store.record_glance import glance, pattern_of, property_of
+from broker.store.record_glance import has_key
 from broker.store.record_template import RecordTemplate, UniformParts
 from broker.store.results import GetMessageResult, PutMessageResult, PutMessageStatus
 from broker.store.retention import Retention
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
 from rmq_spark.wire.record import StoredMessage
 
 _INDEX_CANDIDATES_PER_RESULT = 4
-_UNIQ_KEY, _KEYS = pattern_of(UNIQ_KEY), pattern_of(KEYS)
 
 
 @dataclass(frozen=True)
@@ -156,6 +154,13 @@ class MessageStore:
         result, sizes = self._appender.put_uniform(template, parts, born_timestamp)
         return self._appended(result), sizes
 
+    def put_large(
+        self, template: RecordTemplate, parts: Iterable[UniformParts], born_timestamp: int
+    ) -> Generator[None, None, tuple[PutMessageResult, Sequence[int]]]:
+        """The same of very many messages, some with each part; in steps, of which the last is the append."""
+        result, sizes = yield from self._chunks.put_large(template, parts, born_timestamp)
+        return self._appended(result), sizes
+
     def put_chunk(self, records: Buffer, sizes: Sizes) -> PutMessageResult:
         """Append ready-encoded records of one queue."""
         return self._appended(self._chunks.put_chunk(records, sizes))
@@ -185,14 +190,16 @@ class MessageStore:
         """Up to where messages are visible: a crash will not take them back."""
         return self._parts.confirm_offset()
 
-    def reput(self) -> bool:
+    def reput(self, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Carry what is confirmed to queues and index, and tell of it; False: that is to be tried again.
 
-        It is if the disk is full or does not give what is to be carried; if writing fails, nothing more is
-        taken.
+        It is if the disk is full or does not give what is to be carried, which `state` tells as a
+        hindrance, or if ``is_over`` says, after a piece, that the rest is for another call. If writing
+        fails, nothing more is taken.
         """
+        is_all = True
         try:
-            self._reput.run()
+            is_all = self._reput.run(is_over)
         except UnreadableFile as error:
             self._hindrance = f"messages cannot be carried to their consume queues: {error}"
             return False
@@ -202,7 +209,7 @@ class MessageStore:
                 return False
             self._fail(f"writing a consume queue or the index failed: {error}; restart the broker")
         self._hindrance = None
-        return True
+        return is_all
 
     # ---- getting
 
@@ -269,7 +276,7 @@ class MessageStore:
             if len(found) == max_num:
                 break
             record = self.record_at(physical_offset)
-            if record is not None and _has_key(record, topic.encode(), key.encode()):
+            if record is not None and has_key(record, topic.encode(), key.encode()):
                 found.append(record)
         return found
 
@@ -367,15 +374,6 @@ class MessageStore:
             self._parts.close()
         finally:
             self._lock.release()
-
-
-def _has_key(record: Buffer, topic: bytes, key: bytes) -> bool:
-    """The index knows hashes only: whether this is the message that was asked for. Bodies are not touched."""
-    of_topic, _, _, _, _, properties = glance(record, 0, len(record))
-    keys = property_of(properties, _KEYS) or b""
-    return of_topic == topic and (
-        property_of(properties, _UNIQ_KEY) == key or key in keys.split(KEY_SEPARATOR.encode())
-    )
 
 
 def _nothing() -> None:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 FEW = 64
 """So many entries are looked at one after the other."""
 
-LOOK_BYTES_MAX = 16 << 20
-"""Of messages that one get looks into for those that match."""
+LOOK_BYTES_MAX = 4 << 20
+"""Of messages that one get looks into for those that match: that keeps others waiting."""
 
 _LOOK_BYTES = 1 << 18
 """Of messages that are looked into at a time."""

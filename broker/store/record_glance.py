@@ -12,7 +12,13 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rmq_spark.wire.properties import (
+    KEY_SEPARATOR,
+    KEYS,
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    UNIQ_KEY,
+)
 from rmq_spark.wire.record import decode_record
 
 _BORN_V6 = MessageSysFlag.BORN_HOST_V6.value
@@ -22,6 +28,14 @@ _WANTED = ("magic", "queue_id", "queue_offset", "sys_flag", "store_timestamp", "
 _LENGTH = struct.Struct(">h")
 _TOPIC_LENGTH = {layout.MAGIC_V1: struct.Struct(">B"), layout.MAGIC_V2: _LENGTH}
 _PIECE_ENDS = PROPERTY_SEPARATOR.encode()
+
+
+def pattern_of(name: str) -> bytes:
+    """What a property of this name begins with, with the end of the one before it."""
+    return (PROPERTY_SEPARATOR + name + NAME_VALUE_SEPARATOR).encode()
+
+
+_UNIQ_KEY, _KEYS = pattern_of(UNIQ_KEY), pattern_of(KEYS)
 
 
 def _before_body(sys_flag: int) -> struct.Struct:
@@ -79,11 +93,6 @@ def stored_at(head: Buffer) -> int:
     return int(time)
 
 
-def pattern_of(name: str) -> bytes:
-    """What a property of this name begins with, with the end of the one before it."""
-    return (PROPERTY_SEPARATOR + name + NAME_VALUE_SEPARATOR).encode()
-
-
 def property_of(properties: bytes, pattern: bytes) -> bytes | None:
     """The value of a property by the `pattern_of` its name, by the rules of `decode_properties`."""
     at = properties.rfind(pattern)
@@ -93,6 +102,15 @@ def property_of(properties: bytes, pattern: bytes) -> bytes | None:
             return value
         at = properties.rfind(pattern, 0, at)
     return (_value_at(properties, len(pattern) - 1) or None) if properties.startswith(pattern[1:]) else None
+
+
+def has_key(record: Buffer, topic: bytes, key: bytes) -> bool:
+    """Whether a record is of a topic and has a key, by text: the index knows hashes only."""
+    of_topic, _, _, _, _, properties = glance(record, 0, len(record))
+    keys = property_of(properties, _KEYS) or b""
+    return of_topic == topic and (
+        property_of(properties, _UNIQ_KEY) == key or key in keys.split(KEY_SEPARATOR.encode())
+    )
 
 
 def _value_at(properties: bytes, start: int) -> bytes:

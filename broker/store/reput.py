@@ -38,10 +38,17 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 RUN_BYTES_MAX = 8 << 20
 INDEX_BEHIND_MAX = 1 << 20
+RUN_RECORDS_MAX = 16_384
+"""So many at a time take some ten milliseconds."""
 ONE_BY_ONE_MAX = 1024
 """So many at a time go one by one while the tools for many are being loaded."""
 
 _UNIQ_KEY, _KEYS = pattern_of(UNIQ_KEY), pattern_of(KEYS)
+
+
+def _never() -> bool:
+    """There is time for everything."""
+    return False
 
 
 class ReputMessageService:
@@ -81,13 +88,19 @@ class ReputMessageService:
         """Tell a listener of what is dispatched from now on, and of nothing that was dispatched before."""
         self._listener = listener
 
-    def run(self) -> None:
-        """Dispatch all that is confirmed and not dispatched yet."""
+    def run(self, is_over: Callable[[], bool] = _never) -> bool:
+        """Dispatch what is confirmed and not dispatched yet; whether that is all of it.
+
+        ``is_over`` is asked after each piece whether the rest has to wait for another call.
+        """
         with self._lock:
             while self.reput_from_offset < self._confirm_offset():
                 self._run_once()
+                if is_over():
+                    return False
             if self._confirm_offset() - self.index_from_offset >= INDEX_BEHIND_MAX:
-                self._catch_up_index()
+                return self._catch_up_index(is_over)
+        return True
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -123,9 +136,10 @@ class ReputMessageService:
             return
         data, sizes, next_offset = self._next_records(start, confirmed)
         if len(sizes) <= FEW or not chunks.are_loaded():
-            sizes, next_offset = _cut(sizes, start, next_offset)
+            sizes, next_offset = _cut(sizes, ONE_BY_ONE_MAX, start, next_offset)
             self._dispatch(self._dispatcher.entries_of_few(data, sizes, start), next_offset)
             return
+        sizes, next_offset = _cut(sizes, RUN_RECORDS_MAX, start, next_offset)
         self._carry(_chunk(data, sizes), start, next_offset)
 
     def _carry(self, chunk: RecordChunk, start: int, next_offset: int) -> None:
@@ -152,17 +166,21 @@ class ReputMessageService:
         except Exception:  # noqa: BLE001  # whatever it is, the other queues have to be told of
             _log.exception("telling of new messages in queue %d of %s failed", queue_id, topic)
 
-    def _catch_up_index(self) -> None:
+    def _catch_up_index(self, is_over: Callable[[], bool] = _never) -> bool:
         if self._index is None:
             self.index_from_offset = self.reput_from_offset
         while self.index_from_offset < self.reput_from_offset:
             start = self.index_from_offset
             data, sizes, next_offset = self._next_records(start, self.reput_from_offset)
             if len(sizes) <= FEW or not chunks.are_loaded():
-                sizes, next_offset = _cut(sizes, start, next_offset)
+                sizes, next_offset = _cut(sizes, ONE_BY_ONE_MAX, start, next_offset)
                 self._index_few(data, sizes, start, next_offset)
             else:
+                sizes, next_offset = _cut(sizes, RUN_RECORDS_MAX, start, next_offset)
                 self._index_chunk(_chunk(data, sizes), start, next_offset)
+            if is_over():
+                return False
+        return True
 
     def _index_few(self, data: Buffer, sizes: Sequence[int], start: int, next_offset: int) -> None:
         if self._index is not None:
@@ -200,11 +218,11 @@ class ReputMessageService:
         return data, [], min(start + self._log.files.space_left(start), end)
 
 
-def _cut(sizes: list[int], start: int, next_offset: int) -> tuple[list[int], int]:
-    """No more of the records from a place on than can go one by one, and where they end."""
-    if len(sizes) <= ONE_BY_ONE_MAX:
+def _cut(sizes: list[int], count_max: int, start: int, next_offset: int) -> tuple[list[int], int]:
+    """No more of the records from a place on than so many, and where they end."""
+    if len(sizes) <= count_max:
         return sizes, next_offset
-    return sizes[:ONE_BY_ONE_MAX], start + sum(sizes[:ONE_BY_ONE_MAX])
+    return sizes[:count_max], start + sum(sizes[:count_max])
 
 
 def _chunk(data: Buffer, sizes: Sequence[int]) -> RecordChunk:

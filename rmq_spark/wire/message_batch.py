@@ -13,7 +13,7 @@ All go to one queue of one topic; the broker makes each a record of its own.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -81,12 +81,26 @@ _new: Callable[[type[BatchEntry], tuple[int, Buffer, bytes]], BatchEntry] = tupl
 
 def split_batch(data: Buffer) -> list[BatchEntry]:
     """Where the messages of a batch are. Magic and CRC are passed over, as RocketMQ does."""
-    entries: list[BatchEntry] = []
     # Pieces of bytes are cheaper than pieces of a view, by a tenth of all that a message costs.
     view = bytes(data) if len(data) <= _COPIED_BYTES_MAX else memoryview(data)
+    return _split(view, 0, len(view))[0]
+
+
+def split_in_parts(data: Buffer, count_max: int) -> Iterator[list[BatchEntry]]:
+    """The same, so many messages at a time."""
+    view = memoryview(data)
+    position = 0
+    while position < len(view):
+        entries, position = _split(view, position, count_max)
+        yield entries
+
+
+def _split(view: Buffer, position: int, count_max: int) -> tuple[list[BatchEntry], int]:
+    """So many messages at most from a place on, and the place behind them."""
+    entries: list[BatchEntry] = []
     add, unpack, unpack_length, new = entries.append, _HEAD.unpack_from, _PROPERTIES_LENGTH.unpack_from, _new
-    position, end = 0, len(view)
-    while position < end:
+    end = len(view)
+    while position < end and len(entries) < count_max:
         if end - position < ENTRY_BYTES_MIN:
             raise _inconsistent(position, f"at least {ENTRY_BYTES_MIN} bytes", f"{end - position} bytes")
         size, _, _, flag, body_length = unpack(view, position)
@@ -103,7 +117,7 @@ def split_batch(data: Buffer) -> list[BatchEntry]:
             raise _inconsistent(length_at, f"propertiesLength {position - properties_at}", properties_length)
         properties = bytes(view[properties_at:position])
         add(new(BatchEntry, (flag, view[body_at:length_at], properties)))
-    return entries
+    return entries, position
 
 
 def decode_batch(data: Buffer) -> list[BatchedMessage]:

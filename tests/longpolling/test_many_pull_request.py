@@ -1,22 +1,24 @@
 """The pulls that wait for one queue."""
 
-from held_pulls import a_pull
+from held_pulls import Client, a_pull
 
 from broker.longpolling.many_pull_request import ManyPullRequest
 
 
-def test_pulls_are_counted_for_each_client_and_forgotten_with_the_last():
+def test_pulls_are_told_apart_by_client_and_group_and_forgotten_with_the_last():
     many = ManyPullRequest()
-    pulls = [a_pull(), a_pull()]
-    client = pulls[0].connection
-    for pull in pulls:
+    client = Client()
+    first, second, other_group = a_pull(client), a_pull(client), a_pull(client, group="H")
+    for pull in (first, a_pull(), other_group, second):
         many.add(pull)
-    assert len(many) == 2
-    assert many.count_of(client) == 1
-    many.remove(pulls[0])
-    assert pulls[0] not in many
-    assert many.count_of(client) == 0
-    assert many.requests() == [pulls[1]]
+    assert len(many) == 4
+    assert many.of_owner(a_pull(client)) == [first, second]
+    assert many.of_owner(a_pull(client, group="H")) == [other_group]
+    many.remove(first)
+    assert first not in many
+    many.remove(second)
+    assert many.of_owner(first) == []
+    assert len(many.requests()) == 2
 
 
 def test_how_far_messages_were_looked_at_begins_where_it_has_found_nothing():

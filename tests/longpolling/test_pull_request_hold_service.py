@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-import pytest
 from held_pulls import Client, Codes, Hold, a_pull
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -19,7 +18,7 @@ def test_an_arrival_answers_the_pulls_of_its_queue_and_no_others():
     here, there, elsewhere = a_pull(), a_pull(queue_id=1), a_pull(topic="U")
     for pull in (here, there, elsewhere):
         assert hold.service.suspend_pull_request(pull)
-    assert hold.service.notify_message_arriving("T", 0, 1, [0]) == 1
+    assert hold.arrive("T", 0, 1, [0]) == 1
     assert hold.woken == [here]
     assert (hold.service.held, hold.service.queues) == (2, 2)
 
@@ -29,7 +28,7 @@ def test_many_pulls_of_one_queue_are_answered_in_the_order_of_their_coming():
     pulls = [a_pull() for _ in range(5)]
     for pull in pulls:
         hold.service.suspend_pull_request(pull)
-    hold.service.notify_message_arriving("T", 0, 3, [0, 0, 0])
+    hold.arrive("T", 0, 3, [0, 0, 0])
     assert hold.woken == pulls
     assert (hold.service.held, hold.service.queues) == (0, 0)
 
@@ -37,8 +36,8 @@ def test_many_pulls_of_one_queue_are_answered_in_the_order_of_their_coming():
 def test_an_arrival_before_the_offset_that_is_waited_for_changes_nothing():
     hold = Hold()
     hold.service.suspend_pull_request(a_pull(queue_offset=7))
-    assert hold.service.notify_message_arriving("T", 0, 7, [0]) == 0
-    assert hold.service.notify_message_arriving("T", 0, 8, [0]) == 1
+    assert hold.arrive("T", 0, 7, [0]) == 0
+    assert hold.arrive("T", 0, 8, [0]) == 1
 
 
 def test_with_short_polling_neither_an_arrival_nor_the_sweep_wakes_anybody_before_the_deadline():
@@ -46,8 +45,8 @@ def test_with_short_polling_neither_an_arrival_nor_the_sweep_wakes_anybody_befor
     pull = a_pull(timeout_ms=9_000)
     hold.service.suspend_pull_request(pull)
     hold.ends["T", 0] = 1
-    assert hold.service.notify_message_arriving("T", 0, 1, [0]) == 0
-    assert hold.service.check_hold_request(5_000) == 0
+    assert hold.arrive("T", 0, 1, [0]) == 0
+    assert hold.sweep(5_000) == 0
     assert hold.service.expire(9_000) == 1
     assert hold.woken == [pull]
     assert hold.service.rescued == 0
@@ -57,17 +56,17 @@ def test_a_filter_by_tags_sees_every_code_of_a_batch():
     hold = Hold()
     pull = a_pull(wants=Codes(65))
     hold.service.suspend_pull_request(pull)
-    assert hold.service.notify_message_arriving("T", 0, 2, [1, 2]) == 0
-    assert hold.service.notify_message_arriving("T", 0, 5, [3, 65, 4]) == 1
+    assert hold.arrive("T", 0, 2, [1, 2]) == 0
+    assert hold.arrive("T", 0, 5, [3, 65, 4]) == 1
     assert hold.woken == [pull]
 
 
 def test_messages_that_do_not_match_are_not_looked_at_a_second_time_by_the_sweep():
     hold = Hold()
     hold.service.suspend_pull_request(a_pull(wants=Codes(65)))
-    hold.service.notify_message_arriving("T", 0, 2, [1, 2])
+    hold.arrive("T", 0, 2, [1, 2])
     hold.ends["T", 0] = 2
-    assert hold.service.check_hold_request(5_000) == 0
+    assert hold.sweep(5_000) == 0
     assert hold.service.rescued == 0
 
 
@@ -77,10 +76,10 @@ def test_pulls_of_one_group_that_want_the_same_are_answered_by_one_look_at_the_m
     pulls = [a_pull(wants=wants) for _ in range(5)] + [a_pull(wants=wants, queue_offset=1)]
     for pull in pulls:
         hold.service.suspend_pull_request(pull)
-    hold.service.notify_message_arriving("T", 0, 3, [0, 0, 0])
+    hold.arrive("T", 0, 3, [0, 0, 0])
     assert hold.matches_from == [0, 1]
     hold.is_matched = True
-    assert hold.service.notify_message_arriving("T", 0, 4, [0]) == 6
+    assert hold.arrive("T", 0, 4, [0]) == 6
     assert hold.matches_from == [0, 1, 3]
     assert hold.woken == pulls
 
@@ -88,10 +87,10 @@ def test_pulls_of_one_group_that_want_the_same_are_answered_by_one_look_at_the_m
 def test_a_filter_by_properties_is_asked_about_the_messages_that_are_new_to_it():
     hold = Hold()
     hold.service.suspend_pull_request(a_pull(queue_offset=3, wants=Codes(0, needs_messages=True)))
-    assert hold.service.notify_message_arriving("T", 0, 5, [0, 0]) == 0
-    assert hold.service.notify_message_arriving("T", 0, 9, [0]) == 0
+    assert hold.arrive("T", 0, 5, [0, 0]) == 0
+    assert hold.arrive("T", 0, 9, [0]) == 0
     hold.is_matched = True
-    assert hold.service.notify_message_arriving("T", 0, 10, [0]) == 1
+    assert hold.arrive("T", 0, 10, [0]) == 1
     assert hold.matches_from == [3, 5, 9]
 
 
@@ -99,7 +98,7 @@ def test_a_log_that_cannot_be_read_while_matching_lets_the_replay_tell_the_clien
     hold = Hold()
     hold.is_matched = OSError("bad sector")
     hold.service.suspend_pull_request(a_pull(wants=Codes(0, needs_messages=True)))
-    assert hold.service.notify_message_arriving("T", 0, 1, [0]) == 1
+    assert hold.arrive("T", 0, 1, [0]) == 1
 
 
 def test_a_replay_that_fails_closes_its_client_and_keeps_nobody_else_waiting():
@@ -115,7 +114,7 @@ def test_a_replay_that_fails_closes_its_client_and_keeps_nobody_else_waiting():
     hold.wake = wake
     for client in (first, second):
         hold.service.suspend_pull_request(a_pull(client))
-    assert hold.service.notify_message_arriving("T", 0, 1, [0]) == 2
+    assert hold.arrive("T", 0, 1, [0]) == 2
     assert first.closed_because
     assert [pull.connection for pull in answered] == [second]
     assert hold.service.held == 0
@@ -136,7 +135,7 @@ def test_a_deadline_is_exact_and_the_next_one_is_known():
 def test_a_pull_that_was_answered_has_no_deadline_any_more():
     hold = Hold()
     hold.service.suspend_pull_request(a_pull())
-    hold.service.notify_message_arriving("T", 0, 1, [0])
+    hold.arrive("T", 0, 1, [0])
     assert hold.service.next_deadline_ms is None
     assert hold.service.expire(1_000_000) == 0
     assert len(hold.woken) == 1
@@ -148,7 +147,7 @@ def test_the_sweep_finds_what_nobody_told_of_and_counts_it():
     for pull in (told, overlooked, overdue):
         hold.service.suspend_pull_request(pull)
     hold.ends["T", 1] = 1
-    assert hold.service.check_hold_request(5_000) == 2
+    assert hold.sweep(5_000) == 2
     assert set(hold.woken) == {overlooked, overdue}
     assert hold.service.rescued == 2
 
@@ -161,7 +160,7 @@ def test_a_client_that_goes_leaves_nothing_behind_and_is_not_answered():
     hold.service.suspend_pull_request(a_pull(there))
     hold.service.forget(gone)
     assert (hold.service.held, hold.service.queues) == (1, 1)
-    hold.service.notify_message_arriving("T", 0, 1, [0])
+    hold.arrive("T", 0, 1, [0])
     assert [pull.connection for pull in hold.woken] == [there]
     hold.service.forget(gone)
 
@@ -175,27 +174,164 @@ def test_the_end_answers_all():
     assert (hold.service.held, hold.service.queues) == (0, 0)
 
 
-@pytest.mark.parametrize(
-    ("limits", "pulls"),
-    [
-        (HoldLimits(holds_max=3), [a_pull() for _ in range(4)]),
-        (HoldLimits(holds_per_connection_and_queue=3), [a_pull(client) for client in [Client()] * 4]),
-    ],
-    ids=["in all", "of one client for one queue"],
-)
-def test_where_too_many_wait_a_pull_is_put_off_for_a_short_while_and_nobody_wakes_it(limits, pulls):
+def test_where_all_have_their_share_a_newcomer_is_put_off_for_a_short_while_and_nobody_wakes_it():
     """An answer at once would bring it back at once."""
-    hold = Hold(limits)
+    hold = Hold(HoldLimits(holds_max=3))
+    pulls = [a_pull() for _ in range(4)]
     for pull in pulls:
         assert hold.service.suspend_pull_request(pull)
     assert (hold.service.held, hold.service.put_offs) == (3, 1)
     assert hold.service.next_deadline_ms == 1_000
-    assert hold.service.notify_message_arriving("T", 0, 1, [0]) == 3
+    assert hold.arrive("T", 0, 1, [0]) == 3
     assert hold.woken == pulls[:3]
     assert hold.service.expire(999) == 0
     assert hold.service.expire(1_000) == 1
     assert (hold.woken[3].connection, hold.woken[3].request) == (pulls[3].connection, pulls[3].request)
     assert hold.service.next_deadline_ms is None
+
+
+def test_who_has_fewer_places_than_the_greediest_gets_one_of_the_greediests():
+    hold = Hold(HoldLimits(holds_max=20))
+    greedy, modest = Client(), Client()
+    for queue_id in range(20):
+        hold.service.suspend_pull_request(a_pull(greedy, queue_id=queue_id))
+    for queue_id in range(15):
+        hold.service.suspend_pull_request(a_pull(modest, queue_id=queue_id, now_ms=10))
+    assert (hold.service.held, hold.service.put_offs) == (20, 15)
+    for queue_id in range(20):
+        hold.arrive("T", queue_id, 1, [0])
+    woken = Counter(pull.connection for pull in hold.woken)
+    assert woken == {greedy: 10, modest: 10}
+    # What the greedy one waited for longest was put off, and so was what the modest one asked for last.
+    assert hold.service.expire(1_009) == 0
+    assert hold.service.expire(1_010) == 15
+    assert {pull.header.queue_id for pull in hold.woken[20:] if pull.connection is greedy} == set(range(10))
+    assert {pull.header.queue_id for pull in hold.woken[20:] if pull.connection is modest} == set(
+        range(10, 15)
+    )
+
+
+def test_one_more_pull_of_a_queue_than_a_member_may_have_puts_off_the_one_that_it_has_left_behind():
+    """After a seek the old pull is still here, and nobody wants its answer."""
+    hold = Hold(HoldLimits(holds_per_connection_and_queue=3))
+    client = Client()
+    pulls = [a_pull(client, queue_offset=offset, now_ms=offset) for offset in range(5)]
+    others = [a_pull(client, group="H"), a_pull(Client()), a_pull(client, queue_id=1)]
+    for pull in (*others, *pulls):
+        assert hold.service.suspend_pull_request(pull)
+    assert (hold.service.held, hold.service.put_offs) == (6, 2)
+    assert hold.arrive("T", 0, 10, [0]) == 5
+    assert hold.woken == [*others[:2], *pulls[2:]]
+    assert hold.service.expire(1_004) == 2
+    assert [pull.header for pull in hold.woken[5:]] == [pulls[0].header, pulls[1].header]
+
+
+def test_a_pull_that_is_put_off_late_keeps_its_deadline():
+    hold = Hold(HoldLimits(holds_per_connection_and_queue=1))
+    client = Client()
+    hold.service.suspend_pull_request(a_pull(client, timeout_ms=500))
+    hold.service.suspend_pull_request(a_pull(client, now_ms=400))
+    assert hold.service.next_deadline_ms == 500
+
+
+def test_when_as_many_are_put_off_as_may_be_the_one_that_has_to_go_is_answered():
+    hold = Hold(HoldLimits(holds_max=4))
+    greedy, modest = Client(), Client()
+    for queue_id in range(8):
+        assert hold.service.suspend_pull_request(a_pull(greedy, queue_id=queue_id))
+    assert not hold.service.suspend_pull_request(a_pull(greedy, queue_id=8))
+    assert hold.service.suspend_pull_request(a_pull(modest))
+    assert [pull.header.queue_id for pull in hold.woken] == [0]
+    assert hold.service.held == 4
+
+
+class Bits:
+    """Does work bit by bit, when it is told to."""
+
+    def __init__(self):
+        self.all = []
+
+    def __call__(self, steps):
+        self.all.append(steps)
+
+    def step(self, count=1):
+        """So many steps of what is to be done, or what there is of them."""
+        for _ in range(count):
+            if self.all and next(self.all[0], self) is self:
+                self.all.pop(0)
+
+    def finish(self):
+        while self.all:
+            self.step()
+
+
+def test_an_arrival_for_thousands_lets_others_in_between_and_each_is_woken_once():
+    hold = Hold(HoldLimits(holds_max=10_000))
+    hold.work = bits = Bits()
+    pulls = [a_pull() for _ in range(5_000)]
+    for pull in pulls:
+        hold.service.suspend_pull_request(pull)
+    hold.service.notify_message_arriving("T", 0, 1, [0])
+    assert hold.woken == []
+    while bits.all:
+        before = len(hold.woken)
+        bits.step()
+        assert len(hold.woken) <= before + 1
+    assert hold.woken == pulls
+
+
+def test_an_arrival_that_comes_while_another_is_looked_at_passes_none_of_its_codes_over():
+    hold = Hold()
+    hold.work = bits = Bits()
+    pulls = [a_pull(wants=Codes(code)) for code in (1, 2, 3, 1, 2, 3)]
+    for pull in pulls:
+        hold.service.suspend_pull_request(pull)
+    hold.service.notify_message_arriving("T", 0, 1, [1])
+    bits.step(2)
+    hold.service.notify_message_arriving("T", 0, 2, [2])
+    hold.service.notify_message_arriving("T", 0, 3, [3])
+    hold.ends["T", 0] = 3
+    sweep = hold.service.check_hold_request(1)
+    next(sweep)
+    bits.finish()
+    assert sorted(map(id, hold.woken)) == sorted(map(id, pulls))
+    assert hold.service.rescued == 0
+
+
+def test_a_client_that_goes_while_its_pulls_are_about_to_be_woken_is_not_answered():
+    hold = Hold()
+    hold.work = bits = Bits()
+    gone, there = Client(), Client()
+    for client in (gone, there):
+        hold.service.suspend_pull_request(a_pull(client))
+    hold.service.notify_message_arriving("T", 0, 1, [0])
+    bits.step(2)
+    gone.is_closed = True
+    hold.service.forget(gone)
+    bits.finish()
+    assert [pull.connection for pull in hold.woken] == [there]
+
+
+def test_the_end_answers_also_those_who_were_about_to_be_woken():
+    hold = Hold()
+    hold.work = bits = Bits()
+    pulls = [a_pull() for _ in range(5)]
+    for pull in pulls:
+        hold.service.suspend_pull_request(pull)
+    hold.service.notify_message_arriving("T", 0, 1, [0])
+    bits.step(7)
+    hold.service.release_all()
+    assert hold.woken == pulls
+    bits.finish()
+    assert hold.woken == pulls
+
+
+def test_very_many_deadlines_of_one_moment_are_looked_at_some_at_a_time():
+    hold = Hold(HoldLimits(holds_max=10_000))
+    for _ in range(2_500):
+        hold.service.suspend_pull_request(a_pull())
+    assert [hold.service.expire(15_000) for _ in range(4)] == [1_000, 1_000, 500, 0]
+    assert len(hold.woken) == 2_500
 
 
 def test_as_many_are_put_off_as_wait_and_more_are_refused():
@@ -222,8 +358,8 @@ def test_a_pull_that_has_found_a_gap_at_the_end_is_left_alone_by_the_sweep():
     hold.ends["T", 0] = 40
     pull = replace(a_pull(queue_offset=5), nothing_before=40)
     hold.service.suspend_pull_request(pull)
-    assert hold.service.check_hold_request(5_000) == 0
-    assert hold.service.notify_message_arriving("T", 0, 41, [0]) == 1
+    assert hold.sweep(5_000) == 0
+    assert hold.arrive("T", 0, 41, [0]) == 1
     assert hold.service.rescued == 0
 
 
@@ -233,20 +369,23 @@ def test_a_hundred_thousand_queues_that_come_and_go_leave_the_table_empty():
     client = Client()
     for queue_id in range(100_000):
         hold.service.suspend_pull_request(a_pull(client, queue_id=queue_id))
-        hold.service.notify_message_arriving("T", queue_id, 1, [0])
+        hold.arrive("T", queue_id, 1, [0])
     assert (hold.service.held, hold.service.queues) == (0, 0)
     assert len(hold.woken) == 100_000
 
 
 class HoldMachine(RuleBasedStateMachine):
-    """Against a plain list of who waits for what."""
+    """Against a plain list of who waits for what; the work is done at once, or bit by bit and in between."""
 
     pulls = Bundle("pulls")
 
-    @initialize()
-    def begin(self):
+    @initialize(at_once=st.booleans())
+    def begin(self, at_once):
         limits = HoldLimits(holds_max=8, holds_per_connection_and_queue=2, short_polling_time_ms=7)
         self.hold = Hold(limits)
+        self.bits = Bits()
+        if not at_once:
+            self.hold.work = self.bits
         self.waiting = []
         self.put_off = []
         self.answered = []
@@ -255,9 +394,23 @@ class HoldMachine(RuleBasedStateMachine):
         self.hold.wake = self.answered.append
 
     def expect(self, leaving):
-        assert sorted(map(id, self.answered)) == sorted(map(id, leaving))
+        """These are answered, and nobody else, when all is done."""
+        self.bits.finish()
+        assert sorted(map(_name_of, self.answered)) == sorted(map(_name_of, leaving))
         self.answered.clear()
         self.waiting = [pull for pull in self.waiting if pull not in leaving]
+
+    def puts_off(self, pull):
+        """Into the list of those put off; False if too many are."""
+        if len(self.put_off) >= 8:
+            return False
+        self.put_off.append((min(pull.deadline_ms, self.now_ms + 7), _name_of(pull), pull.connection))
+        return True
+
+    def makes_room(self, victim):
+        self.waiting.remove(victim)
+        if not self.puts_off(victim):
+            self.expect([victim])
 
     @rule(
         target=pulls,
@@ -265,20 +418,34 @@ class HoldMachine(RuleBasedStateMachine):
         queue_id=st.integers(0, 2),
         timeout_ms=st.integers(1, 30),
         code=st.none() | st.integers(0, 2),
+        group=st.sampled_from("GH"),
     )
-    def suspend(self, client, queue_id, timeout_ms, code):
+    def suspend(self, client, queue_id, timeout_ms, code, group):
         wants = None if code is None else Codes(code)
         end = self.hold.ends["T", queue_id]
-        pull = a_pull(self.clients[client], "T", queue_id, end, self.now_ms, timeout_ms, wants)
+        pull = a_pull(self.clients[client], "T", queue_id, end, self.now_ms, timeout_ms, wants, group=group)
         alike = [
-            each for each in self.waiting if (each.connection, each.queue) == (pull.connection, pull.queue)
+            each
+            for each in self.waiting
+            if (each.connection, each.queue) == (pull.connection, pull.queue)
+            and each.header.consumer_group == group
         ]
-        fits = len(self.waiting) < 8 and len(alike) < 2
-        assert self.hold.service.suspend_pull_request(pull) is (fits or len(self.put_off) < 8)
-        if fits:
-            self.waiting.append(pull)
-        elif len(self.put_off) < 8:
-            self.put_off.append((min(pull.deadline_ms, self.now_ms + 7), pull.connection))
+        counts = Counter(each.connection for each in self.waiting)
+        most = max(counts.values(), default=0)
+        is_taken = self.hold.service.suspend_pull_request(pull)
+        if len(alike) >= 2:
+            self.makes_room(alike[0])
+        elif len(self.waiting) >= 8:
+            if counts[pull.connection] + 1 >= most:
+                assert is_taken is self.puts_off(pull)
+                return pull
+            oldest = {each.connection: each for each in reversed(self.waiting)}
+            held = self.hold.service._held
+            (victim,) = [each for each in oldest.values() if each not in held]
+            assert counts[victim.connection] == most
+            self.makes_room(victim)
+        assert is_taken
+        self.waiting.append(pull)
         return pull
 
     @rule(queue_id=st.integers(0, 2), codes=st.lists(st.integers(0, 2), min_size=1, max_size=3))
@@ -294,14 +461,34 @@ class HoldMachine(RuleBasedStateMachine):
             ]
         )
 
+    @rule(
+        queue_id=st.integers(0, 2),
+        arrivals=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5)), min_size=2, max_size=4),
+    )
+    def arrive_one_into_the_other(self, queue_id, arrivals):
+        for code, steps in arrivals:
+            self.hold.ends["T", queue_id] += 1
+            self.hold.service.notify_message_arriving("T", queue_id, self.hold.ends["T", queue_id], [code])
+            self.bits.step(steps)
+        codes = {code for code, _ in arrivals}
+        self.expect(
+            [
+                pull
+                for pull in self.waiting
+                if pull.queue == ("T", queue_id)
+                and (pull.message_filter is None or codes & set(pull.message_filter.codes))
+            ]
+        )
+
     @rule(ms=st.integers(0, 20))
     def time_passes(self, ms):
         self.now_ms += ms
         self.hold.service.expire(self.now_ms)
+        self.bits.finish()
         due = [each for each in self.put_off if each[0] <= self.now_ms]
         waited = [pull for pull in self.answered if pull in self.waiting]
-        put_off = [(pull.deadline_ms, pull.connection) for pull in self.answered if pull not in waited]
-        assert Counter(put_off) == Counter(due)
+        put_off = [_name_of(pull) for pull in self.answered if pull not in waited]
+        assert Counter(put_off) == Counter(name for _, name, _ in due)
         self.put_off = [each for each in self.put_off if each[0] > self.now_ms]
         self.answered[:] = waited
         self.expect([pull for pull in self.waiting if pull.deadline_ms <= self.now_ms])
@@ -309,14 +496,16 @@ class HoldMachine(RuleBasedStateMachine):
     @rule(client=st.integers(0, 3))
     def go(self, client):
         gone = self.clients[client]
+        gone.is_closed = True
+        self.clients[client] = Client()
         self.hold.service.forget(gone)
         self.waiting = [pull for pull in self.waiting if pull.connection is not gone]
-        self.put_off = [each for each in self.put_off if each[1] is not gone]
+        self.put_off = [each for each in self.put_off if each[2] is not gone]
         self.expect([])
 
     @rule()
     def sweep(self):
-        self.hold.service.check_hold_request(self.now_ms)
+        self.hold.sweep(self.now_ms)
         self.expect([])
 
     @rule(pull=consumes(pulls))
@@ -329,12 +518,17 @@ class HoldMachine(RuleBasedStateMachine):
         if not hasattr(self, "hold"):
             return
         service = self.hold.service
-        assert service.held == len(self.waiting)
+        assert service.held == len(self.waiting) <= 8
         assert service.queues == len({pull.queue for pull in self.waiting})
         assert service.rescued == 0
-        deadlines = [pull.deadline_ms for pull in self.waiting] + [at for at, _ in self.put_off]
+        deadlines = [pull.deadline_ms for pull in self.waiting] + [at for at, _, _ in self.put_off]
         assert service.next_deadline_ms == (min(deadlines) if deadlines else None)
 
 
+def _name_of(pull):
+    """Which one it is, also after it was put off."""
+    return id(pull.header)
+
+
 TestHoldMachine = HoldMachine.TestCase
-TestHoldMachine.settings = settings(max_examples=60, stateful_step_count=40)
+TestHoldMachine.settings = settings(max_examples=100, stateful_step_count=50)

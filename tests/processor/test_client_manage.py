@@ -1,6 +1,7 @@
 import pytest
-from broker_connections import FakeConnection
+from broker_connections import FakeConnection, finished
 from brokers import open_parts, refused
+from members import join
 
 from broker.processor.client_manage import ClientManageProcessor, NotifyConsumerIdsChanged
 from broker.processor.request import RequestRejected
@@ -34,7 +35,7 @@ class Clients:
     def __init__(self, parts):
         self.parts = parts
         self.producers = ProducerManager()
-        self.consumers = ConsumerManager(NotifyConsumerIdsChanged(parts.groups))
+        self.consumers = ConsumerManager(NotifyConsumerIdsChanged(parts.groups, finished))
         self.processor = ClientManageProcessor(
             parts.topics,
             parts.groups,
@@ -53,7 +54,9 @@ class Clients:
             producer_data_set=tuple(ProducerData(group_name=name) for name in producers),
             **more,
         )
-        answer = self.processor.heart_beat(connection, connection.ask(Code.HEART_BEAT, body=heartbeat))
+        answer = finished(
+            self.processor.heart_beat(connection, connection.ask(Code.HEART_BEAT, body=heartbeat))
+        )
         assert answer.code == ResponseCode.SUCCESS
         return answer
 
@@ -210,10 +213,10 @@ def test_who_is_not_heard_of_for_too_long_is_closed(clients, parts, one, two):
     clients.beat(two, consumer("g", "T"))
     two.sent.clear()
     parts.clock.now_ms += 20_000
-    clients.processor.expire(parts.clock.now_ms)
+    finished(clients.processor.expire(parts.clock.now_ms))
     assert not one.is_closed
     parts.clock.now_ms += 1
-    clients.processor.expire(parts.clock.now_ms)
+    finished(clients.processor.expire(parts.clock.now_ms))
     assert one.closed_because == "no heartbeat for 120000 ms"
     assert not two.is_closed
     assert two.codes() == [NOTICE]
@@ -280,7 +283,7 @@ def test_the_heartbeat_of_a_java_client_is_understood(clients, one):
         b'"tagsSet":["A"],"topic":"T"}],"unitMode":false},{"groupName":"h","subscriptionDataSet":'
         b'[{"$ref":"$.consumerDataSet[0].subscriptionDataSet[0]"}]}],"producerDataSet":[{"groupName":"p"}]}'
     )
-    answer = clients.processor.heart_beat(one, one.ask(Code.HEART_BEAT, body=body))
+    answer = finished(clients.processor.heart_beat(one, one.ask(Code.HEART_BEAT, body=body)))
     assert answer.code == ResponseCode.SUCCESS
     assert clients.consumers.group("g").consume_type is ConsumeType.CONSUME_ACTIVELY
     assert clients.consumers.subscription("h", "T").tags_set == {"A"}
@@ -290,7 +293,7 @@ def test_a_heartbeat_without_a_body_or_with_another_is_refused(clients, one):
     code, remark = refused(clients.processor.heart_beat, one, one.ask(Code.HEART_BEAT))
     assert (code, remark) == (ResponseCode.SYSTEM_ERROR, "request 34 needs a body")
     with pytest.raises(BodyError, match="clientID"):
-        clients.processor.heart_beat(one, one.ask(Code.HEART_BEAT, body=b"{}"))
+        finished(clients.processor.heart_beat(one, one.ask(Code.HEART_BEAT, body=b"{}")))
 
 
 @pytest.mark.parametrize("kind", ["TAG", "SQL92"])
@@ -303,3 +306,21 @@ def test_a_consumer_can_ask_whether_it_could_filter(clients, one, kind):
         assert handler(one, request).code == ResponseCode.SUCCESS
     else:
         assert refused(handler, one, request) == (ResponseCode.SYSTEM_ERROR, "not by SQL92")
+
+
+def test_a_group_that_changes_again_before_its_members_were_told_is_told_once(parts):
+    work = []
+    consumers = ConsumerManager(NotifyConsumerIdsChanged(parts.groups, work.append))
+    members = [join(consumers, "g", f"client {number}", "T") for number in range(20)]
+    other = join(consumers, "h", "client", "T")
+    assert all(member.sent == [] for member in (*members, other))
+    (steps,) = work
+    for _ in range(5):
+        next(steps)
+    assert [len(member.sent) for member in members] == [1] * 5 + [0] * 15
+    consumers.connection_closed(members[19])  # while the others are being told
+    finished(steps)
+    assert [len(member.sent) for member in members] == [2] * 19 + [1]
+    assert other.codes() == [NOTICE]
+    consumers.connection_closed(members[18])
+    assert len(work) == 2

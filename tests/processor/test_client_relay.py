@@ -4,7 +4,12 @@ from brokers import refused
 from members import join
 from stores import STORE_HOST
 
-from broker.processor.client_relay import RELAY_TIMEOUT_MS, STATUS_TIMEOUT_MS, ClientRelayProcessor
+from broker.processor.client_relay import (
+    RELAY_TIMEOUT_MS,
+    STATUS_BYTES_MAX,
+    STATUS_TIMEOUT_MS,
+    ClientRelayProcessor,
+)
 from broker.state.consumers import ConsumerManager
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies import encode_body
@@ -182,6 +187,20 @@ def test_a_member_that_does_not_answer_well_leaves_the_others_answers(processor,
     two.answer_all()
     one.answer_all()
     assert body_in(GetConsumerStatusBody, admin.sent[0]).consumer_table == {"two": {QUEUE: 2}}
+
+
+def test_an_answer_that_takes_long_to_read_is_left_out(processor, consumers, admin):
+    one, two, three = (join(consumers, "g", name, "T") for name in ("one", "two", "three"))
+    one.answers[Code.GET_CONSUMER_STATUS_FROM_CLIENT] = lambda asked: asked.respond(
+        0, None, {}, b"{" + b" " * STATUS_BYTES_MAX + b"}"
+    )
+    for member, number in ((two, 2), (three, 3)):
+        member.answers[Code.GET_CONSUMER_STATUS_FROM_CLIENT] = at(number)
+    processor.get_consumer_status(admin, status(admin))
+    for member in (one, two, three):
+        member.answer_all()
+    found = body_in(GetConsumerStatusBody, admin.sent[0]).consumer_table
+    assert found == {"two": {QUEUE: 2}, "three": {QUEUE: 3}}
 
 
 def test_if_nobody_answers_the_question_has_timed_out(processor, consumers, admin):

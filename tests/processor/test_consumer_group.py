@@ -1,5 +1,5 @@
 import pytest
-from broker_connections import FakeConnection, body_in
+from broker_connections import FakeConnection, body_in, finished
 from brokers import refused
 from members import join, produce
 
@@ -44,7 +44,7 @@ def processor(parts, consumers, producers):
 
 
 def ask(processor, code, header=None, body=None):
-    answer = processor.handlers()[code](CLIENT, CLIENT.ask(code, header, body))
+    answer = finished(processor.handlers()[code](CLIENT, CLIENT.ask(code, header, body)))
     assert answer.code == Answer.SUCCESS
     return answer
 

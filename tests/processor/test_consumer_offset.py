@@ -1,7 +1,7 @@
 import os
 
 import pytest
-from broker_connections import FakeConnection, body_in, header_in
+from broker_connections import FakeConnection, body_in, finished, header_in
 from brokers import open_parts, refused
 from stores import message
 
@@ -233,7 +233,7 @@ def test_when_the_first_message_of_a_queue_was_stored(processor, parts):
 
 def test_all_offsets_are_told_as_they_are_saved(processor, parts):
     parts.offsets.commit("g", "T", 1, 5)
-    answer = processor.get_all_consumer_offset(CLIENT, CLIENT.ask(Code.GET_ALL_CONSUMER_OFFSET))
+    answer = finished(processor.get_all_consumer_offset(CLIENT, CLIENT.ask(Code.GET_ALL_CONSUMER_OFFSET)))
     assert body_in(ConsumerOffsetSerializeWrapper, answer).offset_table == {"T@g": {1: 5}}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from broker_connections import FakeConnection
+from broker_connections import FakeConnection, finished
 from brokers import never_parked
 
 from broker.processor.dispatcher import RequestDispatcher
@@ -93,3 +93,50 @@ def test_what_needs_a_topic_that_is_not_saved_is_parked_or_refused(refusal):
 def test_who_wants_no_answer_gets_none(result):
     assert dispatched(result, flag=2) is None
     assert dispatched(None, code=12, flag=2) is None
+
+
+def steps_to(result, count=3):
+    """A handler that needs so many."""
+
+    def handle(connection, request):
+        for _ in range(count):
+            yield
+        return handler(result)(connection, request)
+
+    return handle
+
+
+@pytest.mark.parametrize(("error", "code", "remark"), RAISED.values(), ids=RAISED)
+def test_whatever_is_raised_on_the_way_of_many_steps_the_client_is_answered(error, code, remark):
+    dispatch = RequestDispatcher([{10: steps_to(error)}], 1_000, never_parked)
+    answer = finished(dispatch(FakeConnection(), RemotingCommand(10, opaque=7)))
+    assert (answer.code, answer.opaque) == (code, 7)
+    assert answer.remark.startswith(remark)
+
+
+def test_the_answer_of_many_steps_is_that_of_the_last_and_none_if_none_is_wanted():
+    dispatch = RequestDispatcher(
+        [{10: steps_to(lambda request: request.respond(0, "here"))}], 1_000, never_parked
+    )
+    work = dispatch(FakeConnection(), RemotingCommand(10, opaque=7))
+    assert [next(work) for _ in range(3)] == [None] * 3
+    assert finished(work).remark == "here"
+    assert finished(dispatch(FakeConnection(), RemotingCommand(10, flag=2))) is None
+
+
+def test_steps_that_are_given_up_in_the_middle_end_there():
+    ended = []
+
+    def handle(connection, request):
+        try:
+            yield
+            yield
+        finally:
+            ended.append(request.opaque)
+
+    work = RequestDispatcher([{10: handle}], 1_000, never_parked)(
+        FakeConnection(), RemotingCommand(10, opaque=7)
+    )
+    next(work)
+    work.close()
+    assert ended == [7]

@@ -1,5 +1,5 @@
 import pytest
-from broker_connections import FakeConnection, body_in
+from broker_connections import FakeConnection, body_in, finished
 from brokers import open_parts, refused
 from members import join
 
@@ -45,7 +45,7 @@ def story(parts):
 
 def reset(processor, timestamp, *, force=False, asker=ADMIN, **more):
     header = headers.ResetOffsetRequestHeader("T", "g", timestamp, force, **more)
-    answer = processor.reset_offset(asker, asker.ask(RESET, header))
+    answer = finished(processor.reset_offset(asker, asker.ask(RESET, header)))
     assert answer.code == Answer.SUCCESS
     table = body_in(ResetOffsetBody, answer).offset_table
     assert {(queue.topic, queue.broker_name) for queue in table} == {("T", "broker-a")}
@@ -143,10 +143,10 @@ def test_a_group_is_given_the_offsets_of_another(processor, parts, story):
     parts.make_topic("U")
     parts.offsets.commit("g", "U", 2, 9)
     parts.offsets.commit("g", "deleted", 2, 9)
-    processor.clone_group_offset(ADMIN, clone(processor, topic="T"))
+    finished(processor.clone_group_offset(ADMIN, clone(processor, topic="T")))
     assert parts.offsets.topics_of("h") == {"T"}
     assert parts.offsets.queues("h", "T") == {0: 3, 1: 1}
-    processor.clone_group_offset(ADMIN, clone(processor))
+    finished(processor.clone_group_offset(ADMIN, clone(processor)))
     assert parts.offsets.topics_of("h") == {"T", "U"}
     assert parts.groups.get("h") is not None
 
@@ -157,9 +157,9 @@ def test_what_the_other_group_does_not_subscribe_to_any_more_is_cloned_only_on_r
     parts.make_topic("U")
     parts.offsets.commit("g", "U", 0, 1)
     join(consumers, "g", "a", "U")
-    processor.clone_group_offset(ADMIN, clone(processor))
+    finished(processor.clone_group_offset(ADMIN, clone(processor)))
     assert parts.offsets.topics_of("h") == {"U"}
-    processor.clone_group_offset(ADMIN, clone(processor, offline=True))
+    finished(processor.clone_group_offset(ADMIN, clone(processor, offline=True)))
     assert parts.offsets.topics_of("h") == {"T", "U"}
 
 
@@ -186,15 +186,21 @@ def test_a_group_is_told_how_far_behind_the_others_are(processor, parts, story):
         parts.offsets.commit(group, "T", 1, second)
     parts.offsets.commit("h", "T", 2, 0)
     header = headers.QueryCorrectionOffsetRequestHeader("T", "g", "left out, g")
-    answer = processor.query_correction_offset(ADMIN, ADMIN.ask(Code.QUERY_CORRECTION_OFFSET, header))
+    answer = finished(
+        processor.query_correction_offset(ADMIN, ADMIN.ask(Code.QUERY_CORRECTION_OFFSET, header))
+    )
     assert body_in(QueryCorrectionOffsetBody, answer).correction_offsets == {0: 2, 1: 0, 2: 0}
     parts.offsets.commit("g", "T", 0, 1)
-    answer = processor.query_correction_offset(ADMIN, ADMIN.ask(Code.QUERY_CORRECTION_OFFSET, header))
+    answer = finished(
+        processor.query_correction_offset(ADMIN, ADMIN.ask(Code.QUERY_CORRECTION_OFFSET, header))
+    )
     assert body_in(QueryCorrectionOffsetBody, answer).correction_offsets == {0: NO_CORRECTION, 1: 0, 2: 0}
     assert parts.offsets.query("left out", "T", 0) == 0  # RocketMQ removes what it filters
 
 
 def test_a_topic_without_groups_needs_no_correction(processor):
     header = headers.QueryCorrectionOffsetRequestHeader("U", "g")
-    answer = processor.query_correction_offset(ADMIN, ADMIN.ask(Code.QUERY_CORRECTION_OFFSET, header))
+    answer = finished(
+        processor.query_correction_offset(ADMIN, ADMIN.ask(Code.QUERY_CORRECTION_OFFSET, header))
+    )
     assert body_in(QueryCorrectionOffsetBody, answer).correction_offsets == {}

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker.processor import parked_sends
-from broker.processor.parked_sends import BYTES_MAX, DISPATCHED_PER_TURN, ParkedSends
+from broker.processor.parked_sends import BYTES_MAX, DISPATCHED_PER_STEP, ParkedSends
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 
 ONE_WAY = 2
+LARGE = b"a batch of very many"
 
 
 class Topics:
@@ -54,7 +55,7 @@ class Room:
             self.dispatch,
             self.end_turn,
             lambda job, then: self.aside.append((job, then)),
-            self.soon.append,
+            self.work,
             capacity=capacity,
         )
 
@@ -66,14 +67,30 @@ class Room:
             refusal = self.parked.park(connection, request, topic)
             if refusal is not None:
                 connection.send(refusal)
-            return
+            return None
         assert self.topics.is_saved(config)
-        self.stored.append((topic, request.opaque))
+        if request.body == LARGE:
+            return self.take_apart(connection, request)
+        self.store(connection, request)
+        return None
+
+    def take_apart(self, connection, request):
+        for _ in range(3):
+            yield
+        self.store(connection, request)
+
+    def store(self, connection, request):
+        self.stored.append((request.ext_fields["topic"], request.opaque))
         self.unwritten += 1
         connection.send(request.respond(ResponseCode.SUCCESS))
 
     def end_turn(self):
         self.unwritten = 0
+
+    def work(self, steps):
+        """One step a turn."""
+        if next(steps, self) is not self:
+            self.soon.append(lambda: self.work(steps))
 
     def send(self, topic, opaque, body=b"", flag=0, client=None):
         request = RemotingCommand(10, opaque=opaque, flag=flag, ext_fields={"topic": topic}, body=body)
@@ -87,12 +104,16 @@ class Room:
             job()
         then(error)
 
+    def turns(self):
+        """Let the loop come round until nobody has anything to do."""
+        while self.soon:
+            self.soon.popleft()()
+
     def settle(self):
-        while self.aside or self.soon:
-            if self.soon:
-                self.soon.popleft()()
-            else:
-                self.save()
+        self.turns()
+        while self.aside:
+            self.save()
+            self.turns()
 
     def answers(self):
         return [(each.opaque, each.code) for each in self.client.sent]
@@ -108,7 +129,8 @@ def test_one_save_serves_all_that_wait_by_then_and_they_keep_their_order(room):
         room.send(topic, opaque)
     assert (room.stored, room.answers(), len(room.aside)) == ([], [], 1)
     room.save()
-    assert room.aside or room.stored == [("A", 0), ("A", 2), ("A", 4), ("B", 1), ("B", 3)]
+    room.turns()
+    assert room.stored == [("A", 0), ("A", 2), ("A", 4), ("B", 1), ("B", 3)]
     assert room.unwritten == 0
     assert not room.aside
     room.send("A", 9)
@@ -121,9 +143,11 @@ def test_a_topic_that_was_made_while_others_were_saved_is_saved_the_next_time(ro
     room.send("B", 2)
     room.aside[0] = (lambda: None, room.aside[0][1])
     room.save()
+    room.turns()
     assert room.stored == [("A", 1)]
     assert len(room.aside) == 1
     room.save()
+    room.turns()
     assert room.stored == [("A", 1), ("B", 2)]
 
 
@@ -188,14 +212,25 @@ def test_the_end_answers_all_that_wait_and_lets_nobody_wait(room):
 
 
 def test_many_are_dispatched_in_several_turns_and_what_comes_between_goes_behind():
-    room = Room(capacity=3 * DISPATCHED_PER_TURN)
-    for opaque in range(2 * DISPATCHED_PER_TURN + 1):
+    room = Room(capacity=3 * DISPATCHED_PER_STEP)
+    for opaque in range(2 * DISPATCHED_PER_STEP + 1):
         room.send("A", opaque)
     room.save()
-    assert len(room.stored) == DISPATCHED_PER_TURN
+    assert len(room.stored) == DISPATCHED_PER_STEP
     room.send("A", 9_999)
     room.settle()
-    assert room.stored == [("A", n) for n in (*range(2 * DISPATCHED_PER_TURN + 1), 9_999)]
+    assert room.stored == [("A", n) for n in (*range(2 * DISPATCHED_PER_STEP + 1), 9_999)]
+
+
+def test_what_comes_while_one_is_taken_apart_in_steps_goes_behind_it(room):
+    room.send("A", 1)
+    room.send("A", 2, body=LARGE)
+    room.send("A", 3)
+    room.save()
+    assert room.stored == [("A", 1)]
+    room.send("A", 4)
+    room.settle()
+    assert room.stored == [("A", number) for number in (1, 2, 3, 4)]
 
 
 def test_one_that_cannot_be_answered_keeps_no_other_waiting(room, caplog):
@@ -223,6 +258,14 @@ class ParkingMachine(RuleBasedStateMachine):
         self.count += 1
         self.sent[self.count] = topic
         self.room.send(topic, self.count)
+
+    @rule(topic=st.sampled_from("AB"))
+    def send_large(self, topic):
+        """One that was sent to a topic that is saved is the business of its connection."""
+        if self.room.parked.must_wait(self.room.topics.make(topic)):
+            self.count += 1
+            self.sent[self.count] = topic
+            self.room.send(topic, self.count, body=LARGE)
 
     @rule(topic=st.sampled_from("AB"))
     def change_topic(self, topic):
@@ -266,4 +309,4 @@ class TestParking(ParkingMachine.TestCase):
 
     @pytest.fixture(autouse=True)
     def _few_in_a_turn(self, monkeypatch):
-        monkeypatch.setattr(parked_sends, "DISPATCHED_PER_TURN", 2)
+        monkeypatch.setattr(parked_sends, "DISPATCHED_PER_STEP", 2)

@@ -296,7 +296,7 @@ def test_how_much_a_large_pull_may_ask_of_it(parts):
     room.pull(0, **chunk)
     assert limits_of(found) == (100_000, 8 << 20, 300_000)
     room.pull(0, bytes_max=1 << 30, subscription="a = 1", expression_type="SQL92", **chunk)
-    assert limits_of(found) == (100_000, 8 << 20, 16_000)
+    assert limits_of(found) == (100_000, 8 << 20, 4_000)
 
 
 def test_what_was_found_is_counted(parts):

@@ -13,7 +13,7 @@ from broker.processor.request import (
     negotiated,
     reply,
 )
-from rmq_spark.errors import HeaderError
+from rmq_spark.errors import BodyError, HeaderError
 from rmq_spark.wire.bodies.clients import HeartbeatData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
@@ -29,6 +29,16 @@ def test_a_header_is_read_by_the_requests_code():
         header_of(request._replace(ext_fields={"topic": "T"}))
     with pytest.raises(HeaderError, match="a code with a header"):
         header_of(RemotingCommand(next(code for code, each in HEADERS.items() if each.request is None)))
+
+
+def test_a_long_body_must_be_strict_json():
+    """The other kind takes a hundred times as long to read."""
+    long = b'{"clientID":"%s",%s:1}'
+    request = RemotingCommand(RequestCode.HEART_BEAT, body=long % (b"c" * 20_000, b'"0"'))
+    assert len(body_of(request, HeartbeatData).client_id) == 20_000
+    with pytest.raises(BodyError, match="strict JSON in over 16384 bytes"):
+        body_of(request._replace(body=long % (b"c" * 20_000, b"0")), HeartbeatData)
+    assert body_of(request._replace(body=long % (b"c", b"0")), HeartbeatData).client_id == "c"
 
 
 def test_a_body_has_to_be_there():

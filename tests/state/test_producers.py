@@ -1,5 +1,6 @@
 import pytest
 from broker_connections import FakeConnection
+from members import expelled
 
 from broker.state.clients import ClientChannel
 from broker.state.producers import ProducerManager
@@ -55,9 +56,9 @@ def test_who_is_silent_for_too_long_is_expelled(producers, one, two):
     producers.register("p", channel(one, 1_000))
     producers.register("q", channel(one, 1_000))
     producers.register("p", channel(two, 2_000))
-    assert producers.expire(1_000) == []
-    assert producers.expire(2_000) == [one]
-    assert producers.expire(2_000) == []
+    assert expelled(producers, 1_000) == []
+    assert expelled(producers, 2_000) == [one]
+    assert expelled(producers, 2_000) == []
     assert list(producers.groups) == ["p"]
 
 

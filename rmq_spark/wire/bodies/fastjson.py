@@ -41,16 +41,26 @@ _BLANK = re.compile(r"[ \t\r\n]*")
 _WORDS = {"true": True, "false": False, "null": None}
 
 
-def loads(data: Buffer) -> Any:
-    """The value that a body's text stands for."""
+def loads(data: Buffer, liberties_bytes_max: int | None = None) -> Any:
+    """The value that a body's text stands for.
+
+    Text that takes liberties takes a hundred times as long as strict JSON: how long it may be can be limited.
+    """
     text = bytes(data)
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
+        _check_length(text, liberties_bytes_max)
         value = _Parser(text).parse()
     if REFERENCE_KEY.encode() in text:
+        _check_length(text, liberties_bytes_max)
         return resolve_references(value, DEPTH_MAX)
     return value
+
+
+def _check_length(text: bytes, bytes_max: int | None) -> None:
+    if bytes_max is not None and len(text) > bytes_max:
+        raise BodyError("JSON body", at="$", needed=f"strict JSON in over {bytes_max} bytes", found=text[:40])
 
 
 def dumps(value: Any) -> bytes:

@@ -44,17 +44,17 @@ def json_name(name: str, *, default: Any = MISSING) -> Any:
     return field(default=default, metadata={_NAME: name})
 
 
-def decode_body(body_type: type[Body], data: Buffer) -> Body:
-    """The body that JSON text stands for."""
+def decode_body(body_type: type[Body], data: Buffer, *, liberties_bytes_max: int | None = None) -> Body:
+    """The body that JSON text stands for; over so many bytes, if that is given, it must be strict JSON."""
     hint: Any = body_type
-    body: Body = _reader(hint)(fastjson.loads(data), None)
+    body: Body = _reader(hint)(fastjson.loads(data, liberties_bytes_max), None)
     return body
 
 
 def encode_body(body: object) -> bytes:
     """The JSON text of a body."""
     hint: Any = type(body)
-    return fastjson.dumps(_writer(hint)(body))
+    return fastjson.dumps(writer_of(hint)(body))
 
 
 # ---- reading: a value of JSON and its path become a value of a type
@@ -66,7 +66,7 @@ def _reader(hint: Any) -> _Reader:
         return lambda value, _: value
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return _optional_reader(_reader(_only_type(arguments)))
+        return _optional_reader(_reader(only_type(arguments)))
     if origin in (tuple, frozenset):
         return _sequence_reader(origin, _reader(arguments[0]))
     if origin is not None and issubclass(origin, Mapping):
@@ -198,17 +198,18 @@ _AS_IT_IS = (str, int, float, bool, Any)
 
 
 @cache  # as many as there are types in the body classes
-def _writer(hint: Any) -> _Writer:
+def writer_of(hint: Any) -> _Writer:
+    """The function that makes of a value of this type what `fastjson.dumps` writes."""
     if hint in _AS_IT_IS:
         return lambda value: value
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return _optional_writer(_writer(_only_type(arguments)))
+        return _optional_writer(writer_of(only_type(arguments)))
     if origin is frozenset:
-        write = _writer(arguments[0])
+        write = writer_of(arguments[0])
         return lambda items: [write(item) for item in sorted(items)]
     if origin is tuple:
-        write = _writer(arguments[0])
+        write = writer_of(arguments[0])
         return lambda items: [write(item) for item in items]
     if origin is not None and issubclass(origin, Mapping):
         return _map_writer(*arguments)
@@ -222,17 +223,16 @@ def _optional_writer(write: _Writer) -> _Writer:
 
 
 def _map_writer(key_type: Any, item_type: Any) -> _Writer:
-    write_item = _writer(item_type)
+    write_item = writer_of(item_type)
     if not is_dataclass(key_type):
         return lambda items: {str(key): write_item(item) for key, item in items.items()}
     key_hint: Any = key_type
-    write_key = _writer(key_hint)
+    write_key = writer_of(key_hint)
     return lambda items: ObjectMap(tuple((write_key(key), write_item(item)) for key, item in items.items()))
 
 
 def _object_writer(body_type: Any) -> _Writer:
-    hints = get_type_hints(body_type)
-    members = sorted((_json_name(each), each.name, _writer(hints[each.name])) for each in fields(body_type))
+    members = [(name, attribute, writer_of(hint)) for name, attribute, hint in members_of(body_type)]
 
     def write_object(body: Any) -> Any:
         return {
@@ -244,7 +244,15 @@ def _object_writer(body_type: Any) -> _Writer:
     return write_object
 
 
-def _only_type(arguments: tuple[Any, ...]) -> Any:
+@cache  # as many as there are body classes
+def members_of(body_type: Any) -> tuple[tuple[str, str, Any], ...]:
+    """The fields of a body class, as they are written: their names in JSON and their own, and their types."""
+    hints = get_type_hints(body_type)
+    return tuple(sorted((_json_name(each), each.name, hints[each.name]) for each in fields(body_type)))
+
+
+def only_type(arguments: tuple[Any, ...]) -> Any:
+    """The type in ``X | None``, by the arguments of that."""
     (hint,) = (argument for argument in arguments if argument is not NoneType)
     return hint
 

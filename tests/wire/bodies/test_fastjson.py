@@ -129,3 +129,19 @@ def test_what_is_nested_too_deep_is_not_written():
         value = [value]
     with pytest.raises(BodyError, match=f"at most {DEPTH_MAX} levels"):
         dumps(value)
+
+
+LIBERTIES = {
+    "a number as a key": b'{0:"%s"}',
+    "an object as a key": b'{{"a":1}:"%s"}',
+    "a reference": b'{"a":{},"b":{"$ref":"$.a"},"c":"%s"}',
+}
+
+
+@pytest.mark.parametrize("text", LIBERTIES.values(), ids=LIBERTIES)
+def test_how_long_a_text_that_takes_liberties_may_be_can_be_limited(text):
+    assert loads(text % bytes(b"x" * 50), 100)
+    with pytest.raises(BodyError, match="strict JSON in over 100 bytes"):
+        loads(text % bytes(b"x" * 100), 100)
+    assert loads(text % bytes(b"x" * 100))
+    assert loads(b'{"0":"%s"}' % bytes(b"x" * 100), 100)

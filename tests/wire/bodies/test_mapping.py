@@ -6,35 +6,25 @@ import re
 import time
 import typing
 from collections.abc import Mapping
-from types import NoneType, UnionType
 
 import java_vectors
 import pytest
+from body_classes import CLASSES, values_of
 from hypothesis import given
-from hypothesis import strategies as st
-from strategies import int64, text
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import (
-    client_info,
     clients,
     configs,
     decode_body,
     encode_body,
     lists,
-    registration,
     routes,
     stats,
 )
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.message_queue import MessageQueue
 
-CLASSES = {
-    name: member
-    for module in (client_info, clients, configs, lists, registration, routes, stats)
-    for name, member in vars(module).items()
-    if dataclasses.is_dataclass(member) and member.__module__ == module.__name__
-}
 JAVA_NAMES = {**CLASSES, "UnlockBatchRequestBody": clients.LockBatchRequestBody}
 
 # Requests that no client of ours or mqadmin makes of a broker.
@@ -69,34 +59,6 @@ def test_each_body_names_its_request_in_its_first_line():
         assert body in parts or {*re.findall(r"[A-Z][A-Z0-9_]+", first_line)} & {*RequestCode.__members__}, (
             name
         )
-
-
-def values_of(hint):
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if hint is typing.Any:
-        return st.none() | st.dictionaries(text, st.integers(0, 9), max_size=2)
-    if origin in (typing.Union, UnionType):
-        (inner,) = (argument for argument in arguments if argument is not NoneType)
-        return st.none() | values_of(inner)
-    if origin is tuple:
-        return st.lists(values_of(arguments[0]), max_size=2).map(tuple)
-    if origin is frozenset:
-        return st.frozensets(values_of(arguments[0]), max_size=3)
-    if origin is not None and issubclass(origin, Mapping):
-        return st.dictionaries(values_of(arguments[0]), values_of(arguments[1]), max_size=2)
-    if issubclass(hint, enum.Enum):
-        return st.sampled_from(hint)
-    if dataclasses.is_dataclass(hint):
-        hints = typing.get_type_hints(hint)
-        return st.builds(
-            hint, **{each.name: values_of(hints[each.name]) for each in dataclasses.fields(hint)}
-        )
-    return {
-        str: text,
-        int: int64,
-        float: st.floats(-1e15, 1e15),
-        bool: st.booleans(),
-    }[hint]
 
 
 @pytest.mark.parametrize("body_class", CLASSES.values(), ids=CLASSES)

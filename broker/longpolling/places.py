@@ -1,0 +1,70 @@
+"""Places: pulls that take a place each, by client; who has most of them, and since when each has had it.
+
+Whatever is asked takes the same time however many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker.connection import Connection
+from broker.longpolling.pull_request import PullRequest
+
+
+class Places:
+    """Of one kind. The order is everywhere that in which they were taken."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._of: dict[Connection, dict[PullRequest, None]] = {}
+        self._with: dict[int, dict[Connection, None]] = {}
+        """The clients with so many places."""
+        self.most = 0
+        """How many the client has that has most."""
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, request: PullRequest) -> bool:
+        return request in self._of.get(request.connection, ())
+
+    def __iter__(self) -> Iterator[PullRequest]:
+        return (request for requests in self._of.values() for request in requests)
+
+    def count_of(self, connection: Connection) -> int:
+        """How many a client has."""
+        return len(self._of.get(connection, ()))
+
+    def oldest_of(self, connection: Connection) -> PullRequest | None:
+        """The one that a client has had for longest, if it has any."""
+        return next(iter(self._of.get(connection, ())), None)
+
+    def oldest_of_greediest(self) -> PullRequest:
+        """The one that the client with most of them has had for longest; there must be one."""
+        greediest = next(iter(self._with[self.most]))
+        return next(iter(self._of[greediest]))
+
+    def take(self, request: PullRequest) -> None:
+        """One more."""
+        requests = self._of.setdefault(request.connection, {})
+        self._changes(request.connection, len(requests), len(requests) + 1)
+        requests[request] = None
+
+    def free(self, request: PullRequest) -> None:
+        """One less."""
+        requests = self._of[request.connection]
+        self._changes(request.connection, len(requests), len(requests) - 1)
+        del requests[request]
+        if not requests:
+            del self._of[request.connection]
+
+    def _changes(self, connection: Connection, before: int, after: int) -> None:
+        self._count += after - before
+        if before:
+            del self._with[before][connection]
+            if not self._with[before]:
+                del self._with[before]
+        if after:
+            self._with.setdefault(after, {})[connection] = None
+        if after > self.most or self.most not in self._with:
+            self.most = after

@@ -1,0 +1,50 @@
+"""Questions: what the broker has asked one client, until it answers, or its time is over, or it goes.
+
+It sends nothing itself, and knows no socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeAlias
+
+from rmq_spark.wire.command import RemotingCommand
+
+Then: TypeAlias = Callable[["RemotingCommand | None"], None]
+"""Gets the answer; None if there is none."""
+
+
+class Questions:
+    """To one client."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._opaque = 0
+        self._waiting: dict[int, tuple[Then, asyncio.TimerHandle]] = {}
+
+    def asked(self, command: RemotingCommand, timeout_ms: int, then: Then) -> RemotingCommand:
+        """Wait for the answer to a command; the command as it is to be sent, with an opaque of its own."""
+        self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
+        timer = self._loop.call_later(timeout_ms / 1000, self._time_out, opaque)
+        self._waiting[opaque] = (then, timer)
+        return command._replace(opaque=opaque)
+
+    def answered(self, command: RemotingCommand) -> None:
+        """The client has answered. What comes too late, or answers nothing, is passed over."""
+        waiting = self._waiting.pop(command.opaque, None)
+        if waiting is not None:
+            then, timer = waiting
+            timer.cancel()
+            then(command)
+
+    def give_up(self) -> None:
+        """The client has gone: whoever waits hears of it in a later turn of the loop."""
+        waiting, self._waiting = self._waiting, {}
+        for then, timer in waiting.values():
+            timer.cancel()
+            self._loop.call_soon(then, None)
+
+    def _time_out(self, opaque: int) -> None:
+        then, _ = self._waiting.pop(opaque)
+        then(None)

@@ -1,0 +1,61 @@
+"""LargeBatch: very many messages of one template that go into the log together, made ready bit by bit.
+
+When it gets its place only what depends on that is left to be filled in, for all records at once: that takes
+a microsecond a record. What comes out are the records that a `UniformBatch` of the same messages makes.
+
+It knows neither files nor queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from broker.store import chunks
+from broker.store import lazy_numpy as np
+from broker.store.record_template import RecordTemplate, UniformBatch, UniformParts
+
+if TYPE_CHECKING:
+    from rmq_spark.wire.chunk import RecordChunk
+    from rmq_spark.wire.chunk.checksums import Sealing
+
+
+class LargeBatch:
+    """See the module."""
+
+    def __init__(self, template: RecordTemplate, born_timestamp: int) -> None:
+        """Its messages were born at one time."""
+        self.queue = template.queue
+        self.sizes: list[int] = []
+        """Of the records."""
+        self.longest_body = self.longest_properties = 0
+        self._template = template
+        self._born_timestamp = born_timestamp
+        self._records = bytearray()
+        self._body_crcs: list[int] = []
+
+    @property
+    def size(self) -> int:
+        """Of all records together."""
+        return len(self._records)
+
+    def add(self, parts: UniformParts) -> None:
+        """Some more messages, at least one; RecordError if one cannot be stored."""
+        batch = UniformBatch(self._template, parts, self._born_timestamp)
+        self._records += batch.sealed(0, 0, 0)
+        self.sizes += batch.sizes
+        self._body_crcs += map(crc32, parts.bodies)
+        self.longest_body = max(self.longest_body, *map(len, parts.bodies))
+        self.longest_properties = max(self.longest_properties, *map(len, parts.properties))
+
+    def ready(self) -> Generator[None, None, tuple[RecordChunk, Sealing]]:
+        """All records, without their places, and what seals them, in steps; no more may be added."""
+        while not chunks.are_loaded():
+            yield
+        chunk = chunks.RecordChunk(self._records, self.sizes)
+        yield
+        chunk.body_crcs = np.array(self._body_crcs, np.uint32)
+        sealing = chunks.Sealing(chunk)
+        yield
+        return chunk, sealing

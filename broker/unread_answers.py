@@ -1,0 +1,80 @@
+"""UnreadAnswers: what clients have been sent and do not read, all of it, and how much more there may be.
+
+An answer may be a quarter of the room that is left, so that those who do not read share it among them and
+leave something for those who do; when none is left, it is small. Who reads nothing for too long is to be
+closed, and sooner if there is no room left because of such as he is.
+
+It knows no socket, and no clock: sizes and times come in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from broker.client_connection import ClientConnection
+
+ANSWER_BYTES_MIN: Final = 65_536
+"""How long an answer may always be: with that, whoever reads gets on."""
+_SHARE: Final = 4
+_PATIENCE_SECONDS: Final = 1.0
+"""How long one may read nothing while there is no room left."""
+
+
+class UnreadAnswers:
+    """By client, in the order in which they have last read something."""
+
+    def __init__(self, bytes_max: int) -> None:
+        """``bytes_max``: of all together."""
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._sizes: dict[ClientConnection, int] = {}
+        self._unwritten: dict[ClientConnection, int] = {}
+        self._since: dict[ClientConnection, float] = {}
+        self.answer_bytes_max = 0
+        """How long one more answer may be now."""
+        self._count(0)
+
+    @property
+    def bytes(self) -> int:
+        """Of all together."""
+        return self._bytes
+
+    def note(self, connection: ClientConnection, size: int, now: float) -> None:
+        """A client leaves so much unread now."""
+        self._count(size - self._sizes.get(connection, 0))
+        self._sizes[connection] = size
+        if connection not in self._since:
+            self._since[connection] = now
+            self._unwritten[connection] = connection.unwritten_bytes
+
+    def forget(self, connection: ClientConnection) -> None:
+        """A client has read all, or has gone."""
+        self._count(-self._sizes.pop(connection, 0))
+        self._since.pop(connection, None)
+        self._unwritten.pop(connection, None)
+
+    def look_again(self, now: float) -> None:
+        """See who has read something since the last look."""
+        for connection, before in tuple(self._unwritten.items()):
+            unwritten = self._unwritten[connection] = connection.unwritten_bytes
+            if unwritten < before:
+                del self._since[connection]
+                self._since[connection] = now
+
+    def to_close(self, now: float, timeout_seconds: float) -> Iterator[tuple[ClientConnection, str]]:
+        """Those who have read nothing for too long, and why they have to go."""
+        excess = self._bytes - self._bytes_max
+        for connection, since in tuple(self._since.items()):
+            if now - since > timeout_seconds:
+                yield connection, "it does not read its answers"
+            elif excess > 0 and now - since > _PATIENCE_SECONDS:
+                yield connection, "it does not read, and there is no room for answers (maxUnreadBytes)"
+            else:
+                return
+            excess -= self._sizes[connection]
+
+    def _count(self, more_bytes: int) -> None:
+        self._bytes += more_bytes
+        self.answer_bytes_max = max((self._bytes_max - self._bytes) // _SHARE, ANSWER_BYTES_MIN)

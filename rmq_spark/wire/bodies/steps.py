@@ -1,0 +1,152 @@
+"""Writing bodies of thousands of values in steps, for who has only one thread.
+
+The text is that of `encode_body`. A body is parted where its arrays and maps are, wherever they stand in it,
+so that each step writes a few hundred values. How a value is written is `mapping`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from dataclasses import is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, Final, TypeAlias, Union, get_args, get_origin
+
+from rmq_spark.wire.bodies import fastjson
+from rmq_spark.wire.bodies.mapping import members_of, only_type, writer_of
+
+VALUES_PER_STEP: Final = 256
+"""To write so many takes less than a millisecond."""
+
+_Text: TypeAlias = Generator[None, None, bytes]
+
+
+def encode_body_in_steps(body: object) -> _Text:
+    """The JSON text of a body, which must not change meanwhile."""
+    return (yield from _text(type(body), body))
+
+
+def _text(hint: Any, value: Any) -> _Text:
+    """The text of a value of a type."""
+    if _weigher(hint)(value) <= VALUES_PER_STEP:
+        return _text_at_once(hint, value)
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return (yield from _text(only_type(arguments), value))
+    if origin is None:
+        return (yield from _object_text(hint, value))
+    if issubclass(origin, Mapping):
+        pieces = yield from _pieces(value.items(), _Pairs(*arguments))
+        return b"{" + b",".join(pieces) + b"}"
+    items = sorted(value) if origin is frozenset else value
+    pieces = yield from _pieces(items, _Items(arguments[0]))
+    return b"[" + b",".join(pieces) + b"]"
+
+
+def _text_at_once(hint: Any, value: Any) -> bytes:
+    return fastjson.dumps(writer_of(hint)(value))
+
+
+def _object_text(body_type: Any, body: Any) -> _Text:
+    pieces = []
+    for name, attribute, hint in members_of(body_type):
+        value = getattr(body, attribute)
+        if value is not None:
+            text = yield from _text(hint, value)
+            pieces.append(fastjson.dumps(name) + b":" + text)
+    return b"{" + b",".join(pieces) + b"}"
+
+
+class _Items:
+    """The elements of an array."""
+
+    def __init__(self, hint: Any) -> None:
+        self._hint = hint
+        self._hint_of_few: Any = tuple[hint, ...]
+        self.weigh = _weigher(hint)
+
+    def text_of_few(self, items: list[Any]) -> bytes:
+        return _text_at_once(self._hint_of_few, items)[1:-1]
+
+    def text(self, item: Any) -> _Text:
+        return _text(self._hint, item)
+
+
+class _Pairs:
+    """The pairs of a map."""
+
+    def __init__(self, key_hint: Any, hint: Any) -> None:
+        self._key_hint, self._hint = key_hint, hint
+        self._hint_of_few: Any = Mapping[key_hint, hint]
+        self._weigh_value = _weigher(hint)
+
+    def weigh(self, pair: tuple[Any, Any]) -> int:
+        return self._weigh_value(pair[1])
+
+    def text_of_few(self, pairs: list[tuple[Any, Any]]) -> bytes:
+        return _text_at_once(self._hint_of_few, dict(pairs))[1:-1]
+
+    def text(self, pair: tuple[Any, Any]) -> _Text:
+        key, value = pair
+        hint, key = (self._key_hint, key) if is_dataclass(self._key_hint) else (str, str(key))
+        text = yield from _text(self._hint, value)
+        return _text_at_once(hint, key) + b":" + text
+
+
+def _pieces(items: Iterable[Any], kind: _Items | _Pairs) -> Generator[None, None, list[bytes]]:
+    """The texts of elements: of as many together as one step may write, and of each that is too large."""
+    pieces: list[bytes] = []
+    few: list[Any] = []
+    weight = 0
+    for item in items:
+        own_weight = kind.weigh(item)
+        if few and weight + own_weight > VALUES_PER_STEP:
+            pieces.append(kind.text_of_few(few))
+            few, weight = [], 0
+            yield
+        if own_weight > VALUES_PER_STEP:
+            pieces.append((yield from kind.text(item)))
+            yield
+        else:
+            few.append(item)
+            weight += own_weight
+    if few:
+        pieces.append(kind.text_of_few(few))
+    return pieces
+
+
+@cache  # as many as there are types in the body classes
+def _weigher(hint: Any) -> Callable[[Any], int]:
+    """The function that says how many values a value of this type is made of, more or less."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        weigh = _weigher(only_type(arguments))
+        return lambda value: 1 if value is None else weigh(value)
+    if origin is not None and issubclass(origin, Mapping):
+        weigh_value = _weigher(arguments[1])
+        if weigh_value is _weigh_one:
+            return len
+        return lambda items: _weigh_all(items.values(), weigh_value)
+    if origin is not None:
+        weigh_item = _weigher(arguments[0])
+        if weigh_item is _weigh_one:
+            return len
+        return lambda items: _weigh_all(items, weigh_item)
+    body_type: Any = hint
+    parts = [
+        (attribute, weigh)
+        for _, attribute, member_hint in (members_of(body_type) if is_dataclass(hint) else ())
+        if (weigh := _weigher(member_hint)) is not _weigh_one
+    ]
+    if not parts:
+        return _weigh_one
+    return lambda body: 1 + sum([weigh(getattr(body, attribute)) for attribute, weigh in parts])
+
+
+def _weigh_all(items: Collection[Any], weigh: Callable[[Any], int]) -> int:
+    """Many are too many whatever each of them weighs, which would take a while to find out."""
+    return len(items) if len(items) > VALUES_PER_STEP else sum(map(weigh, items))
+
+
+def _weigh_one(_: Any) -> int:
+    return 1

@@ -1,0 +1,129 @@
+"""Batches of very many messages: the same records as at once, made in steps, and in the log all or none."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from broker_connections import finished
+from disks import Fault, FaultyDisk, ManualClock
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stored_messages import int32s, int64s, messages, properties
+from stores import LOG_FILE_BYTES, bodies, message, open_store, read_all
+
+from broker.store import chunks
+from broker.store.disk import LocalDisk
+from broker.store.record_draft import draft_of
+from broker.store.record_template import RecordTemplate, UniformParts
+from broker.store.results import PutMessageStatus as Status
+
+plain_messages = messages().filter(lambda each: each.transaction_state not in (0x4, 0xC))
+
+
+@pytest.fixture(autouse=True)
+def _tools():
+    """What a broker loads beside its work is here."""
+    while not chunks.are_loaded():
+        chunks._state.thread.join()
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = open_store(tmp_path)
+    yield store
+    store.shutdown()
+
+
+def template_of(text="", **more):
+    return RecordTemplate(draft_of(message(text, **more)))
+
+
+def put(store, texts, template=None, step=4):
+    """What comes of a batch of these texts."""
+    encoded = [str(text).encode() for text in texts]
+    some = [encoded[start : start + step] for start in range(0, len(encoded), step)]
+    parts = [UniformParts([0] * len(each), each, [b""] * len(each)) for each in some]
+    return finished(store.put_large(template or template_of(), parts, 6))[0]
+
+
+def parts_of(each):
+    flags, all_bodies, texts = zip(*each, strict=True)
+    return UniformParts(flags, all_bodies, [text.encode() for text in texts])
+
+
+@settings(max_examples=50)
+@given(
+    plain_messages,
+    st.lists(st.tuples(int32s, st.binary(min_size=1, max_size=50), properties), min_size=1, max_size=9),
+    st.integers(1, 4),
+    int64s,
+)
+def test_what_comes_to_lie_in_the_log_is_what_the_same_batch_at_once_becomes(
+    tmp_path_factory, common, each, step, born_timestamp
+):
+    template = RecordTemplate(draft_of(common))
+    in_steps, at_once = (
+        open_store(tmp_path_factory.mktemp("store"), mapped_file_size_commit_log=1 << 20) for _ in range(2)
+    )
+    for store in (in_steps, at_once):
+        store.put_message(message("before"))
+    expected, sizes = at_once.put_uniform(template, parts_of(each), born_timestamp)
+    parts = [parts_of(each[start : start + step]) for start in range(0, len(each), step)]
+    result, sizes_in_steps = finished(in_steps.put_large(template, parts, born_timestamp))
+    assert result._replace(remark=None) == expected._replace(remark=None)
+    if expected.status is Status.PUT_OK:
+        assert sizes_in_steps == sizes
+    end = at_once.state().written_offset
+    assert in_steps.state().written_offset == end
+    assert bytes(in_steps._log.view(0, end)) == bytes(at_once._log.view(0, end))
+    for store in (in_steps, at_once):
+        store.shutdown()
+
+
+def test_a_batch_has_successive_offsets_and_is_read_and_found_as_any_other(store):
+    store.put_message(message("before"))
+    result = put(store, range(20))
+    store.put_message(message("after"))
+    assert (result.status, result.queue_offset, result.message_count) == (Status.PUT_OK, 1, 20)
+    assert bodies(store) == ["before", *map(str, range(20)), "after"]
+    assert [each.queue_offset for each in read_all(store, "T", 0)] == list(range(22))
+
+
+def test_a_batch_lies_in_one_file(store):
+    store.put_message(message("x" * 3_000))
+    result = put(store, ["x" * 100] * 10)
+    assert result.physical_offset == LOG_FILE_BYTES
+    assert {each.physical_offset // LOG_FILE_BYTES for each in read_all(store, "T", 0, 1)} == {1}
+
+
+def test_what_cannot_be_put_is_refused_and_nothing_is_in_the_log(store):
+    store._appender.message_bytes_max = 600
+    refused = {
+        "does not fit into one file": (["x" * 100] * 40, None),
+        "is over 600": (["x" * 601], None),
+        "topic": ("x", template_of(topic="a b")),
+    }
+    for remark, given_batch in refused.items():
+        result = put(store, *given_batch)
+        assert remark in result.remark
+        assert result.end_offset == -1
+    for remark, part in {"32 bits": (1 << 31, b"x", b""), "32767 bytes": (0, b"x", b"x" * 32_768)}.items():
+        parts = [UniformParts([0], [b"good"], [b""]), UniformParts(*([each] for each in part))]
+        result, _ = finished(store.put_large(template_of(), parts, 6))
+        assert (result.status, remark in result.remark) == (Status.MESSAGE_ILLEGAL, True)
+    assert store.state().written_offset == 0
+    assert store.put_message(message("x")).queue_offset == 0
+
+
+def test_a_batch_for_which_the_disk_has_no_room_takes_no_offsets(tmp_path):
+    disk = FaultyDisk(LocalDisk())
+    store = open_store(tmp_path, disk, ManualClock())
+    store.put_message(message("before"))
+    disk.plan = [Fault(persistent=True, error=errno.ENOSPC)]
+    result = put(store, range(20))
+    assert (result.status, result.remark) == (Status.SERVICE_NOT_AVAILABLE, "the disk is full")
+    disk.plan = []
+    assert store.put_message(message("after")).queue_offset == 1
+    assert bodies(store) == ["before", "after"]
+    store.shutdown()

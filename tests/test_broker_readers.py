@@ -1,0 +1,118 @@
+"""Clients that read slowly, or not at all: what they cost is bounded, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker_clients import BrokerClients, pull_request, pulled, send_request
+from broker_processes import BrokerProcess
+from broker_stories import run, tell
+
+from rmq_spark.wire.chunk.sized import decode_sized
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.record import decode_records
+
+MIB = 1 << 20
+LARGE = {
+    "mappedFileSizeCommitLog": str(64 * MIB),
+    "mappedFileSizeConsumeQueue": str(6_000_000),
+    "maxMessageSize": str(4 * MIB),
+}
+
+
+def chunk_request(queue_offset=0, **more):
+    """A pull of as much as there may be."""
+    return pull_request(queue_offset, code=RequestCode.PULL_CHUNK, count=1 << 20, bytes_max=8 * MIB, **more)
+
+
+async def fill(client, count, size):
+    """Two queues whose messages lie by turns in the log: what is pulled of one has to be gathered."""
+    for start in range(0, count, 200):
+        for number in range(start, start + 200):
+            for queue_id in (0, 1):
+                client.send(send_request("x" * size, queue_id=queue_id, opaque=number))
+        for _ in range(400):
+            assert (await client.receive()).code == 0
+
+
+async def never_read(clients, count):
+    """Clients that ask for megabytes and read nothing."""
+    for _ in range(count):
+        client = await clients.connect(receive_buffer=4_096)
+        await client.agree()
+        client.send(chunk_request())
+
+
+def test_a_hundred_clients_that_pull_megabytes_and_read_nothing_do_not_fill_the_memory(tmp_path):
+    async def story(broker):
+        async with BrokerClients(broker.port) as clients:
+            producer = await clients.connect()
+            await fill(producer, 4_200, 2_000)
+            await never_read(clients, 100)
+            await producer.put("nobody is refused")
+            assert broker.rss_bytes() < 256 * MIB
+
+    with BrokerProcess(tmp_path, flushDiskType="ASYNC_FLUSH", maxAcceptsPerSecond="10000", **LARGE) as broker:
+        run(story(broker))
+
+
+def test_beside_those_who_read_nothing_an_honest_reader_gets_everything_and_sends_are_taken(tmp_path):
+    async def story(broker):
+        producer, reader = await broker.connect(), await broker.connect()
+        await fill(producer, 4_200, 2_000)
+        await never_read(broker.clients, 20)
+        await broker.until(lambda: broker.controller.server.unread_bytes)
+        await reader.agree()
+        queue_offset, answers = 0, 0
+        while queue_offset < 4_200:
+            answer = await reader.call(chunk_request(queue_offset))
+            sizes, records = decode_sized(answer.body)
+            assert [each.queue_offset for each in decode_records(records)] == list(
+                range(queue_offset, queue_offset + len(sizes))
+            )
+            queue_offset += len(sizes)
+            answers += 1
+            await producer.put(answers, topic="Other")
+        assert answers > 2
+        assert broker.controller.server.unread_bytes < 24 * MIB
+
+    tell(story, tmp_path, maxUnreadBytes=24 * MIB, **LARGE)
+
+
+def test_a_reader_that_reads_a_little_now_and_then_is_not_closed_and_one_that_reads_nothing_is(
+    tmp_path, caplog
+):
+    async def story(broker):
+        slow, dead = [await broker.connect(receive_buffer=4_096) for _ in range(2)]
+        producer = await broker.connect()
+        server = broker.controller.server
+        await producer.put(*["x" * MIB] * 8)
+        for client in (slow, dead):
+            client.send(b"".join(pull_request(n, count=1, opaque=n).encode() for n in range(8)))
+        await broker.until(lambda: server.unread_bytes)
+        for number in range(8):
+            assert pulled(await slow.receive()).opaque == number
+            broker.move(4)
+            await asyncio.sleep(0.01)
+        await broker.until(lambda: server.connections == 2)
+        await slow.put("still there")
+
+    tell(story, tmp_path, slowReaderTimeoutMills=30_000, **LARGE)
+    assert caplog.text.count("it does not read its answers") == 1
+
+
+def test_when_there_is_no_room_for_answers_who_reads_nothing_has_to_go_at_once(tmp_path, caplog):
+    async def story(broker):
+        producer = await broker.connect()
+        await producer.put(*["x" * MIB] * 8)
+        dead = [await broker.connect(receive_buffer=4_096) for _ in range(3)]
+        for client in dead:
+            client.send(b"".join(pull_request(n, count=1).encode() for n in range(8)))
+        server = broker.controller.server
+        await broker.until(lambda: server.unread_bytes > 2 * MIB)
+        broker.move(2)
+        await broker.until(lambda: server.unread_bytes <= 2 * MIB)
+        assert 2 <= server.connections < 4
+
+    tell(story, tmp_path, maxUnreadBytes=2 * MIB, **LARGE)
+    assert "(maxUnreadBytes)" in caplog.text

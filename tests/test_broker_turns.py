@@ -1,0 +1,272 @@
+"""Whatever one client asks for, the loop comes round to the others within a turn and one step.
+
+The clock stands still but for the work: each look into the store, each record that is made and each text that
+is written takes two milliseconds. What is asked for takes seconds by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from broker_clients import batch_request, pull_request
+from broker_stories import tell
+
+from broker.client_connection import ClientConnection
+from broker.loop_turn import TURN_SECONDS
+from broker.processor import query_consume_queue
+from broker.store.record_template import UniformBatch
+from rmq_spark.wire.bodies import encode_body, fastjson
+from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, LockBatchRequestBody, SubscriptionData
+from rmq_spark.wire.bodies.configs import (
+    CreateTopicListRequestBody,
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+    TopicConfig,
+)
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.message_queue import MessageQueue
+
+STEP_SECONDS = 0.002
+TURN_AND_STEP = TURN_SECONDS + STEP_SECONDS + 1e-6
+QUEUES = 200
+
+
+def slow_down(monkeypatch, owner, *names):
+    """From now on each call takes the loop's thread a while, by the loop's clock."""
+    loop, thread = asyncio.get_running_loop(), threading.get_ident()
+    for name in names:
+        monkeypatch.setattr(owner, name, _slowed(getattr(owner, name), loop, thread))
+
+
+def _slowed(call, loop, thread):
+    def slowed(*arguments, **more):
+        if threading.get_ident() == thread:
+            loop.move(STEP_SECONDS)
+        return call(*arguments, **more)
+
+    return slowed
+
+
+async def longest_turn(work):
+    """By the loop's clock, while something is waited for; and what comes of that."""
+    loop, turns = asyncio.get_running_loop(), []
+
+    async def beat():
+        while True:
+            before = loop.time()
+            await asyncio.sleep(0)
+            turns.append(loop.time() - before)
+
+    heart = asyncio.ensure_future(beat())
+    result = await work
+    heart.cancel()
+    return max(turns), sum(turns), result
+
+
+def ask(code, body=None, **fields):
+    """A request by the names of its ext fields."""
+    texts = {
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in fields.items()
+    }
+    return RemotingCommand(code, opaque=1, ext_fields=texts, body=b"" if body is None else encode_body(body))
+
+
+def heartbeat(groups):
+    data = tuple(
+        ConsumerData(group_name=f"G{number}", subscription_data_set=(SubscriptionData(topic="T"),))
+        for number in range(groups)
+    )
+    return ask(RequestCode.HEART_BEAT, HeartbeatData(client_id="c", consumer_data_set=data))
+
+
+def topic(number, **more):
+    return TopicConfig(topic_name=f"T{number}", read_queue_nums=1, write_queue_nums=1, perm=6, **more)
+
+
+REQUESTS = {
+    "the figures of a topic of many queues": lambda: ask(RequestCode.GET_TOPIC_STATS_INFO, topic="Wide"),
+    "how far a group is in many queues": lambda: ask(RequestCode.GET_CONSUME_STATS, consumerGroup="G"),
+    "how far all groups are": lambda: ask(RequestCode.GET_BROKER_CONSUME_STATS, isOrder=False),
+    "how old messages of many queues are": lambda: ask(
+        RequestCode.QUERY_CONSUME_TIME_SPAN, topic="Wide", group="G"
+    ),
+    "a reset of many queues": lambda: ask(
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, topic="Wide", group="G", timestamp=0, isForce=True
+    ),
+    "a comparison of groups": lambda: ask(
+        RequestCode.QUERY_CORRECTION_OFFSET, topic="Wide", compareGroup="G", filterGroups=""
+    ),
+    "all topics": lambda: ask(RequestCode.GET_ALL_TOPIC_CONFIG),
+    "the names of all topics": lambda: ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
+    "all groups": lambda: ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
+    "all offsets": lambda: ask(RequestCode.GET_ALL_CONSUMER_OFFSET),
+    "many topics to be made": lambda: ask(
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        CreateTopicListRequestBody(topic_config_list=tuple(map(topic, range(QUEUES)))),
+    ),
+    "many groups to be made": lambda: ask(
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        SubscriptionGroupList(
+            group_config_list=tuple(SubscriptionGroupConfig(group_name=f"H{n}") for n in range(QUEUES))
+        ),
+    ),
+    "all topics to be read-only": lambda: ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="broker-a"),
+    "many queues to be locked": lambda: ask(
+        RequestCode.LOCK_BATCH_MQ,
+        LockBatchRequestBody(
+            consumer_group="G",
+            client_id="c",
+            mq_set=frozenset(MessageQueue("Wide", "broker-a", number) for number in range(QUEUES)),
+        ),
+    ),
+    "a heartbeat of many groups": lambda: heartbeat(QUEUES),
+    "a batch of very many messages": lambda: batch_request(*range(12_000), topic="Wide"),
+    "a look at a queue's entries": lambda: ask(
+        RequestCode.QUERY_CONSUME_QUEUE, topic="Full", queueId=0, index=0, count=256, consumerGroup=""
+    ),
+}
+
+
+@pytest.mark.parametrize("request_of", REQUESTS.values(), ids=REQUESTS)
+def test_one_request_for_much_lets_others_in(tmp_path, request_of, monkeypatch):
+    async def story(broker):
+        tables = broker.controller.tables
+        broker.make_topic("Wide", queues=QUEUES)
+        client, other = await broker.connect(), await broker.connect()
+        await client.put(*range(60), topic="Full")
+        await client.heartbeat("G", "Wide")
+        for number in range(2 * QUEUES):
+            broker.make_topic(f"U{number}")
+        for number in range(QUEUES):
+            tables.offsets.commit("G", "Wide", number, 0)
+            tables.offsets.commit(f"Old{number}", f"U{number}", 0, 0)
+            tables.groups.find_or_create(f"Old{number}")
+        await other.put("here")
+        asyncio.get_running_loop().stand_still()
+        slow_down(monkeypatch, broker.store, "queue_offsets", "get_message", "offset_by_time")
+        slow_down(monkeypatch, tables.topics, "put", "create_in_send_back")
+        slow_down(monkeypatch, tables.groups, "put")
+        slow_down(monkeypatch, tables.offsets, "queues")
+        slow_down(monkeypatch, fastjson, "dumps")
+        slow_down(monkeypatch, UniformBatch, "sealed")
+        slow_down(monkeypatch, query_consume_queue, "decode_record")
+        monkeypatch.setattr("rmq_spark.wire.bodies.steps.VALUES_PER_STEP", 8)
+        request = request_of()
+        longest, whole, answer = await longest_turn(client.call(request))
+        assert answer.code == 0, answer.remark
+        assert whole > 2 * TURN_SECONDS
+        assert longest <= TURN_AND_STEP + 3 * STEP_SECONDS
+        (answer,) = await asyncio.gather(other.call(ask(RequestCode.GET_MAX_OFFSET, topic="T", queueId=0)))
+        assert answer.code == 0
+
+    tell(story, tmp_path, mappedFileSizeCommitLog=16 << 20)
+
+
+def many_sql_pulls(number):
+    return pull_request(0, subscription="a = 'nothing'", expression_type="SQL92", opaque=number)
+
+
+def many_queries(number):
+    fields = {"topic": "T", "key": "k", "maxNum": 64, "beginTimestamp": 0, "endTimestamp": 1 << 62}
+    return ask(RequestCode.QUERY_MESSAGE, **fields)._replace(opaque=number)
+
+
+@pytest.mark.parametrize("request_of", [many_sql_pulls, many_queries])
+def test_many_requests_at_once_let_others_in_and_are_answered_in_their_order(
+    tmp_path, request_of, monkeypatch
+):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("a", properties={"KEYS": "k"})
+        asyncio.get_running_loop().stand_still()
+        slow_down(monkeypatch, broker.store, "get_message", "query_message")
+        client.send(b"".join(request_of(number).encode() for number in range(100)))
+
+        async def answers():
+            return [(await client.receive()).opaque for _ in range(100)]
+
+        longest, whole, opaques = await longest_turn(answers())
+        assert opaques == list(range(100))
+        assert whole >= 100 * STEP_SECONDS
+        assert longest <= TURN_AND_STEP
+
+    tell(story, tmp_path)
+
+
+def test_a_message_that_many_wait_for_lets_others_in(tmp_path, monkeypatch):
+    async def story(broker):
+        broker.make_topic("T")
+        clients = [await broker.connect() for _ in range(20)]
+        for client in clients:
+            client.send(
+                b"".join(pull_request(0, suspend_ms=60_000, opaque=number).encode() for number in range(15))
+            )
+        await broker.held(300)
+        asyncio.get_running_loop().stand_still()
+        slow_down(monkeypatch, broker.store, "get_message")
+        producer = await broker.connect()
+
+        async def all_woken():
+            await producer.put("for all")
+            return [[(await client.receive()).opaque for _ in range(15)] for client in clients]
+
+        longest, whole, opaques = await longest_turn(all_woken())
+        assert opaques == [list(range(15))] * 20
+        assert whole >= 300 * STEP_SECONDS
+        assert longest <= TURN_AND_STEP
+
+    tell(story, tmp_path)
+
+
+def test_a_client_that_joins_many_groups_of_many_lets_others_in(tmp_path, monkeypatch):
+    async def story(broker):
+        clients = [await broker.connect() for _ in range(10)]
+        for client in clients:
+            client.send(heartbeat(30))
+        await broker.until(lambda: _members(broker, "G29") == len(clients))
+        asyncio.get_running_loop().stand_still()
+        slow_down(monkeypatch, ClientConnection, "send_frame")
+        newcomer = await broker.connect()
+
+        async def joined():
+            await newcomer.call(heartbeat(30))
+            while len(newcomer.notices) < 30:
+                newcomer.notices.append(await newcomer.receive())
+
+        longest, whole, _ = await longest_turn(joined())
+        assert whole >= 330 * STEP_SECONDS
+        assert longest <= TURN_AND_STEP
+
+    tell(story, tmp_path)
+
+
+def _members(broker, group):
+    found = broker.controller.processors.consumers.group(group)
+    return len(found.clients) if found is not None else 0
+
+
+def test_a_backlog_of_messages_lets_others_in(tmp_path, monkeypatch):
+    async def story(broker):
+        client = await broker.connect()
+        reput, store, controller = broker.store._reput, broker.store, broker.controller
+        for name in ("RUN_RECORDS_MAX", "ONE_BY_ONE_MAX"):
+            monkeypatch.setattr(f"broker.store.reput.{name}", 200)
+        with monkeypatch.context() as nobody_is_told:
+            nobody_is_told.setattr(controller, "_plan_reput", lambda: None)
+            for _ in range(10):
+                await client.call(batch_request(*range(1_100)))
+        asyncio.get_running_loop().stand_still()
+        slow_down(monkeypatch, reput, "_run_once")
+        controller._plan_reput()
+
+        async def carried():
+            await broker.until(lambda: store.queue_offsets("T", 0)[1] == 11_000)
+
+        longest, whole, _ = await longest_turn(carried())
+        assert whole > 2 * TURN_SECONDS
+        assert longest <= TURN_AND_STEP
+
+    tell(story, tmp_path, mappedFileSizeCommitLog=16 << 20)

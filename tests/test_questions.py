@@ -1,0 +1,53 @@
+"""What one client is asked: each question is answered once, or given up once."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker_stories import run
+
+from broker.questions import Questions
+from rmq_spark.wire.command import RemotingCommand
+
+
+def test_an_answer_goes_to_whoever_has_asked_and_a_second_one_to_nobody():
+    async def story():
+        questions, answers = Questions(asyncio.get_running_loop()), []
+        first, second = [questions.asked(RemotingCommand(307), 5_000, answers.append) for _ in range(2)]
+        assert first.opaque != second.opaque
+        for _ in range(2):
+            questions.answered(second.respond(0, "second"))
+        questions.answered(RemotingCommand(0, opaque=99))
+        assert [answer.remark for answer in answers] == ["second"]
+        questions.give_up()
+
+    run(story())
+
+
+def test_a_question_whose_time_is_over_has_no_answer_and_one_that_comes_then_is_passed_over():
+    async def story():
+        questions, answers = Questions(asyncio.get_running_loop()), []
+        asked = questions.asked(RemotingCommand(307), 5_000, answers.append)
+        asyncio.get_running_loop().move(6)
+        await asyncio.sleep(0.001)
+        assert answers == [None]
+        questions.answered(asked.respond(0))
+        assert answers == [None]
+
+    run(story())
+
+
+def test_when_the_client_goes_all_are_given_up_in_a_later_turn():
+    async def story():
+        questions, answers = Questions(asyncio.get_running_loop()), []
+        for _ in range(3):
+            questions.asked(RemotingCommand(307), 5_000, answers.append)
+        questions.give_up()
+        assert answers == []
+        await asyncio.sleep(0)
+        assert answers == [None] * 3
+        asyncio.get_running_loop().move(6)
+        await asyncio.sleep(0.001)
+        assert answers == [None] * 3
+
+    run(story())

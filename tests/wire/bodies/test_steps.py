@@ -1,0 +1,88 @@
+"""Bodies that are written in steps: the same text as at once, and no step that writes much."""
+
+from __future__ import annotations
+
+import pytest
+from body_classes import CLASSES, values_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmq_spark.wire.bodies import encode_body, encode_body_in_steps, steps
+from rmq_spark.wire.bodies.clients import SubscriptionData
+from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper
+from rmq_spark.wire.bodies.lists import TopicList
+from rmq_spark.wire.bodies.stats import ConsumeStats, ConsumeStatsList, OffsetWrapper
+from rmq_spark.wire.message_queue import MessageQueue
+
+
+def taken(work):
+    """How many steps a piece of work has, and what it brings."""
+    count = 0
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return count, end.value
+        count += 1
+
+
+@pytest.mark.parametrize("body_class", CLASSES.values(), ids=CLASSES)
+def test_the_text_is_the_one_that_is_written_at_once(body_class, monkeypatch):
+    monkeypatch.setattr(steps, "VALUES_PER_STEP", 1)
+
+    @settings(max_examples=20)
+    @given(values_of(body_class))
+    def in_steps(body):
+        assert taken(encode_body_in_steps(body))[1] == encode_body(body)
+
+    in_steps()
+
+
+def test_a_small_body_is_written_in_one_go():
+    assert taken(encode_body_in_steps(SubscriptionData(topic="T")))[0] == 0
+
+
+LARGE = {
+    "a set": TopicList(topic_list=frozenset(map(str, range(10_000)))),
+    "maps in a map": ConsumerOffsetSerializeWrapper(
+        offset_table={f"T{n}@G": dict.fromkeys(range(8), n) for n in range(1_250)}
+    ),
+    "one large map deep within": ConsumeStatsList(
+        consume_stats_list=(
+            {
+                "G": (
+                    ConsumeStats(
+                        offset_table={MessageQueue("T", "b", n): OffsetWrapper() for n in range(10_000)}
+                    ),
+                )
+            },
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("body", LARGE.values(), ids=LARGE)
+def test_a_large_body_has_many_steps_wherever_it_is_large(body):
+    count, text = taken(encode_body_in_steps(body))
+    assert 10_000 / steps.VALUES_PER_STEP - 1 <= count <= 100
+    assert text == encode_body(body)
+
+
+@given(st.lists(st.integers(0, 600), max_size=8))
+def test_no_step_writes_more_than_it_may(sizes):
+    written = []
+
+    class Diary(dict):
+        def items(self):
+            written.append(len(self))
+            return super().items()
+
+    table = {f"T{number}@G": Diary.fromkeys(range(size), 1) for number, size in enumerate(sizes)}
+    work = encode_body_in_steps(ConsumerOffsetSerializeWrapper(offset_table=table))
+    while True:
+        written.clear()
+        try:
+            next(work)
+        except StopIteration:
+            break
+        assert sum(size for size in written if size <= steps.VALUES_PER_STEP) <= steps.VALUES_PER_STEP
