@@ -134,6 +134,13 @@ class MappedFileQueue:
             for file in unflushed.values():
                 file.flush()
 
+    def flush_found(self) -> None:
+        """Make durable what was loaded, and its names: who wrote it may have been killed before that."""
+        for mapped in self._files:
+            mapped.file.flush()
+        if self._files:
+            self._disk.flush_directory(self._directory)
+
     def _flush_names(self) -> None:
         with self._marks:
             directories, self._unflushed_directories = self._unflushed_directories, ()

@@ -182,6 +182,8 @@ class MessageStore:
         is_small = recovery.safe_offset - self._log.min_offset <= config.check_whole_log_bytes
         recovered = recovery.follow_from(self._log.min_offset if is_small else recovery.safe_offset)
         wipe_behind(self._log.files, recovered.end_offset)
+        if self._crashed:
+            self._log.files.flush_found()
         self._sealed_from = min(recovery.sealed_from, recovered.end_offset)
         last_timestamp = max(recovered.last_timestamp, checkpoint.store_timestamp if checkpoint else 0)
         self._log.resume(recovered.end_offset, last_timestamp)
