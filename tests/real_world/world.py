@@ -1,0 +1,217 @@
+"""A real world: broker processes on one machine, one life after the other, and clients over all of them.
+
+What clients do, and what must hold, is that of the simulated world: acts, players and ledger of `world`.
+Time, sockets, disk and processes are real, and no run is like another; what a power loss leaves is drawn.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+
+from real_world.machine import Machine
+from real_world.names import Names
+from real_world.real_time import RealTime, Sockets
+from real_world.watch import SLACK_SECONDS, Watch
+from world.acts import GROUPS, QUEUES
+from world.acts.groups import query_offset
+from world.acts.pulls import Asked, pull_once
+from world.ledger import Broken, Ledger
+from world.offsets import Offsets
+from world.player import Player
+from world.story import Client
+from world.tasks import Promise, Tasks
+
+DELAYS_SECONDS = (1, 1, 1, 2, 2)
+SETTINGS = {
+    "flushDiskType": "SYNC_FLUSH",
+    "mappedFileSizeCommitLog": str(64 << 10),
+    "mappedFileSizeConsumeQueue": str(20 * 50),
+    "maxMessageSize": str(16 << 10),
+    "maxHashSlotNum": "16",
+    "maxIndexNum": "64",
+    "checkWholeLogBytes": "0",
+    "checkpointIntervalMills": "300",
+    "flushConsumerOffsetInterval": "200",
+    "flushDelayOffsetInterval": "200",
+    "messageDelayLevel": " ".join(f"{seconds}s" for seconds in DELAYS_SECONDS),
+}
+
+_CLOCK_STEP_SECONDS = 0.001
+"""Times of storing are whole milliseconds: a delay may seem shorter by so much."""
+
+_START_SECONDS = 60.0
+_AUDIT_SECONDS = 60.0
+_DELIVERY_SECONDS = 60.0
+_DELIVERY_LOOK_SECONDS = 0.3
+_ASK_AGAIN_SECONDS = 0.2
+_NOTES = 300
+
+
+class World:
+    """Everything that there is while a campaign goes on upon one disk."""
+
+    broker_name = "broker-a"
+    port = 0
+
+    def __init__(self, base, dice, acts, clients=3):
+        self.dice = dice
+        self.kernel = RealTime()
+        self.tasks = Tasks(self.kernel)
+        self.network = Sockets(self.kernel)
+        self.watch = Watch(self.kernel, self._complain)
+        self.ledger = Ledger(self, is_sync=True)
+        self.offsets = Offsets(self, SLACK_SECONDS)
+        self.names = Names(self._complain)
+        self.machine = Machine(base)
+        self.life = None
+        self.longest_start_seconds = 0.0
+        self.is_at_rest = False
+        self._notes = deque(maxlen=_NOTES)
+        for number in range(clients):
+            player = _RestlessPlayer(self, Client(f"client {number}", ()), acts)
+            self.tasks.begin(player.play(), player.name)
+
+    # ---- what acts ask
+
+    @property
+    def lives(self):
+        return self.machine.lives
+
+    def dice_for(self, part):
+        return self.dice
+
+    def note(self, what):
+        self._notes.append(f"{self.kernel.now:.3f} {what}")
+
+    def delay_seconds(self, level):
+        if level <= 0:
+            return 0.0
+        return DELAYS_SECONDS[min(level, len(DELAYS_SECONDS)) - 1] - _CLOCK_STEP_SECONDS
+
+    def _complain(self, what):
+        self.ledger.complain(what)
+
+    # ---- lives
+
+    def start(self, rules=(), seed=0):
+        """Start a broker, and look whether all is there: whether it has come to that before it died."""
+        began = self.kernel.now
+        self.note(f"life {self.lives + 1} begins, with {list(rules)}")
+        self.watch.life_began(is_in_trouble=any(rule.what == "fail" for rule in rules))
+        self.life = life = self.machine.start(self.kernel.loop, SETTINGS, rules, seed)
+        if not self.kernel.run(_START_SECONDS, life.started):
+            self.ledger.complain(f"the broker has not started within {_START_SECONDS} s")
+        if life.started.value is None:
+            return False
+        self.longest_start_seconds = max(self.kernel.now - began, self.longest_start_seconds)
+        self.note("it serves")
+        self.port = life.started.value
+        return self.audit()
+
+    def go_on(self, seconds):
+        """Let the clients work for so long, or until the broker dies."""
+        self.kernel.run(seconds, self.life.ended)
+
+    def end(self, kind, odds=(0.0, 0.0)):
+        """End the life: "stop", "kill" or "power", which leaves what may be left with these odds."""
+        calls = self.life.stop() if kind == "stop" else self.life.kill()
+        self.port = 0
+        self.note(f"life {self.lives} has ended: {kind}, after {calls} calls")
+        if complaints := self.life.complaints():
+            self.ledger.complain(f"the broker has logged {complaints}")
+        if kind == "power":
+            self.machine.lose_power(self.dice, *odds)
+        for each in (self.ledger, self.offsets, self.watch):
+            each.life_ended(kind)
+        self.names.forget_uncertain()
+
+    def close(self):
+        """Leave nothing running."""
+        if self.life is not None and not self.life.ended.is_kept:
+            self.life.kill()
+        self.network.close()
+        self.kernel.close()
+
+    def story(self):
+        """What has happened lately."""
+        return "\n".join(self._notes)
+
+    # ---- audits
+
+    def audit(self):
+        """Read every queue from one end to the other: whether that came to an end before the broker died."""
+        auditor = Player(self, Client(f"auditor {self.lives}", ()))
+        whole = self.tasks.begin(self._read_all(auditor), auditor.name)
+        either = Promise()
+        for promise in (whole, self.life.ended):
+            promise.then(either.keep)
+        if not self.kernel.run(_AUDIT_SECONDS, either):
+            self.ledger.complain(f"the audit takes longer than {_AUDIT_SECONDS} s")
+        return whole.is_kept
+
+    async def _read_all(self, auditor):
+        ledger = self.ledger
+        own = [(topic, 0) for number in range(GROUPS) for topic in (f"%RETRY%G{number}", f"%DLQ%G{number}")]
+        known = [(sent.topic, queue_id) for sent in ledger.sent.values() for queue_id in range(QUEUES)]
+        ends = {}
+        for topic, queue_id in dict.fromkeys([*ledger.queues, *known, *own]):
+            must = ledger.expected(topic, queue_id, 0)
+            found, told = {}, None
+            while told is None or told.next_offset < told.max_offset:
+                asked = Asked(topic, queue_id, told.next_offset if told else 0)
+                told = await self._pull(auditor, asked, must)
+                if told is None:
+                    break
+                found |= {message.queue_offset: None for message in told.messages}
+            if told is not None:
+                ledger.audited(topic, queue_id, must, found, told.min_offset, told.max_offset)
+                ends[topic, queue_id] = told.max_offset
+        for key in self.offsets.known():
+            await query_offset(auditor, key)
+        await self.names.audit(auditor)
+        auditor.leave()
+
+    async def _pull(self, auditor, asked, must):
+        """What a pull was told; None if there is no such topic, and need not be."""
+        told = await pull_once(auditor, asked, group="auditor")
+        if told is None and must:
+            await self.tasks.sleep(_ASK_AGAIN_SECONDS)
+            told = await pull_once(auditor, asked, group="auditor")
+            if told is None:
+                self.ledger.complain(
+                    f"{len(must)} messages of {asked.topic}/{asked.queue_id} cannot be had: "
+                    f"{self.watch.last_refusal}"
+                )
+        return told
+
+    def wait_for_deliveries(self):
+        """With clients at rest: until every delayed message has come, and every one given back."""
+        until = self.kernel.now + _DELIVERY_SECONDS
+        while True:
+            self.kernel.run(_DELIVERY_LOOK_SECONDS)
+            self.audit()
+            try:
+                self.ledger.check_deliveries()
+            except Broken:
+                if self.kernel.now > until:
+                    raise
+            else:
+                return
+
+
+class _RestlessPlayer(Player):
+    """A client that does one thing after the other, whatever comes to its mind."""
+
+    def __init__(self, world, plan, acts):
+        super().__init__(world, plan)
+        self._acts = acts
+
+    async def play(self):
+        while True:
+            while self.world.is_at_rest:
+                await self.world.tasks.sleep(0.05)
+            name = self.dice.choice(list(self._acts))
+            arguments = self._acts[name].draw(self.dice)
+            self.world.note(f"{self.name}: {name} {arguments}")
+            await self._acts[name].play(self, **arguments)
