@@ -16,6 +16,7 @@ import sys
 from contextlib import ExitStack
 from dataclasses import asdict
 
+from broker_processes import ROOT
 from broker_stories import SMALL
 from disks import materialise, tree_in
 from file_versions import Choices
@@ -23,8 +24,6 @@ from power_loss import PowerLossModel
 from system_calls.recording import Recording
 from system_calls.replay import Replay
 from world.tasks import Promise
-
-from broker_processes import ROOT
 
 STORE = "var/rocketpoll"
 """Where the store lies on the disk. Neither directory is there in the beginning."""
@@ -36,8 +35,10 @@ _PATIENCE_SECONDS = 60
 class Machine:
     """A disk that outlives its processes."""
 
-    def __init__(self, base):
+    def __init__(self, base, tracer=()):
+        """``tracer`` is a command that runs another one, and has its process id."""
         self._base = base
+        self.tracer = tracer
         self.disk = base / "disk"
         self.disk.mkdir(parents=True)
         self._model = PowerLossModel()
@@ -92,7 +93,7 @@ class RecordedBroker:
         with self._log_path.open("w") as log:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "system_calls", json.dumps(orders)),
+                    *(*machine.tracer, sys.executable, "-m", "system_calls", json.dumps(orders)),
                     *(f"{name}={value}" for name, value in texts.items()),
                 ],
                 cwd=ROOT,
@@ -137,11 +138,10 @@ class RecordedBroker:
                 self.ended.keep()
             return self._machine.take_up(self._recording)
 
-    @property
-    def exit_code(self):
-        return self._process.returncode
-
-    def complaints(self):
-        """What it has logged that no broker should."""
-        text = self._log_path.read_text(errors="replace")
-        return text if "Traceback" in text else ""
+    def fault(self, *, is_to_stop):
+        """What no broker should do, whatever happens to it; empty if it has not done that."""
+        expected = 0 if is_to_stop else -signal.SIGKILL
+        logged = self._log_path.read_text(errors="replace")
+        if self._process.returncode != expected:
+            return f"the broker has ended by itself, with {self._process.returncode}: {logged[-4000:]}"
+        return f"the broker has logged {logged[-4000:]}" if "Traceback" in logged else ""

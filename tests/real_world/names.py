@@ -99,9 +99,7 @@ async def make_group(player, name):
 
 
 async def delete_group(player, name):
-    await _change(
-        player, "group", name, RequestCode.DELETE_SUBSCRIPTIONGROUP, is_there=False, groupName=name
-    )
+    await _change(player, "group", name, RequestCode.DELETE_SUBSCRIPTIONGROUP, is_there=False, groupName=name)
 
 
 ACTS = {

@@ -7,7 +7,6 @@ Time, sockets, disk and processes are real, and no run is like another; what a p
 from __future__ import annotations
 
 from collections import deque
-from functools import partial
 
 from real_world.machine import Machine
 from real_world.names import Names
@@ -40,11 +39,14 @@ SETTINGS = {
 _CLOCK_STEP_SECONDS = 0.001
 """Times of storing are whole milliseconds: a delay may seem shorter by so much."""
 
+_ACKNOWLEDGED_MIN = 10
+_WORK_SECONDS_MAX = 20.0
+_LOOK_SECONDS = 0.02
 _START_SECONDS = 60.0
 _AUDIT_SECONDS = 60.0
 _DELIVERY_SECONDS = 60.0
-_DELIVERY_LOOK_SECONDS = 0.3
 _ASK_AGAIN_SECONDS = 0.2
+_CLIENTS = 3
 _NOTES = 300
 
 
@@ -54,8 +56,10 @@ class World:
     broker_name = "broker-a"
     port = 0
 
-    def __init__(self, base, dice, acts, clients=3):
+    def __init__(self, base, dice, acts, settings=None, tracer=()):
+        """``acts`` are what clients do; ``settings`` beat `SETTINGS`."""
         self.dice = dice
+        self._settings = {**SETTINGS, **(settings or {})}
         self.kernel = RealTime()
         self.tasks = Tasks(self.kernel)
         self.network = Sockets(self.kernel)
@@ -63,12 +67,12 @@ class World:
         self.ledger = Ledger(self, is_sync=True)
         self.offsets = Offsets(self, SLACK_SECONDS)
         self.names = Names(self._complain)
-        self.machine = Machine(base)
+        self.machine = Machine(base, tracer)
         self.life = None
         self.longest_start_seconds = 0.0
         self.is_at_rest = False
         self._notes = deque(maxlen=_NOTES)
-        for number in range(clients):
+        for number in range(_CLIENTS):
             player = _RestlessPlayer(self, Client(f"client {number}", ()), acts)
             self.tasks.begin(player.play(), player.name)
 
@@ -94,37 +98,67 @@ class World:
 
     # ---- lives
 
-    def start(self, rules=(), seed=0):
-        """Start a broker, and look whether all is there: whether it has come to that before it died."""
+    def start(self, rules=(), *, is_in_trouble=False, seed=0):
+        """Start a broker, and look whether all is there: whether it has come to that before it died.
+
+        ``is_in_trouble``: calls of its fail, so that it may refuse what it is asked, or not start at all.
+        """
         began = self.kernel.now
         self.note(f"life {self.lives + 1} begins, with {list(rules)}")
-        self.watch.life_began(is_in_trouble=any(rule.what == "fail" for rule in rules))
-        self.life = life = self.machine.start(self.kernel.loop, SETTINGS, rules, seed)
+        self._is_in_trouble = is_in_trouble
+        self.watch.life_began(is_in_trouble=is_in_trouble)
+        self.life = life = self.machine.start(self.kernel.loop, self._settings, rules, seed)
         if not self.kernel.run(_START_SECONDS, life.started):
-            self.ledger.complain(f"the broker has not started within {_START_SECONDS} s")
+            self._complain(f"the broker has not started within {_START_SECONDS} s")
         if life.started.value is None:
             return False
-        self.longest_start_seconds = max(self.kernel.now - began, self.longest_start_seconds)
+        if not any(rule.what == "slow" for rule in rules):
+            self.longest_start_seconds = max(self.kernel.now - began, self.longest_start_seconds)
         self.note("it serves")
         self.port = life.started.value
         return self.audit()
 
+    @property
+    def is_serving(self):
+        return self.life.started.value is not None and not self.life.ended.is_kept
+
     def go_on(self, seconds):
-        """Let the clients work for so long, or until the broker dies."""
+        """Let the clients work until they have something to lose, and so long; or until the broker dies."""
+        enough = self.acknowledged + _ACKNOWLEDGED_MIN
+        until = self.kernel.now + _WORK_SECONDS_MAX
+        while self.acknowledged < enough and self.kernel.now < until:
+            if self.kernel.run(_LOOK_SECONDS, self.life.ended):
+                return
         self.kernel.run(seconds, self.life.ended)
+
+    @property
+    def acknowledged(self):
+        """How many messages were."""
+        return sum(sent.state == "stored" for sent in self.ledger.sent.values())
 
     def end(self, kind, odds=(0.0, 0.0)):
         """End the life: "stop", "kill" or "power", which leaves what may be left with these odds."""
         calls = self.life.stop() if kind == "stop" else self.life.kill()
         self.port = 0
         self.note(f"life {self.lives} has ended: {kind}, after {calls} calls")
-        if complaints := self.life.complaints():
-            self.ledger.complain(f"the broker has logged {complaints}")
+        fault = self.life.fault(is_to_stop=kind == "stop")
+        if fault and not self._is_in_trouble:
+            self._complain(fault)
         if kind == "power":
             self.machine.lose_power(self.dice, *odds)
         for each in (self.ledger, self.offsets, self.watch):
             each.life_ended(kind)
         self.names.forget_uncertain()
+
+    def look_at_the_end(self):
+        """When nothing is under way any more, all has come, and a power loss behind a stop takes nothing."""
+        self.is_at_rest = True
+        self.start()
+        self._wait_for_deliveries()
+        self.end("stop")
+        self.machine.lose_power(self.dice, 0.0, 0.0)
+        self.start()
+        self.end("stop")
 
     def close(self):
         """Leave nothing running."""
@@ -185,11 +219,11 @@ class World:
                 )
         return told
 
-    def wait_for_deliveries(self):
-        """With clients at rest: until every delayed message has come, and every one given back."""
+    def _wait_for_deliveries(self):
+        """Until every delayed message has come, and every one that was given back."""
         until = self.kernel.now + _DELIVERY_SECONDS
         while True:
-            self.kernel.run(_DELIVERY_LOOK_SECONDS)
+            self.kernel.run(_ASK_AGAIN_SECONDS)
             self.audit()
             try:
                 self.ledger.check_deliveries()

@@ -32,7 +32,7 @@ _CHANGES_OF_NAMES = frozenset(
 
 
 class Handle(NamedTuple):
-    """A file or directory that was opened: its number in the recording, and its path below the disk."""
+    """What was opened: its number in the recording, and its path, a directory's with a slash."""
 
     number: int
     path: str
@@ -42,7 +42,7 @@ class Recorder:
     """Stands between a process and its files, from `install` on."""
 
     def __init__(self, disk, writer, rules, seed=0):
-        self._disk = os.path.abspath(disk)
+        self._disk = disk
         self._writer = writer
         self._rules = rules
         self._dice = random.Random(seed)
@@ -51,7 +51,7 @@ class Recorder:
         self._inside = None  # the thread whose turn it is
         self._handles = {}
         self._last_number = 0
-        self._postponed = []
+        self._last_flushes = {}  # the paths behind whose next one death comes
 
     def install(self):
         """Take the place of the functions of `os`."""
@@ -128,9 +128,8 @@ class Recorder:
             return real(path, flags, *arguments, **more)
         with self._turn("open", below):
             descriptor = real(path, flags, *arguments, **more)
-            if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-                below += "/"
-            handle = self._handles[descriptor] = Handle(self._next_number(), below)
+            slash = "/" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else ""
+            handle = self._handles[descriptor] = Handle(self._next_number(), below + slash)
             self._writer.put("open", handle.number, below, flags)
         return descriptor
 
@@ -174,8 +173,8 @@ class Recorder:
                 _die()
             if "forget" in hits:
                 return
-            if "postpone" in hits:
-                self._postponed.append((handle, hits["postpone"].until))
+            if "late" in hits:
+                self._last_flushes[hits["late"].until] = None
                 return
             flush = self._begin_flush(handle)
         self._linger(hits)
@@ -190,9 +189,8 @@ class Recorder:
         self._linger(hits)
         with self._alone():
             self._writer.put("end_flush", flush)
-            if "die behind" in hits:
+            if "die behind" in hits or handle.path in self._last_flushes:
                 _die()
-            self._flush_postponed(handle.path)
 
     def _begin_flush(self, handle):
         number = self._next_number()
@@ -202,12 +200,6 @@ class Recorder:
     def _linger(self, hits):
         if "slow" in hits:
             time.sleep(self._dice.uniform(0, hits["slow"].seconds))
-
-    def _flush_postponed(self, path):
-        due = [handle for handle, until in self._postponed if until == path]
-        self._postponed = [each for each in self._postponed if each[1] != path]
-        for handle in due:
-            self._writer.put("end_flush", self._begin_flush(handle))
 
     # ---- names
 
@@ -234,7 +226,7 @@ class Recorder:
 
     def _below(self, path):
         """A path below the disk; None if it lies elsewhere."""
-        absolute = os.path.abspath(os.fsdecode(path))
+        absolute = os.path.abspath(os.fsdecode(path))  # noqa: PTH100  # pathlib is one that it is called by
         is_below = absolute.startswith(self._disk + os.sep)
         return absolute[len(self._disk) + 1 :] if is_below else "" if absolute == self._disk else None
 

@@ -16,8 +16,8 @@ class Rule:
 
     what        die, before it is carried out; die behind; fail, with an ``error``;
                 of writes:  short (a part is written, and its size given); lie (and the whole size given);
-                of flushes: slow, by up to so many ``seconds``; forget (it has no effect);
-                            postpone (it has none before the next flush of ``until`` has ended)
+                of flushes: slow, by up to twice so many ``seconds``; forget (it has no effect);
+                            late (it is put off behind the next one of ``until``, and death comes between)
     path        below the disk, as the shell would match it; a directory's ends with a slash
     number      only the so-manieth of these calls; 0: each of them
     """
