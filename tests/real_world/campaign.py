@@ -34,6 +34,9 @@ WORK = {
 
 ALL_LOST, NOTHING_LOST = (0.0, 0.0), (1.0, 1.0)
 _ODDS = (ALL_LOST, ALL_LOST, (0.0, 1.0), (1.0, 0.0), (0.5, 0.5), (0.9, 0.1), (0.1, 0.9), NOTHING_LOST)
+_FULL = Rule("full", "look", share=0.87)
+"""So that the oldest messages go, and none is refused."""
+
 _FAILURES = (
     ("flush", errno.EIO),
     ("write", errno.EIO),
@@ -63,9 +66,9 @@ class Life:
         return any(rule.what == "fail" for rule in self.rules)
 
 
-def drawn_life(dice):
-    """One life like no other."""
-    rules = []
+def drawn_life(dice, *rules):
+    """One life like no other, in which these rules hold as well."""
+    rules = [*rules]
     work_seconds = dice.uniform(0.05, 0.8)
     ending = dice.choice(["kill", "power", "power", "power", "stop"])
     if dice.random() < 0.5:
@@ -101,14 +104,18 @@ class Campaign:
         """Draw so many lives, and live them."""
         while lives > 0:
             count = min(lives, LIVES_PER_DISK)
-            self.live(drawn_life(self._dice) for _ in range(count))
+            is_full = self._dice.random() < 0.25
+            rules = [_FULL] if is_full else []
+            self.live((drawn_life(self._dice, *rules) for _ in range(count)), may_expire=is_full)
             lives -= count
 
-    def live(self, lives):
+    def live(self, lives, *, may_expire=False):
         """Live these on one disk, and another one in the end, to which nothing happens."""
         base = self._base / f"disk-{self._disks}"
         self._disks += 1
-        world = World(base, random.Random(self._dice.random()), self._acts, self._settings)
+        world = World(
+            base, random.Random(self._dice.random()), self._acts, self._settings, may_expire=may_expire
+        )
         try:
             for life in lives:
                 self._live(world, life)

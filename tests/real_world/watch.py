@@ -12,10 +12,11 @@ SLACK_SECONDS = 3.0
 class Watch:
     """Looks at what is refused, and knows how lives have ended."""
 
-    may_expire = False
     slack_seconds = SLACK_SECONDS
 
-    def __init__(self, time, complain):
+    def __init__(self, time, complain, *, may_expire):
+        """``may_expire``: the disk may be so full that the oldest messages go."""
+        self.may_expire = may_expire
         self._time = time
         self._complain = complain
         self._crashed_at = -1.0
@@ -23,7 +24,7 @@ class Watch:
         self.last_refusal = ""
 
     def life_began(self, *, is_in_trouble):
-        """``is_in_trouble``: calls of this life fail, and nothing need be saved in time."""
+        """``is_in_trouble``: calls of this life fail or are slow, and nothing need be saved in time."""
         self._trouble_since = self._time.now if is_in_trouble else None
 
     def life_ended(self, kind):

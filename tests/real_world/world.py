@@ -21,6 +21,8 @@ from world.player import Player
 from world.story import Client
 from world.tasks import Promise, Tasks
 
+from rmq_spark.wire.codes import RequestCode
+
 DELAYS_SECONDS = (1, 1, 1, 2, 2)
 SETTINGS = {
     "flushDiskType": "SYNC_FLUSH",
@@ -33,6 +35,7 @@ SETTINGS = {
     "checkpointIntervalMills": "300",
     "flushConsumerOffsetInterval": "200",
     "flushDelayOffsetInterval": "200",
+    "cleanResourceInterval": "300",
     "messageDelayLevel": " ".join(f"{seconds}s" for seconds in DELAYS_SECONDS),
 }
 
@@ -56,14 +59,14 @@ class World:
     broker_name = "broker-a"
     port = 0
 
-    def __init__(self, base, dice, acts, settings=None, tracer=()):
+    def __init__(self, base, dice, acts, settings=None, *, may_expire=False, tracer=()):
         """``acts`` are what clients do; ``settings`` beat `SETTINGS`."""
         self.dice = dice
         self._settings = {**SETTINGS, **(settings or {})}
         self.kernel = RealTime()
         self.tasks = Tasks(self.kernel)
         self.network = Sockets(self.kernel)
-        self.watch = Watch(self.kernel, self._complain)
+        self.watch = Watch(self.kernel, self._complain, may_expire=may_expire)
         self.ledger = Ledger(self, is_sync=True)
         self.offsets = Offsets(self, SLACK_SECONDS)
         self.names = Names(self._complain)
@@ -106,13 +109,14 @@ class World:
         began = self.kernel.now
         self.note(f"life {self.lives + 1} begins, with {list(rules)}")
         self._is_in_trouble = is_in_trouble
-        self.watch.life_began(is_in_trouble=is_in_trouble)
+        is_slow = any(rule.what == "slow" for rule in rules)
+        self.watch.life_began(is_in_trouble=is_in_trouble or is_slow)
         self.life = life = self.machine.start(self.kernel.loop, self._settings, rules, seed)
         if not self.kernel.run(_START_SECONDS, life.started):
             self._complain(f"the broker has not started within {_START_SECONDS} s")
         if life.started.value is None:
             return False
-        if not any(rule.what == "slow" for rule in rules):
+        if not is_slow:
             self.longest_start_seconds = max(self.kernel.now - began, self.longest_start_seconds)
         self.note("it serves")
         self.port = life.started.value
@@ -203,8 +207,19 @@ class World:
                 ends[topic, queue_id] = told.max_offset
         for key in self.offsets.known():
             await query_offset(auditor, key)
+            await self._check_is_within(auditor, *key, ends)
         await self.names.audit(auditor)
         auditor.leave()
+
+    async def _check_is_within(self, auditor, group, topic, queue_id, ends):
+        """Nobody has committed more than there is."""
+        code = RequestCode.QUERY_CONSUMER_OFFSET
+        answer = await auditor.ask(code, consumerGroup=group, topic=topic, queueId=queue_id)
+        if answer is not None and answer.code == 0 and (topic, queue_id) in ends:
+            offset, end = int(answer.ext_fields["offset"]), ends[topic, queue_id]
+            certain_end = self.ledger.queues[topic, queue_id].certain_end
+            if offset > max(end, certain_end):
+                self._complain(f"{group} is at {offset} of {topic}/{queue_id}, which ends at {end}")
 
     async def _pull(self, auditor, asked, must):
         """What a pull was told; None if there is no such topic, and need not be."""

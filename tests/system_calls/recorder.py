@@ -70,6 +70,7 @@ class Recorder:
             "remove": self._deleting,
             "rmdir": self._deleting,
             "mkdir": self._making_directory,
+            "statvfs": self._looking,
         }.items():
             self._replace(name, wrapper)
         for name in _BY_DESCRIPTOR:
@@ -223,6 +224,20 @@ class Recorder:
         if any(path is not None for path in below) or any(each in self._handles for each in relative_to):
             self._writer.put("unseen", kind, *map(str, paths))
         real(*paths, **more)
+
+    # ---- how full the disk is
+
+    def _looking(self, real, path):
+        found = real(path)
+        if self._below(path) is None:
+            return found
+        with self._turn("look", self._below(path)) as hits:
+            if "full" not in hits:
+                return found
+        left = round(found.f_blocks * (1 - hits["full"].share))
+        return os.statvfs_result((*found[:3], left, left, *found[5:]))
+
+    # ---- paths and numbers
 
     def _below(self, path):
         """A path below the disk; None if it lies elsewhere."""

@@ -7,8 +7,6 @@ from collections import Counter
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-KINDS = ("open", "truncate", "write", "flush", "rename", "delete", "make_directory")
-
 
 @dataclass(frozen=True)
 class Rule:
@@ -17,7 +15,9 @@ class Rule:
     what        die, before it is carried out; die behind; fail, with an ``error``;
                 of writes:  short (a part is written, and its size given); lie (and the whole size given);
                 of flushes: slow, by up to twice so many ``seconds``; forget (it has no effect);
-                            late (it is put off behind the next one of ``until``, and death comes between)
+                            late (it is put off behind the next one of ``until``, and death comes between);
+                of looks:   full, by this ``share`` of the disk
+    kind        open, truncate, write, flush, rename, delete, make_directory; look, at how full it is
     path        below the disk, as the shell would match it; a directory's ends with a slash
     number      only the so-manieth of these calls; 0: each of them
     """
@@ -28,6 +28,7 @@ class Rule:
     number: int = 0
     error: int = 0
     seconds: float = 0.0
+    share: float = 0.0
     until: str = ""
 
     def as_error(self, path):

@@ -221,3 +221,12 @@ def test_a_process_can_die_at_a_call_or_behind_it(run, what, kind, recorded, num
     name = {"flush": "end_flush"}.get(kind, kind)
     assert program.kinds().count(name) == number - 1 + recorded
     assert contents(program.model().seen()) == contents(tree_in(program.disk))
+
+
+def test_a_disk_can_be_said_to_be_full(run):
+    look = """
+    for path in (disk, disk.parent):
+        found = os.statvfs(path)
+        print(found.f_bfree / found.f_blocks < 0.2)
+    """
+    assert run(look, Rule("full", "look", share=0.87)).said.splitlines()[0] == "True"
