@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import random
+import shutil
 from collections import Counter
 from dataclasses import dataclass
 
@@ -81,7 +82,7 @@ def drawn_life(dice, *rules):
         ending = "power"  # what a flush has failed to write is in memory, and nobody can make it durable
     if dice.random() < 0.6:
         kind = dice.choice(["*", "*", "open", "truncate", "write", "flush", "rename", "delete"])
-        number = dice.randint(1, dice.choice([10, 60, 400]))
+        number = dice.randint(1, dice.choice([10, 100, 400, 1000]))
         rules.append(Rule(dice.choice(["die", "die behind"]), kind, number=number))
         work_seconds = 2.0
     return Life(tuple(rules), work_seconds, ending, dice.choice(_ODDS))
@@ -90,21 +91,31 @@ def drawn_life(dice, *rules):
 class Campaign:
     """Lives on one disk after the other, and ``findings``."""
 
-    def __init__(self, base, dice, acts=None, **settings):
+    def __init__(self, base, dice, acts=WORK, full_disks=0.25, **settings):
+        """``full_disks`` is the share of disks that are so full that the oldest messages go."""
         self._base = base
         self._dice = dice
-        self._acts = WORK if acts is None else acts
+        self._acts = acts
+        self._full_disks = full_disks
         self._settings = settings
         self._disks = 0
         self.findings = []
         self.counts = Counter()
         self.longest_start_seconds = 0.0
 
+    def __str__(self):
+        counts = self.counts
+        return (
+            f"{counts['lives']} lives, {counts['power']} ended by power loss and {counts['kill']} by kill; "
+            f"{counts['acknowledged']} messages acknowledged; {len(self.findings)} findings; "
+            f"longest start {self.longest_start_seconds:.1f} s"
+        )
+
     def run(self, lives):
         """Draw so many lives, and live them."""
         while lives > 0:
             count = min(lives, LIVES_PER_DISK)
-            is_full = self._dice.random() < 0.25
+            is_full = self._dice.random() < self._full_disks
             rules = [_FULL] if is_full else []
             self.live((drawn_life(self._dice, *rules) for _ in range(count)), may_expire=is_full)
             lives -= count
@@ -123,6 +134,8 @@ class Campaign:
         except AssertionError as error:
             self.findings.append(f"{base.name}, life {world.lives}: {error}")
             (base / "story").write_text(f"{world.story()}\n{error}\n")
+        else:
+            shutil.rmtree(base)
         finally:
             self.counts["lives"] += world.lives
             self.counts["acknowledged"] += world.acknowledged

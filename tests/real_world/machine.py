@@ -126,7 +126,10 @@ class RecordedBroker:
     def stop(self):
         """End it in order."""
         self._process.send_signal(signal.SIGTERM)
-        self._process.wait(_PATIENCE_SECONDS)
+        try:
+            self._process.wait(_PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the broker has not stopped within {_PATIENCE_SECONDS} s") from None
         return self._close()
 
     def _close(self):

@@ -12,8 +12,10 @@ from world.acts import Act
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
 
 _COUNT = 4
+_SECONDS_MAX = 30.0
 _TABLES = {
     "topic": (RequestCode.GET_ALL_TOPIC_CONFIG, "topicConfigTable"),
     "group": (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "subscriptionGroupTable"),
@@ -61,10 +63,13 @@ def _draw(dice):
 
 async def _change(player, kind, name, code, *, is_there, body=b"", **fields):
     names = player.world.names
+    connection = await player.connected()  # before it is asked: this life answers, or none
     if names.is_uncertain(kind, name):
         return
     names.asked(kind, name)
-    answer = await player.ask(code, body=body, seconds=30, **fields)
+    texts = {field: str(value) for field, value in fields.items()}
+    request = RemotingCommand(code, ext_fields=texts, body=body)
+    answer = await player.answer(connection, request, _SECONDS_MAX)
     if answer is not None and answer.code == 0:
         names.answered(kind, name, is_there=is_there)
 

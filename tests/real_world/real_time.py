@@ -100,7 +100,7 @@ class _Wire(asyncio.Protocol):
     def write(self, data):
         if data is None:
             self._transport.close()
-        else:
+        elif not self._transport.is_closing():
             self._transport.write(data)
 
     def cut(self):

@@ -14,9 +14,9 @@ from real_world.machine import STORE
 from system_calls.rules import Rule
 from world.acts import ACTS, Act
 
-# Longer campaigns take their length from here: make powerloss CYCLES=300
+# Longer campaigns take their length from here, and leave out what is known to be wrong.
 LIVES = int(os.environ.get("ROCKETPOLL_POWER_LOSS_LIVES", "6"))
-WITHOUT = os.environ.get("ROCKETPOLL_POWER_LOSS_WITHOUT", "")
+WITHOUT = os.environ.get("ROCKETPOLL_POWER_LOSS_WITHOUT", "").split(",")
 
 SENDS = {name: ACTS[name] for name in ("send", "batch", "chunk")}
 FILES = [f"{STORE}/{name}/*[0-9]" for name in ("commitlog", "consumequeue", "index")]
@@ -29,12 +29,12 @@ def dice():
 
 
 def test_nothing_that_was_promised_is_lost(tmp_path, dice):
-    acts = {name: act for name, act in WORK.items() if name not in WITHOUT.split(",")}
-    campaign = Campaign(tmp_path, dice, acts)
+    acts = {name: act for name, act in WORK.items() if name not in WITHOUT}
+    campaign = Campaign(tmp_path, dice, acts, full_disks=0.0 if "full" in WITHOUT else 0.25)
     campaign.run(LIVES)
     print(campaign)
     assert campaign.findings == []
-    assert campaign.counts["acknowledged"] > 5 * LIVES
+    assert campaign.counts["acknowledged"] > 5 * LIVES  # else the brokers were too slow to tell anything
 
 
 # ---- the campaign proves itself

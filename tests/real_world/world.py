@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from collections import deque
 
+from real_world.audit import Audit
 from real_world.machine import Machine
 from real_world.names import Names
 from real_world.real_time import RealTime, Sockets
 from real_world.watch import SLACK_SECONDS, Watch
-from world.acts import GROUPS, QUEUES
-from world.acts.groups import query_offset
-from world.acts.pulls import Asked, pull_once
 from world.ledger import Broken, Ledger
 from world.offsets import Offsets
 from world.player import Player
 from world.story import Client
 from world.tasks import Promise, Tasks
-
-from rmq_spark.wire.codes import RequestCode
 
 DELAYS_SECONDS = (1, 1, 1, 2, 2)
 SETTINGS = {
@@ -44,11 +40,10 @@ _CLOCK_STEP_SECONDS = 0.001
 
 _ACKNOWLEDGED_MIN = 10
 _WORK_SECONDS_MAX = 20.0
-_LOOK_SECONDS = 0.02
+_LOOK_SECONDS = 0.05
 _START_SECONDS = 60.0
 _AUDIT_SECONDS = 60.0
 _DELIVERY_SECONDS = 60.0
-_ASK_AGAIN_SECONDS = 0.2
 _CLIENTS = 3
 _NOTES = 300
 
@@ -104,7 +99,7 @@ class World:
     def start(self, rules=(), *, is_in_trouble=False, seed=0):
         """Start a broker, and look whether all is there: whether it has come to that before it died.
 
-        ``is_in_trouble``: calls of its fail, so that it may refuse what it is asked, or not start at all.
+        ``is_in_trouble``: some calls fail, so that it may refuse what it is asked, or not start at all.
         """
         began = self.kernel.now
         self.note(f"life {self.lives + 1} begins, with {list(rules)}")
@@ -120,7 +115,7 @@ class World:
             self.longest_start_seconds = max(self.kernel.now - began, self.longest_start_seconds)
         self.note("it serves")
         self.port = life.started.value
-        return self.audit()
+        return self._audit()
 
     @property
     def is_serving(self):
@@ -128,7 +123,7 @@ class World:
 
     def go_on(self, seconds):
         """Let the clients work until they have something to lose, and so long; or until the broker dies."""
-        enough = self.acknowledged + _ACKNOWLEDGED_MIN
+        enough = self.acknowledged + (0 if self._is_in_trouble else _ACKNOWLEDGED_MIN)
         until = self.kernel.now + _WORK_SECONDS_MAX
         while self.acknowledged < enough and self.kernel.now < until:
             if self.kernel.run(_LOOK_SECONDS, self.life.ended):
@@ -166,80 +161,33 @@ class World:
 
     def close(self):
         """Leave nothing running."""
-        if self.life is not None and not self.life.ended.is_kept:
-            self.life.kill()
-        self.network.close()
-        self.kernel.close()
+        try:
+            if self.life is not None and not self.life.ended.is_kept:
+                self.life.kill()
+        finally:
+            self.network.close()
+            self.kernel.close()
 
     def story(self):
         """What has happened lately."""
         return "\n".join(self._notes)
 
-    # ---- audits
-
-    def audit(self):
-        """Read every queue from one end to the other: whether that came to an end before the broker died."""
-        auditor = Player(self, Client(f"auditor {self.lives}", ()))
-        whole = self.tasks.begin(self._read_all(auditor), auditor.name)
+    def _audit(self):
+        """Look at everything: whether that came to an end before the broker died."""
+        whole = self.tasks.begin(Audit(self).look(), "auditor")
         either = Promise()
         for promise in (whole, self.life.ended):
             promise.then(either.keep)
         if not self.kernel.run(_AUDIT_SECONDS, either):
-            self.ledger.complain(f"the audit takes longer than {_AUDIT_SECONDS} s")
+            self._complain(f"the audit takes longer than {_AUDIT_SECONDS} s")
         return whole.is_kept
-
-    async def _read_all(self, auditor):
-        ledger = self.ledger
-        own = [(topic, 0) for number in range(GROUPS) for topic in (f"%RETRY%G{number}", f"%DLQ%G{number}")]
-        known = [(sent.topic, queue_id) for sent in ledger.sent.values() for queue_id in range(QUEUES)]
-        ends = {}
-        for topic, queue_id in dict.fromkeys([*ledger.queues, *known, *own]):
-            must = ledger.expected(topic, queue_id, 0)
-            found, told = {}, None
-            while told is None or told.next_offset < told.max_offset:
-                asked = Asked(topic, queue_id, told.next_offset if told else 0)
-                told = await self._pull(auditor, asked, must)
-                if told is None:
-                    break
-                found |= {message.queue_offset: None for message in told.messages}
-            if told is not None:
-                ledger.audited(topic, queue_id, must, found, told.min_offset, told.max_offset)
-                ends[topic, queue_id] = told.max_offset
-        for key in self.offsets.known():
-            await query_offset(auditor, key)
-            await self._check_is_within(auditor, *key, ends)
-        await self.names.audit(auditor)
-        auditor.leave()
-
-    async def _check_is_within(self, auditor, group, topic, queue_id, ends):
-        """Nobody has committed more than there is."""
-        code = RequestCode.QUERY_CONSUMER_OFFSET
-        answer = await auditor.ask(code, consumerGroup=group, topic=topic, queueId=queue_id)
-        if answer is not None and answer.code == 0 and (topic, queue_id) in ends:
-            offset, end = int(answer.ext_fields["offset"]), ends[topic, queue_id]
-            certain_end = self.ledger.queues[topic, queue_id].certain_end
-            if offset > max(end, certain_end):
-                self._complain(f"{group} is at {offset} of {topic}/{queue_id}, which ends at {end}")
-
-    async def _pull(self, auditor, asked, must):
-        """What a pull was told; None if there is no such topic, and need not be."""
-        told = await pull_once(auditor, asked, group="auditor")
-        if told is None and must:
-            await self.tasks.sleep(_ASK_AGAIN_SECONDS)
-            told = await pull_once(auditor, asked, group="auditor")
-            if told is None:
-                self.ledger.complain(
-                    f"{len(must)} messages of {asked.topic}/{asked.queue_id} cannot be had: "
-                    f"{self.watch.last_refusal}"
-                )
-        return told
 
     def _wait_for_deliveries(self):
         """Until every delayed message has come, and every one that was given back."""
         until = self.kernel.now + _DELIVERY_SECONDS
         while True:
-            self.kernel.run(_ASK_AGAIN_SECONDS)
-            self.audit()
+            self.kernel.run(_LOOK_SECONDS)
+            self._audit()
             try:
                 self.ledger.check_deliveries()
             except Broken:
