@@ -217,18 +217,16 @@ class RecordingDisk(_WatchedDisk):
 
     Flushes run beside other operations: their begin and their end are operations of their own, and
     what is done meanwhile lies between them. All others run one at a time. What lies in the root
-    when the recording begins is durable.
+    when the recording begins is durable, or was left there by what another one has recorded.
     """
 
-    def __init__(self, disk, root):
+    def __init__(self, disk, root, before=None):
         super().__init__(disk)
         self.root = root
-        self.operations = []
-        self._tree = {
-            path.relative_to(root): Image.of(path.read_bytes()) if path.is_file() else None
-            for path in sorted(root.rglob("*"))
-        }
-        self._model = PowerLossModel(self._tree)
+        log = before or Log(tree_in(root), ())
+        self._tree = log.tree
+        self._model = log.model()
+        self.operations = list(log.operations)
 
     def log(self, count=None):
         """The first ``count`` operations, or all that there were so far."""
@@ -323,6 +321,14 @@ def power_loss_states(log, dice, count, into):
         materialise(tree, root)
         yield root
         shutil.rmtree(root)
+
+
+def tree_in(root):
+    """The files and directories in a directory."""
+    return {
+        path.relative_to(root): Image.of(path.read_bytes()) if path.is_file() else None
+        for path in sorted(root.rglob("*"))
+    }
 
 
 def materialise(tree, root):

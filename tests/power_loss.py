@@ -148,6 +148,11 @@ class PowerLossModel:
         if mark is not None and (file := self._files.get(inode)):
             file.fail_flush(mark)
 
+    def seen(self) -> Tree:
+        """Return the tree as programs see it: what a kill leaves."""
+        nothing_lost = Choices(random.Random(0), 1.0)
+        return self.draw(nothing_lost, nothing_lost)
+
     # ---- the power is gone
 
     def draw(self, of_names: Choices, of_content: Choices) -> Tree:

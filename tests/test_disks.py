@@ -365,6 +365,20 @@ def test_a_recording_can_go_on_upon_a_state_of_another(root, tmp_path):
         assert kinds(second) == ["delete"]
 
 
+def test_a_recording_can_go_on_where_another_one_has_ended(root, states):
+    disk = RecordingDisk(LocalDisk(), root)
+    file = durable_log(disk, root)
+    file.write(b"1", 0)
+    second = RecordingDisk(LocalDisk(), root, disk.log())
+    again = second.open(root / "log")
+    again.write(b"2", 1)
+    assert {state["log"][:2] for state in states(second)} == {b"\0\0", b"1\0", b"12"}
+    again.flush()
+    assert states(second) == [tree(root)]
+    file.close()
+    again.close()
+
+
 def test_what_is_done_outside_the_root_is_not_recorded(root, tmp_path):
     disk = RecordingDisk(LocalDisk(), root)
     disk.write_whole(tmp_path / "elsewhere", b"data")

@@ -54,6 +54,14 @@ def test_a_flushed_file_can_be_lost_with_its_name_until_its_directory_is_flushed
     assert found(model) == {frozenset({("small", b"data")})}
 
 
+def test_programs_see_what_was_done_whether_it_is_flushed_or_not():
+    model = model_of(old=b"old", gone=b"gone")
+    model.write(model.find(path("old")), b"new!", 0)
+    model.delete(path("gone"))
+    model.end_flush(model.begin_write_whole(path("small"), b"data"))
+    assert contents(model.seen()) == {"old": b"new!", "small": b"data"}
+
+
 def test_a_name_that_was_made_while_its_directory_was_being_flushed_can_be_lost():
     model = PowerLossModel()
     create(model, "before")

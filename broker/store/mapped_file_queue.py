@@ -164,6 +164,14 @@ class MappedFileQueue:
         """Return when all that was written before the call is on the disk; its whole group's."""
         self._group.flush()
 
+    def flush_found(self) -> None:
+        """Make durable what was loaded, and its names: who wrote it may have been killed before that."""
+        if self._files:
+            for mapped in self._files:
+                self._group.keep_open(mapped.file)
+            self._group.names_changed(self._directory)
+            self._group.flush()
+
     def delete_before(self, offset: int) -> int:
         """Delete the files that end at or before an offset, but never the last; how many these were.
 

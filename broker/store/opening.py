@@ -2,6 +2,7 @@
 
 1. ``abort`` tells whether the last one stopped in order; then it is left by this one.
 2. The log is followed from the checkpoint to its end (`recovery`); its torn tail is wiped.
+   After a crash what was found is flushed: who wrote it may have been killed before that.
 3. Consume queues are what the manifest says, by the names and sizes of their files alone; from there on the
    log is dispatched again. If a file is missing, if the log has a hole, or if another program wrote the
    checkpoint, all are made again from the log. So is the index, if a file of it is missing.
@@ -53,7 +54,7 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     manifest = checkpointing.manifest()
     abort.create()
     parts.dispatcher.deleted_topics = dict(manifest.deleted_topics)
-    recovered = _follow_log(parts, checkpointing, checkpoint)
+    recovered = _follow_log(parts, checkpointing, checkpoint, crashed=crashed)
     is_noted = checkpoint is not None and not recovered.holes and _is_of_this_log(manifest, parts)
     is_resumed = is_noted and parts.queues.resume(manifest.queues())
     if not is_resumed:
@@ -73,7 +74,7 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
 
 
 def _follow_log(
-    parts: StoreParts, checkpointing: Checkpointing, checkpoint: Checkpoint | None
+    parts: StoreParts, checkpointing: Checkpointing, checkpoint: Checkpoint | None, *, crashed: bool
 ) -> RecoveredLog:
     """Find the end of the log and go on there; the torn tail behind it is wiped."""
     log = parts.log
@@ -81,6 +82,8 @@ def _follow_log(
     is_small = recovery.safe_offset - log.min_offset <= parts.config.check_whole_log_bytes
     recovered = recovery.follow_from(log.min_offset if is_small else recovery.safe_offset)
     wipe_behind(log.files, recovered.end_offset)
+    if crashed:
+        log.files.flush_found()
     checkpointing.sealed_from = min(recovery.sealed_from, recovered.end_offset)
     last_timestamp = max(recovered.last_timestamp, checkpoint.store_timestamp if checkpoint else 0)
     log.resume(recovered.end_offset, last_timestamp)

@@ -42,6 +42,11 @@ class Queue:
     def known_end(self):
         return max(self.at, default=-1) + 1
 
+    @property
+    def certain_end(self):
+        """No consumer can have come further."""
+        return max(self.must, default=-1) + 1
+
 
 class Ledger:
     """All that is known, and all that follows from it."""

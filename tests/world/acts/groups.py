@@ -36,10 +36,10 @@ async def leave_group(player, group):
 
 @act(lambda dice: {**place(dice), "where": dice.random(), "group": group(dice)})
 async def commit(player, topic, queue_id, where, group):
-    """Commit an offset, and ask for it."""
+    """Commit an offset that a consumer can have come to, and ask for it."""
     offsets = player.world.offsets
     key = group, topic, queue_id
-    told = offsets.asked(key, int(player.ledger.queues[topic, queue_id].known_end * where))
+    told = offsets.asked(key, int(player.ledger.queues[topic, queue_id].certain_end * where))
     answer = await player.ask(
         RequestCode.UPDATE_CONSUMER_OFFSET,
         consumerGroup=group,
