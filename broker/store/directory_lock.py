@@ -11,12 +11,31 @@ import errno
 from pathlib import Path
 from typing import Final
 
+from broker.store.checkpoint import CHECKPOINT
 from broker.store.disk import Disk, DiskLock
 from broker.store.errors import StoreInUse
 
 LOCK: Final = "lock"
 ABORT: Final = "abort"
 OUR_SIGN: Final = b"rocketpoll"
+_NOT_OURS: Final = (errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS)
+
+
+def make_root(disk: Disk, root: Path) -> None:
+    """Make a store's directory, if it is not there, and see to it that a power loss leaves it there.
+
+    A start may be killed between a directory and the flush of its name. So as long as none has come to
+    its end, every name above is flushed; those in directories that we may not open are not our making.
+    """
+    disk.make_directory(root)
+    if CHECKPOINT in disk.names(root):
+        return
+    for directory in root.absolute().parents:
+        try:
+            disk.flush_directory(directory)
+        except OSError as error:
+            if error.errno not in _NOT_OURS:
+                raise
 
 
 def lock_directory(disk: Disk, root: Path) -> DiskLock:

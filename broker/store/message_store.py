@@ -19,7 +19,7 @@ from broker.store.checkpointing import Checkpointing
 from broker.store.chunk_appender import ChunkAppender, Sizes
 from broker.store.commit_log import FULL
 from broker.store.config import BrokerRole, StoreConfig
-from broker.store.directory_lock import AbortFile, lock_directory
+from broker.store.directory_lock import AbortFile, lock_directory, make_root
 from broker.store.disk import Disk
 from broker.store.dispatch import MessageArrivingListener
 from broker.store.errors import StoreError, StoreFailed, UnreadableFile
@@ -85,7 +85,7 @@ class MessageStore:
         self._ending: str | None = None
         self._hindrance: str | None = None
         root = config.store_path_root_dir
-        disk.make_directory(root)
+        make_root(disk, root)
         self._lock = lock_directory(disk, root)
         self._parts = parts = StoreParts.build(config, disk, now_ms)
         self._log, self._queues, self._index = parts.log, parts.queues, parts.index

@@ -191,6 +191,26 @@ def check_second_power_losses(tmp_path, dice, count):
         shutil.rmtree(again.root)
 
 
+def test_no_power_loss_takes_the_directories_that_the_store_lies_in(tmp_path, dice):
+    """Even if the start that made them was killed before it came to its end."""
+    for killed_after in (None, *range(0, 40, 3)):
+        root = Path(tempfile.mkdtemp(prefix="killed-", dir=tmp_path))
+        disk = RecordingDisk(LocalDisk(), root)
+        store_root = root / "var" / "lib" / "store"
+        if killed_after is not None:
+            open_store(store_root, disk, **SYNC).shutdown()
+            log = disk.log(killed_after)
+            shutil.rmtree(root / "var")
+            materialise(log.model().seen(), root)
+            disk = RecordingDisk(LocalDisk(), root, log)
+        store = open_store(store_root, disk, **SYNC)
+        store.wait_until_stored(store.put_message(message("kept")))
+        for state in power_loss_states(disk.log(), dice, 4, tmp_path):
+            with open_after_crash(state / "var" / "lib" / "store") as again:
+                assert bodies(again) == ["kept"]
+        crash(store)
+
+
 def test_a_power_loss_soon_after_another_crash_takes_nothing_that_was_acknowledged_or_seen(tmp_path, dice):
     check_second_power_losses(tmp_path, dice, SECOND_POWER_LOSSES)
 
