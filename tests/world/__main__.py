@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from world.drawing import draw
-from world.shrinking import failure_of, shrunk
+from world.shrinking import shrunk, tell
 from world.story import Story
 from world.world import World
 
@@ -52,7 +52,8 @@ def _tell_many(given):
     failures = lives = 0
     for seed in range(given.first, given.first + given.seeds):
         gc.collect()
-        failure = failure_of(draw(seed))
+        failure, lived = tell(draw(seed))
+        lives += lived
         if failure is None:
             continue
         failures += 1
@@ -65,7 +66,8 @@ def _tell_many(given):
         print(f"{failure}\nto tell it again: PYTHONPATH=.:tests python -m world --story {path}", flush=True)
     seconds = time.perf_counter() - began
     print(
-        f"{given.seeds} seeds, {failures} failed, {seconds:.1f} s, {lives / seconds * 60:.0f} lives a minute"
+        f"{given.seeds} seeds, {lives} lives, {failures} failed, {seconds:.1f} s, "
+        f"{lives / seconds * 60:.0f} lives a minute"
     )
     return 1 if failures else 0
 

@@ -128,6 +128,7 @@ class Transport(End):
         self._process = process
         self._protocol = None
         self._is_reading = True
+        self._is_handed_over = False
         self._is_closing = False
         self._is_paused = False
         self._high = 1 << 16
@@ -192,9 +193,15 @@ class Transport(End):
 
     @property
     def takes(self):
-        return self._protocol is not None and self._is_reading and not self._is_closing
+        return (
+            self._protocol is not None
+            and self._is_reading
+            and not self._is_closing
+            and not self._is_handed_over
+        )
 
     def received(self, data):
+        self._is_handed_over = True  # what is given back must not come behind what arrives meanwhile
         self._soon(self._received, data)
 
     def ended(self):
@@ -214,11 +221,13 @@ class Transport(End):
     # ---- within, on the loop
 
     def _received(self, data):
+        self._is_handed_over = False
         while data and self.takes and not self.is_over:
             piece, data = data[:_READ_BYTES_MAX], data[_READ_BYTES_MAX:]
             self._protocol.data_received(piece)
         if data and not self.is_over:
             self._in.put_back(data)
+        self.take_on()
 
     def _ended(self):
         if not self._protocol.eof_received():

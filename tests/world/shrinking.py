@@ -12,12 +12,17 @@ _NUMBERS = re.compile(r"[0-9][0-9_.]*|'[^']*'|\{[^}]*\}|\[[^]]*\]")
 
 def failure_of(story):
     """What goes wrong when a story is told; None if nothing does."""
+    return tell(story)[0]
+
+
+def tell(story):
+    """Tell a story: what went wrong, or None, and how many lives its broker had."""
     world = World(story)
     try:
         world.tell()
     except Exception as error:
-        return Failure(story, error, world.trace)
-    return None
+        return Failure(story, error, world.trace), world.lives
+    return None, world.lives
 
 
 class Failure:
