@@ -176,16 +176,30 @@ class MappedFileQueue:
         """Delete the files that end at or before an offset, but never the last; how many these were.
 
         Each is gone for good before the next one goes: a power loss must not bring back the older of two.
+        One that cannot be deleted stays, and so do those behind it: none may be missing between two.
         """
-        with self._group.lock:  # another thread may add a file at the other end meanwhile
-            files = self._files
-            gone = [mapped for mapped in files[:-1] if mapped.from_offset + self._file_size <= offset]
-            self._files = files[len(gone) :]
-        for mapped in gone:
-            self._group.let_go(mapped.file)
-            self._group.disk.delete(mapped.file.path)
-            self._group.disk.flush_directory(self._directory)
-        return len(gone)
+        count = 0
+        while len(self._files) > 1 and self._files[0].from_offset + self._file_size <= offset:
+            self._group.flush_names(self._directory)
+            self._delete_first()
+            count += 1
+        self._group.flush_names(self._directory)
+        return count
+
+    def _delete_first(self) -> None:
+        group = self._group
+        with group.lock:  # another thread may add a file at the other end meanwhile
+            first, *_ = self._files
+            self._files = self._files[1:]
+        group.let_go(first.file)
+        try:
+            with suppress(FileNotFoundError):  # a delete that failed may have come about
+                group.disk.delete(first.file.path)
+        except OSError:
+            with group.lock:
+                self._files = (first, *self._files)
+            raise
+        group.names_changed(self._directory)
 
     def delete_from(self, offset: int) -> None:
         """Delete the files that begin at an offset or behind it."""

@@ -97,6 +97,7 @@ class MessageStore:
         except BaseException:
             self._close_files()
             raise
+        self._expired_before = self._log.min_offset
         self._appender = MessageAppender(
             self._log,
             self._queues,
@@ -318,14 +319,15 @@ class MessageStore:
         """
         deleted = self._retention.delete_expired(self._now_ms(), self._log.last_timestamp)
         self._refuse_when_full()
-        if deleted:
+        first = self._log.min_offset
+        if first > self._expired_before:  # not by what was deleted now: the last time may have failed
             self._parts.expire_entries()
-            first = self._log.min_offset
             kept = self._dispatcher.deleted_topics.items()
             self._dispatcher.deleted_topics = {name: at for name, at in kept if at > first}
             if self._index is not None:
                 self._index.delete_before(first)
             self.save_checkpoint()
+            self._expired_before = first
         return deleted
 
     def _refuse_when_full(self) -> None:

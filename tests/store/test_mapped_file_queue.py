@@ -1,7 +1,10 @@
+import errno
 import sys
 import threading
+from contextlib import suppress
 
 import pytest
+from disks import Fault, FaultyDisk
 
 from broker.store.disk import LocalDisk
 from broker.store.errors import ForeignFile
@@ -193,6 +196,24 @@ def test_files_that_are_made_while_old_ones_go_are_not_lost(tmp_path):
         deleter.join()
         sys.setswitchinterval(switch_interval)
     assert bytes(files.read(399 * SIZE, 1)) == b"x"
+
+
+@pytest.mark.parametrize("prefix", [0, 1], ids=["nothing was done", "it was done all the same"])
+@pytest.mark.parametrize("number", range(8))
+def test_a_deletion_that_fails_leaves_no_gap_and_is_made_up_for_by_the_next(tmp_path, number, prefix):
+    disk = FaultyDisk(LocalDisk())
+    files = MappedFileQueue(FileGroup(FilePool(disk)), tmp_path / "files", SIZE)
+    for offset in range(0, 5 * SIZE, SIZE):
+        files.write(offset, b"x")
+    files.flush()
+    disk.plan = [Fault(len(disk.operations) + number, error=errno.EMFILE, prefix=prefix)]
+    with suppress(OSError):
+        files.delete_before(3 * SIZE)
+    assert set(names(files)) >= set(names(reopened(files)))  # that raises if one is missing
+    disk.plan = ()
+    files.delete_before(3 * SIZE)
+    files.write(5 * SIZE, b"x")
+    assert names(reopened(files)) == names(files) == [f"{at * SIZE:020d}" for at in (3, 4, 5)]
 
 
 class GatedDisk(LocalDisk):
