@@ -251,13 +251,19 @@ class Ledger:
         """The broker's life is over: "stop", "kill" or "power"."""
         for sent in self.sent.values():
             self.unknown(sent)
+            if kind == "power" and sent.is_certain and not self._is_durable(sent.stored_at):
+                sent.is_certain = False
         for queue in self.queues.values():
             if kind == "power":
                 self._lose_what_is_uncertain(queue)
             else:
                 self._keep_what_was_written(queue)
-        self.returns.life_ended(kind)
+        self.returns.life_ended(kind, self._is_durable)
         self.life += 1
+
+    def _is_durable(self, since):
+        """Whether what was acknowledged then is promised to outlast a power loss."""
+        return self._is_sync or self._world.watch.was_flushed_since(since)
 
     def _keep_what_was_written(self, queue):
         """The system lives: what was acknowledged is in its memory, flushed or not."""
@@ -266,10 +272,7 @@ class Ledger:
                 queue.must.setdefault(queue_offset, self._world.kernel.now)
 
     def _lose_what_is_uncertain(self, queue):
-        if not self._is_sync:
-            queue.must = {
-                at: since for at, since in queue.must.items() if self._world.watch.was_flushed_since(since)
-            }
+        queue.must = {at: since for at, since in queue.must.items() if self._is_durable(since)}
         for queue_offset in queue.at.keys() - queue.must.keys():
             what = queue.at.pop(queue_offset)
             if isinstance(what, Sent):

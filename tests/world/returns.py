@@ -18,6 +18,7 @@ class GivenBack:
     delay_seconds: float
     topic: str
     is_certain: bool = False  # acknowledged: it must come
+    answered_at: float = 0.0
 
 
 @dataclass
@@ -45,6 +46,7 @@ class Returns:
 
     def answered(self, given, *, is_done):
         given.is_certain = is_done
+        given.answered_at = self._world.kernel.now
 
     def refused(self, given):
         """The broker says that it did not take it."""
@@ -70,11 +72,16 @@ class Returns:
         if len(tries.seen) > len(tries.asked) and not self._world.watch.crashed_since(due):
             self._ledger.complain(f"{sent} came as try {message.reconsume_times} at {list(tries.seen)}")
 
-    def life_ended(self, kind):
-        """What was seen without a promise may be gone, and come again elsewhere."""
+    def life_ended(self, kind, is_durable):
+        """What was seen without a promise may be gone, and come again elsewhere.
+
+        ``is_durable`` tells whether what was acknowledged at a time outlasts a power loss.
+        """
         if kind == "power":
             for tries in self._tries.values():
                 tries.seen.clear()
+                for given in tries.asked:
+                    given.is_certain = given.is_certain and is_durable(given.answered_at)
 
     def topics(self):
         return list(dict.fromkeys(topic for topic, _, _ in self._tries))
