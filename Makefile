@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test demo archive tour fuzz crash powerloss holds peers matrix cluster \
+.PHONY: help check format lint types test demo archive tour fuzz crash powerloss world holds peers matrix cluster \
 	restarts golden vectors bench clean
 
 help:  ## this list
@@ -83,6 +83,13 @@ CYCLES ?= 300
 powerloss: $(READY)  ## 300 kills and power losses of a broker at work, with a ledger of what its clients were told
 	ROCKETPOLL_POWER_LOSS_LIVES=$(CYCLES) \
 	  $(BIN)/python -m pytest -s tests/real_world/test_power_losses.py -k promised
+
+# Stories of a simulated broker: make world SEEDS=20000 FIRST=1000
+SEEDS ?= 2000
+FIRST ?= 0
+
+world: $(READY)  ## whole brokers in simulated worlds, each from one seed; a failure is made short and can be told again
+	PYTHONPATH=.:tests $(BIN)/python -m world --first $(FIRST) --seeds $(SEEDS)
 
 peers: $(READY) $(CLASSES)  ## what Java clients and ours see, of a real RocketMQ as well as of our broker (Java 17, Maven)
 	ROCKETPOLL_PEERS=1 ROCKETPOLL_REQUIRE_INTEROP=1 ROCKETPOLL_BROKER_KILLS=30 $(BIN)/python -m pytest tests/interop tests/client tests/benchmarks $(SPARK_SUITE)
