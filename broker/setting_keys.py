@@ -72,6 +72,9 @@ KEYS: Final[Mapping[str, Key]] = {
     "maxTopics": Key("", "max_topics", COUNT, "topics, with those for retries; more are refused"),
     "maxGroups": Key("", "max_groups", COUNT, "consumer groups; more are refused"),
     "maxGroupsPerConnection": Key("", "max_groups_per_connection", COUNT, "that one client may be in"),
+    "maxConsumerOffsets": Key(
+        "", "max_consumer_offsets", COUNT, "one for each group and queue of it; more are refused"
+    ),
     "maxMessageSize": Key("store", "max_message_size", number(1, 16 * _MIB - 1), "bytes of one message"),
     "sendThreadPoolQueueCapacity": Key(
         "", "send_queue_capacity", COUNT, "sends that wait for the disk; more are refused as busy"

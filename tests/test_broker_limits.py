@@ -9,6 +9,8 @@ from broker_clients import pull_request, pulled, send_request
 from broker_stories import tell
 from slow_disks import SlowDisk
 
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.record import decode_record
 
 
@@ -292,6 +294,29 @@ def test_max_groups_per_connection(tmp_path):
             await client.heartbeat("G3", "T")
 
     tell(story, tmp_path, maxGroupsPerConnection=2)
+
+
+def test_max_consumer_offsets(tmp_path):
+    async def story(broker):
+        broker.make_topic("T", queues=8)
+        client = await broker.connect()
+
+        async def commit(queue_id, commit_offset, group="G"):
+            fields = {"consumerGroup": group, "topic": "T", "queueId": queue_id, "commitOffset": commit_offset}
+            texts = {name: str(value) for name, value in fields.items()}
+            return await client.call(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=texts))
+
+        for queue_id in range(5):
+            assert (await commit(queue_id, 1)).code == 0
+        pull = pull_request(0, queue_id=5, commit_offset=1)
+        for refused in (await commit(5, 1), await commit(0, 1, "H"), await client.call(pull)):
+            assert (refused.code, "(maxConsumerOffsets=5)" in refused.remark) == (1, True)
+        assert (await commit(4, 2)).code == 0  # what is there goes on
+        assert await client.committed(queue_id=4) == 2
+        broker.controller.tables.offsets.forget_group("G")
+        assert (await commit(0, 1, "H")).code == 0
+
+    tell(story, tmp_path, maxConsumerOffsets=5)
 
 
 @pytest.mark.parametrize(
