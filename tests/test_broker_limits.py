@@ -302,9 +302,9 @@ def test_max_consumer_offsets(tmp_path):
         client = await broker.connect()
 
         async def commit(queue_id, commit_offset, group="G"):
-            fields = {"consumerGroup": group, "topic": "T", "queueId": queue_id, "commitOffset": commit_offset}
-            texts = {name: str(value) for name, value in fields.items()}
-            return await client.call(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=texts))
+            fields = {"consumerGroup": group, "topic": "T", "queueId": str(queue_id)}
+            fields["commitOffset"] = str(commit_offset)
+            return await client.call(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields))
 
         for queue_id in range(5):
             assert (await commit(queue_id, 1)).code == 0
