@@ -72,6 +72,12 @@ KEYS: Final[Mapping[str, Key]] = {
     "maxTopics": Key("", "max_topics", COUNT, "topics, with those for retries; more are refused"),
     "maxGroups": Key("", "max_groups", COUNT, "consumer groups; more are refused"),
     "maxGroupsPerConnection": Key("", "max_groups_per_connection", COUNT, "that one client may be in"),
+    "maxGroupMembers": Key(
+        "", "max_group_members", COUNT, "clients in groups, each counted in each of its groups"
+    ),
+    "maxSubscriptionBytes": Key(
+        "", "subscription_bytes_max", SIZE, "what all groups subscribe to; one client says a 16th at most"
+    ),
     "maxConsumerOffsets": Key(
         "", "max_consumer_offsets", COUNT, "one for each group and queue of it; more are refused"
     ),

@@ -296,6 +296,39 @@ def test_max_groups_per_connection(tmp_path):
     tell(story, tmp_path, maxGroupsPerConnection=2)
 
 
+def test_max_group_members(tmp_path):
+    async def story(broker):
+        first, second = await broker.connect(), await broker.connect()
+        await first.heartbeat("G1", "T")
+        await first.heartbeat("G2", "T")
+        await second.heartbeat("G1", "T")
+        with pytest.raises(AssertionError, match=r"3 members of groups already.*\(maxGroupMembers=3\)"):
+            await second.heartbeat("G3", "T")
+        await second.heartbeat("G1", "T", "U")
+        first.abort()
+        await broker.until(lambda: broker.controller.server.connections == 1)
+        await second.heartbeat("G3", "T")
+
+    tell(story, tmp_path, maxGroupMembers=3)
+
+
+def test_max_subscription_bytes(tmp_path):
+    async def story(broker):
+        client, other = await broker.connect(), await broker.connect()
+        many = tuple(f"T{number}" for number in range(8))
+        await client.heartbeat("G1", *many)
+        with pytest.raises(
+            AssertionError, match=r"those of one client may take 16384 \(maxSubscriptionBytes="
+        ):
+            await client.heartbeat("G2", *many)
+        await client.heartbeat("G1", *many)  # what is there goes on
+        await other.heartbeat("G2", *many)
+        consumers = broker.controller.processors.consumers
+        assert [len(consumers.group(name).subscriptions) for name in ("G1", "G2")] == [8, 8]
+
+    tell(story, tmp_path, maxSubscriptionBytes=16 * 16_384)
+
+
 def test_max_consumer_offsets(tmp_path):
     async def story(broker):
         broker.make_topic("T", queues=8)

@@ -8,6 +8,7 @@ import pytest
 from broker_clients import pull_request
 from broker_connections import FakeConnection
 from brokers import refused
+from members import room
 from stores import small_config
 
 from broker.config import BrokerConfig, HoldLimits
@@ -30,7 +31,7 @@ class Room:
         self.takes = True
         self.config = BrokerConfig(store=small_config(parts.root), **settings)
         self.stats = BrokerStats("C", 0)
-        self.consumers = ConsumerManager(lambda _: None)
+        self.consumers = ConsumerManager(lambda _: None, room())
         self.processor = PullMessageProcessor(
             self.config,
             store or parts.store,
