@@ -14,8 +14,8 @@ export PYTHONDONTWRITEBYTECODE :=
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test demo archive tour fuzz crash holds peers matrix cluster restarts golden \
-	vectors bench clean
+.PHONY: help check format lint types test demo archive tour fuzz crash powerloss holds peers matrix cluster \
+	restarts golden vectors bench clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -76,6 +76,13 @@ crash: $(READY)  ## thousands of crashes, failing disks, flipped bits and kill -
 	ROCKETPOLL_POWER_LOSSES=$(CRASHES) ROCKETPOLL_FLIPPED_BITS=$(CRASHES) ROCKETPOLL_LOST_FILES=$(CRASHES) \
 	ROCKETPOLL_FAILURES=$(CRASHES) ROCKETPOLL_STORIES=$(CRASHES) ROCKETPOLL_KILL_CYCLES=$(KILLS) \
 	  $(BIN)/python -m pytest tests/store
+
+# Lives of a broker process: make powerloss CYCLES=3000
+CYCLES ?= 300
+
+powerloss: $(READY)  ## 300 kills and power losses of a broker at work, with a ledger of what its clients were told
+	ROCKETPOLL_POWER_LOSS_LIVES=$(CYCLES) \
+	  $(BIN)/python -m pytest -s tests/real_world/test_power_losses.py -k promised
 
 peers: $(READY) $(CLASSES)  ## what Java clients and ours see, of a real RocketMQ as well as of our broker (Java 17, Maven)
 	ROCKETPOLL_PEERS=1 ROCKETPOLL_REQUIRE_INTEROP=1 ROCKETPOLL_BROKER_KILLS=30 $(BIN)/python -m pytest tests/interop tests/client tests/benchmarks $(SPARK_SUITE)

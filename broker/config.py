@@ -56,6 +56,7 @@ class BrokerConfig:
     broker_ip1: str = ""
     bind_address: str = "127.0.0.1"
     listen_port: int = 9876
+    vip_channel_enable: bool = True
     allow_remote_without_authentication: bool = False
     broker_permission: int = 6
     auto_create_topic_enable: bool = True

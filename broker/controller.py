@@ -14,26 +14,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from ipaddress import ip_address
-from pathlib import Path
 
 from broker.client_connection import ClientConnection
 from broker.config import BrokerConfig
 from broker.connection import Connection
+from broker.event_loop import EarliestTimer, monotonic_ms
 from broker.housekeeping import Housekeeping
 from broker.longpolling.notify_message_arriving_listener import NotifyMessageArrivingListener
 from broker.longpolling.pull_request import PullRequest
 from broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from broker.loop_turn import LoopTurn
 from broker.processor.request import reply
-from broker.processor.runtime_info import DiskUsage
 from broker.processors import Processors, Surroundings
-from broker.schedule.schedule_message_service import ScheduleMessageService
-from broker.server import RemotingServer
+from broker.schedule.schedule_message_service import ScheduleMessageService, Start
+from broker.server import CannotListen, RemotingServer
 from broker.state.topic_config import QUEUE_NUMS_MAX
 from broker.state_tables import StateTables
 from broker.store.disk import Disk, LocalDisk
@@ -42,25 +41,33 @@ from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.names import SCHEDULE_TOPIC, topic_fault
 
 _log = logging.getLogger(__name__)
-_DELIVERY_CHECK_MAX_MS = 1_000
+_DELIVER_AGAIN_MS = 1_000
 _ANSWER_SECONDS = 5.0
 _REPUT_AGAIN_SECONDS = 1.0
 _USUAL_QUEUE_NUMS = 4
 """What Java's producers ask for."""
+_VIP_PORTS_BELOW = 2
+"""From the port of a broker to that of its VIP channel, as RocketMQ's clients reckon."""
+
+
+def time_of_day_ms() -> int:
+    """Tell the time of day, as the machine knows it."""
+    return time.time_ns() // 1_000_000
 
 
 class BrokerController:
     """One broker, on the loop that calls `start`."""
 
-    def __init__(self, config: BrokerConfig, disk: Disk | None = None) -> None:
-        """Touches nothing before it is started."""
+    def __init__(
+        self, config: BrokerConfig, disk: Disk | None = None, now_ms: Callable[[], int] = time_of_day_ms
+    ) -> None:
+        """Touch nothing before the start. ``now_ms`` is the time of day, which may jump."""
         self._config = config
         self._disk = disk or LocalDisk()
+        self._now_ms = now_ms
         self._is_stopping = False
         self._reput_is_due = False
         self._reput_again: asyncio.TimerHandle | None = None
-        self._deadline: asyncio.TimerHandle | None = None
-        self._delivery: asyncio.TimerHandle | None = None
         self._advertised_address = ip_address(config.broker_ip1).packed if config.broker_ip1 else None
         self.port = 0
 
@@ -74,6 +81,8 @@ class BrokerController:
         config = self._config
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+        self._deadline = EarliestTimer(self._loop, self._expire)
+        self._delivery = EarliestTimer(self._loop, self._deliver)
         self.turn = LoopTurn(self._loop)
         self.hold_service = PullRequestHoldService(
             config.holds,
@@ -83,7 +92,7 @@ class BrokerController:
             self.turn.work,
         )
         listener = NotifyMessageArrivingListener(self.hold_service, self._has_arrived)
-        self.store = MessageStore(config.store, self._disk, now_ms, listener, self._wake_reput)
+        self.store = MessageStore(config.store, self._disk, self._now_ms, listener, self._wake_reput)
         try:
             await self._open(config)
         except BaseException:
@@ -92,15 +101,15 @@ class BrokerController:
         return self.port
 
     async def _open(self, config: BrokerConfig) -> None:
-        self.tables = StateTables.load(config, self._disk, now_ms)
+        self.tables = StateTables.load(config, self._disk, self._now_ms)
         self._find_lost_topics()
         self.schedule = ScheduleMessageService(
             self.store,
             self.tables.delay_offset_table,
             config.store.message_delay_level_ms,
             self.store.put_message,
-            now_ms,
             self._queue_nums,
+            Start(self._now_ms(), self._monotonic_ms()),
         )
         self.tables.warn_of_damage()  # the schedule's is loaded now, too
         self._housekeeping = Housekeeping(
@@ -114,7 +123,7 @@ class BrokerController:
                 schedule=self.schedule,
                 hold_service=self.hold_service,
                 loop=self._loop,
-                now_ms=now_ms,
+                now_ms=self._now_ms,
                 monotonic_ms=self._monotonic_ms,
                 advertised_host=self.advertised_host,
                 why_busy=self._why_busy,
@@ -122,7 +131,7 @@ class BrokerController:
                 work=self.turn.work,
                 run_aside=self._housekeeping.run_aside,
                 clean=self._housekeeping.clean,
-                disk_usage=partial(_disk_usage, config.store.store_path_root_dir),
+                disk_usage=partial(self._disk.usage, config.store.store_path_root_dir),
                 memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             )
         )
@@ -135,8 +144,27 @@ class BrokerController:
         )
         self.tables.save_configurations()
         self.port = await self.server.start(config.bind_address, config.listen_port)
+        await self._open_vip_channel(config)
         self._housekeeping.start(self.hold_service, self.processors)
-        self._deliver()
+        self._delivery.plan(self._monotonic_ms())
+
+    async def _open_vip_channel(self, config: BrokerConfig) -> None:
+        """Listen two ports below, where clients up to 4.4 and RocketMQ's dashboard look for it."""
+        port = config.listen_port - _VIP_PORTS_BELOW
+        if not config.vip_channel_enable or port <= 0:
+            return
+        try:
+            await self.server.listen(config.bind_address, port)
+        except CannotListen as error:
+            _log.warning(
+                "no VIP channel: cannot listen on %s:%d, two below listenPort: %s. Clients of RocketMQ up to "
+                "4.4, and its dashboard, talk to whoever listens there, unless they are told not to "
+                "(vipChannelEnabled=false). Choose another listenPort, stop that program, or say "
+                "vipChannelEnable=false here if there are no such clients",
+                config.bind_address,
+                port,
+                error.__cause__,
+            )
 
     async def stop(self) -> None:
         """End in order: nobody is left without an answer, nothing that was acknowledged is lost."""
@@ -145,10 +173,12 @@ class BrokerController:
         self._is_stopping = True
         self.server.stop_listening()
         self.store.take_no_more("the broker is stopping")
-        for timer in (self._delivery, self._deadline, self._reput_again):
-            if timer is not None:
-                timer.cancel()
+        self._delivery.cancel()
+        self._deadline.cancel()
+        if self._reput_again is not None:
+            self._reput_again.cancel()
         self.hold_service.release_all()
+        self.processors.parked.refuse_all("the broker is stopping")
         await self.processors.acknowledger.settled(_ANSWER_SECONDS)
         await self._housekeeping.settled(_ANSWER_SECONDS)
         await self.server.stop()
@@ -160,21 +190,22 @@ class BrokerController:
             self.store.shutdown()
 
     def _find_lost_topics(self) -> None:
-        """A send's topic is saved within a second: one that a crash took before is told by its messages."""
+        """Make topics again that have messages: they were saved before these, but files get lost."""
         topics = self.tables.topics
         for topic, queue_nums in self.store.queue_nums().items():
             if topics.get(topic) is None and topic_fault(topic) is None:
-                _log.warning("the topic %s was not saved and is made again for its messages", topic)
+                _log.warning("the topic %s is missing and is made again for its messages", topic)
                 likely = min(_USUAL_QUEUE_NUMS, self._config.default_topic_queue_nums)
                 topics.create_in_send_back(topic, min(max(queue_nums, likely), QUEUE_NUMS_MAX))
 
     # ---- requests
 
     def advertised_host(self, connection: Connection) -> Host:
-        """Where a client is to find this broker: at the address that it has dialled, or a fixed one."""
-        if self._advertised_address is None:
-            return connection.local_host
-        return Host(self._advertised_address, self.port)
+        """Return where a client is to find this broker: where it has dialled, or at a fixed address.
+
+        The port is the same for all: what is sent by the VIP channel can be asked for elsewhere, too.
+        """
+        return Host(self._advertised_address or connection.local_host.address, self.port)
 
     def _client_has_gone(self, connection: ClientConnection) -> None:
         self.hold_service.forget(connection)
@@ -211,7 +242,7 @@ class BrokerController:
         is_done = self.store.reput(lambda: self._loop.time() >= until)
         hindrance = None if is_done else self.store.state().hindrance
         if hindrance is not None and self._reput_again is None:
-            _log.warning("%s; tried again until there is", hindrance)
+            _log.warning("%s; it is tried again", hindrance)
         if self._reput_again is not None:
             self._reput_again.cancel()
         is_hindered = hindrance is not None
@@ -222,8 +253,9 @@ class BrokerController:
 
     def _has_arrived(self, topic: str, queue_id: int) -> None:
         if topic == SCHEDULE_TOPIC and not self._is_stopping:
-            self.schedule.arrived(queue_id)
-            self._plan_delivery(0)
+            now_ms = self._monotonic_ms()
+            self.schedule.arrived(queue_id, now_ms)
+            self._delivery.plan(now_ms)
 
     # ---- waiting pulls
 
@@ -236,16 +268,11 @@ class BrokerController:
     def _plan_deadline(self) -> None:
         """One timer, for the next of all deadlines; one that comes too early does no harm."""
         next_ms = self.hold_service.next_deadline_ms
-        if next_ms is None:
-            return
-        if self._deadline is None or next_ms / 1000 < self._deadline.when():
-            if self._deadline is not None:
-                self._deadline.cancel()
-            self._deadline = self._loop.call_at(next_ms / 1000, self._expire, next_ms)
+        if next_ms is not None:
+            self._deadline.plan(next_ms)
 
-    def _expire(self, deadline_ms: int) -> None:
-        self._deadline = None
-        self.hold_service.expire(max(deadline_ms, self._monotonic_ms()))
+    def _expire(self, now_ms: int) -> None:
+        self.hold_service.expire(now_ms)
         self._plan_deadline()
 
     def _is_matched_by_commit_log(self, held: PullRequest, from_queue_offset: int) -> bool:
@@ -258,36 +285,18 @@ class BrokerController:
 
     # ---- delayed messages
 
-    def _deliver(self) -> None:
-        self._delivery = None
+    def _deliver(self, now_ms: int) -> None:
         try:
-            wait_ms = self.schedule.deliver_due()
+            next_ms = self.schedule.deliver_due(now_ms)
         except Exception:  # noqa: BLE001  # whatever it is, the others must not wait for ever
             _log.exception("delivering delayed messages failed, and is tried again")
-            wait_ms = _DELIVERY_CHECK_MAX_MS
-        if wait_ms is not None:
-            self._plan_delivery(wait_ms)
+            next_ms = now_ms + _DELIVER_AGAIN_MS
+        if next_ms is not None:
+            self._delivery.plan(next_ms)
 
     def _queue_nums(self, topic: str) -> int:
         config = self.tables.topics.get(topic)
         return config.write_queue_nums if config is not None else 0
 
-    def _plan_delivery(self, wait_ms: int) -> None:
-        """Looked at once a second at least: the time of day may jump."""
-        at = self._loop.time() + min(max(wait_ms, 0), _DELIVERY_CHECK_MAX_MS) / 1000
-        if self._delivery is None or at < self._delivery.when():
-            if self._delivery is not None:
-                self._delivery.cancel()
-            self._delivery = self._loop.call_at(at, self._deliver)
-
     def _monotonic_ms(self) -> int:
-        return int(self._loop.time() * 1000)
-
-
-def _disk_usage(directory: Path) -> DiskUsage:
-    return DiskUsage(*shutil.disk_usage(directory))
-
-
-def now_ms() -> int:
-    """The time of day."""
-    return time.time_ns() // 1_000_000
+        return monotonic_ms(self._loop)

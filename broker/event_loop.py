@@ -1,15 +1,59 @@
-"""The event loop that a broker runs on. It knows nothing of the broker."""
+"""The event loop that a broker runs on, its clock, and a timer on it.
+
+It knows nothing of the broker.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Of uvloop where it is there: it serves half as many single requests again."""
+    """Make a loop: uvloop's where it is there, which serves half as many single requests again."""
     try:
         import uvloop  # noqa: PLC0415  # not on every platform
     except ImportError:
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop
+
+
+def monotonic_ms(loop: asyncio.AbstractEventLoop) -> int:
+    """Tell the loop's time, which never jumps, in whole milliseconds that have passed."""
+    # uvloop's clock counts milliseconds: on the way through seconds none must become a little less.
+    return round(loop.time() * 1_000_000) // 1_000
+
+
+class EarliestTimer:
+    """One timer of a loop: planned any number of times, it rings once, for the earliest.
+
+    It knows its own time, since a handle of the loop need not: uvloop gives one without a time for
+    what is due within half a millisecond.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[int], object]) -> None:
+        """``ring`` is told the time in milliseconds, never one before that which was planned."""
+        self._loop = loop
+        self._ring = ring
+        self._at_ms = 0
+        self._handle: asyncio.Handle | None = None
+
+    def plan(self, at_ms: int) -> None:
+        """Ring at this time of the loop's clock, unless it rings before that."""
+        if self._handle is not None:
+            if self._at_ms <= at_ms:
+                return
+            self._handle.cancel()
+        self._at_ms = at_ms
+        self._handle = self._loop.call_at(at_ms / 1_000, self._is_due)
+
+    def cancel(self) -> None:
+        """Ring no more, until it is planned again."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _is_due(self) -> None:
+        self._handle = None
+        self._ring(max(self._at_ms, monotonic_ms(self._loop)))

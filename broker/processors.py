@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from broker.config import BrokerConfig
-from broker.connection import Connection
+from broker.connection import Connection, Steps
 from broker.longpolling.pull_request import PullRequest
 from broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from broker.processor.acknowledger import Acknowledger
@@ -26,13 +26,15 @@ from broker.processor.group_admin import GroupAdminProcessor
 from broker.processor.group_offsets import GroupOffsetsProcessor
 from broker.processor.kv_config import KVConfigProcessor
 from broker.processor.message_back import MessageBackProcessor
+from broker.processor.parked_sends import ParkedSends
 from broker.processor.pull_message import PullMessageProcessor
 from broker.processor.query_consume_queue import QueryConsumeQueueProcessor
 from broker.processor.query_message import QueryMessageProcessor
+from broker.processor.reply_message import ReplyMessageProcessor
 from broker.processor.request import Handlers
 from broker.processor.retry_rules import RetryRules
 from broker.processor.route import RouteProcessor
-from broker.processor.runtime_info import DiskUsage, RuntimeInfo
+from broker.processor.runtime_info import RuntimeInfo
 from broker.processor.send_message import SendMessageProcessor
 from broker.processor.subscription_filters import SubscriptionFilters
 from broker.processor.topic_admin import TopicAdminProcessor
@@ -44,6 +46,7 @@ from broker.state.producers import ProducerManager
 from broker.state.queue_locks import QueueLocks
 from broker.state_tables import StateTables
 from broker.store.config import FlushDiskType
+from broker.store.disk import DiskUsage
 from broker.store.message_store import MessageStore
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import Host
@@ -91,7 +94,15 @@ class Processors:
         self.producers = ProducerManager(room)
         self.consumers = ConsumerManager(NotifyConsumerIdsChanged(around.tables.groups, around.work), room)
         self.filters = SubscriptionFilters(config.filters)
-        self.admission = TopicAdmission(config, around.tables.topics)
+        self.parked = ParkedSends(
+            around.tables.topics,
+            self._dispatch_again,
+            self.end_turn,
+            around.run_aside,
+            around.work,
+            capacity=config.send_queue_capacity,
+        )
+        self.admission = TopicAdmission(config, around.tables.topics, self.parked.must_wait)
         self.acknowledger = Acknowledger(
             around.store,
             is_sync=config.store.flush_disk_type is FlushDiskType.SYNC_FLUSH,
@@ -101,7 +112,7 @@ class Processors:
             wait_max_ms=config.send_wait_max_ms,
             took_ms=self.stats.put_took.add,
         )
-        self.retries = RetryRules(around.tables.topics, around.tables.groups)
+        self.retries = RetryRules(self.admission, around.tables.groups)
         self.sends = SendMessageProcessor(
             config,
             around.store,
@@ -122,7 +133,9 @@ class Processors:
             *self._of_operators(),
         )
         self.dispatch = RequestDispatcher(
-            (processor.handlers() for processor in families), config.server.json_body_bytes_max
+            (processor.handlers() for processor in families),
+            config.server.json_body_bytes_max,
+            self.parked.park,
         )
 
     def replay(self, held: PullRequest) -> RemotingCommand | None:
@@ -131,6 +144,27 @@ class Processors:
             return self.pull.execute_request_when_wakeup(held)
         except Exception as error:  # noqa: BLE001  # whatever it is, the client has to hear of it
             return self.dispatch.excused(held.connection, held.request, error)
+
+    def _dispatch_again(self, connection: Connection, request: RemotingCommand) -> Steps | None:
+        """Dispatch a request beside the turns of its connection; returns what is left to do."""
+        answer = self.dispatch(connection, request)
+        if answer is None:
+            return None
+        if not isinstance(answer, RemotingCommand):
+            return self._answered(connection, answer)
+        connection.send(answer)
+        return None
+
+    def _dispatch_and_work(self, connection: Connection, request: RemotingCommand) -> None:
+        steps = self._dispatch_again(connection, request)
+        if steps is not None:
+            self._around.work(steps)
+
+    def _answered(self, connection: Connection, steps: Steps) -> Steps:
+        answer = yield from steps
+        if answer is not None:
+            connection.send(answer)
+        return None
 
     def client_has_gone(self, connection: Connection) -> None:
         """Take it out of its groups."""
@@ -178,9 +212,15 @@ class Processors:
         )
 
     def _of_messages(self) -> tuple[Processor, ...]:
-        around, tables = self._around, self._around.tables
+        around = self._around
         return (
             self.sends,
+            ReplyMessageProcessor(
+                self.producers,
+                self._dispatch_and_work,
+                around.advertised_host,
+                around.now_ms,
+            ),
             ExtensionsProcessor(
                 around.store,
                 self.admission,
@@ -192,7 +232,7 @@ class Processors:
             MessageBackProcessor(
                 around.config,
                 around.store,
-                tables.topics,
+                self.admission,
                 self.retries,
                 self.acknowledger,
                 self.stats,

@@ -32,7 +32,7 @@ class CannotListen(RocketPollError):
 
 
 class RemotingServer:
-    """One port, any number of clients."""
+    """A port or two, any number of clients."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class RemotingServer:
         self._accepts = float(limits.max_accepts_per_second)
         self._accepts_at = 0.0
         self._sweeps = 0
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self._all_gone: asyncio.Event | None = None
 
@@ -84,35 +84,44 @@ class RemotingServer:
 
     def descriptors(self) -> list[int]:
         """The numbers of all its sockets in this process, for a fork of it to let go of them."""
-        listening = self._server.sockets if self._server is not None else ()
         return [
             number
             for number in (
-                *(each.fileno() for each in listening),
+                *(each.fileno() for server in self._servers for each in server.sockets),
                 *(connection.descriptor() for connection in self._connections),
             )
             if number >= 0
         ]
 
     async def start(self, address: str, port: int) -> int:
-        """Listen; the port, which was chosen if 0 was asked for."""
+        """Listen on a first port; return it, which was chosen if 0 was asked for."""
         self._loop = asyncio.get_running_loop()
         self._accepts_at = self._loop.time()
+        found = await self.listen(address, port)
+        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+        return found
+
+    async def listen(self, address: str, port: int) -> int:
+        """Listen on one more port, for clients like all others; return it.
+
+        Raises:
+            CannotListen: The port is in use, or the address is not this machine's.
+        """
         try:
-            self._server = await self._loop.create_server(self._new_connection, address, port, backlog=1_024)
+            server = await self._loop.create_server(self._new_connection, address, port, backlog=1_024)
         except OSError as error:
             raise CannotListen(
                 f"cannot listen on {address}:{port}: {error.strerror or error}; choose another listenPort or "
                 "bindAddress, or stop the program that has it"
             ) from error
-        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
-        found: int = self._server.sockets[0].getsockname()[1]
+        self._servers.append(server)
+        found: int = server.sockets[0].getsockname()[1]
         return found
 
     def stop_listening(self) -> None:
         """No more clients."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
 
     async def stop(self) -> None:
         """End all connections, with what they were sent before."""

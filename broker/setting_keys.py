@@ -44,6 +44,12 @@ KEYS: Final[Mapping[str, Key]] = {
     "brokerClusterName": Key("", "broker_cluster_name", NAME, "the cluster's name"),
     "brokerName": Key("", "broker_name", NAME, "the broker's name, part of every queue's"),
     "listenPort": Key("", "listen_port", number(0, 65_535), "one port for all requests; 0: any that is free"),
+    "vipChannelEnable": Key(
+        "",
+        "vip_channel_enable",
+        FLAG,
+        "listen on listenPort - 2 as well, for clients up to 4.4 and the dashboard; not with listenPort=0",
+    ),
     "bindAddress": Key("", "bind_address", ADDRESS, "the address to listen on"),
     "brokerIP1": Key(
         "",

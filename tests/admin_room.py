@@ -23,11 +23,12 @@ from broker.processor.query_consume_queue import QueryConsumeQueueProcessor
 from broker.processor.query_message import QueryMessageProcessor
 from broker.processor.request import RequestRejected
 from broker.processor.route import RouteProcessor
-from broker.processor.runtime_info import DiskUsage, RuntimeInfo, SendQueue
+from broker.processor.runtime_info import RuntimeInfo, SendQueue
 from broker.processor.topic_admin import TopicAdminProcessor
 from broker.state.broker_stats import BrokerStats
 from broker.state.clients import ClientChannel
 from broker.state.consumers import ConsumerManager
+from broker.store.disk import DiskUsage
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
 from rmq_spark.wire.bodies.configs import (

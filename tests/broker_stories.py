@@ -8,8 +8,9 @@ import threading
 import time
 
 from broker_clients import BrokerClients
+from story_loops import MovedLoop
 
-from broker.controller import BrokerController
+from broker.controller import BrokerController, time_of_day_ms
 from broker.settings import config_of
 from rmq_spark.wire.bodies.configs import TopicConfig
 
@@ -33,23 +34,10 @@ def small_broker(root, **settings):
     return config_of({**SMALL, "storePathRootDir": str(root), **texts})
 
 
-class MovedLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock goes as usual, or stands still, and can be put forward."""
+class StoryLoops:
+    """Which loop the next story is told on; the fixture `on_each_loop` has it told on each."""
 
-    moved_seconds = 0.0
-    stands_at = None
-
-    def time(self):
-        return (super().time() if self.stands_at is None else self.stands_at) + self.moved_seconds
-
-    def stand_still(self):
-        """From now on the clock moves only when it is told to."""
-        if self.stands_at is None:
-            self.stands_at = super().time()
-
-    def move(self, seconds):
-        """What was due within this time is due now."""
-        self.moved_seconds += seconds
+    new = MovedLoop
 
 
 class Broker:
@@ -119,9 +107,9 @@ async def _patience(seconds):
 
 
 @contextlib.asynccontextmanager
-async def started(config, disk=None):
+async def started(config, disk=None, now_ms=time_of_day_ms):
     """A broker that runs while the story is inside; all is let go of behind it."""
-    controller = BrokerController(config, disk)
+    controller = BrokerController(config, disk, now_ms)
     await controller.start()
     try:
         async with BrokerClients(controller.port) as clients:
@@ -136,7 +124,7 @@ async def started(config, disk=None):
 
 def run(story):
     """Run a coroutine in a loop of its own whose clock can be moved."""
-    loop = MovedLoop()
+    loop = StoryLoops.new()
     try:
         loop.run_until_complete(story)
         loop.run_until_complete(loop.shutdown_asyncgens())
@@ -145,11 +133,11 @@ def run(story):
         loop.close()
 
 
-def tell(story, root, disk=None, **settings):
+def tell(story, root, disk=None, now_ms=time_of_day_ms, **settings):
     """Run a story against a small broker with these settings."""
 
     async def whole():
-        async with started(small_broker(root, **settings), disk) as broker:
+        async with started(small_broker(root, **settings), disk, now_ms) as broker:
             await story(broker)
 
     run(whole())

@@ -16,6 +16,7 @@ from broker.state.consumer_offset import ConsumerOffsetManager
 from broker.state.subscription_group import SubscriptionGroupManager
 from broker.state.topic_config import TopicConfigManager
 from broker.store.message_store import MessageStore
+from broker.store.results import PutMessageStatus
 from rmq_spark.wire.bodies.configs import TopicConfig
 
 
@@ -66,6 +67,36 @@ def open_parts(root: Path, *, auto_create=True, **settings) -> Parts:
         groups_in(root / "config", clock, auto_create=auto_create),
         offsets_in(root / "config"),
     )
+
+
+def saved_at_once(_):
+    """No message has to wait for its topic."""
+    return False
+
+
+def never_parked(*_):
+    """Nothing can be put aside."""
+    raise AssertionError("a request was parked")
+
+
+class SlowAcknowledger:
+    """Says when messages are stored, as an acknowledger does: here when the test says so."""
+
+    def __init__(self, *, is_sync=False):
+        self.is_sync = is_sync
+        self.waiting = []
+
+    def when_stored(self, result, then, *, waits=True):
+        if self.is_sync and waits and result.status is PutMessageStatus.PUT_OK:
+            self.waiting.append((result, then))
+        else:
+            then(result)
+
+    def stored(self, status=PutMessageStatus.PUT_OK, remark=None):
+        """Answer all that wait."""
+        waiting, self.waiting = self.waiting, []
+        for result, then in waiting:
+            then(result._replace(status=status, remark=remark))
 
 
 def refused(handler, connection, request):

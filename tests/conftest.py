@@ -8,6 +8,7 @@ starts Spark gets a driver that starts quickly: see `spark_classes`.
 import os
 import signal
 
+import pytest
 from hypothesis import settings
 from spark_classes import quick_start
 
@@ -16,3 +17,14 @@ settings.load_profile("rocketpoll")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("SPARK_SUBMIT_OPTS", quick_start())
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def on_each_loop(request, monkeypatch):
+    """Have the stories of a test told on each loop that a broker may run on."""
+    from broker_stories import StoryLoops  # noqa: PLC0415  # most tests need no broker
+    from story_loops import LOOPS  # noqa: PLC0415
+
+    if request.param not in LOOPS:
+        pytest.skip("uvloop is not here")
+    monkeypatch.setattr(StoryLoops, "new", LOOPS[request.param])

@@ -16,8 +16,9 @@ import numpy as np
 from broker.store.config import StoreConfig
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.disk import LocalDisk
+from broker.store.file_pool import FileGroup, FilePool
 from broker.store.index_file import IndexHeader, IndexSizes
-from broker.store.message_store import CONSUME_QUEUE, INDEX
+from broker.store.parts import CONSUME_QUEUE, INDEX
 
 _HEADER = np.dtype(">i8, >i8, >i8, >i8, >i4, >i4")
 _ENTRY = np.dtype([("key_hash", ">i4"), ("physical_offset", ">i8"), ("time", ">i4"), ("previous", ">i4")])
@@ -59,9 +60,9 @@ def differences(config: StoreConfig, root: Path, other: Path) -> list[str]:
 
 def queue_contents(config: StoreConfig, root: Path) -> dict[tuple[str, int], QueueContent]:
     """All queues that have entries."""
-    disk, found = LocalDisk(), {}
+    group, found = FileGroup(FilePool(LocalDisk())), {}
     for path in sorted(root.glob(f"{CONSUME_QUEUE}/*/*")):
-        queue = ConsumeQueue(disk, path, config.mapped_file_size_consume_queue)
+        queue = ConsumeQueue(group, path, config.mapped_file_size_consume_queue)
         queue.load()
         if queue.min_offset < queue.max_offset:
             entries = [entry for part in _parts(queue) for entry in part]

@@ -24,6 +24,20 @@ POLL_MS = 200
 _SOON = "-Drocketmq.client.rebalance.minInterval=50"
 """Clients of 5.5 otherwise let a second pass between looking for queues and looking for queues again."""
 
+ADDED_PROPERTIES = frozenset(
+    [
+        "UNIQ_KEY",
+        "WAIT",
+        "CLUSTER",
+        "MSG_REGION",
+        "TRACE_ON",
+        "MIN_OFFSET",
+        "MAX_OFFSET",
+        "CONSUME_START_TIME",
+    ]
+)
+"""What clients and brokers of RocketMQ add to the properties, some in one version only."""
+
 Message = Mapping[str, Any]
 
 
@@ -134,6 +148,18 @@ class Producer(Client):
 
     def send_batch(self, topic: str, *messages: Message) -> dict[str, Any]:
         return self.ask("send batch", topic=topic, messages=messages)
+
+    def request(self, topic: str, message: Message, timeout_ms: int = 20_000) -> None:
+        """Ask for a reply; `replied` is that."""
+        self.ask("request", topic=topic, message=message, timeoutMs=timeout_ms)
+
+    def replied(self) -> dict[str, Any]:
+        """The reply to the last request."""
+        return self.ask("replied")
+
+    def reply(self, asked: Message, body: str) -> dict[str, Any]:
+        """Reply to a message that was received."""
+        return self.ask("reply", topic=asked["topic"], properties=asked["properties"], body=body)
 
     def publish_queues(self, topic: str) -> list[int]:
         return self.ask("publish queues", topic=topic)

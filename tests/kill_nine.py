@@ -29,10 +29,12 @@ from typing import NamedTuple
 from derived_data import differences
 from stores import STORE_HOST
 
+from broker.store.checkpoint import CHECKPOINT
 from broker.store.config import FlushDiskType, StoreConfig
 from broker.store.consume_queue import ENTRY_BYTES
 from broker.store.disk import LocalDisk
-from broker.store.message_store import CHECKPOINT, CONSUME_QUEUE, INDEX, MessageStore
+from broker.store.message_store import MessageStore
+from broker.store.parts import CONSUME_QUEUE, INDEX
 from broker.store.results import PutMessageStatus
 from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import StoredMessage, body_crc_of, decode_record, decode_records

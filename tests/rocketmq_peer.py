@@ -27,14 +27,14 @@ STOP_SECONDS_MAX = 60
 POLL_SECONDS = 0.02
 CLUSTER = "peers"
 
-# What RocketMQ's own start scripts open to it on Java 17.
-_OPENED = (
+OPENED = (
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
 )
+"""What RocketMQ's own start scripts open to it on Java 17."""
 
 # 4.9 does not start without one.
 _LOGBACK_NAMES = ("logback_namesrv.xml", "logback_broker.xml", "logback_tools.xml")
@@ -68,7 +68,7 @@ class Process:
             (configurations / name).write_text(_LOGBACK, encoding="ascii")
         self.log = home / f"{main_class.rpartition('.')[2]}.log"
         options = (
-            *(f"-Xmx{heap}", f"-Duser.home={home}", f"-Drocketmq.home.dir={home}", *_OPENED),
+            *(f"-Xmx{heap}", f"-Duser.home={home}", f"-Drocketmq.home.dir={home}", *OPENED),
             *(f"-Drocketmq.client.logRoot={home}", "-Drocketmq.client.logLevel=ERROR", *more_options),
         )
         with self.log.open("ab") as log:

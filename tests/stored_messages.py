@@ -14,7 +14,9 @@ hosts = st.builds(
     Host, st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16), st.integers(0, 1 << 16)
 )
 properties = st.lists(
-    st.sampled_from(["a\x01b", "KEYS\x01k l", "__CRC32#\x010123456789", "x__CRC32#\x01y", "标\x01签", ""])
+    st.sampled_from(
+        ["a\x01b", "KEYS\x01k l", "__CRC32#\x010123456789", "x__CRC32#\x01y", "标\x01签", "7", ""]
+    )
 ).map("\x02".join)
 
 

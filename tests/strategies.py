@@ -55,6 +55,24 @@ ragged_properties = st.lists(
     max_size=14,
 ).map("".join)
 
+# Strings of clients that mean something else to RocketMQ, or nothing: a name of its own, pieces that
+# are no properties, or like those of a record's checksum; with the last separator and without.
+_odd_pieces = [
+    "__CRC32#\x010123456789",
+    "KEYS\x01k",
+    "a\x01",
+    "\x01b",
+    "c\x01d\x01e",
+    "",
+    "f",
+    "7",
+    "42",
+    "\u00fc",
+]
+odd_properties = st.lists(st.sampled_from(_odd_pieces), max_size=12).map("\x02".join) | st.lists(
+    st.sampled_from(["7\x02", "a\x011\x02", "7", "\x02"]), max_size=12
+).map("".join)
+
 addresses = st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16)
 hosts = st.builds(Host, address=addresses, port=st.integers(0, (1 << 31) - 1))
 

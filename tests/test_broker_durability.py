@@ -296,6 +296,28 @@ def test_every_operation_of_the_disk_may_fail_and_nothing_acknowledged_is_lost(t
     assert number > 10
 
 
+def test_after_a_kill_messages_have_the_properties_that_they_were_sent_with_and_no_others(tmp_path):
+    sent = [{}, {"a": "1"}, {"__CRC32#": "0123456789"}, {"TAGS": "t", "__CRC32#": "mine", "KEYS": "k"}]
+
+    async def send(broker):
+        async with BrokerClients(broker.port) as clients:
+            client = await clients.connect()
+            for properties in sent:
+                await client.put("x", properties=properties)
+            broker.kill()
+
+    async def properties_of_all(broker):
+        async with BrokerClients(broker.port) as clients:
+            return [each.properties for each in (await (await clients.connect()).pull()).messages]
+
+    with BrokerProcess(tmp_path) as broker:
+        asyncio.run(send(broker))
+    with BrokerProcess(tmp_path) as broker:
+        found = asyncio.run(properties_of_all(broker))
+        assert broker.stop() == 0
+    assert found == [{**properties, "CLUSTER": "DefaultCluster"} for properties in sent]
+
+
 @pytest.mark.parametrize("flush_disk_type", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 def test_a_broker_that_is_killed_has_all_that_it_acknowledged(tmp_path, flush_disk_type):
     """A kill takes nothing from the page cache: with either kind of flush all is there."""

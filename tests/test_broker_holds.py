@@ -17,6 +17,7 @@ from rmq_spark.wire.bodies.clients import SubscriptionData
 # Longer campaigns take their length from here.
 ROUNDS = int(os.environ.get("ROCKETPOLL_HOLD_ROUNDS", "12000"))
 PAIRS = 8
+each_loop = pytest.mark.usefixtures("on_each_loop")
 
 
 def loops():
@@ -130,6 +131,7 @@ def test_a_subscription_from_heartbeats_is_what_it_is_when_the_pull_is_woken(tmp
 # ---- time
 
 
+@each_loop
 def test_a_pull_is_answered_with_nothing_when_its_time_is_over_and_not_before(tmp_path):
     async def story(broker):
         client = await broker.connect()
@@ -148,6 +150,7 @@ def test_a_pull_is_answered_with_nothing_when_its_time_is_over_and_not_before(tm
 
 
 @pytest.mark.parametrize(("asked", "waits"), [(0, 2_000), (-5, 2_000), (3_000, 3_000), (1 << 60, 9_000)])
+@each_loop
 def test_how_long_a_client_may_let_the_broker_wait_has_bounds(tmp_path, asked, waits):
     async def story(broker):
         client = await broker.connect()
@@ -164,6 +167,7 @@ def test_how_long_a_client_may_let_the_broker_wait_has_bounds(tmp_path, asked, w
     tell(story, tmp_path, suspendTimeoutMillsMin=2_000, suspendTimeoutMillsMax=9_000)
 
 
+@each_loop
 def test_many_deadlines_come_in_their_order(tmp_path):
     async def story(broker):
         broker.make_topic("T")
@@ -180,6 +184,7 @@ def test_many_deadlines_come_in_their_order(tmp_path):
     tell(story, tmp_path)
 
 
+@each_loop
 def test_with_short_polling_nobody_is_woken_and_everybody_gets_what_is_there_after_a_while(tmp_path):
     async def story(broker):
         broker.make_topic("T")
@@ -297,6 +302,7 @@ def test_a_log_that_cannot_be_read_while_waking_gives_each_pull_one_answer(tmp_p
 # ---- limits
 
 
+@each_loop
 def test_sixteen_pulls_of_one_client_may_wait_for_a_queue_and_with_the_seventeenth_the_first_is_put_off(
     tmp_path,
 ):
@@ -356,6 +362,7 @@ def test_a_client_that_takes_all_places_leaves_one_to_whoever_comes_newly(tmp_pa
     tell(story, tmp_path, maxHolds=200)
 
 
+@each_loop
 def test_no_more_pulls_wait_than_the_broker_holds(tmp_path):
     async def story(broker):
         broker.make_topic("T", queues=8)
@@ -378,6 +385,7 @@ def test_no_more_pulls_wait_than_the_broker_holds(tmp_path):
     tell(story, tmp_path, maxHolds=3)
 
 
+@each_loop
 def test_a_client_that_does_not_read_is_not_waited_for(tmp_path):
     async def story(broker):
         producer = await broker.connect()
@@ -423,6 +431,7 @@ def test_a_group_that_stands_behind_an_empty_queue_is_led_back_to_its_start_and_
 # ---- the end, and after it
 
 
+@each_loop
 def test_a_broker_that_stops_answers_all_that_wait(tmp_path):
     async def story():
         async with started(small_broker(tmp_path)) as broker:
@@ -440,6 +449,7 @@ def test_a_broker_that_stops_answers_all_that_wait(tmp_path):
     run(story())
 
 
+@each_loop
 def test_clients_that_waited_when_a_broker_stopped_find_their_messages_in_the_next(tmp_path):
     async def story():
         port = 0

@@ -16,6 +16,8 @@ from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.headers.offsets import UpdateConsumerOffsetRequestHeader
 from rmq_spark.wire.headers.table import HEADERS
 
+pytestmark = pytest.mark.usefixtures("on_each_loop")
+
 FLUSHES = ["ASYNC_FLUSH", "SYNC_FLUSH"]
 
 

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import re
 import zlib
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from broker_clients import batch_request, pull_request, pulled, send_request
 from broker_stories import tell
 from disks import Fault, FaultyDisk
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from strategies import odd_properties
 
 from broker.processor.send_message import IDS_MAX
 from broker.store.disk import LocalDisk
+from rmq_spark.wire.bodies import decode_body
+from rmq_spark.wire.bodies.lists import KVTable
 from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
 from rmq_spark.wire.message_id import decode_offset_message_id
+from rmq_spark.wire.properties import decode_properties
 
 REFUSED = {
     "a blank name": ({"topic": " "}, 1, "blank"),
@@ -33,6 +43,16 @@ REFUSED = {
     "no body": ({"body": b""}, 13, "empty"),
     "a body that is too long": ({"body": bytes((1 << 19) + 1)}, 13, "524288"),
     "properties that are too long": ({"properties": {"p": "x" * 32_767}}, 13, "properties"),
+    "a timer message": (
+        {"properties": {"TIMER_DELAY_SEC": "6"}},
+        13,
+        r"timer messages \(property TIMER_DELAY_SEC\) are not served; delay levels .* are",
+    ),
+    "a timer for a retry topic": (
+        {"topic": "%RETRY%G", "properties": {"TIMER_DELIVER_MS": "1893456000000"}},
+        13,
+        "timer messages",
+    ),
     "a half message": ({"properties": {"TRAN_MSG": "true"}}, 16, "transaction"),
 }
 
@@ -141,11 +161,45 @@ def test_the_answer_says_where_the_message_is_and_all_of_it_is_stored(tmp_path, 
         assert stored.born_timestamp == 1_600_000_000_000
         assert stored.sys_flag == MessageSysFlag.MULTI_TAGS.value
         assert str(stored.born_host) == f"127.0.0.1:{client.address[1]}"
-        properties = dict(stored.properties)
-        properties.pop("__CRC32#")
-        assert properties == {"TAGS": "A", "KEYS": "k", "UNIQ_KEY": "u", "CLUSTER": "DefaultCluster"}
+        assert stored.properties == {"TAGS": "A", "KEYS": "k", "UNIQ_KEY": "u", "CLUSTER": "DefaultCluster"}
 
     tell(story, tmp_path)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(odd_properties, min_size=1, max_size=16))
+def test_whatever_a_client_says_in_its_properties_comes_back_and_nothing_more_but_the_cluster(
+    tmp_path, texts
+):
+    async def story(broker):
+        client = await broker.connect()
+        for text in texts:
+            await client.put("alone", properties=text)
+        entries = [BatchedMessage(b"together", text) for text in texts]
+        batch = send_request(encode_batch(entries), code=RequestCode.SEND_BATCH_MESSAGE, batch=True)
+        assert (await client.call(batch)).code == 0
+        found = [each.properties for each in (await client.pull()).messages]
+        expected = [{**decode_properties(text), "CLUSTER": "DefaultCluster"} for text in texts]
+        assert found == expected * 2
+
+    with TemporaryDirectory(dir=tmp_path) as root:
+        tell(story, Path(root))
+
+
+@pytest.mark.parametrize("flush_disk_type", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_how_long_each_send_waited_for_the_disk_is_told_in_rocketmqs_cells(tmp_path, flush_disk_type):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put(*range(5))
+        assert (await client.call(batch_request("a", "b"))).code == 0
+        answer = await client.call(RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
+        told = decode_body(KVTable, answer.body).table["putMessageDistributeTime"]
+        counts = dict(cell.strip("[").split("]:") for cell in told.split(" "))
+        assert sum(map(int, counts.values())) == 6
+        if flush_disk_type == "ASYNC_FLUSH":
+            assert counts["<=0ms"] == "6"
+
+    tell(story, tmp_path, flushDiskType=flush_disk_type)
 
 
 def test_region_tracing_cluster_and_address_are_as_the_settings_say(tmp_path):
@@ -225,12 +279,18 @@ def test_of_a_very_long_batch_as_many_ids_are_told_as_an_answer_has_room_for(tmp
     [
         (lambda: batch_request("a", "b", properties={"DELAY": "1"}), 13),
         (lambda: batch_request("a", "b", topic="%RETRY%G"), 13),
+        (lambda: batch_request("a", properties={"TIMER_DELAY_MS": "6000"}), 13),
+        (lambda: batch_request("a", each={"TIMER_DELIVER_MS": "1893456000000"}), 13),
+        (lambda: batch_request("a", each={"DELAY": "1"}), 13),
         (batch_request, 13),
         (lambda: batch_request("a", ""), 13),
         (lambda: batch_request("a", "x" * ((1 << 19) + 1)), 13),
         (lambda: send_request(b"no batch", code=RequestCode.SEND_BATCH_MESSAGE, batch=True), 1),
     ],
-    ids=["delayed", "to a retry topic", "of nothing", "with an empty body", "too long", "no batch"],
+    ids=[
+        *("delayed", "to a retry topic", "with a timer", "one with a timer", "one delayed"),
+        *("of nothing", "with an empty body", "too long", "no batch"),
+    ],
 )
 def test_a_batch_is_stored_whole_or_not_at_all(tmp_path, request_of, code):
     async def story(broker):

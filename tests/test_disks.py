@@ -1,9 +1,11 @@
 import errno
 import os
 import random
+import threading
 
 import pytest
-from disks import PAGE, SECTOR, Fault, FaultyDisk, ManualClock, RecordingDisk, power_loss_states
+from disks import Fault, FaultyDisk, ManualClock, RecordingDisk, power_loss_states
+from file_versions import PAGE
 
 from broker.store.disk import LocalDisk
 
@@ -18,12 +20,13 @@ def root(tmp_path):
 
 @pytest.fixture
 def states(tmp_path):
-    """All that a recording may leave, as file names and their content."""
+    """Some of what a recording may leave, as file names and their content."""
 
-    def draw(disk, point=None, seed=1, count=STATES):
+    def draw(disk, point=None):
         into = tmp_path / "states"
         into.mkdir(exist_ok=True)
-        return [tree(path) for path in power_loss_states(disk.log(point), random.Random(seed), count, into)]
+        found = power_loss_states(disk.log(point), random.Random(1), STATES, into)
+        return [tree(path) for path in found]
 
     return draw
 
@@ -35,10 +38,6 @@ def tree(root):
 
 def kinds(disk):
     return [operation.kind for operation in disk.operations]
-
-
-def distinct(found):
-    return {tuple(sorted(state.items())) for state in found}
 
 
 # ---- the clock
@@ -118,7 +117,7 @@ def test_a_write_can_be_torn(root):
     file = disk.create(root / "log", PAGE)
     with pytest.raises(OSError, match="error"):
         file.write(b"abcdef", 0)
-    assert bytes(file.view[:4]) == b"ab\0\0"
+    assert bytes(file.read(0, 4)) == b"ab\0\0"
     with pytest.raises(OSError, match="error"):
         disk.write_whole(root / "small", b"abcdef")
     assert disk.read(root / "small") == b"abc"
@@ -144,8 +143,8 @@ def test_a_full_disk_takes_what_fits_and_goes_on_when_there_is_room_again(root):
     file.write(b"a" * 100, PAGE - 50)
     with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
         file.write(b"b" * 100, 2 * PAGE - 50)
-    assert bytes(file.view[2 * PAGE - 51 : 2 * PAGE + 1]) == b"\0" + b"b" * 50 + b"\0"
-    assert disk.used_ratio(root) == 1.0
+    assert bytes(file.read(2 * PAGE - 51, 52)) == b"\0" + b"b" * 50 + b"\0"
+    assert disk.usage(root).ratio == 1.0
     file.write(b"c" * 2 * PAGE, 0)
     disk.capacity += PAGE
     file.write(b"b" * 100, 2 * PAGE - 50)
@@ -166,7 +165,7 @@ def test_what_is_deleted_or_replaced_makes_room(root):
     assert disk.used == 2 * PAGE
 
 
-# ---- power loss: content
+# ---- recordings
 
 
 def durable_log(disk, root, size=2 * PAGE):
@@ -176,84 +175,121 @@ def durable_log(disk, root, size=2 * PAGE):
     return file
 
 
-def test_a_write_without_a_flush_can_be_lost_and_one_with_it_cannot(root, states):
+def test_a_recording_tells_what_was_done_and_where_flushes_begin_and_end(root):
+    disk = RecordingDisk(LocalDisk(), root)
+    do_everything(disk, root)
+    disk.delete(root / "other")
+    assert kinds(disk) == [
+        "make_directory",
+        *("create", "truncate"),
+        "write",
+        *("begin_flush", "end_flush"),
+        *("begin_write_whole", "end_flush"),
+        "rename",
+        *("begin_flush", "end_flush"),
+        "delete",
+    ]
+
+
+def test_what_was_flushed_is_in_each_state_and_what_was_not_in_some(root, states):
     disk = RecordingDisk(LocalDisk(), root)
     file = durable_log(disk, root)
     file.write(b"kept", 0)
     file.flush()
     file.write(b"lost", 8)
+    disk.write_whole(root / "small", b"data")
     found = states(disk)
     assert {state["log"][:4] for state in found} == {b"kept"}
     assert {state["log"][8:12] for state in found} == {b"lost", bytes(4)}
-    file.flush()
-    assert {state["log"][8:12] for state in states(disk)} == {b"lost"}
+    assert {state.get("small") for state in found} == {None, b"data"}
+    assert found[0] == {"log": b"kept".ljust(2 * PAGE, b"\0")}
+    assert found[1] == tree(root)
     file.close()
 
 
-def test_a_flush_that_is_under_way_promises_nothing(root, states):
-    disk = RecordingDisk(LocalDisk(), root)
-    file = durable_log(disk, root)
-    file.write(b"data", 0)
-    file.flush()
-    assert kinds_of_log(disk)[-1] == "flush"
-    assert len(distinct(states(disk, point=len(disk.operations) - 1))) == 2
-    assert len(distinct(states(disk))) == 1
-    file.close()
+class SlowDisk(FaultyDisk):
+    """A disk on which operations of one kind do not end before they may."""
+
+    slow_kind = None
+
+    def __init__(self):
+        super().__init__(LocalDisk())
+        self.has_begun, self.may_end = threading.Event(), threading.Event()
+
+    def _run(self, call):
+        result = super()._run(call)
+        if call.kind == self.slow_kind:
+            self.has_begun.set()
+            assert self.may_end.wait(20)
+        return result
 
 
-def kinds_of_log(disk):
-    return [each.call.kind for each in disk.operations]
+@pytest.fixture
+def slow(root):
+    return SlowDisk()
 
 
-def test_pages_are_lost_independently_and_within_one_the_writes_stay_in_order(root, states):
-    disk = RecordingDisk(LocalDisk(), root)
+@pytest.fixture
+def during(slow):
+    """Do something while something else of a kind is under way."""
+
+    def do(kind, operation, meanwhile):
+        slow.slow_kind = kind
+        thread = threading.Thread(target=operation)
+        thread.start()
+        assert slow.has_begun.wait(20)
+        meanwhile()
+        slow.may_end.set()
+        thread.join(20)
+        slow.slow_kind = None
+
+    return do
+
+
+def test_a_write_that_comes_during_a_flush_is_not_flushed(root, states, slow, during):
+    disk = RecordingDisk(slow, root)
     file = durable_log(disk, root)
     file.write(b"1", 0)
-    file.write(b"2", PAGE)
-    file.write(b"3", 1)
-    found = {(state["log"][:2], state["log"][PAGE : PAGE + 1]) for state in states(disk)}
-    first, second = {b"\0\0", b"1\0", b"13"}, {b"\0", b"2"}
-    assert found == {(one, two) for one in first for two in second}
-    file.close()
-
-
-def test_a_page_can_be_torn_between_sectors_but_not_within_one(root, states):
-    disk = RecordingDisk(LocalDisk(), root)
-    file = durable_log(disk, root, PAGE)
-    file.write(b"x" * PAGE, 0)
-    found = [state["log"] for state in states(disk)]
-    sectors = {page[at : at + SECTOR] for page in found for at in range(0, PAGE, SECTOR)}
-    assert sectors == {bytes(SECTOR), b"x" * SECTOR}
-    assert len(set(found)) > 10
-    file.close()
-
-
-def test_a_new_file_can_be_empty_until_it_was_flushed(root, states):
-    disk = RecordingDisk(LocalDisk(), root)
-    file = disk.create(root / "log", PAGE)
-    disk.flush_directory(root)
-    assert {len(state["log"]) for state in states(disk)} == {0, PAGE}
+    during("flush", file.flush, lambda: file.write(b"2", 0))
+    assert {state["log"][:1] for state in states(disk)} == {b"1", b"2"}
     file.flush()
-    assert {len(state["log"]) for state in states(disk)} == {PAGE}
+    assert states(disk) == [tree(root)]
     file.close()
 
 
-def test_after_a_failed_flush_only_what_is_written_again_can_be_made_durable(root, states):
-    disk = RecordingDisk(FaultyDisk(LocalDisk(), [Fault(5)]), root)
+def test_a_name_that_is_made_while_its_directory_is_flushed_can_be_lost(root, states, slow, during):
+    disk = RecordingDisk(slow, root)
+
+    def make():
+        disk.make_directory(root / "d")
+
+    during("flush_directory", lambda: disk.flush_directory(root), make)
+    assert {"d" in state for state in states(disk)} == {False, True}
+
+
+def test_a_file_is_flushed_while_another_one_is_being_written_whole(root, states, slow, during):
+    disk = RecordingDisk(slow, root)
+    file = durable_log(disk, root)
+    file.write(b"1", 0)
+    before = len(disk.operations)
+    during("write_whole", lambda: disk.write_whole(root / "small", b"data"), file.flush)
+    assert kinds(disk)[before:] == ["begin_write_whole", "begin_flush", "end_flush", "end_flush"]
+    assert {state["log"][:1] for state in states(disk)} == {b"1"}
+    file.close()
+
+
+def test_a_flush_that_failed_is_recorded_as_such(root, states):
+    disk = RecordingDisk(FaultyDisk(LocalDisk(), [Fault(4)]), root)
     file = durable_log(disk, root)
     file.write(b"lost", 0)
-    file.write(b"again", PAGE)
     with pytest.raises(OSError, match="error"):
         file.flush()
-    file.write(b"again", PAGE)
     file.flush()
-    found = states(disk)
-    assert {state["log"][:4] for state in found} == {bytes(4), b"lost"}
-    assert {state["log"][PAGE : PAGE + 5] for state in found} == {b"again"}
+    assert {state["log"][:4] for state in states(disk)} == {bytes(4), b"lost"}
     file.close()
 
 
-def test_a_torn_write_is_logged_as_it_landed(root, states):
+def test_a_torn_write_is_recorded_as_it_landed(root, states):
     disk = RecordingDisk(FaultyDisk(LocalDisk(), [Fault(3, prefix=2)]), root)
     file = durable_log(disk, root)
     with pytest.raises(OSError, match="error"):
@@ -263,91 +299,27 @@ def test_a_torn_write_is_logged_as_it_landed(root, states):
     file.close()
 
 
-# ---- power loss: small files
+def test_a_small_file_that_failed_to_be_written_may_be_there_or_not(root, states):
+    disk = RecordingDisk(FaultyDisk(LocalDisk(), [Fault(0, prefix=1), Fault(1)]), root)
+    for name in ("torn", "absent"):
+        with pytest.raises(OSError, match="error"):
+            disk.write_whole(root / name, b"new")
+    assert {None, b"", b"new"} <= {state.get("torn") for state in states(disk)}
+    disk.flush_directory(root)
+    assert {"absent" in state for state in states(disk)} == {False}
 
 
-def test_a_small_file_that_is_being_written_can_be_anything_between_old_and_new(root, states):
-    (root / "small").write_bytes(b"old")
-    disk = RecordingDisk(LocalDisk(), root)
-    disk.write_whole(root / "small", b"n" * 1000)
-    found = {state["small"] for state in states(disk, point=0, count=300)}
-    assert {b"old", b"", b"n" * 512, b"n" * 1000, bytes(1000), bytes(512)} <= found
-    assert {state["small"] for state in states(disk)} == {b"n" * 1000}
-
-
-def test_a_small_file_that_failed_to_be_written_can_be_anything_until_it_is_written_again(root, states):
-    (root / "small").write_bytes(b"old")
-    disk = RecordingDisk(FaultyDisk(LocalDisk(), [Fault(0, prefix=1)]), root)
+@pytest.mark.parametrize("prefix", [0, 1])
+@pytest.mark.parametrize("kind", ["make_directory", "create", "rename", "delete"])
+def test_of_a_change_of_names_that_failed_what_came_about_is_recorded(root, states, kind, prefix):
+    (root / "old").write_bytes(b"old")
+    disk = RecordingDisk(FaultyDisk(LocalDisk(), [Fault(prefix=prefix)]), root)
+    arguments = {"create": [PAGE], "rename": [root / "new"]}.get(kind, [])
+    name = root / ("old" if kind in {"rename", "delete"} else "new")
     with pytest.raises(OSError, match="error"):
-        disk.write_whole(root / "small", b"new")
-    assert {b"old", b"", b"new"} <= {state["small"] for state in states(disk)}
-    disk.write_whole(root / "small", b"new")
-    assert {state["small"] for state in states(disk)} == {b"new"}
-
-
-# ---- power loss: names
-
-
-def test_a_flushed_file_can_be_lost_with_its_name_until_its_directory_is_flushed(root, states):
-    disk = RecordingDisk(LocalDisk(), root)
-    disk.write_whole(root / "small", b"data")
-    assert {state.get("small") for state in states(disk)} == {None, b"data"}
+        getattr(disk, kind)(name, *arguments)
     disk.flush_directory(root)
-    assert {state.get("small") for state in states(disk)} == {b"data"}
-
-
-def test_a_rename_can_be_lost_until_the_directory_is_flushed_and_never_happens_by_half(root, states):
-    for name in ("new", "old"):
-        (root / name).write_bytes(name.encode())
-    disk = RecordingDisk(LocalDisk(), root)
-    disk.rename(root / "new", root / "old")
-    assert distinct(states(disk)) == {(("new", b"new"), ("old", b"old")), (("old", b"new"),)}
-    disk.flush_directory(root)
-    assert distinct(states(disk)) == {(("old", b"new"),)}
-
-
-def test_renames_of_two_files_are_lost_independently(root, states):
-    for name in ("a", "b"):
-        (root / name).write_bytes(name.encode())
-    disk = RecordingDisk(LocalDisk(), root)
-    disk.rename(root / "a", root / "a2")
-    disk.rename(root / "b", root / "b2")
-    found = {tuple(sorted(state)) for state in states(disk)}
-    assert found == {("a", "b"), ("a2", "b"), ("a", "b2"), ("a2", "b2")}
-
-
-def test_a_rename_between_directories_needs_both_of_them_flushed(root, states):
-    for name in ("a", "b"):
-        (root / name).mkdir()
-    (root / "a/x").write_bytes(b"x")
-    disk = RecordingDisk(LocalDisk(), root)
-    disk.rename(root / "a/x", root / "b/x")
-    disk.flush_directory(root / "b")
-    assert {tuple(sorted(state)) for state in states(disk)} == {("a", "a/x", "b"), ("a", "b", "b/x")}
-    disk.flush_directory(root / "a")
-    assert {tuple(sorted(state)) for state in states(disk)} == {("a", "b", "b/x")}
-
-
-def test_a_deleted_file_can_come_back_until_the_directory_is_flushed(root, states):
-    (root / "x").write_bytes(b"x")
-    disk = RecordingDisk(LocalDisk(), root)
-    disk.delete(root / "x")
-    disk.delete(root / "x")
-    assert {"x" in state for state in states(disk)} == {True, False}
-    disk.flush_directory(root)
-    assert {"x" in state for state in states(disk)} == {False}
-
-
-def test_a_directory_takes_along_all_that_was_flushed_in_it(root, states):
-    disk = RecordingDisk(LocalDisk(), root)
-    disk.make_directory(root / "a/b")
-    disk.make_directory(root / "a/b")
-    disk.write_whole(root / "a/b/small", b"data")
-    disk.flush_directory(root / "a/b")
-    disk.flush_directory(root / "a")
-    assert {tuple(sorted(state)) for state in states(disk)} == {(), ("a", "a/b", "a/b/small")}
-    disk.flush_directory(root)
-    assert {tuple(sorted(state)) for state in states(disk)} == {("a", "a/b", "a/b/small")}
+    assert states(disk) == [tree(root)]
 
 
 def test_a_file_keeps_its_content_under_a_new_name_and_through_an_old_handle(root, states):
@@ -366,37 +338,22 @@ def test_a_file_keeps_its_content_under_a_new_name_and_through_an_old_handle(roo
     assert {(state["old"][:4], state["log"][:4]) for state in states(disk)} == {(b"old!", b"new\0")}
 
 
-# ---- the states
-
-
-def test_the_first_state_has_lost_the_most_and_the_second_nothing(root, states):
+def test_the_states_are_those_after_as_many_operations_as_are_asked_for(root, states):
     disk = RecordingDisk(LocalDisk(), root)
-    file = durable_log(disk, root, 8 * PAGE)
-    for page in range(8):
-        file.write(b"x" * PAGE, page * PAGE)
+    durable_log(disk, root).close()
     disk.write_whole(root / "small", b"data")
-    worst, best, *_ = states(disk)
-    assert worst == {"log": bytes(8 * PAGE)}
-    assert best == tree(root)
-    file.close()
+    lengths = [len(states(disk, point)) for point in range(len(disk.operations) + 1)]
+    made, sized, durable = 1, 2, 6
+    assert lengths[0] == lengths[durable] == 1
+    assert min(lengths[made : sized + 1]) > 1
+    assert lengths[-1] == 2
+    assert states(disk, durable) == [{"log": bytes(2 * PAGE)}]
 
 
-def test_states_come_again_with_the_same_dice_and_none_twice(root, states):
-    disk = RecordingDisk(LocalDisk(), root)
-    file = durable_log(disk, root, 8 * PAGE)
-    for page in range(8):
-        file.write(b"x" * PAGE, page * PAGE)
-    once, again, other = states(disk), states(disk), states(disk, seed=2)
-    assert once == again != other
-    assert len(once) > STATES / 2
-    file.close()
-
-
-def test_a_log_that_is_certain_has_one_state(root, states):
+def test_what_lies_there_when_a_recording_begins_is_durable(root, states):
     (root / "d").mkdir()
     (root / "d/x").write_bytes(b"x" * 5000)
-    disk = RecordingDisk(LocalDisk(), root)
-    assert states(disk) == [tree(root)]
+    assert states(RecordingDisk(LocalDisk(), root)) == [tree(root)]
 
 
 def test_a_recording_can_go_on_upon_a_state_of_another(root, tmp_path):
@@ -405,10 +362,24 @@ def test_a_recording_can_go_on_upon_a_state_of_another(root, tmp_path):
     for state in power_loss_states(disk.log(), random.Random(1), 1, tmp_path):
         second = RecordingDisk(LocalDisk(), state)
         second.delete(state / "log")
-        assert kinds_of_log(second) == ["delete"]
+        assert kinds(second) == ["delete"]
 
 
-def test_what_is_done_outside_the_root_is_not_logged(root, tmp_path):
+def test_a_recording_can_go_on_where_another_one_has_ended(root, states):
+    disk = RecordingDisk(LocalDisk(), root)
+    file = durable_log(disk, root)
+    file.write(b"1", 0)
+    second = RecordingDisk(LocalDisk(), root, disk.log())
+    again = second.open(root / "log")
+    again.write(b"2", 1)
+    assert {state["log"][:2] for state in states(second)} == {b"\0\0", b"1\0", b"12"}
+    again.flush()
+    assert states(second) == [tree(root)]
+    file.close()
+    again.close()
+
+
+def test_what_is_done_outside_the_root_is_not_recorded(root, tmp_path):
     disk = RecordingDisk(LocalDisk(), root)
     disk.write_whole(tmp_path / "elsewhere", b"data")
     file = disk.create(tmp_path / "log", PAGE)
@@ -416,3 +387,10 @@ def test_what_is_done_outside_the_root_is_not_logged(root, tmp_path):
     file.close()
     disk.flush_directory(tmp_path)
     assert disk.operations == []
+
+
+def test_a_file_that_was_made_behind_the_recordings_back_is_refused(root):
+    disk = RecordingDisk(LocalDisk(), root)
+    (root / "x").write_bytes(b"x")
+    with pytest.raises(FileNotFoundError, match="x was made without the recording disk"):
+        disk.open(root / "x")

@@ -19,6 +19,7 @@ OTHERS = {
     "brokerClusterName": ("C1", "a b"),
     "brokerName": ("broker-b", ""),
     "listenPort": ("10911", "65536"),
+    "vipChannelEnable": ("false", "on"),
     "bindAddress": ("127.0.0.2", "localhost"),
     "brokerIP1": ("10.0.0.1", "here"),
     "allowRemoteWithoutAuthentication": ("true", "yes"),

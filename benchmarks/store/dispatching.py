@@ -16,6 +16,7 @@ from broker.store.commit_log import CommitLog
 from broker.store.config import StoreConfig
 from broker.store.disk import LocalDisk
 from broker.store.dispatch import Dispatcher, record_sizes
+from broker.store.file_pool import FilePool
 from broker.store.fresh_records import none_yet
 from broker.store.index_service import IndexService
 from broker.store.queue_table import QueueTable
@@ -80,7 +81,7 @@ class _Following:
         position = 0
         while position < log.flushed_offset:
             left = log.flushed_offset - position
-            position += sum(record_sizes(log.view(position, min(left, RUN_BYTES_MAX))))
+            position += sum(record_sizes(log.read(position, min(left, RUN_BYTES_MAX))))
 
 
 class _Reput:
@@ -95,14 +96,14 @@ class _Reput:
     def prepare(self) -> None:
         log, root = self._log(), self._workspace.fresh()
         config = StoreConfig(store_path_root_dir=root)
-        queues = QueueTable(LocalDisk(), root / "queues", config.mapped_file_size_consume_queue)
-        index = IndexService(LocalDisk(), root / "index", now_ms) if self._with_index else None
+        queues = QueueTable(FilePool(LocalDisk()), root / "queues", config.mapped_file_size_consume_queue)
+        index = IndexService(FilePool(LocalDisk()), root / "index", now_ms) if self._with_index else None
         if index is not None:
             index.load()
         self._workspace.closing(_Closing(queues, index))
         dispatcher = Dispatcher(config.message_delay_level_ms)
         self._service = ReputMessageService(
-            log, queues, index, dispatcher, None, lambda: log.flushed_offset, none_yet()
+            log, queues, index, dispatcher, lambda: log.flushed_offset, none_yet()
         )
 
     def run(self) -> None:

@@ -18,7 +18,8 @@ from benchmarks.store import samples
 from benchmarks.store.workspace import Workspace, copy_sparse, open_store
 from broker.store.checkpoint import CHECKPOINT
 from broker.store.manifest import MANIFEST
-from broker.store.message_store import COMMIT_LOG, CONSUME_QUEUE, INDEX, MessageStore
+from broker.store.message_store import MessageStore
+from broker.store.parts import COMMIT_LOG, CONSUME_QUEUE, INDEX
 
 _BYTES_PER_SECOND_MIN = (1 << 30) / 2
 _PEER = "CRC of the log"

@@ -17,7 +17,8 @@ from benchmarks.store.workspace import now_ms
 from broker.store.commit_log import CommitLog
 from broker.store.config import StoreConfig
 from broker.store.disk import LocalDisk
-from broker.store.message_store import COMMIT_LOG
+from broker.store.file_pool import FilePool
+from broker.store.parts import COMMIT_LOG
 from rmq_spark.wire.chunk import EncodedChunk, RecordChunk, encode_chunk
 from rmq_spark.wire.chunk.checksums import Sealing, with_empty_checksums
 from rmq_spark.wire.hosts import parse_host
@@ -95,7 +96,7 @@ class LogWriter:
         """In a new store's directory."""
         size = StoreConfig(store_path_root_dir=root).mapped_file_size_commit_log
         root.mkdir(exist_ok=True)
-        self.log = CommitLog(LocalDisk(), root / COMMIT_LOG, size, now_ms)
+        self.log = CommitLog(FilePool(LocalDisk()), root / COMMIT_LOG, size, now_ms)
         self._queues = queues
         self._count = 0
 

@@ -21,6 +21,7 @@ from broker.store.commit_log import CommitLog
 from broker.store.config import StoreConfig
 from broker.store.disk import LocalDisk
 from broker.store.dispatch import Dispatcher
+from broker.store.file_pool import FilePool
 from broker.store.fresh_records import none_yet
 from broker.store.index_service import IndexService
 from broker.store.message_filter import MessageFilter
@@ -110,7 +111,9 @@ def _log_of(workspace: Workspace) -> Callable[[], tuple[CommitLog, list[int]]]:
         store = open_store(root, wake_reput=_nothing)
         ends = [store.put_message(_as_sent(number)).end_offset for number in range(_MESSAGES)]
         store.shutdown()
-        log = CommitLog(LocalDisk(), root / "commitlog", StoreConfig.mapped_file_size_commit_log, now_ms)
+        log = CommitLog(
+            FilePool(LocalDisk()), root / "commitlog", StoreConfig.mapped_file_size_commit_log, now_ms
+        )
         log.files.load()
         log.resume(ends[-1], 0)
         return log, ends
@@ -139,15 +142,14 @@ class _Reput:
     def prepare(self) -> None:
         (log, _), root = self._log(), self._workspace.fresh()
         config = StoreConfig(store_path_root_dir=root)
-        queues = QueueTable(LocalDisk(), root / "queues", config.mapped_file_size_consume_queue)
-        index = IndexService(LocalDisk(), root / "index", now_ms) if self._with_index else None
+        queues = QueueTable(FilePool(LocalDisk()), root / "queues", config.mapped_file_size_consume_queue)
+        index = IndexService(FilePool(LocalDisk()), root / "index", now_ms) if self._with_index else None
         if index is not None:
             index.load()
         dispatcher = Dispatcher(config.message_delay_level_ms)
         self._confirmed = 0
-        self._service = ReputMessageService(
-            log, queues, index, dispatcher, _Listener(), self._confirm_offset, none_yet()
-        )
+        self._service = ReputMessageService(log, queues, index, dispatcher, self._confirm_offset, none_yet())
+        self._service.tell(_Listener())
 
     def _confirm_offset(self) -> int:
         return self._confirmed

@@ -60,8 +60,9 @@ class EmbeddedBroker(BrokerHelpers):
     ) -> None:
         """Check the settings; nothing runs yet.
 
-        ``settings`` carry the names of conf/broker.conf: ``EmbeddedBroker(defaultTopicQueueNums=2)``. In a
-        temporary directory flushDiskType is ASYNC_FLUSH, unless it is given.
+        ``settings`` carry the names of conf/broker.conf, as ``EmbeddedBroker(maxTopics=20)``. Unless
+        they are given, vipChannelEnable is false, and in a temporary directory flushDiskType is
+        ASYNC_FLUSH.
 
         Raises:
             ConfigError: A setting is unknown, or its value means nothing.
@@ -71,7 +72,8 @@ class EmbeddedBroker(BrokerHelpers):
         self._directory = None if directory is None else Path(directory).expanduser().absolute()
         self._port = port
         self._own_process = own_process
-        self._texts = _texts_of(settings)
+        # When it comes back on the port that it was given, that two below may be another broker's.
+        self._texts = {"vipChannelEnable": "false", **_texts_of(settings)}
         if self._is_temporary:
             self._texts.setdefault("flushDiskType", "ASYNC_FLUSH")
         self._bind_address = config_of({**self._texts, "listenPort": str(port)}).bind_address

@@ -1,7 +1,9 @@
 """Acknowledger: answers sends when their messages are stored, all that one flush covers together.
 
-With ASYNC_FLUSH that is at once. With SYNC_FLUSH whoever waits is kept here in the order of the log; at the
-end of a turn the store is asked, once, to flush up to the last of them, and tells it from its own thread.
+With ASYNC_FLUSH that is at once. With SYNC_FLUSH the sends of a turn of the loop are one entry, by
+where the last of their messages ends in the log. At the end of the turn the store is asked, once, to
+flush up to there, and tells of it from its own thread. A sender that does not wait for the disk is
+answered at once; its message is flushed as well, as nobody would see it before.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from broker.processor.runtime_info import SendQueue
 from broker.store.errors import StoreError
@@ -20,18 +22,22 @@ from broker.store.message_store import MessageStore
 from broker.store.results import PutMessageResult, PutMessageStatus
 
 _log = logging.getLogger(__name__)
+_PUT_OK = PutMessageStatus.PUT_OK
 
 Then = Callable[[PutMessageResult], None]
 
 
-class _Waiting(NamedTuple):
-    result: PutMessageResult
+@dataclass(slots=True)
+class _Turn:
+    """What was appended in one turn of the loop, and who waits for it."""
+
     since: float
-    then: Then
+    end_offset: int
+    waiting: list[tuple[PutMessageResult, Then]]
 
 
 class Acknowledger:
-    """One for each store."""
+    """Answers sends when their messages are stored. One for each store."""
 
     def __init__(
         self,
@@ -46,7 +52,7 @@ class Acknowledger:
     ) -> None:
         """``capacity`` and ``wait_max_ms`` say from when on the disk is too slow for more.
 
-        ``took_ms`` is told how long each send has waited.
+        ``took_ms`` is told how long each send that was stored has waited for the disk, if at all.
         """
         self.is_sync = is_sync
         self._store = store
@@ -55,105 +61,125 @@ class Acknowledger:
         self._capacity = capacity
         self._wait_max_seconds = wait_max_ms / 1000
         self._took_ms = took_ms
-        self._waiting: deque[_Waiting] = deque()
-        self._asked = False
+        self._turn: _Turn | None = None
+        self._ended: deque[_Turn] = deque()
+        """Turns that wait for the disk; none ends before one that it follows."""
+        self._end_offset = 0
+        self._sends = 0
+        self._is_asked = False
         self._timer: asyncio.TimerHandle | None = None
         self._all_settled: asyncio.Event | None = None
 
     def queue(self) -> SendQueue:
-        """How many sends wait for the disk, and for how long."""
-        if not self._waiting:
-            return SendQueue(0, 0)
-        return SendQueue(len(self._waiting), int((self._loop.time() - self._waiting[0].since) * 1000))
+        """Tell how many sends wait for the disk, and for how long the first of them has."""
+        head = self._head
+        waits_seconds = self._loop.time() - head.since if head is not None else 0
+        return SendQueue(self._sends, int(waits_seconds * 1000))
 
     def why_busy(self) -> str | None:
-        """Why no more sends should be taken now, if so."""
-        if not self._waiting:
+        """Say why no more sends should be taken now, if so."""
+        head = self._head
+        if head is None:
             return None
-        if len(self._waiting) >= self._capacity:
-            return f"[REJECTREQUEST]system busy, {len(self._waiting)} sends wait for the disk"
-        waits = self._loop.time() - self._waiting[0].since
+        if self._sends >= self._capacity:
+            return f"[REJECTREQUEST]system busy, {self._sends} sends wait for the disk"
+        waits = self._loop.time() - head.since
         if waits > self._wait_max_seconds:
             return f"[PCBUSY_CLEAN_QUEUE]broker busy, the disk has kept a send waiting for {waits:.1f} s"
         return None
 
-    def when_stored(self, result: PutMessageResult, then: Then) -> None:
-        """Call ``then`` with what has become of a message that was appended."""
-        self._waiting.append(_Waiting(result, self._loop.time(), then))
-        if not self._asked:
-            self._asked = True
-            self._loop.call_soon(self._ask)
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._timeout_seconds, self._time_out)
+    def when_stored(self, result: PutMessageResult, then: Then, *, waits: bool = True) -> None:
+        """Call ``then`` with what has become of a message that was put.
+
+        That is at once where it is known already, or where the sender does not wait for the disk.
+        """
+        if result.status is _PUT_OK:
+            if self.is_sync:
+                turn = self._turn or self._begin_turn()
+                turn.end_offset = max(turn.end_offset, result.end_offset)
+                if waits:
+                    turn.waiting.append((result, then))
+                    self._sends += 1
+                    return
+            self._took_ms(0)
+        then(result)
 
     async def settled(self, seconds: float) -> None:
-        """Return when nobody waits any more; whoever still does after some time is told that it is late."""
-        if self._waiting:
+        """Return when nobody waits; whoever still does after that time is told that it is late."""
+        if self._sends:
             self._all_settled = asyncio.Event()
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._all_settled.wait(), seconds)
-            while self._waiting:
-                self._tell_late()
+            while self._ended:
+                self._tell(self._ended.popleft(), PutMessageStatus.FLUSH_DISK_TIMEOUT)
+
+    @property
+    def _head(self) -> _Turn | None:
+        """What has waited for the longest time."""
+        return self._ended[0] if self._ended else self._turn
+
+    def _begin_turn(self) -> _Turn:
+        self._turn = _Turn(self._loop.time(), self._end_offset, [])
+        self._loop.call_soon(self._end_turn, self._turn)
+        return self._turn
+
+    def _end_turn(self, turn: _Turn) -> None:
+        """Let everything that has been appended in this turn be covered by the same flush."""
+        self._turn = None
+        turn.waiting.sort(key=_end_of)
+        self._end_offset = turn.end_offset
+        self._ended.append(turn)
+        if not self._is_asked:
+            self._ask()
+        if self._timer is None:
+            self._timer = self._loop.call_at(turn.since + self._timeout_seconds, self._time_out)
 
     def _ask(self) -> None:
-        """Let everything that has been appended in this turn be covered by the same flush."""
-        if not self._waiting:  # their time was over before the turn was
-            self._asked = False
-            return
-        future = self._store.flushed(self._waiting[-1].result.end_offset)
-        future.add_done_callback(self._in_another_thread)
+        self._is_asked = True
+        self._store.flushed(self._end_offset).add_done_callback(self._in_another_thread)
 
     def _in_another_thread(self, future: Future[None]) -> None:
         self._loop.call_soon_threadsafe(self._flushed, future)
 
     def _flushed(self, future: Future[None]) -> None:
-        self._asked = False
+        self._is_asked = False
         error = future.exception()
         if error is not None:
             self._fail(error)
             return
         flushed_offset = self._store.confirm_offset()
-        while self._waiting and self._waiting[0].result.end_offset <= flushed_offset:
-            waiting = self._waiting.popleft()
-            self._tell(waiting, waiting.result)
-        if self._waiting:
-            self._asked = True
+        while self._ended and self._ended[0].end_offset <= flushed_offset:
+            self._tell(self._ended.popleft(), _PUT_OK)
+        if self._ended:
             self._ask()
-        else:
-            self._tell_settled()
 
     def _fail(self, error: BaseException) -> None:
-        waiting, self._waiting = self._waiting, deque()
         remark = str(error) if isinstance(error, StoreError) else f"the flush failed: {error}"
-        for each in waiting:
-            status = PutMessageStatus.SERVICE_NOT_AVAILABLE
-            self._tell(each, each.result._replace(status=status, remark=remark))
-        self._tell_settled()
+        while self._ended:
+            self._tell(self._ended.popleft(), PutMessageStatus.SERVICE_NOT_AVAILABLE, remark)
 
     def _time_out(self) -> None:
-        """In the log, but whether on the disk is not known: clients have to be told so."""
+        """Tell whose messages are in the log that it is not known whether they are on the disk."""
         self._timer = None
         oldest = self._loop.time() - self._timeout_seconds
-        while self._waiting and self._waiting[0].since <= oldest:
-            self._tell_late()
-        if self._waiting:
-            self._timer = self._loop.call_at(self._waiting[0].since + self._timeout_seconds, self._time_out)
-        else:
-            self._tell_settled()
+        while self._ended and self._ended[0].since <= oldest:
+            self._tell(self._ended.popleft(), PutMessageStatus.FLUSH_DISK_TIMEOUT)
+        if self._ended:
+            self._timer = self._loop.call_at(self._ended[0].since + self._timeout_seconds, self._time_out)
 
-    def _tell_late(self) -> None:
-        """Tell the first."""
-        waiting = self._waiting.popleft()
-        self._tell(waiting, waiting.result._replace(status=PutMessageStatus.FLUSH_DISK_TIMEOUT))
-
-    def _tell_settled(self) -> None:
-        """Nobody waits any more."""
-        if self._all_settled is not None:
+    def _tell(self, turn: _Turn, status: PutMessageStatus, remark: str | None = None) -> None:
+        """Answer the sends of a turn, which nobody waits for any more."""
+        self._sends -= len(turn.waiting)
+        took_ms = int((self._loop.time() - turn.since) * 1000)
+        for result, then in turn.waiting:
+            self._took_ms(took_ms)
+            try:
+                then(result if status is _PUT_OK else result._replace(status=status, remark=remark))
+            except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
+                _log.exception("a send that ended at %d could not be answered", result.end_offset)
+        if not self._sends and self._all_settled is not None:
             self._all_settled.set()
 
-    def _tell(self, waiting: _Waiting, known: PutMessageResult) -> None:
-        self._took_ms(int((self._loop.time() - waiting.since) * 1000))
-        try:
-            waiting.then(known)
-        except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
-            _log.exception("a send that ended at %d could not be answered", known.end_offset)
+
+def _end_of(waiting: tuple[PutMessageResult, Then]) -> int:
+    return waiting[0].end_offset

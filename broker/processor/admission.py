@@ -1,4 +1,7 @@
-"""TopicAdmission: whether a message may go to a topic's queue, making the topic where that is allowed."""
+"""TopicAdmission: whether a message may go to a topic's queue; makes the topic where that is allowed.
+
+A topic that is not on the disk yet takes no message: a crash could take the one and leave the other.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Callable
 from random import randrange
 
 from broker.config import BrokerConfig
-from broker.processor.request import RequestRejected
+from broker.processor.request import RequestRejected, TopicNotSaved
 from broker.state.topic_config import NOT_TO_BE_SENT_TO, TopicConfigManager, topic_fault
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import ResponseCode
@@ -16,19 +19,27 @@ _WRITE = TopicPermission.WRITE.value
 
 
 class TopicAdmission:
-    """What all requests that bring messages have to pass."""
+    """Admits messages to topics: all requests that bring messages have to pass here."""
 
-    def __init__(self, config: BrokerConfig, topics: TopicConfigManager) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicConfigManager,
+        must_wait: Callable[[TopicConfig], bool],
+    ) -> None:
+        """``must_wait`` says whether a message to a topic has to wait until that is saved."""
         self._may_write = bool(config.broker_permission & _WRITE)
         self._topics = topics
+        self._must_wait = must_wait
         self.config_of: Callable[[str], TopicConfig | None] = topics.topics.get
         """What `admit` looks at: as long as this is the same object, it says the same again."""
 
     def admit(self, topic: str, queue_id: int, default_topic: str | None, default_queue_nums: int) -> int:
-        """The queue for a message; any that takes messages, if the one asked for is negative.
+        """Find the queue for a message; any that takes messages, if the one asked for is negative.
 
         Raises:
             RequestRejected: With RocketMQ's code for what is in the way.
+            TopicNotSaved: It may go there as soon as the topic is saved.
         """
         if not self._may_write:
             raise RequestRejected(ResponseCode.NO_PERMISSION, "the broker sending message is forbidden")
@@ -43,9 +54,24 @@ class TopicAdmission:
                 ResponseCode.SYSTEM_ERROR,
                 f"request queueId[{queue_id}] is illegal, topic[{topic}] has {queues} queues",
             )
+        self._check_saved(config)
         if queue_id < 0:
             return randrange(config.write_queue_nums)  # noqa: S311  # any will do
         return queue_id
+
+    def admit_again(self, topic: str, queue_nums: int) -> TopicConfig:
+        """Find the topic for messages that come back, or are dead letters; made if it is not there.
+
+        Raises:
+            TopicNotSaved: They may go there as soon as the topic is saved.
+        """
+        config = self._topics.create_in_send_back(topic, queue_nums)
+        self._check_saved(config)
+        return config
+
+    def _check_saved(self, config: TopicConfig) -> None:
+        if self._must_wait(config):
+            raise TopicNotSaved(config.topic_name)
 
     def _made(self, topic: str, default_topic: str | None, default_queue_nums: int) -> TopicConfig:
         fault = topic_fault(topic)

@@ -1,22 +1,25 @@
 """RequestDispatcher: from a request's code to its handler, and from whatever that raises to an answer.
 
-The only place where an exception becomes a response. It knows no processor, only their handlers.
+The only place where an exception becomes a response, or has a send wait for its topic. It knows no
+processor, only their handlers.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias
 
 from broker.connection import Connection, Steps
-from broker.processor.request import Handler, Handlers, RequestRejected
+from broker.processor.request import Handler, Handlers, RequestRejected, TopicNotSaved
 from broker.state.limits import TooMany
 from broker.store.errors import StoreError
 from rmq_spark.errors import WireError
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import CommandFlag
+
+Park: TypeAlias = Callable[[Connection, RemotingCommand, str], "RemotingCommand | None"]
 
 _log = logging.getLogger(__name__)
 _ONE_WAY = CommandFlag.ONE_WAY.value
@@ -25,6 +28,8 @@ _WITH_MESSAGES: Final = frozenset(
         RequestCode.SEND_MESSAGE,
         RequestCode.SEND_MESSAGE_V2,
         RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
         RequestCode.APPEND_CHUNK,
     ]
 )
@@ -34,9 +39,14 @@ _WITH_MESSAGES: Final = frozenset(
 class RequestDispatcher:
     """All handlers of a broker."""
 
-    def __init__(self, families: Iterable[Handlers], json_body_bytes_max: int) -> None:
-        """Each processor's; no code may have two. Reading a longer body would keep all others waiting."""
+    def __init__(self, families: Iterable[Handlers], json_body_bytes_max: int, park: Park) -> None:
+        """Take each processor's handlers; no code may have two.
+
+        Reading a JSON body that is longer would keep all others waiting. ``park`` gets a request whose
+        topic is not saved, and may answer with a refusal.
+        """
         self._json_body_bytes_max = json_body_bytes_max
+        self._park = park
         self._handlers: dict[int, Handler] = {}
         for family in families:
             for code, handler in family.items():
@@ -56,6 +66,8 @@ class RequestDispatcher:
             if len(request.body) > self._json_body_bytes_max and request.code not in _WITH_MESSAGES:
                 handler = self._refuse_body
             answer = handler(connection, request)
+        except TopicNotSaved as not_saved:
+            answer = self._park(connection, request, not_saved.topic)
         except Exception as error:  # noqa: BLE001  # one request must not end the broker
             answer = self.excused(connection, request, error)
         if not (answer is None or isinstance(answer, RemotingCommand)):

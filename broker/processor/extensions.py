@@ -6,6 +6,7 @@ A client that has not asked is answered as by any RocketMQ broker: it sees none 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from broker.connection import Connection
 from broker.processor.acknowledger import Acknowledger
@@ -93,27 +94,31 @@ class ExtensionsProcessor:
                 f"the request of queue {queue_id} of {header.topic}",
             )
         result = self._store.put_chunk(records, sizes)
-        if result.status is not PutMessageStatus.PUT_OK or not self._acknowledger.is_sync:
-            return self._answer(request, header, queue_id, result)
-
-        def stored(known: PutMessageResult) -> None:
-            reply(connection, request, self._answer(request, header, queue_id, known))
-
-        self._acknowledger.when_stored(result, stored)
+        tell = partial(
+            self._answer,
+            connection,
+            request._replace(body=b""),  # it is in the log: no need to keep it
+            header.topic,
+            queue_id,
+            len(request.body),
+        )
+        self._acknowledger.when_stored(result, tell)
         return None
 
     def _answer(
         self,
+        connection: Connection,
         request: RemotingCommand,
-        header: AppendChunkRequestHeader,
+        topic: str,
         queue_id: int,
+        body_bytes: int,
         result: PutMessageResult,
-    ) -> RemotingCommand:
-        code = CODES[result.status]
+    ) -> None:
         if result.status is not PutMessageStatus.PUT_OK:
-            return request.respond(code, result.remark)
-        self._stats.put(header.topic, result.message_count, len(request.body))
+            reply(connection, request, request.respond(CODES[result.status], result.remark))
+            return
+        self._stats.put(topic, result.message_count, body_bytes)
         sent = AppendChunkResponseHeader(
             queue_id, result.queue_offset, result.message_count, result.store_timestamp
         )
-        return answer(request, sent)
+        reply(connection, request, answer(request, sent))

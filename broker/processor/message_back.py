@@ -17,11 +17,12 @@ from typing import Final
 from broker.config import BrokerConfig
 from broker.connection import Connection
 from broker.processor.acknowledger import Acknowledger
+from broker.processor.admission import TopicAdmission
 from broker.processor.request import Handlers, RequestRejected, answer, header_of, reply
 from broker.processor.retry_rules import RetryRules, redirect_to_dlq
 from broker.schedule.delayed_message import WITHOUT_DELAY, scheduled
 from broker.state.broker_stats import BrokerStats
-from broker.state.topic_config import TopicConfigManager, retry_topic
+from broker.state.topic_config import retry_topic
 from broker.store.message_store import MessageStore
 from broker.store.results import PutMessageResult, PutMessageStatus
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
@@ -49,7 +50,7 @@ class MessageBackProcessor:
         self,
         config: BrokerConfig,
         store: MessageStore,
-        topics: TopicConfigManager,
+        admission: TopicAdmission,
         retries: RetryRules,
         acknowledger: Acknowledger,
         stats: BrokerStats,
@@ -61,7 +62,7 @@ class MessageBackProcessor:
         self._may_write = bool(config.broker_permission & _WRITE)
         self._delay_levels = len(config.store.message_delay_level_ms)
         self._store = store
-        self._topics = topics
+        self._admission = admission
         self._retries = retries
         self._acknowledger = acknowledger
         self._stats = stats
@@ -90,8 +91,6 @@ class MessageBackProcessor:
         back = self._back(message, group, header, request.version, self._advertised_host(connection))
         result = self._store.put_message(back)
         origin = back.properties[RETRY_TOPIC]
-        if result.status is not PutMessageStatus.PUT_OK or not self._acknowledger.is_sync:
-            return self._answer(request, header.group, origin, result)
         self._acknowledger.when_stored(
             result,
             lambda known: reply(connection, request, self._answer(request, header.group, origin, known)),
@@ -123,7 +122,7 @@ class MessageBackProcessor:
             dead_letters = self._retries.dead_letters(group.group_name)
             _check_writable(dead_letters)
             return redirect_to_dlq(renewed, dead_letters)
-        config = self._topics.create_in_send_back(retry_topic(group.group_name), group.retry_queue_nums)
+        config = self._admission.admit_again(retry_topic(group.group_name), group.retry_queue_nums)
         _check_writable(config)
         retried = replace(
             renewed,

@@ -14,6 +14,7 @@ from broker.processor.request import Handlers, RequestRejected, answer, header_o
 from broker.store.message_store import MessageStore
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.operators import QueryMessageRequestHeader, QueryMessageResponseHeader
 
 MESSAGES_MAX: Final = 64
@@ -79,8 +80,8 @@ def _check(header: QueryMessageRequestHeader) -> None:
         raise RequestRejected(ResponseCode.SYSTEM_ERROR, "lastKey: this index has no pages, leave it out")
 
 
-def _that_fit(records: Iterable[memoryview]) -> list[memoryview]:
-    taken: list[memoryview] = []
+def _that_fit(records: Iterable[Buffer]) -> list[Buffer]:
+    taken: list[Buffer] = []
     left = ANSWER_BYTES_MAX
     for record in records:
         left -= len(record)

@@ -1,8 +1,10 @@
 """How processors are asked and answer: the shape of a handler, its refusals, and typed headers.
 
-A handler gets a request and returns its answer, or None if the answer comes later, by the connection, or
-not at all. It refuses by raising `RequestRejected`. It never blocks: the broker has one thread. One that has
-much to do is a generator, or returns one: it does a bit, yields, and returns the answer in the end.
+A handler gets a request and returns its answer, or None if the answer comes later, by the connection,
+or not at all. It refuses by raising `RequestRejected`. One that stores messages may raise
+`TopicNotSaved` before it has stored any: the request comes again when the topic is saved. No handler
+ever blocks: the broker has one thread. One that has much to do is a generator, or returns one: it does
+a bit, yields, and returns the answer in the end.
 """
 
 from __future__ import annotations
@@ -36,6 +38,14 @@ class RequestRejected(RocketPollError):
         super().__init__(f"{code.name}: {remark}")
         self.code = code
         self.remark = remark
+
+
+class TopicNotSaved(Exception):
+    """A message was to be stored for a topic that a crash could still take back."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"the topic {topic} is not saved yet")
+        self.topic = topic
 
 
 def header_of(request: RemotingCommand) -> Any:

@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from broker.processor.admission import TopicAdmission
 from broker.processor.request import RequestRejected
 from broker.schedule.delayed_message import WITHOUT_DELAY
 from broker.state.subscription_group import SubscriptionGroupManager
-from broker.state.topic_config import RETRY_PREFIX, TopicConfigManager, dlq_topic
+from broker.state.topic_config import RETRY_PREFIX, dlq_topic
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.properties import change_properties
@@ -27,8 +28,8 @@ DEAD_LETTER_QUEUE: Final = 0
 class RetryRules:
     """For all groups."""
 
-    def __init__(self, topics: TopicConfigManager, groups: SubscriptionGroupManager) -> None:
-        self._topics = topics
+    def __init__(self, admission: TopicAdmission, groups: SubscriptionGroupManager) -> None:
+        self._admission = admission
         self._groups = groups
 
     def group(self, name: str) -> SubscriptionGroupConfig:
@@ -58,8 +59,12 @@ class RetryRules:
         return reconsume_times >= limit
 
     def dead_letters(self, group: str) -> TopicConfig:
-        """The topic of a group's dead letters, made if it is not there."""
-        return self._topics.create_in_send_back(dlq_topic(group), 1)
+        """Find the topic of a group's dead letters, made if it is not there.
+
+        Raises:
+            TopicNotSaved: They may go there as soon as the topic is saved.
+        """
+        return self._admission.admit_again(dlq_topic(group), 1)
 
     def redirected(
         self, message: StoredMessage, max_reconsume_times: int | None, client_version: int
@@ -68,6 +73,7 @@ class RetryRules:
 
         Raises:
             RequestRejected: It goes to the retry topic of a group that is not there.
+            TopicNotSaved: It is the first dead letter of its group.
         """
         if not message.topic.startswith(RETRY_PREFIX):
             return message

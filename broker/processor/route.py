@@ -126,6 +126,7 @@ class RouteProcessor:
             cluster=self._config.broker_cluster_name,
             broker_name=self._config.broker_name,
             broker_addrs={MASTER_ID: str(self._advertised_host(connection))},
+            enable_acting_master=False,  # 4.9 does not say, some clients of 5.x cannot do without
         )
 
     def _permission_of(self, config: TopicConfig) -> int:

@@ -12,7 +12,10 @@ from typing import Final, NamedTuple
 from broker.config import BrokerConfig
 from broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from broker.state.broker_stats import BrokerStats
-from broker.store.message_store import COMMIT_LOG, MessageStore, StoreState
+from broker.store.disk import DiskUsage
+from broker.store.errors import UnreadableFile
+from broker.store.message_store import MessageStore, StoreState
+from broker.store.parts import COMMIT_LOG
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 from rmq_spark.wire.command import CURRENT_VERSION
 from rmq_spark.wire.names import SCHEDULE_TOPIC
@@ -31,6 +34,9 @@ _IDLE: Final[Mapping[str, str]] = {
     "queryThreadPoolQueueSize": "0",
     "queryThreadPoolQueueCapacity": "0",
     "queryThreadPoolQueueHeadWaitTimeMills": "0",
+    "litePullThreadPoolQueueSize": "0",
+    "litePullThreadPoolQueueCapacity": "0",
+    "litePullThreadPoolQueueHeadWaitTimeMills": "0",
     "ackThreadPoolQueueSize": "0",
     "ackThreadPoolQueueCapacity": "0",
     "ackThreadPoolQueueHeadWaitTimeMills": "0",
@@ -46,14 +52,6 @@ _IDLE: Final[Mapping[str, str]] = {
     "timerEnqueueTps": "0.0",
     "timerDequeueTps": "0.0",
 }
-
-
-class DiskUsage(NamedTuple):
-    """Bytes of the disk that the store is on."""
-
-    total: int
-    used: int
-    free: int
 
 
 class SendQueue(NamedTuple):
@@ -115,7 +113,7 @@ class RuntimeInfo:
             "putMessageSizeTotal": str(stats.put_bytes),
             "putMessageAverageSize": str(round(average, 2)),
             "putMessageDistributeTime": " ".join(
-                f"[{cell}]:{count}" for cell, count in stats.put_took.cells()
+                f"[{cell}]:{count}" for cell, count in stats.put_took.cells().items()
             ),
             "putLatency99": f"{stats.put_took.within_ms(0.99):.2f}",
             "putLatency999": f"{stats.put_took.within_ms(0.999):.2f}",
@@ -156,12 +154,16 @@ class RuntimeInfo:
         }
 
     def _earliest(self, state: StoreState) -> int:
-        record = self._store.record_at(state.min_offset)
+        try:
+            record = self._store.record_at(state.min_offset)
+        except UnreadableFile:  # all other figures are known
+            record = None
         return decode_record(record, check_crc=False).store_timestamp if record is not None else -1
 
     def _disk(self) -> dict[str, str]:
         disk = self._disk_usage()
-        ratio = str(round(disk.used / disk.total, 4)) if disk.total else "0.0"
+        ours = disk.used + disk.free
+        ratio = str(round(disk.used / ours, 4)) if ours else "0.0"
         path = self._config.store.store_path_root_dir / COMMIT_LOG
         return {
             "commitLogDiskRatio": ratio,

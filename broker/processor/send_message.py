@@ -35,10 +35,15 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.hosts import Host, decode_host
 from rmq_spark.wire.message_batch import BatchEntry, split_batch, split_in_parts
+from rmq_spark.wire.properties import DELAY, TIMERS
 from rmq_spark.wire.record import StoredMessage
 
+_NO_BATCH: Final = "a batch can neither be delayed nor go to a retry topic"
+
 _log = logging.getLogger(__name__)
+_BODY_BYTES_WAITING_MAX = 4_096
 _PUT_OK = PutMessageStatus.PUT_OK
+_ILLEGAL = ResponseCode.MESSAGE_ILLEGAL
 
 LARGE_BATCH_BYTES: Final = 32_768
 """A shorter batch has at most 1,424 messages, and mostly far fewer: they are put at once."""
@@ -114,6 +119,8 @@ class SendMessageProcessor:
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, "the broker sending transaction message is forbidden"
             )
+        if properties.timer is not None:
+            raise _no_timers(properties.timer)
         sizes: Sequence[int] = ()
         if plan.is_batch:
             self._check_batch(plan, request.body, properties)
@@ -121,7 +128,7 @@ class SendMessageProcessor:
                 return self._put_large(connection, request, plan, properties, born_timestamp)
             result, sizes = self._put_batch(plan, request.body, properties, born_timestamp)
         elif not request.body:
-            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the message body is empty")
+            raise RequestRejected(_ILLEGAL, "the message body is empty")
         elif properties.delay_level or plan.is_retry:
             result = self._put_redirected(plan, request, properties, born_timestamp)
         else:
@@ -145,7 +152,7 @@ class SendMessageProcessor:
         for (connection, request, plan, waits), result in zip(unanswered, results, strict=True):
             status, physical_offset, queue_offset, end_offset, _, _, _ = result
             try:
-                if status is not _PUT_OK or (waits and self._acknowledger.is_sync):
+                if status is not _PUT_OK or self._acknowledger.is_sync:
                     self._stored(connection, request, plan, (), result, waits=waits)
                     continue
                 stored.setdefault(plan.topic, []).append(end_offset - physical_offset)
@@ -155,6 +162,7 @@ class SendMessageProcessor:
                 _log.exception("a send that ended at %d could not be answered", end_offset)
         for topic, sizes in stored.items():
             self._stats.put(topic, len(sizes), sum(sizes), calls=len(sizes))
+            self._stats.put_took.add(0, len(sizes))
 
     def _put_redirected(
         self, plan: SendPlan, request: RemotingCommand, properties: StoredProperties, born_timestamp: int
@@ -169,16 +177,14 @@ class SendMessageProcessor:
 
     def _check_batch(self, plan: SendPlan, body: Buffer, properties: StoredProperties) -> None:
         if properties.delay_level or plan.is_retry:
-            raise RequestRejected(
-                ResponseCode.MESSAGE_ILLEGAL, "a batch can neither be delayed nor go to a retry topic"
-            )
+            raise RequestRejected(_ILLEGAL, _NO_BATCH)
         if len(body) > self._batch_bytes_max:
             raise RequestRejected(
-                ResponseCode.MESSAGE_ILLEGAL,
+                _ILLEGAL,
                 f"a batch of {len(body)} bytes is over {self._batch_bytes_max} (maxMessageSize)",
             )
         if not body:
-            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
+            raise RequestRejected(_ILLEGAL, "the batch is empty")
 
     def _put_batch(
         self, plan: SendPlan, body: Buffer, properties: StoredProperties, born_timestamp: int
@@ -212,7 +218,10 @@ class SendMessageProcessor:
     def _parts_of(self, entries: Sequence[BatchEntry], of_batch: bytes) -> UniformParts:
         flags, bodies, own = zip(*entries, strict=True)
         if not all(bodies):
-            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the body of a batched message is empty")
+            raise RequestRejected(_ILLEGAL, "the body of a batched message is empty")
+        later = self._properties.later_in_batch(own)
+        if later is not None:
+            raise _no_timers(later) if later in TIMERS else RequestRejected(_ILLEGAL, _NO_BATCH)
         return UniformParts(flags, bodies, self._properties.all_stored_in_batch(own, of_batch))
 
     def _stored(
@@ -225,12 +234,11 @@ class SendMessageProcessor:
         *,
         waits: bool,
     ) -> None:
-        """Answer what is in the log; with SYNC_FLUSH when it is on the disk, if the sender waits for that."""
+        """Answer what is in the log; with SYNC_FLUSH when it is on the disk, if the sender waits."""
+        if len(request.body) > _BODY_BYTES_WAITING_MAX:  # it is in the log: no need to keep it
+            request = request._replace(body=b"")
         tell = partial(self._answer, connection, request, plan, sizes)
-        if waits and self._acknowledger.is_sync and result.status is _PUT_OK:
-            self._acknowledger.when_stored(result, tell)
-        else:
-            tell(result)
+        self._acknowledger.when_stored(result, tell, waits=waits)
 
     def _answer(
         self,
@@ -258,6 +266,11 @@ class SendMessageProcessor:
             return
         fields = {"msgId": ids, "queueId": str(queue_id), "queueOffset": str(queue_offset)}
         reply(connection, request, request.respond(CODES[status], remark, {**fields, **self._marks}))
+
+
+def _no_timers(name: str) -> RequestRejected:
+    remark = f"timer messages (property {name}) are not served; delay levels (property {DELAY}) are"
+    return RequestRejected(_ILLEGAL, remark)
 
 
 def _message_of(draft: RecordDraft, properties_text: str) -> StoredMessage:

@@ -1,18 +1,21 @@
 """What a broker changes in the properties of a message before it stores them.
 
-WAIT is an instruction to the broker and is dropped; CLUSTER, the cluster's name, is added. The text stays as
-it is otherwise: nothing is decoded unless one of the names may be in it.
+CLUSTER, the cluster's name, is added. WAIT is an instruction to the broker and is dropped; messages
+of a batch keep theirs, as with RocketMQ, which does not look into them. The text stays as it is
+otherwise: nothing is decoded unless one of the names may be in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from rmq_spark.wire.properties import (
     DELAY,
     NAME_VALUE_SEPARATOR,
     PROPERTY_SEPARATOR,
+    TIMER_OUT_MS,
+    TIMERS,
     UNIQ_KEY,
     WAIT,
     decode_properties,
@@ -23,12 +26,11 @@ CLUSTER: Final = "CLUSTER"
 TRAN_MSG: Final = "TRAN_MSG"
 _NAMED: Final = tuple(f"{name}{NAME_VALUE_SEPARATOR}" for name in (WAIT, DELAY, CLUSTER, TRAN_MSG))
 _WAIT, _DELAY, _CLUSTER, _TRAN_MSG = _NAMED
+_TIMER = "TIMER_DEL"  # what all of TIMERS begin with
 _UNIQ_KEY = f"{UNIQ_KEY}{NAME_VALUE_SEPARATOR}"
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
-_WAIT_BYTES, _CLUSTER_BYTES = _WAIT.encode(), _CLUSTER.encode()
+_CLUSTER_BYTES, _DELAY_BYTES, _TIMER_BYTES = _CLUSTER.encode(), _DELAY.encode(), _TIMER.encode()
 _WAITS = f"{PROPERTY_SEPARATOR}{_WAIT}true{PROPERTY_SEPARATOR}"
-_WAITS_BYTES = _WAITS.encode()
-_BETWEEN = b"\0" + _SEPARATOR
 
 
 class StoredProperties(NamedTuple):
@@ -39,6 +41,8 @@ class StoredProperties(NamedTuple):
     """Whether the sender wants to hear when it is on the disk."""
     delay_level: int = 0
     is_half_message: bool = False
+    timer: str | None = None
+    """The property that asks for a timer, if one does."""
 
 
 _new_properties: Callable[[type[StoredProperties], tuple[Any, ...]], StoredProperties] = tuple.__new__
@@ -55,7 +59,7 @@ class PropertyRewriter:
         """The properties of a send as they are stored."""
         if not text:
             return StoredProperties(self._cluster)
-        if _DELAY in text or _CLUSTER in text or _TRAN_MSG in text:
+        if _DELAY in text or _CLUSTER in text or _TRAN_MSG in text or _TIMER in text:
             return self._looked_through(text)
         waits = True
         if _WAIT in text:
@@ -66,7 +70,7 @@ class PropertyRewriter:
                 text = shorter
         if text and not text.endswith(PROPERTY_SEPARATOR):
             text += PROPERTY_SEPARATOR
-        return _new_properties(StoredProperties, (text + self._cluster, waits, 0, False))
+        return _new_properties(StoredProperties, (text + self._cluster, waits, 0, False, None))
 
     @staticmethod
     def of_batch(text: str) -> bytes:
@@ -78,49 +82,55 @@ class PropertyRewriter:
         return text.encode()
 
     def stored_in_batch(self, own: bytes, of_batch: bytes) -> bytes:
-        """Of one message of a batch: its own, without a say in waiting; then the batch's, as stored."""
-        given = own
+        """Join the properties of one message of a batch: its own, then the batch's as stored."""
         # To count takes a third of the time of `in`, which, of bytes, tries a number first.
-        if own and not own.endswith(_SEPARATOR):
-            own += _SEPARATOR
-        if own.count(_WAIT_BYTES):  # as Java writes it, wherever it stands
-            own = (_SEPARATOR + own).replace(_WAITS_BYTES, _SEPARATOR)[1:]
-        if own.count(_WAIT_BYTES) or own.count(_CLUSTER_BYTES):
-            properties = decode_properties(given.decode("utf-8", "replace"))
-            properties.pop(WAIT, None)
+        if own.count(_CLUSTER_BYTES):
+            properties = decode_properties(own.decode("utf-8", "replace"))
             properties.pop(CLUSTER, None)
             own = encode_properties(properties).encode()
-            if own and not own.endswith(_SEPARATOR):
-                own += _SEPARATOR
+        if own and not own.endswith(_SEPARATOR):
+            own += _SEPARATOR
         return own + of_batch
 
     def all_stored_in_batch(self, own: Sequence[bytes], of_batch: bytes) -> list[bytes]:
-        """The same of all messages of a batch; in one text, as long as none needs a closer look."""
-        ended = [each if each.endswith(_SEPARATOR) else each + _SEPARATOR for each in own]
-        # Each begins with a separator here, which is that of WAIT where this stands first.
-        text = (_SEPARATOR + _BETWEEN.join(ended)).replace(_WAITS_BYTES, _SEPARATOR)[1:]
-        is_plain = (
-            all(own)
-            and not text.count(_WAIT_BYTES)
-            and not text.count(_CLUSTER_BYTES)
-            and text.count(_BETWEEN) == len(own) - 1
-            and not of_batch.count(_BETWEEN)
-        )
-        if not is_plain:
+        """Join the properties of all messages of a batch, each as `stored_in_batch` does."""
+        if not all(own) or b"".join(own).count(_CLUSTER_BYTES):
             return [self.stored_in_batch(each, of_batch) for each in own]
-        return (text.replace(_BETWEEN, of_batch + _BETWEEN) + of_batch).split(_BETWEEN)
+        return [
+            each + of_batch if each.endswith(_SEPARATOR) else each + _SEPARATOR + of_batch for each in own
+        ]
+
+    def later_in_batch(self, own: Sequence[bytes]) -> str | None:
+        """Find a property by which one of a batch's messages asks to be delivered later."""
+        text = b"".join(own)
+        if not text.count(_DELAY_BYTES) and not text.count(_TIMER_BYTES):
+            return None
+        for each in own:
+            properties = self._looked_through(each.decode("utf-8", "replace"))
+            if properties.delay_level or properties.timer:
+                return properties.timer or DELAY
+        return None
 
     def _looked_through(self, text: str) -> StoredProperties:
         properties = decode_properties(text)
         waits = properties.pop(WAIT, "true") == "true"
         properties[CLUSTER] = self._cluster_name
         level = properties.get(DELAY, "0")
+        delay_level = int(level) if level.isdecimal() and len(level) < 10 else 0
         return StoredProperties(
             encode_properties(properties),
             waits,
-            int(level) if level.isdecimal() and len(level) < 10 else 0,
+            delay_level,
             properties.get(TRAN_MSG) == "true",
+            None if delay_level else _timer_of(properties),
         )
+
+
+def _timer_of(properties: Mapping[str, str]) -> str | None:
+    """Find the property that asks for a timer, unless a broker has set it before, as RocketMQ does."""
+    if TIMER_OUT_MS in properties:
+        return None
+    return next((name for name in TIMERS if name in properties), None)
 
 
 def _without_wait(text: str) -> tuple[bool, str]:

@@ -15,13 +15,12 @@ from typing import Final
 from rmq_spark.wire.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
 from rmq_spark.wire.properties import DELAY, WAIT, change_properties
 from rmq_spark.wire.record import StoredMessage, magic_of
-from rmq_spark.wire.record_checksum import PROPERTY_CRC32
 
 REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_QUEUE_ID: Final = "REAL_QID"
 
-WITHOUT_DELAY: Final = dict.fromkeys((DELAY, REAL_TOPIC, REAL_QUEUE_ID, WAIT, PROPERTY_CRC32))
-"""The properties that a message loses when it is stored anew; the store makes the last one again."""
+WITHOUT_DELAY: Final = dict.fromkeys((DELAY, REAL_TOPIC, REAL_QUEUE_ID, WAIT))
+"""The properties that a message loses when it is stored anew."""
 
 _NOT_DELIVERED_TO: Final = frozenset([SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC])
 _QUEUE_ID_MAX: Final = (1 << 31) - 1

@@ -6,7 +6,9 @@
 Delivery is at least once. A level goes on only when the store has taken its message, and what is saved of it
 waits until the disk has these messages: after a crash some are delivered again, none is left out.
 
-It has no thread and no timer. Whoever calls `deliver_due` is told in how many milliseconds to call again, at
+Delays go by the time that passes, to whatever the time of day is set: see `DelayLevel`.
+
+It has no thread, no timer and no clock. Whoever calls `deliver_due` is told when to call again, at
 the latest; before, if a delayed message has `arrived`. One call does a bounded amount of work.
 """
 
@@ -18,6 +20,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 from typing import Final
 
+from broker.schedule.delay_level import DelayLevel, Start
 from broker.schedule.delayed_message import Undeliverable, delivered, scheduled
 from broker.state.table import Saver, Table
 from broker.store.message_store import MessageStore
@@ -27,7 +30,7 @@ from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record import StoredMessage, decode_record
 
-__all__ = ["ScheduleMessageService", "scheduled"]
+__all__ = ["ScheduleMessageService", "Start", "scheduled"]
 
 MESSAGES_PER_CALL: Final = 32
 BYTES_PER_CALL: Final = 1 << 20
@@ -58,7 +61,10 @@ class _Room:
 
 
 class ScheduleMessageService:
-    """See the module."""
+    """Puts delayed messages where they belong, once their time has come.
+
+    All times are those of a clock that never jumps, in milliseconds.
+    """
 
     def __init__(
         self,
@@ -66,47 +72,47 @@ class ScheduleMessageService:
         table: Table[DelayOffsetSerializeWrapper],
         levels_ms: Sequence[int],
         put: Callable[[StoredMessage], PutMessageResult],
-        now_ms: Callable[[], int],
         queue_nums: Callable[[str], int],
+        start: Start,
     ) -> None:
-        """``levels_ms`` are the delays from level 1 on; ``queue_nums`` of a topic is 0 if there is none.
-
-        ``now_ms`` is the clock that the store stamps messages with.
-        """
+        """``levels_ms`` are the delays from level 1 on; ``queue_nums`` of a topic is 0 if there is none."""
         self._store = store
         self._levels_ms = tuple(levels_ms)
         self._put = put
-        self._now_ms = now_ms
         self._queue_nums = queue_nums
+        self._start = start
         self._saver = Saver(table, self._durable_offsets)
         loaded = table.load(DelayOffsetSerializeWrapper())
         self._data_version = loaded.data_version
         # A level that was taken away may still have messages: they wait as long as the last one's.
         self._offsets = dict.fromkeys(range(1, len(self._levels_ms) + 1), 0)
         self._offsets |= {level: max(at, 0) for level, at in loaded.offset_table.items() if level > 0}
+        self._delay_levels = {level: self._new_level(level, self._end_of(level)) for level in self._offsets}
         self._due_ms: dict[int, int | None] = {}
         """When each level's next message is due, where that is known; None: it has none."""
         self._next_level = 1
         self._end_offset = 0
         """Where the last delivered message ends in the log."""
 
-    def arrived(self, queue_id: int) -> None:
-        """A queue of SCHEDULE_TOPIC_XXXX has new messages."""
+    def arrived(self, queue_id: int, now_ms: int) -> None:
+        """Note that a queue of SCHEDULE_TOPIC_XXXX has new messages."""
         level = queue_id + 1
-        self._offsets.setdefault(level, 0)
+        if level not in self._offsets:
+            self._offsets[level] = 0
+            self._delay_levels[level] = self._new_level(level, 0)
+        self._delay_levels[level].arrived(self._end_of(level), now_ms)
         if self._due_ms.get(level, 0) is None:
             del self._due_ms[level]
 
-    def deliver_due(self) -> int | None:
-        """Deliver what is due, or a part of it; in how many ms to call again, None: when one arrives."""
-        now_ms = self._now_ms()
+    def deliver_due(self, now_ms: int) -> int | None:
+        """Deliver what is due, or a part of it; returns when to call again, None: on arrivals."""
         room = _Room()
         levels = sorted(self._offsets)
         first = next((at for at, level in enumerate(levels) if level >= self._next_level), 0)
         due = [self._deliver_level(level, now_ms, room) for level in levels[first:] + levels[:first]]
         if self._end_offset > self._store.confirm_offset():
             self._store.flushed(self._end_offset)  # or it would stay invisible until somebody else sends
-        return min((max(0, at_ms - now_ms) for at_ms in due if at_ms is not None), default=None)
+        return min((at_ms for at_ms in due if at_ms is not None), default=None)
 
     def offsets(self) -> DelayOffsetSerializeWrapper:
         """How far each level has been delivered: the answer to GET_ALL_DELAY_OFFSET."""
@@ -139,12 +145,18 @@ class ScheduleMessageService:
 
     # ---- one level
 
+    def _new_level(self, level: int, end_queue_offset: int) -> DelayLevel:
+        delay_ms = self._levels_ms[min(level, len(self._levels_ms)) - 1]
+        return DelayLevel(delay_ms, self._start, end_queue_offset)
+
+    def _end_of(self, level: int) -> int:
+        return self._store.queue_offsets(SCHEDULE_TOPIC, level - 1)[1]
+
     def _deliver_level(self, level: int, now_ms: int, room: _Room) -> int | None:
         """Deliver a level's messages that are due; when the next is, or now if there was no room for all."""
-        delay_ms = self._levels_ms[min(level, len(self._levels_ms)) - 1]
         if level in self._due_ms:
             due_ms = self._due_ms[level]
-            if due_ms is None or _is_to_wait(due_ms, now_ms, delay_ms):
+            if due_ms is None or due_ms > now_ms:
                 return due_ms
             del self._due_ms[level]
         while room:
@@ -156,7 +168,7 @@ class ScheduleMessageService:
                 bytes_max=_BYTES_PER_READ,
             )
             if found.status is GetMessageStatus.FOUND:
-                waits, due_ms = self._deliver_found(level, found, now_ms, delay_ms, room)
+                waits, due_ms = self._deliver_found(level, found, now_ms, room)
             else:
                 waits, due_ms = not self._go_on(level, found), None
             if waits:
@@ -183,9 +195,11 @@ class ScheduleMessageService:
         return True
 
     def _deliver_found(
-        self, level: int, found: GetMessageResult, now_ms: int, delay_ms: int, room: _Room
+        self, level: int, found: GetMessageResult, now_ms: int, room: _Room
     ) -> tuple[bool, int | None]:
         """Deliver messages up to the first that has to wait: whether there is one, and until when."""
+        delay_level = self._delay_levels[level]
+        delay_level.arrived(found.max_offset, now_ms)  # what nobody has told of waits from now on
         data = memoryview(b"".join(found.buffers))
         position = 0
         for size in map(int, found.sizes):
@@ -200,11 +214,11 @@ class ScheduleMessageService:
                 continue
             finally:
                 position += size
-            due_ms = message.store_timestamp + delay_ms
-            if _is_to_wait(due_ms, now_ms, delay_ms):
+            due_ms = delay_level.due_ms(message.queue_offset, message.store_timestamp)
+            if due_ms > now_ms:
                 return True, due_ms
             if not self._deliver(message):
-                return True, now_ms + min(RETRY_MS, delay_ms)
+                return True, now_ms + min(RETRY_MS, delay_level.delay_ms)
             self._advance(level, message.queue_offset + 1)
             room.take(size)
         return False, None
@@ -242,8 +256,3 @@ class ScheduleMessageService:
     def _advance(self, level: int, queue_offset: int) -> None:
         self._offsets[level] = queue_offset
         self._saver.is_dirty = True
-
-
-def _is_to_wait(due_ms: int, now_ms: int, delay_ms: int) -> bool:
-    """A message that would have to wait longer than its delay comes from before the clock was set back."""
-    return now_ms < due_ms <= now_ms + delay_ms

@@ -29,6 +29,7 @@ from broker.state.stats_windows import (
 )
 from rmq_spark.wire.bodies.stats import BrokerStatsData, BrokerStatsItem
 
+_SAMPLES_PER_MINUTE: Final = 60_000 // SAMPLE_INTERVAL_MS
 _ELAPSED_MS_MAX: Final = 60_000
 """Between two samples; beyond, the clock has jumped or the machine has slept."""
 
@@ -101,6 +102,7 @@ class BrokerStats:
         self._get_key: Key = (_GET, cluster_name)
         self._sums: Sums = {}
         self._sampled_ms = now_ms
+        self._samples = 0
         self._minute = Window(SAMPLE_INTERVAL_MS, 6)
         self._hour = Window(600_000, 6)
         self._day = Window(3_600_000, 24)
@@ -118,7 +120,7 @@ class BrokerStats:
     # ---- counting, on every send and pull
 
     def put(self, topic: str, count: int, byte_count: int, *, calls: int = 1) -> None:
-        """So many messages were stored; ``put_took`` is told of those that had to wait for the disk."""
+        """So many messages were stored; ``put_took`` is told how long they had to wait for the disk."""
         self._add(self._sums, (_TOPIC_PUT, topic), count, byte_count, calls)
         self._add(self._whole, self._put_key, count, byte_count, calls)
         self.put_messages += count
@@ -159,6 +161,9 @@ class BrokerStats:
         if not 0 <= elapsed_ms <= _ELAPSED_MS_MAX:
             elapsed_ms = SAMPLE_INTERVAL_MS
         self._sampled_ms = now_ms
+        self._samples += 1
+        if self._samples % _SAMPLES_PER_MINUTE == 0:
+            self.put_took.end_minute()
         sums, self._sums = self._sums, {}
         whole, self._whole = self._whole, {}
         self._recent.add(whole, elapsed_ms)

@@ -22,10 +22,19 @@ class Table(Protocol[Body]):
 class Saver(Generic[Body]):
     """Saves a table if it has changed. Saves may happen in any thread, beside changes in the broker's own."""
 
-    def __init__(self, table: Table[Body], wrapper: Callable[[], Body]) -> None:
-        """``wrapper`` copies the whole table; it, too, is called in the thread that saves."""
+    def __init__(
+        self,
+        table: Table[Body],
+        wrapper: Callable[[], Body],
+        on_saved: Callable[[Body], object] = lambda _: None,
+    ) -> None:
+        """``wrapper`` copies the whole table, and ``on_saved`` is told what is on the disk now.
+
+        Both are called in the thread that saves.
+        """
         self._table = table
         self._wrapper = wrapper
+        self._on_saved = on_saved
         self._lock = threading.Lock()
         self.is_dirty = False
 
@@ -36,7 +45,9 @@ class Saver(Generic[Body]):
                 return
             self.is_dirty = False  # before the copy is made: what changes from here on is saved the next time
             try:
-                self._table.save(self._wrapper())
+                saved = self._wrapper()
+                self._table.save(saved)
             except BaseException:
                 self.is_dirty = True
                 raise
+            self._on_saved(saved)

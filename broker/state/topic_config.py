@@ -69,12 +69,13 @@ class TopicConfigManager:
         now_ms: Callable[[], int],
     ) -> None:
         """``auto_create``: a message to a topic that is not there makes it."""
-        self._saver = Saver(table, self.wrapper)
+        self._saver = Saver(table, self.wrapper, self._note_saved)
         self._auto_create = auto_create
         self._max_topics = max_topics
         self._now_ms = now_ms
         loaded = table.load(TopicConfigSerializeWrapper())
         self._topics = dict(loaded.topic_config_table)
+        self._saved = loaded.topic_config_table
         self.topics: Mapping[str, TopicConfig] = MappingProxyType(self._topics)
         self.data_version = loaded.data_version
         for config in _system_topics(cluster_name, broker_name):
@@ -173,6 +174,13 @@ class TopicConfigManager:
     def save(self) -> None:
         """Make the changes since the last save durable, if there are any; in any thread."""
         self._saver.save()
+
+    def is_saved(self, config: TopicConfig) -> bool:
+        """Tell whether a topic is on the disk as it is configured here."""
+        return self._saved.get(config.topic_name) is config
+
+    def _note_saved(self, saved: TopicConfigSerializeWrapper) -> None:
+        self._saved = saved.topic_config_table
 
     def _set(self, config: TopicConfig) -> None:
         if self._topics.get(config.topic_name) != config:

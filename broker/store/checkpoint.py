@@ -28,7 +28,7 @@ from broker.store.disk import Disk
 CHECKPOINT = "checkpoint"
 CHECKPOINT_BYTES = 4096
 _FIELDS = struct.Struct(">7q")
-_MARK = b"rkp1"
+_MARK = b"rkp2"
 _CRC = struct.Struct(">I")
 _BEFORE_MARK = CHECKPOINT_BYTES - len(_MARK) - _CRC.size
 

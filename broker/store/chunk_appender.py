@@ -22,6 +22,7 @@ from broker.store.record_template import RecordTemplate, UniformParts
 from broker.store.results import PutMessageResult, PutMessageStatus
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.properties import DELAY, TIMERS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -61,6 +62,9 @@ class ChunkAppender:
             return illegal(f"a record of {longest} bytes is over {self._appender.message_bytes_max}")
         if (chunk.sys_flag & TRANSACTION_MASK).any():
             return illegal("half messages cannot come in a chunk")
+        for name in (DELAY, *TIMERS):
+            if chunk.properties.values(name).null_count < len(chunk):
+                return illegal(f"messages to be delivered later (property {name}) cannot come in a chunk")
         return self._put_records(chunk)
 
     def put_large(

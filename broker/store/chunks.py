@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from broker.store.java_hash import hash_index_keys
     from rmq_spark.wire.chunk import COLUMNS, RecordChunk
-    from rmq_spark.wire.chunk.checksums import Sealing, sealed_records, with_empty_checksums
+    from rmq_spark.wire.chunk.checksums import Sealing, intact_records, with_empty_checksums
     from rmq_spark.wire.chunk.gather import take_bytes
 
 _HOMES = {
@@ -25,7 +25,7 @@ _HOMES = {
     "py_buffer": "pyarrow",
     "Sealing": "rmq_spark.wire.chunk.checksums",
     "hash_index_keys": "broker.store.java_hash",
-    "sealed_records": "rmq_spark.wire.chunk.checksums",
+    "intact_records": "rmq_spark.wire.chunk.checksums",
     "take_bytes": "rmq_spark.wire.chunk.gather",
     "with_empty_checksums": "rmq_spark.wire.chunk.checksums",
 }
@@ -36,8 +36,8 @@ __all__ = [
     "Sealing",
     "are_loaded",
     "hash_index_keys",
+    "intact_records",
     "py_buffer",
-    "sealed_records",
     "take_bytes",
     "with_empty_checksums",
 ]

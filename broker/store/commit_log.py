@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from broker.store import lazy_numpy as np
-from broker.store.disk import Disk
 from broker.store.errors import StoreFailed
+from broker.store.file_pool import FileGroup, FilePool
 from broker.store.mapped_file_queue import MappedFileQueue
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
@@ -33,6 +33,7 @@ BLANK_BYTES = 8
 LATER_BYTES_MAX = 1 << 14
 """So much may wait to be written together: some fifty messages share one write, and what is kept of each
 until then stays in the processor's cache. With sixteen times as much, sends cost a fifth more."""
+_RECORD_BYTES_LIKELY = 1 << 12
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """What a disk says that has no room, and may have some later."""
 
@@ -59,9 +60,9 @@ class DiskFull(Exception):
 class CommitLog:
     """The log. The caller sees to it that only one thread appends at a time."""
 
-    def __init__(self, disk: Disk, directory: Path, file_size: int, now_ms: Callable[[], int]) -> None:
+    def __init__(self, pool: FilePool, directory: Path, file_size: int, now_ms: Callable[[], int]) -> None:
         """Touches nothing on the disk before it is loaded or appended to."""
-        self._files = MappedFileQueue(disk, directory, file_size)
+        self._files = MappedFileQueue(FileGroup(pool), directory, file_size)
         self._now_ms = now_ms
         self._last_timestamp = 0
         self._to_wipe: tuple[int, int] | None = None
@@ -159,9 +160,28 @@ class CommitLog:
         """How many bytes of records fit into the current file."""
         return max(self._files.space_left(self.written_offset) - BLANK_BYTES, 0)
 
-    def view(self, physical_offset: int, size: int) -> memoryview:
-        """The bytes of one record, or of several that lie in one file; shorter where these are gone."""
-        return self._files.view(physical_offset)[:size]
+    def read(self, physical_offset: int, size: int) -> Buffer:
+        """Read one record, or several that lie in one file; fewer bytes where these are gone.
+
+        Raises:
+            UnreadableFile: The disk does not give them.
+        """
+        return self._files.read(physical_offset, size)
+
+    def record(self, physical_offset: int) -> Buffer:
+        """Read what starts at a place, as long as it says that it is; nothing if that cannot be.
+
+        Raises:
+            UnreadableFile: The disk does not give it.
+        """
+        room = min(self.written_offset - physical_offset, self._files.space_left(physical_offset))
+        head = self.read(physical_offset, min(room, _RECORD_BYTES_LIKELY))
+        if len(head) < layout.RECORD_BYTES_MIN:
+            return b""
+        size = int.from_bytes(head[:4], "big")
+        if size <= len(head):
+            return head[:size]
+        return self.read(physical_offset, size) if size <= room else b""
 
     def flush(self) -> int:
         """Make all that has been written durable; up to where that is."""
@@ -214,16 +234,16 @@ class CommitLog:
         """Write, and if that fails remember what must not be found by a later recovery."""
         try:
             self._files.write(position, data)
-        except OSError as error:
+        except (OSError, StoreFailed) as error:
             self._to_wipe = (position, position + len(data))
-            if error.errno in FULL:
+            if isinstance(error, OSError) and error.errno in FULL:
                 raise DiskFull from error
             self.failure = error
             raise StoreFailed(f"writing the commit log failed: {error}; restart the broker") from error
 
     def _wipe(self, start: int, end: int) -> None:
         """Put zeros where a write failed half-way: a whole record in it must not come back to life."""
-        if self._files.view(start):
+        if start < self._files.end_offset:
             self._attempt(start, bytes(end - start))
         self._to_wipe = None
 

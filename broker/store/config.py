@@ -7,6 +7,7 @@ from enum import Enum
 from pathlib import Path
 
 from broker.store.consume_queue import ENTRY_BYTES
+from broker.store.file_pool import OPEN_FILES_MAX
 from broker.store.index_file import INDEX_HOPS_MAX
 
 _MIB = 1 << 20
@@ -43,6 +44,7 @@ class StoreConfig:
     check_whole_log_bytes: int = 256 * _MIB
     """A log of at most this size is checked from its start whenever it is opened; a larger one from its
     checkpoint."""
+    open_files_max: int = OPEN_FILES_MAX
     broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
     max_message_size: int = 4 * _MIB
     file_reserved_time_hours: int = 72

@@ -8,19 +8,20 @@ Entry number = queue offset = position / 20. A queue that does not begin at a fi
 a message that the log has lost, has blank entries there: (0, 0x7FFFFFFF, 0). Everything here can be made
 again from the log, so writes are not flushed one by one; what a crash leaves is checked by recovery.
 
-Entries are written as bytes and read as views of the files, as bytes or for numpy. The log itself is not
-known here, but for a callable in searches.
+Entries are written as bytes and read as bytes or for numpy. The log itself is not known here, but for a
+callable in searches.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from broker.store import lazy_numpy as np
-from broker.store.disk import Disk, DiskFile
+from broker.store.file_pool import FileGroup
+from broker.store.local_file import COPIED_BYTES_MAX
 from broker.store.mapped_file_queue import MappedFileQueue
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
@@ -41,7 +42,8 @@ STATES_WITHOUT_ENTRY = (
 """Messages in these states of a transaction get no entry, and so no offset in their queue."""
 
 _BLANK = ENTRY_STRUCT.pack(0, BLANK_SIZE, 0)
-_LOOKED_AT = 4096
+READ_ENTRIES_MAX = COPIED_BYTES_MAX // ENTRY_BYTES
+"""So many are read at a time; of a queue, nothing is worth a map."""
 
 Entries: TypeAlias = "npt.NDArray[Any]"
 
@@ -49,27 +51,65 @@ Entries: TypeAlias = "npt.NDArray[Any]"
 class ConsumeQueue:
     """One queue of one topic. One writer; any number of readers."""
 
-    def __init__(self, disk: Disk, directory: Path, file_size: int) -> None:
+    __slots__ = ("_files", "max_offset", "min_offset")
+
+    def __init__(self, group: FileGroup, directory: Path, file_size: int) -> None:
         """Touches nothing on the disk before it is loaded or appended to."""
-        self._files = MappedFileQueue(disk, directory, file_size - file_size % ENTRY_BYTES)
+        self._files = MappedFileQueue(group, directory, file_size - file_size % ENTRY_BYTES)
         self.max_offset = 0
         self.min_offset = 0
 
     def load(self) -> None:
-        """Open the files and find the last entry: behind it, all is zero."""
+        """Find the files and the last entry, for tools: behind it, all is zero.
+
+        Raises:
+            ForeignFile: A file that is none of this queue's, or one is missing.
+            UnreadableFile: The disk does not give what lies behind the last entry.
+        """
         self._files.load()
         self.max_offset = self.min_offset = self._files.first_offset // ENTRY_BYTES
         for mapped in reversed(self._files.files):
-            count = _count_entries(mapped.file)
-            if count:
-                self.max_offset = mapped.from_offset // ENTRY_BYTES + count
+            first = mapped.from_offset // ENTRY_BYTES
+            end = self._end_of_entries(first)
+            if end > first:
+                self.max_offset = end
                 break
         self._skip_blanks()
 
-    @property
-    def is_damaged(self) -> bool:
-        """Whether a file had lost its bytes when it was loaded."""
-        return self._files.had_empty_files
+    def adopt(self, sizes: Mapping[str, int | None]) -> list[str]:
+        """Take the files of its directory, by names and sizes; which ones it cannot take.
+
+        Raises:
+            ForeignFile: A file that is none of this queue's.
+        """
+        return self._files.adopt(sizes)
+
+    def resume(self, min_offset: int, max_offset: int) -> bool:
+        """Stand where the queue stood at a checkpoint; False if a file is missing for that.
+
+        What lies behind is of no use: all that came after the checkpoint comes again.
+        """
+        files = self._files
+        if not files.first_offset <= min_offset * ENTRY_BYTES <= max_offset * ENTRY_BYTES <= files.end_offset:
+            return False
+        files.delete_from(max_offset * ENTRY_BYTES)
+        self.min_offset, self.max_offset = min_offset, max_offset
+        return True
+
+    def wipe_behind(self) -> None:
+        """Put zeros behind the last entry where a crash has left others: a RocketMQ broker would find them.
+
+        Raises:
+            UnreadableFile: The disk does not give what lies there.
+        """
+        position = self.max_offset * ENTRY_BYTES
+        at = self._files.next_data(position)
+        while at is not None:
+            at = max(at, position)
+            data = self._files.read(at, COPIED_BYTES_MAX)
+            if any(data):
+                self._files.write(at, bytes(len(data)))
+            at = self._files.next_data(at + len(data))
 
     def append(self, queue_offset: int, entries: Buffer) -> None:
         """Entries from a queue offset on. Those that are there already are not written again."""
@@ -90,19 +130,29 @@ class ConsumeQueue:
             self._fill(queue_offset)
 
     def entries(self, queue_offset: int, count: int) -> Entries:
-        """Up to so many entries, from an offset to the end of its file at most."""
-        return np.frombuffer(self.view(queue_offset, count), ENTRY)
+        """Read up to so many entries, from an offset to the end of its file at most."""
+        return np.frombuffer(self.read(queue_offset, count), ENTRY)
 
-    def view(self, queue_offset: int, count: int) -> memoryview:
-        """The bytes of these entries."""
-        count = min(count, self.max_offset - queue_offset)
-        return self._files.view(queue_offset * ENTRY_BYTES)[: max(count, 0) * ENTRY_BYTES]
+    def read(self, queue_offset: int, count: int) -> Buffer:
+        """Read the bytes of these entries.
 
-    def entries_from(self, physical_offset: int) -> Iterator[tuple[int, memoryview]]:
-        """Entries of records from a place in the log on, a file's at a time, with the first's offset."""
+        Raises:
+            UnreadableFile: The disk does not give them.
+        """
+        there = self.max_offset - queue_offset
+        count = min(count, there)
+        return self._files.read(queue_offset * ENTRY_BYTES, count * ENTRY_BYTES) if count > 0 else b""
+
+    def count_in_file(self, queue_offset: int, count_max: int) -> int:
+        """How many entries there are from an offset to the end of its file, up to a limit."""
+        in_file = self.next_file_offset(queue_offset) - queue_offset
+        return min(count_max, in_file, self.max_offset - queue_offset)
+
+    def entries_from(self, physical_offset: int) -> Iterator[tuple[int, Buffer]]:
+        """Entries of records from a place in the log on, in pieces, with the offset of each piece's first."""
         queue_offset = self._first_at_or_after(physical_offset)
         while queue_offset < self.max_offset:
-            entries = self.view(queue_offset, self.max_offset - queue_offset)
+            entries = self.read(queue_offset, READ_ENTRIES_MAX)
             yield queue_offset, entries
             queue_offset += len(entries) // ENTRY_BYTES
 
@@ -110,21 +160,6 @@ class ConsumeQueue:
         """The first queue offset of the file behind the one in which an offset lies."""
         position = queue_offset * ENTRY_BYTES
         return (position + self._files.space_left(position)) // ENTRY_BYTES
-
-    def truncate(self, physical_end: int) -> None:
-        """Drop the entries of records that do not end at or before a place in the log."""
-        while self.max_offset > self.min_offset:
-            start = max(self._file_start(self.max_offset - 1), self.min_offset)
-            entries = self.entries(start, self.max_offset - start)
-            ends = entries["physical_offset"] + entries["size"].astype(np.int64)
-            is_entry = (entries["size"] != BLANK_SIZE) & (entries["size"] > 0)
-            kept = np.flatnonzero((ends <= physical_end) & is_entry)
-            new_max = start + int(kept[-1]) + 1 if len(kept) else start
-            if new_max < self.max_offset:
-                self._zero(new_max, self.max_offset)
-                self.max_offset = new_max
-            if len(kept):
-                return
 
     def forget_before(self, physical_offset: int) -> None:
         """Entries of records before a place in the log are no longer offered; whole files of them go."""
@@ -150,6 +185,10 @@ class ConsumeQueue:
                 high = middle
         return low
 
+    def moved_to(self, directory: Path) -> None:
+        """Go on with the same files in another directory."""
+        self._files.moved_to(directory)
+
     def flush(self) -> None:
         """Return when all entries are on the disk."""
         self._files.flush()
@@ -162,12 +201,14 @@ class ConsumeQueue:
         return self.search(physical_offset, lambda entry: int(entry["physical_offset"]))
 
     def _not_blank(self, queue_offset: int, end: int) -> int | None:
+        step = 1  # mostly, the first that is looked at is none
         while queue_offset < end:
-            entries = self.entries(queue_offset, min(end - queue_offset, _LOOKED_AT))
+            entries = self.entries(queue_offset, min(end - queue_offset, step))
             written = np.flatnonzero(entries["size"] != BLANK_SIZE)
             if len(written):
                 return queue_offset + int(written[0])
             queue_offset += max(len(entries), 1)
+            step = READ_ENTRIES_MAX
         return None
 
     def _skip_blanks(self) -> None:
@@ -193,24 +234,20 @@ class ConsumeQueue:
             entries = entries[left:]
         self._files.write(position, entries)
 
-    def _zero(self, start: int, end: int) -> None:
-        self._write(start, bytes((end - start) * ENTRY_BYTES))
+    def _end_of_entries(self, first: int) -> int:
+        """Where the entries of a file end; what was never written is not even read."""
+        files = self._files
+        end, next_file = first, self.next_file_offset(first)
+        at = files.next_data(first * ENTRY_BYTES)
+        while at is not None and at < next_file * ENTRY_BYTES:
+            start = at // ENTRY_BYTES
+            data = files.read(start * ENTRY_BYTES, READ_ENTRIES_MAX * ENTRY_BYTES)
+            written = np.flatnonzero(np.frombuffer(data, ENTRY)["size"])
+            if len(written):
+                end = start + int(written[-1]) + 1
+            at = files.next_data(start * ENTRY_BYTES + len(data))
+        return end
 
     def _file_start(self, queue_offset: int) -> int:
         entries_per_file = self._files.file_size // ENTRY_BYTES
         return queue_offset - queue_offset % entries_per_file
-
-
-def _count_entries(file: DiskFile) -> int:
-    """How many entries there are up to the last one; what was never written is not even read."""
-    count = 0
-    at = file.next_data(0)
-    while at is not None:
-        first = at // ENTRY_BYTES
-        entries = np.frombuffer(file.view[first * ENTRY_BYTES :][: _LOOKED_AT * ENTRY_BYTES], ENTRY)
-        written = np.flatnonzero(entries["size"])
-        if len(written):
-            count = first + int(written[-1]) + 1
-        end = (first + len(entries)) * ENTRY_BYTES
-        at = file.next_data(end) if end < file.size else None
-    return count

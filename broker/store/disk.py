@@ -1,19 +1,40 @@
 """The disk, as the store sees it: the seam at which tests make it fail, forget and fill up.
 
-Everything that the store does to files goes through a `Disk`. Files of messages are created at their
-full size, sparse, written with pwrite and read through a map that nothing writes to: storing into a map
-of a full disk would kill the process, a failed pwrite is an OSError. A file that was deleted stays
-readable for whoever still holds a view of it.
+Everything that the store does to files goes through a `Disk`, and every error of it is an OSError that names
+the file. Files of messages are created at their full size and have it for good. A file that was deleted stays
+readable for whoever still has it open.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
+from stat import S_ISDIR
+from typing import NamedTuple, Protocol
 
+from broker.store.local_file import LocalFile
+from broker.store.record_lock import RecordLock
 from rmq_spark.wire.framing import Buffer
+
+_LOOKED_INTO = 128
+"""Directories that one thread looks into without a word to the others."""
+
+_LOOKERS = 8
+
+
+class DiskUsage(NamedTuple):
+    """Bytes of a file system, as `df` counts them; free are those that anybody may use."""
+
+    total: int
+    used: int
+    free: int
+
+    @property
+    def ratio(self) -> float:
+        """How much of what may be used is in use, from 0 to 1."""
+        return self.used / max(self.used + self.free, 1)
 
 
 class DiskFile(Protocol):
@@ -23,9 +44,8 @@ class DiskFile(Protocol):
     def size(self) -> int:
         """Its size, from the first day."""
 
-    @property
-    def view(self) -> memoryview:
-        """All of it, read-only; shows what is written at once."""
+    def read(self, position: int, size: int) -> Buffer:
+        """So many bytes from a position on, never fewer; what changes later may or may not show in them."""
 
     def write(self, data: Buffer, position: int) -> None:
         """Write all of the data there, or raise OSError with some of it written."""
@@ -37,7 +57,14 @@ class DiskFile(Protocol):
         """Where, from there on, the next byte may lie that was ever written; None if there is none."""
 
     def close(self) -> None:
-        """No more writes. Views stay valid."""
+        """No more reads and writes. What was read stays valid."""
+
+
+class DiskLock(Protocol):
+    """A lock that is held."""
+
+    def release(self) -> None:
+        """Let others have it. A second call does nothing."""
 
 
 class Disk(Protocol):
@@ -70,72 +97,28 @@ class Disk(Protocol):
     def names(self, path: Path) -> list[str]:
         """What is in a directory, sorted; nothing if it does not exist."""
 
+    def look_into(self, paths: Sequence[Path]) -> Sequence[Mapping[str, int | None]]:
+        """What is in each of many directories: names, sorted, with the sizes of files; None for directories.
+
+        Nothing is in one that does not exist.
+        """
+
     def size_of(self, path: Path) -> int | None:
         """A file's size; None if it does not exist or is a directory."""
 
     def modified_at(self, path: Path) -> float:
         """When a file was last written, in seconds since 1970."""
 
-    def used_ratio(self, path: Path) -> float:
-        """How much of the disk under a directory is in use, from 0 to 1."""
+    def usage(self, path: Path) -> DiskUsage:
+        """How full the file system is that a directory lies on."""
 
+    def lock(self, path: Path) -> DiskLock:
+        """Lock a file, which is made if it is not there, against other processes and this one.
 
-class LocalFile:
-    """A `DiskFile` on a real file system."""
-
-    def __init__(self, path: Path, size: int | None = None) -> None:
-        """Creates the file if a size is given; it must not exist then."""
-        self._descriptor = -1
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if size is not None else 0)
-        self._descriptor = os.open(path, flags, 0o600)
-        try:
-            if size is not None:
-                os.ftruncate(self._descriptor, size)
-            self._size = os.fstat(self._descriptor).st_size
-            # The map holds a descriptor of its own, and goes with its last view.
-            self._view = memoryview(
-                mmap.mmap(self._descriptor, self._size, prot=mmap.PROT_READ) if self._size else b""
-            )
-        except OSError:
-            self.close()
-            raise
-
-    def __del__(self) -> None:
-        """Like Python's own files: what a start that failed has opened does not stay open."""
-        self.close()
-
-    @property
-    def size(self) -> int:
-        """Its size, from the first day."""
-        return self._size
-
-    @property
-    def view(self) -> memoryview:
-        """All of it, read-only."""
-        return self._view
-
-    def write(self, data: Buffer, position: int) -> None:
-        """Write all of the data there."""
-        written = os.pwrite(self._descriptor, data, position)
-        while written < len(data):
-            written += os.pwrite(self._descriptor, memoryview(data)[written:], position + written)
-
-    def flush(self) -> None:
-        """Return when all that was written is on the disk."""
-        os.fdatasync(self._descriptor)
-
-    def next_data(self, position: int) -> int | None:
-        """Where the next byte may lie that was ever written, to the file system's block."""
-        try:
-            return os.lseek(self._descriptor, position, os.SEEK_DATA)
-        except OSError:  # ENXIO: nothing but a hole
-            return None
-
-    def close(self) -> None:
-        """No more writes."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        Raises:
+            BlockingIOError: Another process has locked it.
+            OSError: EDEADLK, this process has; else, it cannot be made or locked at all.
+        """
 
 
 class LocalDisk:
@@ -161,6 +144,9 @@ class LocalDisk:
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
             os.fsync(descriptor)
+        except OSError as error:
+            error.filename = str(path)
+            raise
         finally:
             os.close(descriptor)
 
@@ -184,6 +170,9 @@ class LocalDisk:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
+        except OSError as error:
+            error.filename = str(path)
+            raise
         finally:
             os.close(descriptor)
 
@@ -194,6 +183,14 @@ class LocalDisk:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
+    def look_into(self, paths: Sequence[Path]) -> list[dict[str, int | None]]:
+        """What is in each of many directories; several are looked into at a time, as the disk takes long."""
+        parts = [paths[at : at + _LOOKED_INTO] for at in range(0, len(paths), _LOOKED_INTO)]
+        if len(parts) < 2:
+            return _look_into(paths)
+        with ThreadPoolExecutor(_LOOKERS, "LookIntoDirectories") as threads:
+            return [found for part in threads.map(_look_into, parts) for found in part]
+
     def size_of(self, path: Path) -> int | None:
         """A file's size."""
         return path.stat().st_size if path.is_file() else None
@@ -202,8 +199,25 @@ class LocalDisk:
         """When a file was last written."""
         return path.stat().st_mtime
 
-    def used_ratio(self, path: Path) -> float:
-        """How much of the disk is in use, as `df` counts it."""
+    def usage(self, path: Path) -> DiskUsage:
+        """How full the file system is that a directory lies on."""
         stats = os.statvfs(path)
         used = stats.f_blocks - stats.f_bfree
-        return used / max(used + stats.f_bavail, 1)
+        return DiskUsage(*(blocks * stats.f_frsize for blocks in (stats.f_blocks, used, stats.f_bavail)))
+
+    def lock(self, path: Path) -> RecordLock:
+        """Lock a file as Java does."""
+        return RecordLock(path)
+
+
+def _look_into(paths: Sequence[Path]) -> list[dict[str, int | None]]:
+    return [_sizes_in(path) for path in paths]
+
+
+def _sizes_in(directory: Path) -> dict[str, int | None]:
+    try:
+        with os.scandir(directory) as entries:
+            found = {entry.name: entry.stat() for entry in entries}
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    return {name: None if S_ISDIR(stats.st_mode) else stats.st_size for name, stats in sorted(found.items())}

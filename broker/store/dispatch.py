@@ -80,7 +80,7 @@ class _Run:
         return QueueEntries(self.topic, self.queue_id, self.start, b"".join(self.entries), self.codes)
 
 
-def record_sizes(data: memoryview) -> list[int]:
+def record_sizes(data: Buffer) -> list[int]:
     """The sizes of the records that follow each other from the start of the data, up to a blank or zeros."""
     sizes: list[int] = []
     add, read = sizes.append, _SIZE.unpack_from
@@ -111,7 +111,7 @@ class Dispatcher:
         return self._not_deleted(self._from_memory(fresh))
 
     def entries_of_few(
-        self, data: memoryview, sizes: Sequence[int], physical_offset: int
+        self, data: Buffer, sizes: Sequence[int], physical_offset: int
     ) -> Iterable[QueueEntries]:
         """The entries of a few records that lie back to back from a place in the log."""
         return self._not_deleted(self._one_by_one(data, sizes, physical_offset))

@@ -28,7 +28,7 @@ def dump_lines(root: Path, limit: int) -> Iterator[str]:
         yield f"checkpoint: safe up to {store.checkpoint.safe_offset}"
     yield f"commit log: {store.log.first_offset} to {recovered.end_offset}"
     for mapped in store.log.files:
-        yield f"  file {mapped.path.name}, {store.log.file_size} bytes"
+        yield f"  file {mapped.file.path.name}, {store.log.file_size} bytes"
     for start, stop in recovered.holes:
         yield f"  HOLE {start} to {stop}"
     if store.torn_tail_at is not None:

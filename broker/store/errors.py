@@ -4,6 +4,7 @@
     ├── StoreInUse        another process has it open: stop that one
     ├── ForeignFile       a file that is not of this store's making or settings: nothing was touched
     │   └── MissingFile   one between two that are there: put it back, if it holds messages
+    ├── UnreadableFile    the disk does not give a part of a file: look after the disk; all else is served
     ├── DamagedTable      a small table and its backup cannot be read: restore one of them
     ├── StoreFailed       the disk has failed: reads go on, writes need a restart
     └── StoreClosed       it has been shut down
@@ -30,6 +31,10 @@ class ForeignFile(StoreError):
 
 class MissingFile(ForeignFile):
     """A file that should lie between two others is not there."""
+
+
+class UnreadableFile(StoreError):
+    """A part of a file that cannot be read."""
 
 
 class DamagedTable(StoreError):

@@ -32,8 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from broker.store import lazy_numpy as np
-from broker.store.disk import Disk, DiskFile
-from broker.store.errors import StoreFailed
+from broker.store.file_pool import FileGroup, PooledFile
 from broker.store.index_key import IndexHashes
 
 if TYPE_CHECKING:
@@ -93,25 +92,24 @@ class IndexHeader:
 class IndexFile:
     """Keys of messages in the order of the log, up to a fixed number."""
 
-    def __init__(self, path: Path, file: DiskFile, sizes: IndexSizes) -> None:
+    def __init__(self, file: PooledFile, sizes: IndexSizes) -> None:
         """Opens what is there, for queries; see `create` and `resume` for more."""
-        self.path = path
+        self.path = file.path
         self._file = file
         self._sizes = sizes
-        header = IndexHeader(*_HEADER.unpack_from(file.view))
+        header = IndexHeader(*_HEADER.unpack(file.read(0, _HEADER.size)))
         count = min(max(header.index_count, 1), sizes.index_num)
         self._header = replace(header, index_count=count)
         self._flushed = self._header
-        self._has_failed = False
         self._lock = threading.Lock()  # append and flush must not meet in the table
         self._table: npt.NDArray[np.int32] | None = None
         last_page = (sizes.hash_slot_num - 1 + _HEADER_SLOTS) >> _PAGE_SLOTS_BITS
         self._dirty_pages = np.zeros(last_page + 1, bool)
 
     @classmethod
-    def create(cls, disk: Disk, path: Path, sizes: IndexSizes) -> IndexFile:
+    def create(cls, group: FileGroup, path: Path, sizes: IndexSizes) -> IndexFile:
         """A new file, ready to grow."""
-        index_file = cls(path, disk.create(path, sizes.file_bytes), sizes)
+        index_file = cls(group.create(path, sizes.file_bytes), sizes)
         index_file._table = np.zeros(sizes.hash_slot_num, np.int32)
         return index_file
 
@@ -125,7 +123,8 @@ class IndexFile:
         while at is not None and at < self._sizes.entries_at:
             start = (at - _HEADER.size) // _SLOT.size
             part = table[start : start + _RESUMED_SLOTS]
-            part[:] = np.frombuffer(self._file.view, ">i4", len(part), _HEADER.size + start * _SLOT.size)
+            data = self._file.read(_HEADER.size + start * _SLOT.size, len(part) * _SLOT.size)
+            part[:] = np.frombuffer(data, ">i4")
             if part.view(np.uint32).max() >= self._header.index_count:
                 return False
             at = self._file.next_data(_HEADER.size + (start + len(part)) * _SLOT.size)
@@ -228,13 +227,13 @@ class IndexFile:
 
     def _entry(self, number: int) -> tuple[int, int, int, int]:
         position = self._sizes.entries_at + number * _ENTRY.size
-        return _ENTRY.unpack_from(self._file.view, position)
+        return _ENTRY.unpack(self._file.read(position, _ENTRY.size))
 
     def _slot(self, slot: int) -> int:
         table = self._table  # which `seal` may take away
         if table is not None:
             return int(table[slot])
-        return int(_SLOT.unpack_from(self._file.view, _HEADER.size + slot * _SLOT.size)[0])
+        return int(_SLOT.unpack(self._file.read(_HEADER.size + slot * _SLOT.size, _SLOT.size))[0])
 
     def seal(self) -> None:
         """Hand the table of slots to the file, and give its memory back: nothing will be added."""
@@ -247,20 +246,17 @@ class IndexFile:
 
         Raises:
             OSError: The disk has failed.
-            StoreFailed: It has failed before; the system may have dropped what it could not write.
+            StoreFailed: It had failed before.
         """
-        if self._has_failed:
-            raise StoreFailed(f"{self.path}: an earlier flush has failed")
         with self._lock:
             header = self._header
             if header == self._flushed:
                 return
             self._write_dirty_pages()
-        self._has_failed = True
-        self._file.flush()
+        group = self._file.group
+        group.flush_file(self._file)
         self._file.write(_HEADER.pack(*astuple(header)), 0)
-        self._file.flush()
-        self._has_failed = False
+        group.flush_file(self._file)
         self._flushed = header
 
     def _write_dirty_pages(self) -> None:
@@ -275,5 +271,5 @@ class IndexFile:
         self._dirty_pages[:] = False
 
     def close(self) -> None:
-        """No more appends. Queries go on."""
-        self._file.close()
+        """Close the file, without a flush. Queries open it again."""
+        self._file.group.let_go(self._file)

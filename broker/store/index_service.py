@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from broker.store import chunks
 from broker.store import lazy_numpy as np
-from broker.store.disk import Disk
 from broker.store.errors import ForeignFile, StoreClosed
+from broker.store.file_pool import FileGroup, FilePool, PooledFile
 from broker.store.index_file import INDEX_HOPS_MAX, IndexFile, IndexSizes, Positions
 from broker.store.index_key import INDEX_KEY_SEPARATOR, IndexHashes, hash_keys, index_hash
 from rmq_spark.wire.flags import MessageSysFlag
@@ -55,7 +55,7 @@ class IndexService:
 
     def __init__(
         self,
-        disk: Disk,
+        pool: FilePool,
         directory: Path,
         now_ms: Callable[[], int],
         *,
@@ -67,7 +67,8 @@ class IndexService:
 
         A query looks at ``hops_max`` entries: whoever chooses keys can give all of them one hash.
         """
-        self._disk = disk
+        self._disk = pool.disk
+        self._group = FileGroup(pool)
         self._directory = directory
         self._now_ms = now_ms
         self._sizes = IndexSizes(hash_slot_num, index_num)
@@ -75,7 +76,6 @@ class IndexService:
         self._files: tuple[IndexFile, ...] = ()  # replaced, never changed: queries need no lock
         self._files_lock = threading.Lock()
         self._maintenance = threading.Lock()
-        self._names_are_durable = True
         self._is_closed = False
 
     def load(self) -> None:
@@ -90,7 +90,9 @@ class IndexService:
         for path, size in sizes.items():
             if size == 0:  # a crash came between the name and the size
                 self._disk.delete(path)
-        files = [IndexFile(path, self._disk.open(path), self._sizes) for path, size in sizes.items() if size]
+        files = [
+            IndexFile(PooledFile(self._group, path), self._sizes) for path, size in sizes.items() if size
+        ]
         while files and not files[-1].is_full and (files[-1].is_empty or not files[-1].resume()):
             self._delete(files.pop())
         self._files = tuple(files)
@@ -207,14 +209,14 @@ class IndexService:
             newest.seal()
         path = self._directory / self._next_name(newest)
         try:
-            file = IndexFile.create(self._disk, path, self._sizes)
+            file = IndexFile.create(self._group, path, self._sizes)
         except OSError:
             with suppress(OSError):
                 self._disk.delete(path)
             raise
+        self._group.names_changed(self._directory)
         with self._files_lock:
             self._files = (*self._files, file)
-            self._names_are_durable = False
         return file
 
     def _next_name(self, newest: IndexFile | None) -> str:
@@ -267,7 +269,7 @@ class IndexService:
             for file in reversed(removed):
                 self._delete(file)
             if removed:
-                self._flush_names()
+                self._disk.flush_directory(self._directory)
         return len(removed)
 
     def _delete(self, file: IndexFile) -> None:
@@ -278,20 +280,9 @@ class IndexService:
         """Return when all that was added is on the disk, as files that RocketMQ can open."""
         with self._maintenance:
             # Names first, then the oldest file first: a power loss may only take the newest away.
-            with self._files_lock:
-                files, names_are_durable = self._files, self._names_are_durable
-                self._names_are_durable = True
-            if not names_are_durable:
-                self._flush_names()
-            for file in files:
+            self._group.flush_names(self._directory)
+            for file in self._files:
                 file.flush()
-
-    def _flush_names(self) -> None:
-        try:
-            self._disk.flush_directory(self._directory)
-        except OSError:
-            self._names_are_durable = False
-            raise
 
     def close(self) -> None:
         """Flush and add nothing more. Queries go on."""

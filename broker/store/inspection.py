@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from broker.store.checkpoint import Checkpoint
+from broker.store.commit_log import BLANK_BYTES
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.disk import LocalDisk
 from broker.store.errors import ForeignFile
+from broker.store.file_pool import FileGroup, FilePool
 from broker.store.mapped_file_queue import MappedFileQueue
 from broker.store.recovery import LogRecovery, RecoveredLog, pieces_behind, reliable_checkpoint
-from rmq_spark.wire.record import StoredMessage, decode_blank, decode_record, record_size
+from rmq_spark.wire.record import StoredMessage, decode_blank, decode_record
 
 
 class StoreInspection:
@@ -25,7 +27,8 @@ class StoreInspection:
         """Raises `ForeignFile` where there is no store, or one that a start would have to repair first."""
         self.root = root
         self._disk = LocalDisk()
-        self.log = MappedFileQueue(self._disk, root / "commitlog", _file_size(root / "commitlog"))
+        self._pool = FilePool(self._disk)
+        self.log = MappedFileQueue(FileGroup(self._pool), root / "commitlog", _file_size(root / "commitlog"))
         self.log.load()
         self.checkpoint: Checkpoint | None = reliable_checkpoint(self._disk, root, self.log)
         recovery = LogRecovery(self.log, self.checkpoint)
@@ -50,24 +53,24 @@ class StoreInspection:
         position = self.log.first_offset
         holes = dict(self.recovered.holes)
         while position < self.recovered.end_offset:
-            view = self.log.view(position)
+            head = self.log.read(position, BLANK_BYTES)
             if position in holes:
                 position = holes[position]
-            elif decode_blank(view) is not None:
-                position += len(view)
+            elif decode_blank(head) is not None:
+                position += self.log.space_left(position)
             else:
-                size = record_size(view, 0)
-                yield position, size, decode_record(view, 0)
+                size = int.from_bytes(head[:4], "big")
+                yield position, size, decode_record(self.log.read(position, size))
                 position += size
 
     def queues(self) -> Iterator[tuple[str, int, ConsumeQueue]]:
         """Topic, number and queue of each consume queue that has files."""
-        directory = self.root / "consumequeue"
+        directory, group = self.root / "consumequeue", FileGroup(self._pool)
         for topic in self._disk.names(directory):
             for name in sorted(self._disk.names(directory / topic), key=int):
                 path = directory / topic / name
                 if self._disk.names(path):
-                    queue = ConsumeQueue(self._disk, path, _file_size(path))
+                    queue = ConsumeQueue(group, path, _file_size(path))
                     queue.load()
                     yield topic, int(name), queue
 

@@ -1,70 +1,51 @@
-"""The manifest: what was there at a checkpoint, by which a start notices what has gone missing since.
+"""The manifest: what a store held at a checkpoint, so that a start need not read it from the files.
 
 Kept as config/manifest.json; RocketMQ has nothing like it, and leaves it alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from broker.store.queue_table import QueueTable
+from broker.store.queue_table import QueueSpan
 
 MANIFEST: Final = "manifest.json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class QueueSpan:
-    """What one queue held."""
-
-    min_offset: int
-    max_offset: int
+_NUMBERS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """See the module."""
+    """All that is said of queues and index holds for the moment when the log had been dispatched so far."""
 
+    safe_offset: int | None = None
+    """Records before it were in their queues and in the index; None: nobody has noted that."""
     log_min_offset: int = 0
-    queues: Mapping[str, Mapping[int, QueueSpan]] = field(default_factory=dict)
-    index_files: tuple[str, ...] = ()
+    spans: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Of each topic the queues: number, first offset, next offset, one queue behind the other."""
+    index_files: tuple[str, ...] | None = None
+    """None: there was no index."""
+    entries_were_confirmed: bool = False
+    """Whether queues hold entries only of records that no crash takes back, until the next checkpoint."""
     deleted_topics: Mapping[str, int] = field(default_factory=dict)
     """Records of these topics before these places in the log are not to be dispatched again."""
 
+    @classmethod
+    def spans_of(cls, queues: Iterable[QueueSpan]) -> Mapping[str, tuple[int, ...]]:
+        """Write down what queues hold."""
+        found: dict[str, list[int]] = {}
+        for topic, *numbers in queues:
+            found.setdefault(topic, []).extend(numbers)
+        return {topic: tuple(numbers) for topic, numbers in found.items()}
+
+    def queues(self) -> Iterator[QueueSpan]:
+        """Read what queues held."""
+        for topic, numbers in self.spans.items():
+            for at in range(0, len(numbers), _NUMBERS):
+                yield QueueSpan(topic, *numbers[at : at + _NUMBERS])
+
     def without_topic(self, topic: str, deleted_topics: Mapping[str, int]) -> Manifest:
-        """The same, when a topic is about to be deleted."""
-        queues = {name: queues for name, queues in self.queues.items() if name != topic}
-        return replace(self, queues=queues, deleted_topics=dict(deleted_topics))
-
-    def is_anything_missing(
-        self, log_min_offset: int, queues: QueueTable, index_files: tuple[str, ...] | None
-    ) -> bool:
-        """Whether a queue or an index file is not what it was; None: there is to be no index."""
-        if self.log_min_offset != log_min_offset:
-            return True  # a crash came between the deletion of old files and the checkpoint behind it
-        for topic, spans in self.queues.items():
-            for queue_id, span in spans.items():
-                queue = queues.get(topic, queue_id)
-                found = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
-                if span.min_offset < span.max_offset and not (
-                    found[0] <= span.min_offset and span.max_offset <= found[1]
-                ):
-                    return True
-        return index_files is not None and not set(self.index_files) <= set(index_files)
-
-    def keep_numbers(self, queues: QueueTable) -> None:
-        """No queue offset is given twice, even if the log has lost the last messages of a queue."""
-        for topic, spans in self.queues.items():
-            for queue_id, span in spans.items():
-                queues.get_or_make(topic, queue_id).skip_to(span.max_offset)
-
-
-def manifest_of(
-    log_min_offset: int, spans: Iterable[tuple[str, int, int, int]], deleted_topics: Mapping[str, int]
-) -> Manifest:
-    """What was there, but for the index, by the spans of the queues."""
-    queues: dict[str, dict[int, QueueSpan]] = {}
-    for topic, queue_id, min_offset, max_offset in sorted(spans):
-        queues.setdefault(topic, {})[queue_id] = QueueSpan(min_offset=min_offset, max_offset=max_offset)
-    return Manifest(log_min_offset=log_min_offset, queues=queues, deleted_topics=dict(deleted_topics))
+        """Leave out a topic that is about to be deleted."""
+        spans = {name: numbers for name, numbers in self.spans.items() if name != topic}
+        return replace(self, spans=spans, deleted_topics=dict(deleted_topics))

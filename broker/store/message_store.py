@@ -1,54 +1,41 @@
 """MessageStore: the one door to log, consume queues and index.
 
-It builds the parts, connects them, starts and stops them in order, and recovers what a crash has left:
-
-1. the directory is locked; ``abort`` tells whether the last one stopped in order;
-2. the log is followed from the checkpoint to its end (`recovery`); its torn tail is wiped;
-3. consume queues are cut back to the checkpoint and, as the index, made again from there. Where files of
-   theirs are missing, or another program wrote the checkpoint, all of them are made again from the log;
-4. only then is anything taken or given out.
+It opens what is there, lets messages in and out, keeps house, and closes in order. How a start makes good
+what a crash has left is said in `opening`, what a checkpoint is in `checkpointing`. Only when the store is
+open is anything taken or given out, and the listener told of arrivals.
 
 It must not know sockets, clients or any other room of the broker: arrivals go to one listener.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from broker.store.appender import MessageAppender
-from broker.store.checkpoint import CHECKPOINT, Checkpoint, save_checkpoint
+from broker.store.checkpointing import Checkpointing
 from broker.store.chunk_appender import ChunkAppender, Sizes
-from broker.store.commit_log import FULL, CommitLog
-from broker.store.config import BrokerRole, FlushDiskType, StoreConfig
-from broker.store.directory_lock import AbortFile, DirectoryLock
+from broker.store.commit_log import FULL
+from broker.store.config import BrokerRole, StoreConfig
+from broker.store.directory_lock import AbortFile, lock_directory
 from broker.store.disk import Disk
-from broker.store.dispatch import Dispatcher, MessageArrivingListener
-from broker.store.errors import StoreError
+from broker.store.dispatch import MessageArrivingListener
+from broker.store.errors import StoreError, StoreFailed, UnreadableFile
 from broker.store.flush import FlushService
-from broker.store.fresh_records import none_yet
-from broker.store.index_service import IndexService
-from broker.store.manifest import MANIFEST, Manifest, manifest_of
 from broker.store.message_filter import MessageFilter
-from broker.store.queue_table import QueueTable
+from broker.store.opening import open_parts
+from broker.store.parts import StoreParts
+from broker.store.picking import Limits
 from broker.store.reader import MessageReader
 from broker.store.record_draft import RecordDraft
 from broker.store.record_glance import has_key
 from broker.store.record_template import RecordTemplate, UniformParts
-from broker.store.recovery import LogRecovery, reliable_checkpoint, wipe_behind
-from broker.store.reput import ReputMessageService
 from broker.store.results import GetMessageResult, PutMessageResult, PutMessageStatus
 from broker.store.retention import Retention
-from broker.store.tables import JsonTable
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import StoredMessage
-
-COMMIT_LOG = "commitlog"
-CONSUME_QUEUE = "consumequeue"
-INDEX = "index"
 
 _INDEX_CANDIDATES_PER_RESULT = 4
 
@@ -79,9 +66,10 @@ class MessageStore:
         listener: MessageArrivingListener | None = None,
         wake_reput: Callable[[], object] | None = None,
     ) -> None:
-        """``wake_reput`` is called, in any thread, when there is something to `reput`.
+        """``listener`` is told of what arrives once the store is open, not of what recovery finds.
 
-        Without it, that happens at once, in the thread that appended or flushed.
+        ``wake_reput`` is called, in any thread, when there is something to `reput`. Without it, that
+        happens at once, in the thread that appended or flushed.
 
         Raises:
             StoreInUse, ForeignFile, DamagedTable: As `broker.store.errors` says. Nothing was changed.
@@ -90,7 +78,6 @@ class MessageStore:
         self._disk = disk
         self._now_ms = now_ms
         self._wake_reput: Callable[[], object] = wake_reput or self.reput
-        self._is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._refusal: str | None = (
             "this broker is a slave" if config.broker_role is BrokerRole.SLAVE else None
         )
@@ -99,14 +86,27 @@ class MessageStore:
         self._hindrance: str | None = None
         root = config.store_path_root_dir
         disk.make_directory(root)
-        self._lock = DirectoryLock(root)
-        self._maintenance = threading.Lock()
+        self._lock = lock_directory(disk, root)
+        self._parts = parts = StoreParts.build(config, disk, now_ms)
+        self._log, self._queues, self._index = parts.log, parts.queues, parts.index
+        self._reput, self._dispatcher, self._is_sync = parts.reput, parts.dispatcher, parts.is_sync
+        self._checkpointing = Checkpointing(parts)
+        self._abort = AbortFile(disk, root)
         try:
-            self._build(listener)
-            self._recover()
+            self._opened = open_parts(parts, self._checkpointing, self._abort)
         except BaseException:
             self._close_files()
             raise
+        self._appender = MessageAppender(
+            self._log,
+            self._queues,
+            config.max_message_size,
+            lambda: self._failure or self._ending or self._refusal,
+            parts.fresh.runs,
+        )
+        self._chunks = ChunkAppender(self._log, self._appender, parts.fresh.chunks)
+        self._reader = MessageReader(self._log, self._queues)
+        self._retention = Retention(config, disk, self._log.files)
         self._flusher = FlushService(
             self._log.flush,
             self._wake_reput if self._is_sync else _nothing,
@@ -114,138 +114,8 @@ class MessageStore:
             None if self._is_sync else config.flush_interval_commit_log_ms / 1000,
         )
         self._flusher.start()
-
-    def _build(self, listener: MessageArrivingListener | None) -> None:
-        config, disk, root = self._config, self._disk, self._config.store_path_root_dir
-        self._log = CommitLog(disk, root / COMMIT_LOG, config.mapped_file_size_commit_log, self._now_ms)
-        self._queues = QueueTable(disk, root / CONSUME_QUEUE, config.mapped_file_size_consume_queue)
-        self._index = (
-            IndexService(
-                disk,
-                root / INDEX,
-                self._now_ms,
-                hash_slot_num=config.max_hash_slot_num,
-                index_num=config.max_index_num,
-                hops_max=config.index_hops_max,
-            )
-            if config.message_index_enable
-            else None
-        )
-        self._dispatcher = Dispatcher(config.message_delay_level_ms)
-        fresh = none_yet()
-        self._reput = ReputMessageService(
-            self._log,
-            self._queues,
-            self._index,
-            self._dispatcher,
-            listener if config.broker_role is not BrokerRole.SLAVE else None,
-            self.confirm_offset,
-            fresh,
-        )
-        self._appender = MessageAppender(
-            self._log,
-            self._queues,
-            config.max_message_size,
-            lambda: self._failure or self._ending or self._refusal,
-            fresh.runs,
-        )
-        self._chunks = ChunkAppender(self._log, self._appender, fresh.chunks)
-        self._reader = MessageReader(self._log, self._queues)
-        self._retention = Retention(config, disk, self._log.files)
-        self._manifest = JsonTable(disk, root / "config" / MANIFEST, Manifest)
-        self._abort = AbortFile(disk, root)
-
-    # ---- recovery and checkpoints
-
-    def _recover(self) -> None:
-        config, root = self._config, self._config.store_path_root_dir
-        for directory in (COMMIT_LOG, CONSUME_QUEUE, "config"):
-            self._disk.make_directory(root / directory)
-        self._disk.flush_directory(root)
-        self._crashed = self._abort.exists()
-        self._log.files.load()
-        self._queues.load()
-        if self._index is not None:
-            self._index.load()
-        checkpoint = reliable_checkpoint(self._disk, root, self._log.files)
-        if self._abort.is_of_another():
-            # Before our sign takes the place of theirs: this start may end before its own checkpoint.
-            self._disk.delete(root / CHECKPOINT)
-            self._disk.flush_directory(root)
-        manifest = self._manifest.load(Manifest())
-        self._abort.create()
-        self._dispatcher.deleted_topics = dict(manifest.deleted_topics)
-        self._expire_entries()
-        recovery = LogRecovery(self._log.files, checkpoint)
-        is_small = recovery.safe_offset - self._log.min_offset <= config.check_whole_log_bytes
-        recovered = recovery.follow_from(self._log.min_offset if is_small else recovery.safe_offset)
-        wipe_behind(self._log.files, recovered.end_offset)
-        self._sealed_from = min(recovery.sealed_from, recovered.end_offset)
-        last_timestamp = max(recovered.last_timestamp, checkpoint.store_timestamp if checkpoint else 0)
-        self._log.resume(recovered.end_offset, last_timestamp)
-        self._holes = recovered.holes
-        safe_offset = min(recovery.safe_offset, recovered.end_offset)
-        index_files = self._index.file_names if self._index is not None else None
-        rebuild = (
-            checkpoint is None
-            or bool(recovered.holes)
-            or self._queues.is_damaged
-            or manifest.is_anything_missing(self._log.min_offset, self._queues, index_files)
-        )
-        self._reput.resume(*self._starts(safe_offset, rebuild=rebuild), recovered.holes)
-        self._reput.run()
-        manifest.keep_numbers(self._queues)
-        self.save_checkpoint()
-
-    def _starts(self, safe_offset: int, *, rebuild: bool) -> tuple[int, int]:
-        """From where queues and index are made again, with what lies behind that taken away."""
-        first = self._log.min_offset
-        if rebuild:
-            self._queues.clear()
-            if self._index is not None:
-                self._index.delete_all()
-            return first, first
-        for _, _, queue in self._queues:
-            queue.truncate(safe_offset)
-        if self._index is None:
-            return safe_offset, safe_offset
-        self._index.discard_from(self._log.written_offset)
-        return safe_offset, max(self._index.last_indexed_physical_offset, first)
-
-    def save_checkpoint(self) -> None:
-        """Make log, queues and index durable, and note that they are.
-
-        If a flush of theirs fails, what the disk has of them is unknown from then on: nothing more is taken.
-        """
-        try:
-            self._save_checkpoint()
-        except OSError as error:
-            self._fail(f"a checkpoint failed: {error}; restart the broker")
-            raise
-
-    def _save_checkpoint(self) -> None:
-        with self._maintenance:
-            self._log.flush()
-            self._reput.catch_up_index()
-            with self._reput.paused():  # what is noted here is flushed below
-                safe_offset = min(self._log.flushed_offset, self._reput.index_from_offset)
-                spans = self._queues.spans()
-                deleted = self._dispatcher.deleted_topics
-            manifest = manifest_of(self._log.min_offset, spans, deleted)
-            self._queues.flush()
-            if self._index is not None:
-                self._index.flush()
-                manifest = replace(manifest, index_files=self._index.file_names)
-            self._manifest.save(manifest)
-            path = self._config.store_path_root_dir / CHECKPOINT
-            checkpoint = Checkpoint(safe_offset, self._log.last_timestamp, self._sealed_from)
-            save_checkpoint(self._disk, path, checkpoint)
-
-    def _expire_entries(self) -> None:
-        """Entries of records that the log no longer has, or whose topic was deleted, are not offered."""
-        deleted = self._dispatcher.deleted_topics
-        for topic, _, queue in self._queues:
-            queue.forget_before(max(self._log.min_offset, deleted.get(topic, 0)))
+        if listener is not None and config.broker_role is not BrokerRole.SLAVE:
+            self._reput.tell(listener)
 
     # ---- putting
 
@@ -318,19 +188,23 @@ class MessageStore:
 
     def confirm_offset(self) -> int:
         """Up to where messages are visible: a crash will not take them back."""
-        return self._log.flushed_offset if self._is_sync else self._log.written_offset
+        return self._parts.confirm_offset()
 
     def reput(self, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Carry what is confirmed to queues and index, and tell of it; False: that is to be tried again.
 
-        It is if the disk is full, which `state` tells as a hindrance, or if ``is_over`` says, after a piece,
-        that the rest is for another call. If the disk fails, nothing more is taken.
+        It is if the disk is full or does not give what is to be carried, which `state` tells as a
+        hindrance, or if ``is_over`` says, after a piece, that the rest is for another call. If writing
+        fails, nothing more is taken.
         """
         is_all = True
         try:
             is_all = self._reput.run(is_over)
-        except OSError as error:
-            if error.errno in FULL:
+        except UnreadableFile as error:
+            self._hindrance = f"messages cannot be carried to their consume queues: {error}"
+            return False
+        except (OSError, StoreFailed) as error:
+            if isinstance(error, OSError) and error.errno in FULL:
                 self._hindrance = f"there is no room for consume queues and index: {error}"
                 return False
             self._fail(f"writing a consume queue or the index failed: {error}; restart the broker")
@@ -350,15 +224,17 @@ class MessageStore:
         scan_max: int = 800,
         message_filter: MessageFilter | None = None,
     ) -> GetMessageResult:
-        """Messages of a queue from an offset on; the defaults are RocketMQ's for messages in memory."""
+        """Messages of a queue from an offset on; the defaults are RocketMQ's for messages in memory.
+
+        Raises:
+            UnreadableFile: The disk does not give them.
+        """
         return self._reader.get_message(
             topic,
             queue_id,
             queue_offset,
-            count_max=count_max,
-            bytes_max=bytes_max,
-            scan_max=scan_max,
-            message_filter=message_filter,
+            Limits(max(count_max, 1), bytes_max, scan_max),
+            message_filter,
         )
 
     def queue_offsets(self, topic: str, queue_id: int) -> tuple[int, int]:
@@ -379,20 +255,22 @@ class MessageStore:
         queue = self._queues.get(topic, queue_id)
         return self._reader.earliest_timestamp(queue) if queue is not None else -1
 
-    def record_at(self, physical_offset: int) -> memoryview | None:
-        """The record that starts at a place in the log; None if none does."""
+    def record_at(self, physical_offset: int) -> Buffer | None:
+        """The record that starts at a place in the log; None if none does.
+
+        Raises:
+            UnreadableFile: The disk does not give it.
+        """
         if physical_offset >= self.confirm_offset():
             return None
         return self._reader.record_at(physical_offset)
 
-    def query_message(
-        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
-    ) -> list[memoryview]:
+    def query_message(self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int) -> list[Buffer]:
         """Records with a key, or with a unique id, stored within a time span; newest first."""
         if self._index is None:
             return []
         self._reput.catch_up_index()
-        found: list[memoryview] = []
+        found: list[Buffer] = []
         candidates = self._index.query(topic, key, begin_ms, end_ms, max_num * _INDEX_CANDIDATES_PER_RESULT)
         for physical_offset in dict.fromkeys(candidates):
             if len(found) == max_num:
@@ -404,17 +282,28 @@ class MessageStore:
 
     # ---- keeping house
 
+    def save_checkpoint(self) -> None:
+        """Make log, queues and index durable, and note that they are.
+
+        If a flush of theirs fails, what the disk has of them is unknown from then on: nothing more is taken.
+        """
+        try:
+            self._checkpointing.save()
+        except OSError as error:
+            self._fail(f"a checkpoint failed: {error}; restart the broker")
+            raise
+
     def delete_topic(self, topic: str) -> None:
         """Forget a topic. Its messages stay in the log until that expires, but are not found again.
 
         What is put into it meanwhile belongs to one of the same name, which begins where this one ends. One
         that comes later begins at 0: by then, no crash can bring the old messages back.
         """
-        with self._maintenance:
+        with self._checkpointing.maintenance:
             ended = self._appender.numbers_of(topic)
             deleted = {**self._dispatcher.deleted_topics, topic: ended.log_end_offset}
             self._dispatcher.deleted_topics = deleted
-            self._manifest.save(self._manifest.load(Manifest()).without_topic(topic, deleted))
+            self._checkpointing.forget_topic(topic, deleted)
             with self._reput.paused():  # the broker's thread may wait for this: nothing but one rename
                 aside = self._queues.put_aside(topic)
                 for queue_id in self._appender.forget_topic(topic, ended):
@@ -430,7 +319,7 @@ class MessageStore:
         deleted = self._retention.delete_expired(self._now_ms(), self._log.last_timestamp)
         self._refuse_when_full()
         if deleted:
-            self._expire_entries()
+            self._parts.expire_entries()
             first = self._log.min_offset
             kept = self._dispatcher.deleted_topics.items()
             self._dispatcher.deleted_topics = {name: at for name, at in kept if at > first}
@@ -440,7 +329,7 @@ class MessageStore:
         return deleted
 
     def _refuse_when_full(self) -> None:
-        used = self._disk.used_ratio(self._config.store_path_root_dir)
+        used = self._disk.usage(self._config.store_path_root_dir).ratio
         limit = self._config.disk_space_warning_level_ratio
         if self._config.broker_role is not BrokerRole.SLAVE:
             self._refusal = f"the disk is {used:.0%} full, over {limit:.0%}" if used >= limit else None
@@ -452,10 +341,10 @@ class MessageStore:
             self._log.written_offset,
             self._log.flushed_offset,
             self._reput.reput_from_offset,
-            self._holes,
+            self._opened.holes,
             str(self._log.failure) if self._log.failure else self._failure,
             self._hindrance,
-            self._crashed,
+            self._opened.recovered_from_crash,
         )
 
     def _fail(self, failure: str) -> None:
@@ -482,10 +371,7 @@ class MessageStore:
 
     def _close_files(self) -> None:
         try:
-            self._log.close()
-            self._queues.close()
-            if self._index is not None:
-                self._index.close()
+            self._parts.close()
         finally:
             self._lock.release()
 

@@ -7,17 +7,18 @@ there; what a crash leaves there, the next start deletes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
 from broker.store.consume_queue import ConsumeQueue
-from broker.store.disk import Disk
-from broker.store.errors import ForeignFile, MissingFile
+from broker.store.errors import ForeignFile, UnreadableFile
+from broker.store.file_pool import FileGroup, FilePool
 
 TOPIC_CHARACTERS_MAX = 255
+_TOPICS_AT_A_TIME = 512
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
 
@@ -32,6 +33,15 @@ def topic_fault(topic: str) -> str | None:
     )
 
 
+class QueueSpan(NamedTuple):
+    """What one queue holds: its first offset, and the one that its next message gets."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+
+
 class TopicAside(NamedTuple):
     """A topic that was taken out: where its files are, and its queues."""
 
@@ -42,30 +52,68 @@ class TopicAside(NamedTuple):
 class QueueTable:
     """The consume queues that exist. One writer; any number of readers."""
 
-    def __init__(self, disk: Disk, directory: Path, file_size: int) -> None:
+    def __init__(self, pool: FilePool, directory: Path, file_size: int) -> None:
         """Touches nothing on the disk before it is loaded or a queue is made."""
-        self._disk = disk
+        self._disk = pool.disk
+        self._group = FileGroup(pool)
         self._directory = directory
         self._deleted = directory.with_name(f"{directory.name}.deleted")
         self._file_size = file_size
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
-        self.is_damaged = False
+        self._left: list[Path] = []
+        """Files that lie behind one that is missing or has lost its bytes."""
 
     def load(self) -> None:
-        """Open what is there; if something is not, ``is_damaged`` says so, and all should be made again."""
-        for topic in self._disk.names(self._directory):
-            for name in self._disk.names(self._directory / topic):
-                path = self._directory / topic / name
-                if topic_fault(topic) or not name.isdecimal():
-                    raise ForeignFile(f"{path} is no consume queue: <topic>/<number> was expected")
-                queue = self._queues[topic, int(name)] = ConsumeQueue(self._disk, path, self._file_size)
-                try:
-                    queue.load()
-                except MissingFile:
-                    self.is_damaged = True
-                self.is_damaged |= queue.is_damaged
+        """Find the queues and their files by names and sizes, without a look at one.
+
+        Where each queue stands is to be said then by `resume`, unless all are to be made again: `clear`.
+
+        Raises:
+            ForeignFile: Something is no file of a consume queue, or has another size.
+        """
+        topics = self._disk.names(self._directory)
+        for start in range(0, len(topics), _TOPICS_AT_A_TIME):
+            self._load_topics(topics[start : start + _TOPICS_AT_A_TIME])
         for name in self._disk.names(self._deleted):
-            self._delete_files(self._deleted / name)
+            self._delete_topic(self._deleted / name)
+
+    def _load_topics(self, topics: Sequence[str]) -> None:
+        found = self._disk.look_into([self._directory / topic for topic in topics])
+        paths: dict[tuple[str, int], Path] = {}
+        for topic, names in zip(topics, found, strict=True):
+            for name, size in names.items():
+                path = self._directory / topic / name
+                if topic_fault(topic) or not name.isdecimal() or size is not None:
+                    raise ForeignFile(f"{path} is no consume queue: <topic>/<number> was expected")
+                paths[topic, int(name)] = path
+        for (key, path), sizes in zip(paths.items(), self._disk.look_into(list(paths.values())), strict=True):
+            queue = self._queues[key] = ConsumeQueue(self._group, path, self._file_size)
+            self._left += [path / name for name in queue.adopt(sizes)]
+
+    def resume(self, spans: Iterable[QueueSpan]) -> bool:
+        """Let each queue stand where it stood at a checkpoint; False if a file is missing for that.
+
+        What came later is taken away, as are queues that came later: it all comes again.
+        """
+        later = dict(self._queues)
+        for topic, queue_id, min_offset, max_offset in spans:
+            queue = self._queues.get((topic, queue_id))
+            if queue is not None and queue.resume(min_offset, max_offset):
+                del later[topic, queue_id]
+            elif min_offset < max_offset:
+                return False
+        for path in self._left:
+            self._disk.delete(path)
+        for topic, queue_id in later:
+            del self._queues[topic, queue_id]
+            self._delete_queue(self._directory / topic / str(queue_id))
+        return True
+
+    def wipe_behind(self) -> None:
+        """Put zeros behind the last entry of each queue, where a crash has left others."""
+        for _, _, queue in self:
+            with suppress(UnreadableFile):  # whoever wants to read it is told
+                queue.wipe_behind()
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, if it exists."""
@@ -79,7 +127,7 @@ class QueueTable:
             if fault:
                 raise ForeignFile(fault)
             path = self._directory / topic / str(queue_id)
-            queue = self._queues[topic, queue_id] = ConsumeQueue(self._disk, path, self._file_size)
+            queue = self._queues[topic, queue_id] = ConsumeQueue(self._group, path, self._file_size)
         return queue
 
     def __iter__(self) -> Iterator[tuple[str, int, ConsumeQueue]]:
@@ -87,9 +135,9 @@ class QueueTable:
         for (topic, queue_id), queue in sorted(self._queues.items()):
             yield topic, queue_id, queue
 
-    def spans(self) -> list[tuple[str, int, int, int]]:
-        """Topic, number, first and next offset of each; it takes no longer than it has to."""
-        return [(*key, queue.min_offset, queue.max_offset) for key, queue in self._queues.items()]
+    def spans(self) -> list[QueueSpan]:
+        """What each queue holds; it takes no longer than it has to."""
+        return [QueueSpan(*key, queue.min_offset, queue.max_offset) for key, queue in self._queues.items()]
 
     def put_aside(self, topic: str) -> TopicAside:
         """Take a topic out, at once; it is left to `delete`."""
@@ -98,8 +146,13 @@ class QueueTable:
             taken = self._disk.names(self._deleted)
             directory = self._deleted / str(next(n for n in count() if str(n) not in taken))
             self._disk.make_directory(self._deleted)
-            self._disk.rename(self._directory / topic, directory)
         queues = {queue_id: queue for (name, queue_id), queue in self._queues.items() if name == topic}
+        if directory is not None:
+            with self._group.lock:  # nobody opens one of its files meanwhile
+                self._disk.rename(self._directory / topic, directory)
+                self._group.forget_names(self._directory / topic)
+                for queue_id, queue in queues.items():
+                    queue.moved_to(directory / str(queue_id))
         for queue_id in queues:
             del self._queues[topic, queue_id]
         return TopicAside(directory, queues)
@@ -123,29 +176,32 @@ class QueueTable:
             queue.close()
         if aside.directory is not None:
             with suppress(OSError):  # the next start does it
-                self._delete_files(aside.directory)
+                self._delete_topic(aside.directory)
 
-    def _delete_files(self, topic_directory: Path) -> None:
-        for queue_id in self._disk.names(topic_directory):
-            for file in self._disk.names(topic_directory / queue_id):
-                self._disk.delete(topic_directory / queue_id / file)
-            self._disk.delete(topic_directory / queue_id)
-        self._disk.delete(topic_directory)
+    def _delete_topic(self, directory: Path) -> None:
+        for queue_id in self._disk.names(directory):
+            self._delete_queue(directory / queue_id)
+        self._disk.delete(directory)
+
+    def _delete_queue(self, directory: Path) -> None:
+        for name in self._disk.names(directory):
+            self._disk.delete(directory / name)
+        self._disk.delete(directory)
 
     def clear(self) -> None:
         """Forget every queue: they are about to be made again from the log."""
-        self.close()
-        for topic in {topic for topic, _ in self._queues}:
-            self._delete_files(self._directory / topic)
+        self._group.close()
+        for topic in dict.fromkeys(topic for topic, _ in self._queues):
+            self._delete_topic(self._directory / topic)
         self._queues.clear()
-        self.is_damaged = False
+        self._left.clear()
 
     def flush(self) -> None:
         """Return when all entries are on the disk."""
-        for _, _, queue in self:
-            queue.flush()
+        self._group.flush()
 
     def close(self) -> None:
         """Close all files, without a flush."""
         for _, _, queue in self:
             queue.close()
+        self._group.close()

@@ -78,6 +78,21 @@ def glance(data: Buffer, position: int, size: int) -> tuple[bytes, int, int, int
     return topic, queue_id, queue_offset, sys_flag, time, properties
 
 
+def stored_at(head: Buffer) -> int:
+    """Tell when a record was stored that starts with these bytes; what lies before its body is enough.
+
+    Raises:
+        RecordError: It does not start a record.
+    """
+    try:
+        _, _, _, sys_flag, time, _ = _HEAD_V4.unpack_from(head)
+        if sys_flag & _HOSTS_V6:
+            _, _, _, _, time, _ = _HEADS[sys_flag & _HOSTS_V6].unpack_from(head)
+    except struct.error as error:
+        raise _fault(head, 0, len(head)) from error
+    return int(time)
+
+
 def property_of(properties: bytes, pattern: bytes) -> bytes | None:
     """The value of a property by the `pattern_of` its name, by the rules of `decode_properties`."""
     at = properties.rfind(pattern)

@@ -20,7 +20,7 @@ from broker.store.fresh_records import FreshRecord
 from broker.store.record_draft import PROPERTIES_LENGTH, RecordDraft, all_ready, head_of, topic_part
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.record_checksum import CHECKSUM_BYTES, checksum_property
+from rmq_spark.wire.record_checksum import CHECKSUM_BYTES, checksum_pieces
 
 
 class UniformParts(NamedTuple):
@@ -76,7 +76,7 @@ def _sealer(
             store_host, reconsume_times, prepared, len(body),
         )  # fmt: skip
         record = join((head, body, before, pack_length(len(properties) + CHECKSUM_BYTES), properties))
-        return record, checksum_property(crc32(record))
+        return record, checksum_pieces(crc32(record))
 
     return seal
 

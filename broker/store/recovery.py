@@ -8,6 +8,9 @@ not hold, what is behind it decides what that means:
 - a whole record, or the place up to which all was once on the disk: a hole, made by a bad disk. What is
   behind it stays; the hole is kept as it is, and reported.
 
+What the disk does not give is a hole if that can be told, as it may give it again one day. If nothing is
+found behind it, nobody knows where the log ends: then there is no start, and nothing is changed.
+
 Looking changes nothing; wiping writes zeros, behind the end only; nothing is ever deleted.
 """
 
@@ -24,11 +27,13 @@ from broker.store.commit_log import BLANK_BYTES
 from broker.store.directory_lock import AbortFile
 from broker.store.disk import Disk
 from broker.store.dispatch import record_sizes
+from broker.store.errors import UnreadableFile
 from broker.store.mapped_file_queue import MappedFileQueue
 from broker.store.queue_table import topic_fault
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.record import StoredMessage, body_crc_of, decode_blank, decode_record, record_size
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.record import StoredMessage, body_crc_of, decode_blank, decode_record
 from rmq_spark.wire.record_checksum import is_intact
 
 if TYPE_CHECKING:
@@ -43,6 +48,9 @@ CHECKED_ONE_BY_ONE = 4096
 
 _SEARCH_BYTES = 1 << 18
 _WIPE_BYTES = 1 << 18
+_PAGE = 4096
+"""What cannot be read, cannot be read page by page."""
+
 _MAGIC_AT = 4
 _MAGICS = tuple((magic % (1 << 32)).to_bytes(4, "big") for magic in (layout.MAGIC_V1, layout.MAGIC_V2))
 
@@ -74,11 +82,16 @@ class LogRecovery:
         """Without a checkpoint nothing is known, and any record may be another program's."""
         self._files = files
         self._checked_one_by_one = 0
+        self._unreadable: UnreadableFile | None = None
         self.safe_offset = checkpoint.safe_offset if checkpoint else files.first_offset
         self.sealed_from = checkpoint.sealed_from if checkpoint else files.end_offset
 
     def follow_from(self, start: int) -> RecoveredLog:
-        """Follow the log from where a record starts."""
+        """Follow the log from where a record starts.
+
+        Raises:
+            UnreadableFile: The disk does not give what would tell where the log ends.
+        """
         files = self._files
         position = max(start, files.first_offset)
         last_timestamp = 0
@@ -88,34 +101,59 @@ class LogRecovery:
             last_timestamp = max(last_timestamp, timestamp)
             filled = good_end > position and good_end % files.file_size == 0
             position = good_end
-            blank = decode_blank(files.view(position))
+            blank = decode_blank(self._readable(position, BLANK_BYTES))
             if blank == files.space_left(position):
                 position += blank
             elif not filled:
-                found = self._next_record(position + 1)
-                if found is None and position < self.safe_offset:
-                    found = self.safe_offset
+                found = self._behind_a_hole(position)
                 if found is None:
                     break
                 holes.append((position, found))
                 position = found
         return RecoveredLog(position, last_timestamp, tuple(holes))
 
+    def _behind_a_hole(self, start: int) -> int | None:
+        """Where the log goes on behind something that is no record; None if it does not."""
+        self._unreadable = None
+        found = self._next_record(start + 1)
+        if found is None and start < self.safe_offset:
+            return self.safe_offset
+        if found is None and self._unreadable is not None:
+            raise UnreadableFile(
+                f"{self._unreadable}; so nobody knows where the log ends, and nothing was changed"
+            ) from self._unreadable
+        return found
+
+    def _readable(self, position: int, size: int) -> Buffer:
+        """Read so many bytes, or fewer: up to the end of the file, and up to what the disk does not give."""
+        try:
+            return self._files.read(position, size)
+        except UnreadableFile as error:
+            if size <= _PAGE:
+                self._unreadable = error
+                return b""
+        return self._readable(position, size // 2)
+
     def _good_until(self, start: int) -> tuple[int, int]:
         """Good records from a place on, within its file: where they end, and the last's store time."""
         position, timestamp = start, 0
         file_end = start + self._files.space_left(start)
         while position < file_end:
-            view = self._files.view(position)
-            sizes = record_sizes(view[:CHECK_BYTES]) or record_sizes(view)[:1]
-            good, last = self._good_records(view, sizes, position)
+            data = self._readable(position, CHECK_BYTES)
+            sizes = record_sizes(data)
+            if not sizes:  # one that is longer than that, or cut off by what cannot be read
+                record = self._record_at(position)
+                if record is None:
+                    break
+                data, sizes = record, [len(record)]
+            good, last = self._good_records(data, sizes, position)
             position += sum(sizes[:good])
             timestamp = max(timestamp, last)
-            if not sizes or good < len(sizes):
+            if good < len(sizes):
                 break
         return position, timestamp
 
-    def _good_records(self, data: memoryview, sizes: list[int], physical_offset: int) -> tuple[int, int]:
+    def _good_records(self, data: Buffer, sizes: list[int], physical_offset: int) -> tuple[int, int]:
         """How many of the records are whole and in their place, and the latest store time among them."""
         if self._checked_one_by_one + len(sizes) <= CHECKED_ONE_BY_ONE:
             self._checked_one_by_one += len(sizes)
@@ -129,12 +167,10 @@ class LogRecovery:
         times = chunks.COLUMNS["storeTimestamp"].build(chunk).view("int64").to_numpy()[:good]
         return good, int(times.max(initial=0))
 
-    def _are_good(self, data: memoryview, chunk: RecordChunk, places: Positions) -> npt.NDArray[np.bool_]:
+    def _are_good(self, data: Buffer, chunk: RecordChunk, places: Positions) -> npt.NDArray[np.bool_]:
         """Which of these records are good."""
-        _, is_good = chunks.sealed_records(chunk)
-        # Before that place others may have written: a Java broker that stores a message again copies our
-        # checksum among its properties, where it is no checksum of the new record.
-        # Of such a record, only the body has a checksum.
+        is_good = chunks.intact_records(chunk)
+        # Before that place others may have written: their records have a checksum of the body alone.
         rows = np.flatnonzero(~is_good & (places < self.sealed_from))
         starts = chunk.body_at[rows]
         bounds = zip(starts.tolist(), (starts + chunk.body_length[rows]).tolist(), strict=True)
@@ -147,28 +183,44 @@ class LogRecovery:
         )
         return found
 
-    def _good_one_by_one(self, data: memoryview, sizes: list[int], physical_offset: int) -> tuple[int, int]:
+    def _good_one_by_one(self, data: Buffer, sizes: list[int], physical_offset: int) -> tuple[int, int]:
         position = last_timestamp = 0
         for number, size in enumerate(sizes):
-            message = self._record_at(data[position : position + size], physical_offset + position)
+            message = self._decoded(data[position : position + size], physical_offset + position)
             if message is None:
                 return number, last_timestamp
             last_timestamp = max(last_timestamp, message.store_timestamp)
             position += size
         return len(sizes), last_timestamp
 
-    def _record_at(self, data: memoryview, physical_offset: int) -> StoredMessage | None:
-        """The message whose whole record starts the data and says that it belongs there, if one does."""
+    def _decoded(self, record: Buffer, physical_offset: int) -> StoredMessage | None:
+        """The message of a record, if that is whole and says that it belongs there."""
         try:
-            message = decode_record(data)
+            message = decode_record(record)
         except RecordError:
             return None
         is_good = (
             message.physical_offset == physical_offset
-            and (physical_offset < self.sealed_from or is_intact(data[: record_size(data, 0)]) is True)
+            and (physical_offset < self.sealed_from or is_intact(record))
             and topic_fault(message.topic) is None
         )
         return message if is_good else None
+
+    def _record_at(self, physical_offset: int) -> Buffer | None:
+        """What starts there, if it says that it is a record, that it belongs there, and where it ends."""
+        head = self._readable(physical_offset, layout.RECORD_BYTES_MIN)
+        if len(head) < layout.RECORD_BYTES_MIN or bytes(head[_MAGIC_AT:][:4]) not in _MAGICS:
+            return None
+        size, place = (
+            int.from_bytes(head[at : at + width], "big")
+            for at, width in ((0, 4), (layout.PHYSICAL_OFFSET_AT, 8))
+        )
+        if place != physical_offset:
+            return None
+        if not layout.RECORD_BYTES_MIN <= size <= self._files.space_left(physical_offset):
+            return None
+        record = self._readable(physical_offset, size)
+        return record if len(record) == size else None
 
     def _next_record(self, start: int) -> int | None:
         """The first place from there on where a record lies that belongs there."""
@@ -178,13 +230,18 @@ class LogRecovery:
             position = files.next_data(position)
             if position is None:
                 return None
-            window = bytes(files.view(position)[:_SEARCH_BYTES])
+            window = bytes(self._readable(position, _SEARCH_BYTES))
             for at in _magic_places(window):
                 place = position + at - _MAGIC_AT
-                if place >= start and self._record_at(files.view(place), place):
+                record = self._record_at(place) if place >= start else None
+                if record is not None and self._decoded(record, place) is not None:
                     return place
-            # A magic may lie across the edge of the window.
-            position += max(len(window) - BLANK_BYTES, 1) if len(window) == _SEARCH_BYTES else len(window)
+            if not window:
+                position += _PAGE - position % _PAGE
+            elif len(window) == files.space_left(position):
+                position += len(window)
+            else:  # a magic may lie across the edge of the window
+                position += max(len(window) - BLANK_BYTES, 1)
         return None
 
 
@@ -198,12 +255,12 @@ def _magic_places(window: bytes) -> list[int]:
     return sorted(places)
 
 
-def pieces_behind(files: MappedFileQueue, end_offset: int) -> Iterator[tuple[int, memoryview]]:
+def pieces_behind(files: MappedFileQueue, end_offset: int) -> Iterator[tuple[int, Buffer]]:
     """Behind the end of a log, the pieces that are not all zeros, and where they lie."""
     position = files.next_data(end_offset)
     while position is not None:
         position = max(position, end_offset)
-        piece = files.view(position)[:_WIPE_BYTES]
+        piece = files.read(position, _WIPE_BYTES)
         if np.frombuffer(piece, np.uint8).any():
             yield position, piece
         position = files.next_data(position + len(piece))

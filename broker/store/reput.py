@@ -1,13 +1,14 @@
 """ReputMessageService: follows the log, and carries what is confirmed to consume queues and index.
 
 It has no thread and no timer. Whoever appends or flushes calls `run`; it takes what is new up to the
-confirm offset, so that nobody sees a message that a crash could still take back, and tells the listener
-once for each queue. The index follows at its own pace, in larger runs: it is looked at rarely, and before
-every look it catches up.
+confirm offset, so that nobody sees a message that a crash could still take back, and tells whoever wants
+to know once for each queue. The index follows at its own pace, in larger runs: it is looked at rarely, and
+before every look it catches up.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,11 +28,14 @@ from broker.store.fresh_records import FreshRecords, FreshRun
 from broker.store.index_service import IndexService, KeyedMessage
 from broker.store.queue_table import QueueTable
 from broker.store.record_glance import glance, pattern_of, property_of
+from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.properties import KEYS, UNIQ_KEY
+from rmq_spark.wire.record import decode_blank
 
 if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
 
+_log = logging.getLogger(__name__)
 RUN_BYTES_MAX = 8 << 20
 INDEX_BEHIND_MAX = 1 << 20
 RUN_RECORDS_MAX = 16_384
@@ -56,16 +60,15 @@ class ReputMessageService:
         queues: QueueTable,
         index: IndexService | None,
         dispatcher: Dispatcher,
-        listener: MessageArrivingListener | None,
         confirm_offset: Callable[[], int],
         fresh: FreshRecords,
     ) -> None:
-        """Without a listener, nobody is told. What is in ``fresh`` is not read again."""
+        """What is in ``fresh`` is not read again. Nobody is told of anything before `tell`."""
         self._log = log
         self._queues = queues
         self._index = index
         self._dispatcher = dispatcher
-        self._listener = listener
+        self._listener: MessageArrivingListener | None = None
         self._confirm_offset = confirm_offset
         self._fresh = fresh
         self._lock = threading.Lock()
@@ -80,6 +83,10 @@ class ReputMessageService:
         self.reput_from_offset = reput_from_offset
         self.index_from_offset = index_from_offset
         self._holes = holes
+
+    def tell(self, listener: MessageArrivingListener) -> None:
+        """Tell a listener of what is dispatched from now on, and of nothing that was dispatched before."""
+        self._listener = listener
 
     def run(self, is_over: Callable[[], bool] = _never) -> bool:
         """Dispatch what is confirmed and not dispatched yet; whether that is all of it.
@@ -99,6 +106,13 @@ class ReputMessageService:
     def paused(self) -> Iterator[None]:
         """Nothing is dispatched meanwhile."""
         with self._lock:
+            yield
+
+    @contextmanager
+    def caught_up(self) -> Iterator[None]:
+        """Nothing is dispatched meanwhile, and the index is where the consume queues are."""
+        with self._lock:
+            self._catch_up_index()
             yield
 
     def catch_up_index(self) -> None:
@@ -142,9 +156,15 @@ class ReputMessageService:
                 _, codes = arrivals.setdefault((topic, queue_id), (queue, []))
                 codes += tags_codes
         self.reput_from_offset = next_offset
-        if self._listener is not None:
-            for (topic, queue_id), (queue, codes) in arrivals.items():
-                self._listener.arriving(topic, queue_id, queue.max_offset, codes)
+        for (topic, queue_id), (queue, codes) in arrivals.items():
+            self._tell(topic, queue_id, queue.max_offset, codes)
+
+    def _tell(self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]) -> None:
+        try:
+            if self._listener is not None:
+                self._listener.arriving(topic, queue_id, max_offset, tags_codes)
+        except Exception:  # noqa: BLE001  # whatever it is, the other queues have to be told of
+            _log.exception("telling of new messages in queue %d of %s failed", queue_id, topic)
 
     def _catch_up_index(self, is_over: Callable[[], bool] = _never) -> bool:
         if self._index is None:
@@ -162,7 +182,7 @@ class ReputMessageService:
                 return False
         return True
 
-    def _index_few(self, data: memoryview, sizes: Sequence[int], start: int, next_offset: int) -> None:
+    def _index_few(self, data: Buffer, sizes: Sequence[int], start: int, next_offset: int) -> None:
         if self._index is not None:
             self._index.dispatch_few(_keyed(data, sizes, start))
         self.index_from_offset = next_offset
@@ -179,23 +199,22 @@ class ReputMessageService:
             )
         self.index_from_offset = next_offset
 
-    def _next_records(self, start: int, end: int) -> tuple[memoryview, list[int], int]:
+    def _next_records(self, start: int, end: int) -> tuple[Buffer, list[int], int]:
         """Records from a place in the log on, within one file, and the place behind them."""
         stop = end
         for hole_start, hole_end in self._holes:
             if hole_start <= start < hole_end:
-                return memoryview(b""), [], min(hole_end, end)
+                return b"", [], min(hole_end, end)
             if start < hole_start:
                 stop = min(stop, hole_start)
-        data = self._log.view(start, min(stop - start, RUN_BYTES_MAX))
+        data = self._log.read(start, min(stop - start, RUN_BYTES_MAX))
         sizes = record_sizes(data)
         if sizes:
             return data, sizes, start + sum(sizes)
-        # A record longer than a run, or the blank that ends a file.
-        data = self._log.view(start, stop - start)
-        sizes = record_sizes(data)[:1]
-        if sizes:
-            return data, sizes, start + sizes[0]
+        if len(data) == RUN_BYTES_MAX and decode_blank(data) is None:  # a record that is longer
+            data = self._log.record(start)
+            if 0 < len(data) <= stop - start:
+                return data, [len(data)], start + len(data)
         return data, [], min(start + self._log.files.space_left(start), end)
 
 
@@ -206,11 +225,11 @@ def _cut(sizes: list[int], count_max: int, start: int, next_offset: int) -> tupl
     return sizes[:count_max], start + sum(sizes[:count_max])
 
 
-def _chunk(data: memoryview, sizes: Sequence[int]) -> RecordChunk:
+def _chunk(data: Buffer, sizes: Sequence[int]) -> RecordChunk:
     return chunks.RecordChunk(data[: sum(sizes)], sizes)
 
 
-def _keyed(data: memoryview, sizes: Sequence[int], start: int) -> Iterator[KeyedMessage]:
+def _keyed(data: Buffer, sizes: Sequence[int], start: int) -> Iterator[KeyedMessage]:
     """What the index wants to know of records that lie back to back from a place in the log."""
     position = 0
     for size in sizes:

@@ -32,14 +32,14 @@ class Retention:
 
     def delete_expired(self, now_ms: int, newest_ms: int) -> int:
         """Delete what may or must go now, when the newest message was stored then; how many files."""
-        used = self._disk.used_ratio(self._config.store_path_root_dir)
+        used = self._disk.usage(self._config.store_path_root_dir).ratio
         must_go = used >= self._config.disk_space_clean_forcibly_ratio
         hour = datetime.fromtimestamp(now_ms / 1000, timezone.utc).astimezone().hour
         may_go = hour in self._config.delete_when_hours or used >= self._config.disk_max_used_space_ratio
         kept_since_ms = min(now_ms, newest_ms) - self._config.file_reserved_time_hours * _HOUR_MS
         delete_before = self._files.first_offset
         for mapped in self._files.files[:-1][:FILES_AT_A_TIME]:
-            is_old = self._disk.modified_at(mapped.path) * 1000 < kept_since_ms
+            is_old = self._disk.modified_at(mapped.file.path) * 1000 < kept_since_ms
             if not (must_go or (may_go and is_old)):
                 break
             delete_before = mapped.from_offset + self._files.file_size

@@ -43,7 +43,7 @@ def _expected_entries(
     dispatcher = Dispatcher(StoreConfig.message_delay_level_ms)
     expected: dict[tuple[str, int], dict[int, tuple[int, int, int]]] = defaultdict(dict)
     for place, size, _ in store.records():
-        data = store.log.view(place)[:size]
+        data = store.log.read(place, size)
         for run in dispatcher.entries_of_few(data, [size], place):
             for number, entry in enumerate(ENTRY_STRUCT.iter_unpack(run.entries)):
                 expected[run.topic, run.queue_id][run.queue_offset + number] = entry

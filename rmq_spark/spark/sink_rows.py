@@ -27,6 +27,7 @@ from rmq_spark.wire.properties import (
     PROPERTY_SEPARATOR,
     RESERVED_NAMES,
     TAGS,
+    TIMERS,
 )
 
 ROW_ID: Final = "ROCKETPOLL_ROW"
@@ -41,10 +42,7 @@ _PROPERTY_BYTES_MAX: Final = PROPERTIES_BYTES_MAX - 512
 _ASKED_FOR_BY_COLUMN: Final[Mapping[str, str]] = {
     KEYS: columns.KEYS,
     TAGS: columns.TAGS,
-    DELAY: columns.DELAY_LEVEL,
-    "TIMER_DELAY_SEC": columns.DELAY_LEVEL,
-    "TIMER_DELAY_MS": columns.DELAY_LEVEL,
-    "TIMER_DELIVER_MS": columns.DELAY_LEVEL,
+    **dict.fromkeys((DELAY, *TIMERS), columns.DELAY_LEVEL),
     "__SHARDINGKEY": columns.SHARDING_KEY,
 }
 """Properties that ask a broker for something, and the column that does so here."""

@@ -24,6 +24,7 @@ from rmq_spark.wire.properties import (
     UNIQ_KEY,
     decode_properties,
 )
+from rmq_spark.wire.record_checksum import without_checksum
 
 _HEAD = struct.Struct(layout.struct_format(layout.HEAD))
 _STORE_TIMESTAMP = struct.Struct(layout.struct_format(layout.STORE_TIMESTAMP))
@@ -42,6 +43,8 @@ _NO_HOST = Host(bytes(4), 0)
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
     """A message as the commit log holds it; ``body`` and ``properties_text`` are as stored.
+
+    A checksum of the whole record is none of the message, and left out when it is decoded.
 
     The two IPv6 bits of ``sys_flag`` follow from the hosts and the magic from the topic's length:
     a message that says otherwise cannot be written.
@@ -198,7 +201,7 @@ def _decoded(data: Buffer, position: int, size: int, *, check_crc: bool) -> Stor
     return StoredMessage(
         topic=topic.decode("utf-8", "replace"),
         body=body,
-        properties_text=properties.decode("utf-8", "replace"),
+        properties_text=without_checksum(properties).decode("utf-8", "replace"),
         queue_id=queue_id,
         queue_offset=queue_offset,
         physical_offset=physical_offset,

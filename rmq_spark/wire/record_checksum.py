@@ -1,70 +1,70 @@
 r"""A checksum over a whole stored record, where its own body CRC leaves all but the body unwatched.
 
-It is RocketMQ 5's own: the last property of the record, always 20 bytes,
+It ends the record's properties, always 16 bytes: the CRC-32 of all before them, as eight
+hexadecimal digits, each followed by a separator.
 
-    __CRC32# \x01 dddddddddd \x02      ten digits of CRC-32 & 0x7FFFFFFF, the last one first
+    d \x02 d \x02 d \x02 d \x02 d \x02 d \x02 d \x02 d \x02
 
-over everything before these 20 bytes. To readers that do not know it, it is one more property.
+So it is eight pieces of the properties, each of one character, and no reader takes those for
+properties: they have no \x01. A longer piece would do for most readers, but ali-ons, the client for
+Node.js, takes all of it but the last character for a name.
+
+This module knows how one record is sealed, and neither files nor when that is to be done.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Final
 from zlib import crc32
 
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
-from rmq_spark.wire.record_layout import BODY_CRC_MASK, PROPERTIES_LENGTH_BYTES
+from rmq_spark.wire.properties import PROPERTY_SEPARATOR
 
-PROPERTY_CRC32: Final = "__CRC32#"
-CHECKSUM_DIGITS: Final = 10
-CHECKSUM_HEAD: Final = (PROPERTY_CRC32 + NAME_VALUE_SEPARATOR).encode()
-CHECKSUM_BYTES: Final = len(CHECKSUM_HEAD) + CHECKSUM_DIGITS + 1
-DIGITS_AT: Final = -CHECKSUM_DIGITS - 1
-"""Where the digits stand, from the end of the record."""
+_SEPARATOR = PROPERTY_SEPARATOR.encode()
 
-EMPTY_CHECKSUM: Final = CHECKSUM_HEAD.decode() + "0" * CHECKSUM_DIGITS + PROPERTY_SEPARATOR
+PIECES_OF_BYTE: Final = tuple(
+    "".join(digit + PROPERTY_SEPARATOR for digit in f"{byte:02x}").encode() for byte in range(256)
+)
+"""The two digits of each byte of a CRC."""
 
-_CHECKSUM_TAIL = PROPERTY_SEPARATOR.encode()
-_REVERSED = _CHECKSUM_TAIL + b"%010d" + CHECKSUM_HEAD[::-1]
-_OLD_CHECKSUM = re.compile(r"(?:\A|(?<=\x02))__CRC32#\x01[^\x02]*(?:\x02|\Z)")
-_BEFORE_CHECKSUM = (PROPERTY_SEPARATOR.encode(), CHECKSUM_BYTES.to_bytes(PROPERTIES_LENGTH_BYTES, "big"))
-# What stands before it: the end of another property, or the length of the properties, which are it alone.
+
+def checksum_pieces(crc: int) -> bytes:
+    """Return the pieces that end a record, by the CRC-32 of all that stands before them."""
+    first, second, third, last = crc.to_bytes(4, "big")
+    pieces = PIECES_OF_BYTE
+    return pieces[first] + pieces[second] + pieces[third] + pieces[last]
+
+
+EMPTY_CHECKSUM: Final = checksum_pieces(0)
+CHECKSUM_BYTES: Final = len(EMPTY_CHECKSUM)
+
+_SEPARATORS = _SEPARATOR * (CHECKSUM_BYTES // 2 + 1)
 
 
 def with_empty_checksum(properties_text: str) -> str:
-    """The properties with room for a checksum behind them, in place of any that they may have."""
-    if PROPERTY_CRC32 in properties_text:
-        properties_text = _OLD_CHECKSUM.sub("", properties_text)
+    """Return the properties with room for a checksum behind them."""
     if properties_text and not properties_text.endswith(PROPERTY_SEPARATOR):
         properties_text += PROPERTY_SEPARATOR
-    return properties_text + EMPTY_CHECKSUM
+    return properties_text + EMPTY_CHECKSUM.decode()
+
+
+def without_checksum(properties: bytes) -> bytes:
+    """Return the properties without the pieces at their end that are a checksum, if they have one."""
+    # Every second byte is a separator, from the one before the first digit on, if there is one.
+    if (_SEPARATOR + properties)[-CHECKSUM_BYTES - 1 :: 2] == _SEPARATORS:
+        return properties[:-CHECKSUM_BYTES]
+    return properties
 
 
 def seal_record(record: bytearray) -> None:
     """Fill in the checksum of a record that ends with an empty one."""
-    record[DIGITS_AT:-1] = _digits(checksum_of(record))
+    record[-CHECKSUM_BYTES:] = _checksum_of(record)
 
 
-def is_intact(record: Buffer) -> bool | None:
-    """Whether a record is what its checksum says; None if it has none."""
-    before = bytes(record[-CHECKSUM_BYTES - PROPERTIES_LENGTH_BYTES : -CHECKSUM_BYTES])
-    if bytes(record[-CHECKSUM_BYTES:DIGITS_AT]) != CHECKSUM_HEAD or not before.endswith(_BEFORE_CHECKSUM):
-        return None
-    return bytes(record[DIGITS_AT:]) == _digits(checksum_of(record)) + _CHECKSUM_TAIL
+def is_intact(record: Buffer) -> bool:
+    """Tell whether a record ends with the checksum of all that stands before it."""
+    return bytes(record[-CHECKSUM_BYTES:]) == _checksum_of(record)
 
 
-def checksum_property(before: int) -> bytes:
-    """The property that ends a record, by the CRC-32 of all that stands before it."""
-    # Written backwards as a whole, which takes half as long as putting the parts together.
-    return (_REVERSED % (before & BODY_CRC_MASK))[::-1]
-
-
-def checksum_of(record: Buffer) -> int:
-    """The checksum of a record, without the place where it stands."""
-    return crc32(memoryview(record)[:-CHECKSUM_BYTES]) & BODY_CRC_MASK
-
-
-def _digits(checksum: int) -> bytes:
-    return (b"%010d" % checksum)[::-1]
+def _checksum_of(record: Buffer) -> bytes:
+    return checksum_pieces(crc32(memoryview(record)[:-CHECKSUM_BYTES]))

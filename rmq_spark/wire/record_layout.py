@@ -20,8 +20,8 @@
              topicLength                u8, or i16 under MAGIC_V2
              topic
              propertiesLength           i16
-             properties                 see `properties.py`; the last may be the checksum of all that stands
-                                        before it, which is drawn in `record_checksum.py`
+             properties                 see `properties.py`; behind them may stand the checksum of
+                                        all before it, which is drawn in `record_checksum.py`
 
 Where a file has no room for the next record, a blank one fills it: i32 what is left, i32 MAGIC_BLANK.
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from broker_kinds import DELAYS_S, wait_until
-from java_clients import JavaError, bodies_of, in_order, numbered, queue, to_send
+from broker_kinds import DELAYS_S, RocketPollBroker, wait_until
+from java_clients import ADDED_PROPERTIES, JavaError, bodies_of, in_order, numbered, queue, to_send
 
 pytestmark = pytest.mark.interop
 
@@ -31,7 +31,8 @@ def test_all_that_a_message_carries_arrives(scenario):
     first, second = scenario.read(topic, 2)
     assert (first["body"], second["body"]) == ("\x00any\xffbytes", "plain")
     assert (first["tags"], first["keys"], first["flag"]) == ("blue", "k1 k2", 7)
-    assert {"place": "Üsküdar", "n": "1"}.items() <= first["properties"].items()
+    assert users_own(first) == {"TAGS": "blue", "KEYS": "k1 k2", "place": "Üsküdar", "n": "1"}
+    assert users_own(second) == {}
     assert (second.get("tags"), second.get("keys"), second["flag"]) == (None, None, 0)
     for message, result in zip((first, second), results, strict=True):
         assert message["topic"] == topic
@@ -41,6 +42,11 @@ def test_all_that_a_message_carries_arrives(scenario):
         assert message["bornHost"].startswith("/127.0.0.1:")
         assert message["bornTimestamp"] <= message["storeTimestamp"]
         assert message["reconsumeTimes"] == 0
+
+
+def users_own(message) -> dict[str, str]:
+    """The properties of a message without those that RocketMQ's clients and brokers add to all."""
+    return {name: text for name, text in message["properties"].items() if name not in ADDED_PROPERTIES}
 
 
 def test_a_topic_that_nobody_has_made_is_made_by_the_first_message(scenario):
@@ -95,6 +101,9 @@ def test_a_batch_stands_in_one_queue_in_a_row(scenario):
         assert [each["queueId"] for each in places] == [result["queueId"]] * 10
         first = result["queueOffset"]
         assert [each["queueOffset"] for each in places] == list(range(first, first + 10))
+        assert [users_own(each) for each in places] == [
+            {"KEYS": each["keys"], "TAGS": each["tags"]} for each in batch
+        ]
         assert [each["keys"] for each in places] == [each["keys"] for each in batch]
         assert {each["tags"] for each in places} == {batch[0]["tags"]}
     assert len(scenario.read(topic, 20, queues=4)) == 20
@@ -127,6 +136,33 @@ def test_a_delayed_message_comes_after_its_delay(scenario, level):
     assert (late["keys"], late["tags"], late["properties"]["a"]) == ("k", "t", "b")
     assert late["messageId"] == result["messageIds"][0]
     assert (late["topic"], late["queueId"], late["queueOffset"]) == (topic, 0, 1)
+
+
+TIMERS = {"TIMER_DELAY_SEC": "1", "TIMER_DELAY_MS": "1000", "TIMER_DELIVER_MS": "1893456000000"}
+
+
+@pytest.mark.parametrize("name", TIMERS)
+def test_a_timer_message_is_refused_and_its_sender_told_of_delay_levels(scenario, java_broker, name):
+    if not isinstance(java_broker, RocketPollBroker):
+        pytest.skip("RocketMQ 5 serves timers, and 4.9 delivers the message at once")
+    topic = scenario.topic()
+    producer = scenario.producer()
+    late = to_send("late", systemProperties={name: TIMERS[name]})
+    with pytest.raises(JavaError) as refused:
+        producer.send(topic, late)
+    assert refused.value.code == MESSAGE_ILLEGAL
+    assert f"timer messages (property {name}) are not served; delay levels" in str(refused.value)
+    with pytest.raises(JavaError):  # clients of 5.x make no such batch
+        producer.send_batch(topic, late)
+    assert scenario.max_offset(topic) == 0
+
+
+@pytest.mark.parametrize("wait", ["true", "false"])
+def test_messages_of_a_batch_keep_whether_to_wait_for_the_disk(scenario, wait):
+    topic = scenario.topic()
+    batch = [to_send(body, systemProperties={"WAIT": wait}) for body in "ab"]
+    assert scenario.producer().send_batch(topic, *batch)["status"] == "SEND_OK"
+    assert [each["properties"]["WAIT"] for each in scenario.read(topic, 2)] == [wait] * 2
 
 
 def test_long_bodies_are_stored_compressed_and_read_whole(scenario):

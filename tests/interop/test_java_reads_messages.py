@@ -21,6 +21,7 @@ from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
 from rmq_spark.wire.properties import KEYS, TAGS, encode_properties
 from rmq_spark.wire.record import StoredMessage, encode_record
+from rmq_spark.wire.record_checksum import CHECKSUM_BYTES, seal_record, with_empty_checksum
 from rmq_spark.wire.tags import tags_code
 
 pytestmark = pytest.mark.interop
@@ -53,6 +54,42 @@ def test_java_reads_stored_messages_of_a_chunk(java):
         messages.pop(not_in_chunks, None)
     read = java.read("record", dict(zip(messages, chunk_records(list(messages.values())), strict=True)))
     assert without_texts_of_hosts(read) == {name: as_fields(message) for name, message in messages.items()}
+
+
+def test_java_sees_nothing_of_the_checksums_of_our_records(java):
+    messages = stored_messages(java.version) | odd_messages()
+    messages.pop("longest properties")
+    records = {name: sealed(message) for name, message in messages.items()}
+    read = without_texts_of_hosts(java.read("record", records))
+    for name, message in messages.items():
+        fields = as_fields(message)
+        text = with_empty_checksum(message.properties_text).encode()
+        data = text[:-CHECKSUM_BYTES] + records[name][-CHECKSUM_BYTES:]
+        as_stored = {"totalSize": len(records[name]), "propertiesData": data.hex()}
+        assert (name, read[name]) == (name, {**fields, **as_stored})
+
+
+def odd_messages() -> dict[str, StoredMessage]:
+    """Messages whose properties mean something else to RocketMQ, or are none."""
+    texts = [
+        "",
+        "__CRC32#\x010123456789",
+        "__CRC32#\x01x\x02",
+        "odd",
+        "a\x01",
+        "\x01b\x02",
+        "7\x02" * 8,
+        "a\x011\x02" * 8,
+    ]
+    return {f"properties {text!r}": StoredMessage("T", b"body", text) for text in texts}
+
+
+def sealed(message: StoredMessage) -> bytes:
+    """The record of a message as our store writes it."""
+    text = with_empty_checksum(message.properties_text)
+    record = bytearray(encode_record(dataclasses.replace(message, properties_text=text)))
+    seal_record(record)
+    return bytes(record)
 
 
 def stored_messages(version: str) -> dict[str, StoredMessage]:

@@ -7,6 +7,8 @@ from concurrent.futures import Future
 
 import pytest
 from broker_stories import run
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.processor.acknowledger import Acknowledger
 from broker.store.errors import StoreFailed
@@ -24,14 +26,20 @@ class Disk:
 
     def __init__(self):
         self.asked = []
+        self.flushes_asked = 0
         self.confirmed = 0
 
     def confirm_offset(self):
         return self.confirmed
 
     def flushed(self, end_offset):
-        self.asked.append((end_offset, Future()))
-        return self.asked[-1][1]
+        self.flushes_asked += 1
+        future = Future()
+        if end_offset <= self.confirmed:
+            future.set_result(None)
+        else:
+            self.asked.append((end_offset, future))
+        return future
 
     def finish(self, confirmed):
         self.confirmed = confirmed
@@ -163,6 +171,106 @@ async def test_who_has_waited_too_long_is_told_that_nothing_is_known_and_later_n
     assert waiting.outcomes() == [(10, LATE), (20, LATE), (30, OK)]
 
 
+APPEND, TELL, FLUSH, TURN = "append", "tell", "flush", "turn"
+
+
+class Log:
+    """A log to which sends of several kinds go, told of in any order, and flushed at any time."""
+
+    def __init__(self, waiting, dice):
+        self.waiting = waiting
+        self.dice = dice
+        self.written = 0
+        self.appended = []
+        self.answered = []
+        self.turns = 0
+        self.has_told = False
+
+    async def do(self, what):
+        if what == APPEND:
+            self.written += 10
+            self.appended.append(self.written)
+        elif what == TELL:
+            self._tell()
+        elif what == FLUSH:
+            self._flush()
+        else:
+            self._tell()
+            self.turns += self.has_told
+            self.has_told = False
+            await turn()
+
+    def _tell(self):
+        self.dice.shuffle(self.appended)
+        for end in self.appended:
+            self.has_told = True
+            waits = self.dice.random() < 0.7
+            result = PutMessageResult(OK, end - 10, 0, end)
+            answer = self._answer_on_disk if waits else self.answered.append
+            self.waiting.acknowledger.when_stored(result, answer, waits=waits)
+            assert (result in self.answered) is not waits
+        self.appended.clear()
+
+    def _answer_on_disk(self, result):
+        assert result.end_offset <= self.waiting.disk.confirmed
+        self.answered.append(result)
+
+    def _flush(self):
+        disk = self.waiting.disk
+        disk.confirmed = self.written
+        asked, disk.asked = disk.asked, []
+        for end, future in asked:
+            if end <= disk.confirmed:
+                future.set_result(None)
+            else:
+                disk.asked.append((end, future))
+
+
+@given(st.lists(st.sampled_from([APPEND, APPEND, TELL, FLUSH, TURN]), max_size=60), st.randoms())
+def test_whatever_is_told_in_any_order_and_flushed_at_any_time_is_answered_once_and_not_before(does, dice):
+    async def tell():
+        waiting = Waiting(capacity=1_000)
+        log = Log(waiting, dice)
+        for what in [*does, TURN, FLUSH, TURN, FLUSH, TURN]:
+            await log.do(what)
+        assert {each.status for each in log.answered} <= {OK}
+        assert sorted(each.end_offset for each in log.answered) == list(range(10, log.written + 1, 10))
+        assert waiting.acknowledger.queue() == (0, 0)
+        assert waiting.disk.flushes_asked <= log.turns
+
+    run(tell())
+
+
+@story
+async def test_who_does_not_wait_is_answered_at_once_and_flushed_with_the_others():
+    waiting = Waiting()
+    result = PutMessageResult(OK, 0, 0, 30)
+    waiting.acknowledger.when_stored(result, waiting.said.append, waits=False)
+    assert waiting.outcomes() == [(30, OK)]
+    waiting.send(10)
+    await turn()
+    assert [end for end, _ in waiting.disk.asked] == [30]
+    waiting.disk.finish(30)
+    await turn()
+    assert waiting.outcomes() == [(30, OK), (10, OK)]
+    waiting.acknowledger.when_stored(result, waiting.said.append, waits=False)
+    assert waiting.acknowledger.queue().size == 0
+    await turn()
+    waiting.loop.move(5)
+    await turn()
+    assert waiting.outcomes()[2:] == [(30, OK)]
+
+
+@story
+async def test_what_is_refused_or_written_without_a_flush_is_answered_at_once():
+    for is_sync, status in ((True, FAILED), (False, OK)):
+        waiting = Waiting(is_sync=is_sync)
+        waiting.acknowledger.when_stored(PutMessageResult(status, 0, 0, 30), waiting.said.append)
+        assert waiting.outcomes() == [(30, status)]
+        await turn()
+        assert waiting.disk.asked == []
+
+
 @story
 async def test_how_long_each_has_waited_is_told():
     waiting = Waiting()
@@ -212,6 +320,8 @@ async def test_a_time_that_is_over_at_once_keeps_nobody_else_from_the_disk():
     waiting.acknowledger._time_out()  # as if it came before the turn had ended
     await turn()
     assert waiting.outcomes() == [(10, LATE)]
+    assert [end for end, _ in waiting.disk.asked] == [10]  # it is still to be seen
+    waiting.disk.finish(10)
     waiting.send(20)
     await turn()
     assert [end for end, _ in waiting.disk.asked] == [20]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from brokers import saved_at_once
 from stores import small_config
 
 from broker.config import BrokerConfig
@@ -14,9 +15,9 @@ from rmq_spark.wire.codes import ResponseCode
 DEFAULT = "TBW102"
 
 
-def admission_of(parts, permission=6):
+def admission_of(parts, permission=6, must_wait=saved_at_once):
     config = BrokerConfig(store=small_config(parts.root), broker_permission=permission)
-    return TopicAdmission(config, parts.topics)
+    return TopicAdmission(config, parts.topics, must_wait)
 
 
 def refused(admission, *asked):

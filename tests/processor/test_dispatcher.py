@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from broker_connections import FakeConnection, finished
+from brokers import never_parked
 
 from broker.processor.dispatcher import RequestDispatcher
-from broker.processor.request import RequestRejected
+from broker.processor.request import RequestRejected, TopicNotSaved
 from broker.store.errors import StoreFailed
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import ResponseCode
@@ -22,20 +23,21 @@ def handler(result):
     return handle
 
 
-def dispatched(result, code=10, flag=0):
-    dispatch = RequestDispatcher([{10: handler(result)}, {11: handler(None)}], 1_000)
+def dispatched(result, code=10, flag=0, park=never_parked):
+    dispatch = RequestDispatcher([{10: handler(result)}, {11: handler(None)}], 1_000, park)
     return dispatch(FakeConnection(), RemotingCommand(code, opaque=7, flag=flag))
 
 
 def test_each_code_goes_to_its_handler():
     assert dispatched(lambda request: request.respond(0, "here")).remark == "here"
     assert dispatched(None) is None  # it comes later
-    assert RequestDispatcher([{10: handler(None)}, {11: handler(None)}], 1_000).codes == {10, 11}
+    families = [{10: handler(None)}, {11: handler(None)}]
+    assert RequestDispatcher(families, 1_000, never_parked).codes == {10, 11}
 
 
 def test_a_body_that_is_no_message_and_would_keep_all_others_waiting_is_not_read():
     read = []
-    dispatch = RequestDispatcher([{34: handler(read.append), 10: handler(read.append)}], 1_000)
+    dispatch = RequestDispatcher([{34: handler(read.append), 10: handler(read.append)}], 1_000, never_parked)
     for code, size in ((34, 1_000), (34, 1_001), (10, 1_001)):
         answer = dispatch(FakeConnection(), RemotingCommand(code, body=bytes(size)))
         if (code, size) == (34, 1_001):
@@ -51,7 +53,7 @@ def test_a_code_that_nobody_handles_is_not_supported():
 
 def test_no_code_has_two_handlers():
     with pytest.raises(ValueError, match="code 10 has two"):
-        RequestDispatcher([{10: handler(None)}, {10: handler(None)}], 1_000)
+        RequestDispatcher([{10: handler(None)}, {10: handler(None)}], 1_000, never_parked)
 
 
 RAISED = {
@@ -69,6 +71,20 @@ def test_whatever_a_handler_raises_its_client_is_answered(error, code, remark, c
     assert answer.remark.startswith(remark)
     assert "secret" not in answer.remark
     assert ("secret" in caplog.text) is isinstance(error, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("refusal", [None, "busy"])
+def test_what_needs_a_topic_that_is_not_saved_is_parked_or_refused(refusal):
+    parked = []
+
+    def park(_, request, topic):
+        parked.append((request.opaque, topic))
+        return refusal and request.respond(2, refusal)
+
+    answer = dispatched(TopicNotSaved("New"), park=park)
+    assert parked == [(7, "New")]
+    assert (answer and answer.remark) == refusal
+    assert dispatched(TopicNotSaved("New"), flag=2, park=park) is None
 
 
 @pytest.mark.parametrize(
@@ -92,14 +108,16 @@ def steps_to(result, count=3):
 
 @pytest.mark.parametrize(("error", "code", "remark"), RAISED.values(), ids=RAISED)
 def test_whatever_is_raised_on_the_way_of_many_steps_the_client_is_answered(error, code, remark):
-    dispatch = RequestDispatcher([{10: steps_to(error)}], 1_000)
+    dispatch = RequestDispatcher([{10: steps_to(error)}], 1_000, never_parked)
     answer = finished(dispatch(FakeConnection(), RemotingCommand(10, opaque=7)))
     assert (answer.code, answer.opaque) == (code, 7)
     assert answer.remark.startswith(remark)
 
 
 def test_the_answer_of_many_steps_is_that_of_the_last_and_none_if_none_is_wanted():
-    dispatch = RequestDispatcher([{10: steps_to(lambda request: request.respond(0, "here"))}], 1_000)
+    dispatch = RequestDispatcher(
+        [{10: steps_to(lambda request: request.respond(0, "here"))}], 1_000, never_parked
+    )
     work = dispatch(FakeConnection(), RemotingCommand(10, opaque=7))
     assert [next(work) for _ in range(3)] == [None] * 3
     assert finished(work).remark == "here"
@@ -116,7 +134,9 @@ def test_steps_that_are_given_up_in_the_middle_end_there():
         finally:
             ended.append(request.opaque)
 
-    work = RequestDispatcher([{10: handle}], 1_000)(FakeConnection(), RemotingCommand(10, opaque=7))
+    work = RequestDispatcher([{10: handle}], 1_000, never_parked)(
+        FakeConnection(), RemotingCommand(10, opaque=7)
+    )
     next(work)
     work.close()
     assert ended == [7]

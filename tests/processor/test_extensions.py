@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from broker_connections import FakeConnection
+from brokers import SlowAcknowledger, never_parked, saved_at_once
 from stores import bodies, encoded, message, small_config
 
 from broker.config import BrokerConfig
@@ -22,36 +23,26 @@ from rmq_spark.wire.headers.table import HEADERS
 from rmq_spark.wire.hosts import parse_host
 
 
-class Disk:
-    """Says when messages are stored, as an acknowledger does."""
-
-    def __init__(self, *, is_sync):
-        self.is_sync = is_sync
-        self.waiting = []
-
-    def when_stored(self, result, then):
-        self.waiting.append((result, then))
-
-
 class Room:
     def __init__(self, parts, *, is_sync=False):
         config = BrokerConfig(store=small_config(parts.root))
-        self.disk = Disk(is_sync=is_sync)
+        self.disk = SlowAcknowledger(is_sync=is_sync)
         self.busy = None
         self.connection = FakeConnection()
         processor = ExtensionsProcessor(
             parts.store,
-            TopicAdmission(config, parts.topics),
+            TopicAdmission(config, parts.topics, saved_at_once),
             self.disk,
             BrokerStats("C", 0),
             lambda _: parse_host("10.0.0.2:9876"),
             lambda: self.busy,
         )
-        self._dispatch = RequestDispatcher([processor.handlers()], 1_024)
+        self._dispatch = RequestDispatcher([processor.handlers()], 1_024, never_parked)
 
     def ask(self, code, ext_fields, body=b""):
         request = RemotingCommand(code, opaque=7, ext_fields=ext_fields, body=body)
-        return self._dispatch(self.connection, request)
+        answer = self._dispatch(self.connection, request)
+        return answer or (self.connection.sent.pop() if self.connection.sent else None)
 
     def append(self, *messages, topic="T", queue_id=0, body=None):
         records = [encoded(each) for each in messages]

@@ -1,10 +1,13 @@
 from dataclasses import replace
 
 import pytest
+from brokers import saved_at_once
 from hypothesis import given
 from hypothesis import strategies as st
-from stores import message
+from stores import message, small_config
 
+from broker.config import BrokerConfig
+from broker.processor.admission import TopicAdmission
 from broker.processor.request import RequestRejected
 from broker.processor.retry_rules import RetryRules, redirect_to_dlq
 from rmq_spark.wire import record_layout as layout
@@ -14,7 +17,8 @@ from rmq_spark.wire.codes import ResponseCode
 
 @pytest.fixture
 def rules(parts):
-    return RetryRules(parts.topics, parts.groups)
+    config = BrokerConfig(store=small_config(parts.root))
+    return RetryRules(TopicAdmission(config, parts.topics, saved_at_once), parts.groups)
 
 
 def retried(times, **more):

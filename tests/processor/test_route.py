@@ -36,7 +36,7 @@ def test_the_route_of_a_topic_is_this_broker_in_the_text_that_java_reads(room):
     answer = room.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"})
     assert bytes(answer.body).decode() == (
         '{"brokerDatas":[{"brokerAddrs":{"0":"10.0.0.2:9876"},"brokerName":"broker-a",'
-        '"cluster":"DefaultCluster"}],"filterServerTable":{},'
+        '"cluster":"DefaultCluster","enableActingMaster":false}],"filterServerTable":{},'
         '"queueDatas":[{"brokerName":"broker-a","perm":6,"readQueueNums":4,"topicSysFlag":0,'
         '"writeQueueNums":3}]}'
     )
@@ -78,7 +78,8 @@ def test_the_cluster_is_this_one_broker(room):
     answer = room.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
     assert bytes(answer.body).decode() == (
         '{"brokerAddrTable":{"broker-a":{"brokerAddrs":{"0":"10.0.0.2:9876"},"brokerName":"broker-a",'
-        '"cluster":"DefaultCluster"}},"clusterAddrTable":{"DefaultCluster":["broker-a"]}}'
+        '"cluster":"DefaultCluster","enableActingMaster":false}},'
+        '"clusterAddrTable":{"DefaultCluster":["broker-a"]}}'
     )
     assert decode_body(ClusterInfo, answer.body).cluster_addr_table == {"DefaultCluster": {"broker-a"}}
 

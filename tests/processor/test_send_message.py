@@ -7,6 +7,7 @@ import errno
 import pytest
 from broker_clients import batch_request, send_request
 from broker_connections import FakeConnection
+from brokers import SlowAcknowledger, never_parked, saved_at_once
 from stores import bodies, read_all, small_config
 
 from broker.config import BrokerConfig
@@ -15,6 +16,7 @@ from broker.processor.dispatcher import RequestDispatcher
 from broker.processor.retry_rules import RetryRules
 from broker.processor.send_message import SendMessageProcessor
 from broker.state.broker_stats import BrokerStats
+from broker.store.mapped_file_queue import MappedFileQueue
 from broker.store.results import PutMessageStatus
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 from rmq_spark.wire.codes import RequestCode
@@ -25,42 +27,27 @@ from rmq_spark.wire.message_id import decode_offset_message_id
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
 
-class Disk:
-    """Says when messages are stored, as an acknowledger does."""
-
-    def __init__(self, *, is_sync=False):
-        self.is_sync = is_sync
-        self.waiting = []
-
-    def when_stored(self, result, then):
-        self.waiting.append((result, then))
-
-    def stored(self, status=PutMessageStatus.PUT_OK, remark=None):
-        for result, then in self.waiting:
-            then(result._replace(status=status, remark=remark))
-        self.waiting.clear()
-
-
 class Room:
     """A processor and one client of it."""
 
     def __init__(self, parts, *, is_sync=False, host="10.0.0.2:9876", remote="10.0.0.9:40000", **settings):
         self.parts = parts
-        self.disk = Disk(is_sync=is_sync)
+        self.disk = SlowAcknowledger(is_sync=is_sync)
         self.busy = None
         self.connection = FakeConnection(remote=remote)
         config = BrokerConfig(store=small_config(parts.root), **settings)
+        admission = TopicAdmission(config, parts.topics, saved_at_once)
         self.processor = SendMessageProcessor(
             config,
             parts.store,
-            TopicAdmission(config, parts.topics),
-            RetryRules(parts.topics, parts.groups),
+            admission,
+            RetryRules(admission, parts.groups),
             self.disk,
             BrokerStats("C", 0),
             lambda _: parse_host(host),
             lambda: self.busy,
         )
-        self._dispatch = RequestDispatcher([self.processor.handlers()], 1_024)
+        self._dispatch = RequestDispatcher([self.processor.handlers()], 1_024, never_parked)
 
     def ask(self, request):
         answer = self._dispatch(self.connection, request)
@@ -238,11 +225,11 @@ def test_the_messages_of_a_turn_are_written_together_and_answered_behind_that(pa
 def test_a_turn_that_cannot_be_written_is_refused_as_a_whole(parts, monkeypatch):
     room = Room(parts)
 
-    def full(offset, data):
+    def full(_, offset, data):
         raise OSError(errno.ENOSPC, "full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(parts.store._log.files, "write", full)
+        patch.setattr(MappedFileQueue, "write", full)
         for text in ("a", "b"):
             room._dispatch(room.connection, send_request(text))
         room.processor.end_turn()

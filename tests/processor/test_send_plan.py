@@ -8,6 +8,7 @@ import random
 import pytest
 from broker_clients import batch_request, send_request
 from broker_connections import FakeConnection
+from brokers import saved_at_once
 from stores import small_config
 
 from broker.config import BrokerConfig
@@ -25,7 +26,7 @@ BORN, STORED = parse_host("10.0.0.9:40000"), parse_host("[2001:db8::1]:9876")
 
 @pytest.fixture
 def admission(parts):
-    return TopicAdmission(BrokerConfig(store=small_config(parts.root)), parts.topics)
+    return TopicAdmission(BrokerConfig(store=small_config(parts.root)), parts.topics, saved_at_once)
 
 
 @pytest.fixture

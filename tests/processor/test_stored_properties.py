@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.processor import stored_properties
 from broker.processor.stored_properties import PropertyRewriter, StoredProperties
-from rmq_spark.wire.properties import decode_properties
+from rmq_spark.wire.properties import TIMERS, decode_properties
 
 REWRITER = PropertyRewriter("C")
 CLUSTER = "CLUSTER\x01C\x02"
@@ -41,14 +42,14 @@ def test_wait_is_dropped_and_the_cluster_added_whatever_else_there_is(text):
 
 @pytest.mark.parametrize("text", [None, ""])
 def test_a_message_without_properties_has_its_cluster(text):
-    assert REWRITER.stored(text) == ("CLUSTER\x01C\x02", True, 0, False)
+    assert REWRITER.stored(text) == ("CLUSTER\x01C\x02", True, 0, False, None)
 
 
 @given(texts, texts)
 def test_a_message_of_a_batch_has_its_own_and_then_the_batchs(own, of_batch):
     suffix = REWRITER.of_batch(REWRITER.stored(of_batch).text)
     stored = REWRITER.stored_in_batch(own.encode(), suffix).decode()
-    assert decode_properties(stored) == {**expected(own), **decode_properties(suffix.decode())}
+    assert decode_properties(stored) == {**decode_properties(own), **decode_properties(suffix.decode())}
     assert stored.count("CLUSTER\x01") == 1
 
 
@@ -63,13 +64,13 @@ def test_all_messages_of_a_batch_have_what_each_has_by_itself(own, of_batch):
     assert REWRITER.all_stored_in_batch(given_bytes, suffix) == expected_bytes
 
 
-@given(st.lists(st.sampled_from(["A\x01b\x02", "WAIT\x01true\x02A\x01b", "A\x01b\x02WAIT\x01true\x02"])))
+@given(st.lists(st.sampled_from(["A\x01b\x02", "WAIT\x01true\x02A\x01b", "A\x01b\x02WAIT\x01false\x02"])))
 def test_messages_as_java_writes_them_need_no_closer_look(own):
     rewriter = PropertyRewriter("C")
     rewriter.stored_in_batch = None
     assert rewriter.all_stored_in_batch([each.encode() for each in own], b"X\x01y\x02") == [
-        b"A\x01b\x02X\x01y\x02"
-    ] * len(own)
+        each.removesuffix("\x02").encode() + b"\x02X\x01y\x02" for each in own
+    ]
 
 
 def test_a_message_of_a_batch_keeps_its_own_id():
@@ -106,6 +107,42 @@ def test_the_delay_level_is_a_number_or_none(level, delay_level):
     assert REWRITER.stored(f"DELAY\x01{level}\x02").delay_level == delay_level
 
 
+@pytest.mark.parametrize(
+    ("text", "timer"),
+    [
+        ("TIMER_DELAY_SEC\x013\x02", "TIMER_DELAY_SEC"),
+        ("KEYS\x01k\x02TIMER_DELAY_MS\x013000", "TIMER_DELAY_MS"),
+        ("TIMER_DELIVER_MS\x01soon", "TIMER_DELIVER_MS"),
+        ("TIMER_DELAY_MS\x013000\x02DELAY\x012\x02", None),  # the level counts
+        ("TIMER_DELAY_MS\x013000\x02DELAY\x010\x02", "TIMER_DELAY_MS"),
+        ("TIMER_DELAY_MS\x013000\x02TIMER_OUT_MS\x0117\x02", None),  # its timer was set once
+        ("TIMER_DEL_UNIQKEY\x01k\x02MY_TIMER_DELAY_MS\x013\x02KEYS\x01TIMER_DELAY_SEC\x02", None),
+    ],
+)
+def test_a_timer_that_is_asked_for_is_found_as_rocketmq_finds_it(text, timer):
+    stored = REWRITER.stored(text)
+    assert stored.timer == timer
+    assert decode_properties(stored.text) == expected(text)
+
+
+def test_all_timers_are_found_by_how_their_names_begin():
+    assert all(name.startswith(stored_properties._TIMER) for name in TIMERS)
+
+
+@pytest.mark.parametrize(
+    ("own", "later"),
+    [
+        ([], None),
+        (["KEYS\x01k", "", "MY_DELAY\x013\x02"], None),
+        (["KEYS\x01k", "DELAY\x010\x02"], None),
+        (["KEYS\x01k", "DELAY\x012\x02"], "DELAY"),
+        (["TIMER_DELAY_SEC\x012", "DELAY\x012\x02"], "TIMER_DELAY_SEC"),
+    ],
+)
+def test_a_message_of_a_batch_that_is_to_be_delivered_later_is_found(own, later):
+    assert REWRITER.later_in_batch([each.encode() for each in own]) == later
+
+
 @pytest.mark.parametrize(("text", "is_half"), [("true", True), ("false", False), ("TRUE", False)])
 def test_a_half_message_says_so(text, is_half):
     assert REWRITER.stored(f"TRAN_MSG\x01{text}\x02").is_half_message is is_half
@@ -122,15 +159,12 @@ def test_a_cluster_that_the_sender_has_named_is_replaced():
     ("own", "stored"),
     [
         ("", CLUSTER),
-        ("WAIT\x01true", CLUSTER),
-        ("WAIT\x01true\x02TAGS\x01a", "TAGS\x01a\x02" + CLUSTER),
-        ("KEYS\x01k\x02WAIT\x01true", "KEYS\x01k\x02" + CLUSTER),
-        ("KEYS\x01k\x02WAIT\x01true\x02TAGS\x01a\x02", "KEYS\x01k\x02TAGS\x01a\x02" + CLUSTER),
-        ("WAIT\x01true\x02WAIT\x01true\x02TAGS\x01a", "TAGS\x01a\x02" + CLUSTER),
-        ("WAIT\x01false\x02TAGS\x01a", "TAGS\x01a\x02" + CLUSTER),
-        ("AWAIT\x01true\x02TAGS\x01a", "AWAIT\x01true\x02TAGS\x01a\x02" + CLUSTER),
+        ("TAGS\x01a", "TAGS\x01a\x02" + CLUSTER),
+        ("KEYS\x01k\x02WAIT\x01false", "KEYS\x01k\x02WAIT\x01false\x02" + CLUSTER),
+        ("WAIT\x01true\x02TAGS\x01a\x02", "WAIT\x01true\x02TAGS\x01a\x02" + CLUSTER),
         ("CLUSTER\x01other\x02TAGS\x01a", "TAGS\x01a\x02" + CLUSTER),
+        ("CLUSTER\x01other", CLUSTER),
     ],
 )
-def test_wherever_a_batched_message_says_to_wait_it_is_left_out_and_the_rest_stays(own, stored):
+def test_a_batched_message_keeps_what_it_has_but_the_cluster(own, stored):
     assert REWRITER.stored_in_batch(own.encode(), CLUSTER.encode()) == stored.encode()

@@ -28,12 +28,9 @@ def test_a_delivered_message_is_not_delayed_again():
     assert back.properties == {"TAGS": "a"}
 
 
-def test_the_checksum_of_the_waiting_record_is_not_taken_along():
-    waiting = scheduled(message("x"), 1)
-    stored = dataclasses.replace(
-        waiting, properties_text=waiting.properties_text + "__CRC32#\x010123456789\x02"
-    )
-    assert delivered(stored).properties == {}
+def test_a_delivered_message_keeps_what_its_producer_named_as_rocketmq_names_a_checksum():
+    named = {"__CRC32#": "0123456789", "a": "1"}
+    assert delivered(scheduled(message("x", **named), 1)).properties == named
 
 
 def test_a_retry_topic_of_a_long_group_gets_the_record_that_has_room_for_it():

@@ -65,6 +65,21 @@ def test_what_a_save_has_failed_to_write_is_still_to_be_saved():
     assert table.saved == [1]
 
 
+def test_what_is_on_the_disk_is_told_when_it_is():
+    table, told = Slow(), []
+    saver = Saver(table, lambda: "all", told.append)
+    saver.is_dirty = True
+    table.error = OSError("full")
+    with pytest.raises(OSError, match="full"):
+        saver.save()
+    assert told == []
+    table.error = None
+    table.meanwhile = lambda: told.append("not yet")
+    saver.save()
+    saver.save()
+    assert told == ["not yet", "all"]
+
+
 def test_of_two_saves_at_once_the_later_wins():
     table, number = Slow(), [1]
     saver = Saver(table, lambda: number[0])

@@ -69,6 +69,26 @@ def test_what_was_not_saved_is_not_there(tmp_path, clock, topics):
     assert topics_in(tmp_path, clock).get("T") is None
 
 
+def test_a_topic_is_saved_when_it_is_on_the_disk_as_it_is_configured_and_not_before(tmp_path, clock, topics):
+    first = topics.create_in_send_back("T", 4)
+    assert not topics.is_saved(first)
+    topics.save()
+    assert topics.is_saved(first)
+    topics.put(config("T", queues=8))
+    assert not topics.is_saved(topics.get("T"))
+    topics.save()
+    assert topics.is_saved(topics.get("T"))
+    assert not topics.is_saved(first)
+    topics.put(config("T", queues=8))  # which changes nothing
+    assert topics.is_saved(topics.get("T"))
+    again = topics_in(tmp_path, clock)
+    assert again.is_saved(again.get("T"))
+    assert not again.is_saved(config("U"))
+    topics.delete("T")
+    made = topics.create_in_send_back("T", 8)
+    assert not topics.is_saved(made)
+
+
 def test_nothing_is_written_unless_something_changed(tmp_path, topics):
     topics.save()
     (tmp_path / "topics.json").unlink()

@@ -1,6 +1,7 @@
 import dataclasses
 import errno
 
+import pyarrow as pa
 import pytest
 from disks import Fault, FaultyDisk
 from stores import LOG_FILE_BYTES, STORE_HOST, bodies, message, open_store, put_later, read_all
@@ -113,7 +114,7 @@ def test_a_hostile_topic_is_refused_before_anything_is_written(store, topic):
     [
         ({"body": b"x" * (4 << 20) + b"x"}, Status.MESSAGE_ILLEGAL, "is over 4194304"),
         ({"body": b"x" * LOG_FILE_BYTES}, Status.MESSAGE_ILLEGAL, "does not fit into one file"),
-        ({"properties_text": "x" * 32_768}, Status.PROPERTIES_SIZE_EXCEEDED, "are over 32746"),
+        ({"properties_text": "x" * 32_768}, Status.PROPERTIES_SIZE_EXCEEDED, "are over 32750"),
         ({"queue_id": -1}, Status.MESSAGE_ILLEGAL, "queue -1 does not exist"),
         ({"sys_flag": 0x10}, Status.MESSAGE_ILLEGAL, "IPv6 bits"),
         ({"topic": "x" * 200}, Status.MESSAGE_ILLEGAL, "MAGIC_V2"),
@@ -157,6 +158,10 @@ def test_a_chunk_must_be_of_one_queue_and_of_whole_messages(store):
     assert "one queue" in store.put_chunk(*chunk_of(["a", "b"], topic=["A", "B"])).remark
     assert "topic" in store.put_chunk(*chunk_of(["a"], topic="a b")).remark
     assert "half messages" in store.put_chunk(*chunk_of(["a"], sysFlag=4)).remark
+    for name in ("DELAY", "TIMER_DELAY_MS"):
+        properties = pa.array([[], [(name, "3")]], pa.map_(pa.string(), pa.string()))
+        refusal = store.put_chunk(*chunk_of(["a", "b"], properties=properties))
+        assert f"to be delivered later (property {name}) cannot come in a chunk" in refusal.remark
     assert "empty" in store.put_chunk(b"", []).remark
     assert "is over" in store.put_chunk(*chunk_of(["x" * LOG_FILE_BYTES])).remark
     assert store.state().written_offset == 0

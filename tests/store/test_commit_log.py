@@ -10,6 +10,7 @@ from stores import LOG_FILE_BYTES, encoded, message
 from broker.store.commit_log import BLANK_BYTES, CommitLog, DiskFull
 from broker.store.disk import LocalDisk
 from broker.store.errors import StoreFailed
+from broker.store.file_pool import FilePool
 from broker.store.record_draft import draft_of
 from broker.store.record_template import RecordTemplate
 from rmq_spark.wire.record import decode_blank, decode_record, decode_records
@@ -27,7 +28,7 @@ def clock():
 
 
 def log_on(tmp_path, clock, disk=None):
-    return CommitLog(disk or LocalDisk(), tmp_path / "commitlog", LOG_FILE_BYTES, clock)
+    return CommitLog(FilePool(disk or LocalDisk()), tmp_path / "commitlog", LOG_FILE_BYTES, clock)
 
 
 def append(log, body, queue_offset=0):
@@ -47,7 +48,7 @@ def test_a_record_gets_its_place_its_offset_and_its_time(tmp_path, clock):
     second = append(log, "two", 8)
     assert first.physical_offset == 0
     assert second.physical_offset == first.end_offset == len(record_of("one"))
-    read = decode_record(log.view(second.physical_offset, 200))
+    read = decode_record(log.read(second.physical_offset, 200))
     assert (read.body, read.queue_offset, read.store_timestamp) == (b"two", 8, 1005)
     assert read.physical_offset == second.physical_offset
 
@@ -67,7 +68,7 @@ def test_a_record_that_does_not_fit_starts_the_next_file_behind_a_blank(tmp_path
     first, second, third = (append(log, body) for _ in range(3))
     assert (first.physical_offset, third.physical_offset) == (0, LOG_FILE_BYTES)
     left = LOG_FILE_BYTES - second.end_offset
-    assert decode_blank(log.view(second.end_offset, left)) == left
+    assert decode_blank(log.read(second.end_offset, left)) == left
 
 
 def test_a_record_may_leave_room_for_a_blank_and_no_more(tmp_path, clock):
@@ -97,7 +98,7 @@ def test_many_records_are_given_their_places_at_once(tmp_path, clock):
     assert sealed == [40, 41, 42, 43, 44]
     position = appended.physical_offset
     for number in range(5):
-        read = decode_record(log.view(position, 500))
+        read = decode_record(log.read(position, 500))
         assert (read.body, read.queue_offset) == (f"body {number}".encode(), 40 + number)
         assert (read.physical_offset, read.store_timestamp) == (position, 1000)
         position += len(records[number])
@@ -126,7 +127,7 @@ def test_after_a_failed_flush_or_write_nothing_is_appended_and_reading_goes_on(t
         log.flush()
     assert log.failure is not None
     assert log.flushed_offset == 0
-    assert decode_record(log.view(0, 500)).body == b"one"
+    assert decode_record(log.read(0, 500)).body == b"one"
 
 
 def test_a_full_disk_is_no_failure(tmp_path, clock):
@@ -153,10 +154,10 @@ def test_what_a_full_disk_took_of_several_records_does_not_come_back_to_life(tmp
     disk.plan = (Fault(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, prefix=two_records),)
     with pytest.raises(DiskFull):
         log.append_many(data, sizes, np.arange(3), np.cumsum(sizes) - sizes + 56, lambda: None)
-    assert decode_record(log.view(int(sizes[0]), 500)).body == b"size"
+    assert decode_record(log.read(int(sizes[0]), 500)).body == b"size"
     disk.plan = ()
     end = append(log, "same").end_offset
-    assert bytes(log.view(end, 200)) == bytes(200)  # where "size" had lain, whole and valid
+    assert bytes(log.read(end, 200)) == bytes(200)  # where "size" had lain, whole and valid
 
 
 class SlowDisk(LocalDisk):
@@ -216,7 +217,7 @@ def test_what_waits_takes_its_place_and_is_written_by_one_write_or_not_at_all(tm
         append(log, "another way")
     log.write_out()
     assert (log.written_offset, log.end_offset) == (second.end_offset, second.end_offset)
-    assert decode_record(log.view(second.physical_offset, 200)).body == b"two"
+    assert decode_record(log.read(second.physical_offset, 200)).body == b"two"
 
     assert later("x" * 3000).physical_offset == second.end_offset
     assert later("y" * 3000) is None  # it would begin another file
@@ -227,4 +228,4 @@ def test_what_waits_takes_its_place_and_is_written_by_one_write_or_not_at_all(tm
     assert log.end_offset == log.written_offset == second.end_offset
     third = append(log, "three")
     assert third.physical_offset == second.end_offset
-    assert not any(log.view(third.end_offset, 500))
+    assert not any(log.read(third.end_offset, 500))

@@ -5,12 +5,13 @@ from stores import QUEUE_FILE_ENTRIES
 
 from broker.store.consume_queue import BLANK_SIZE, ENTRY_BYTES, ENTRY_STRUCT, ConsumeQueue
 from broker.store.disk import LocalDisk
+from broker.store.file_pool import FileGroup, FilePool
 
 FILE_BYTES = QUEUE_FILE_ENTRIES * ENTRY_BYTES
 
 
 def queue_in(directory):
-    queue = ConsumeQueue(LocalDisk(), directory, FILE_BYTES)
+    queue = ConsumeQueue(FileGroup(FilePool(LocalDisk())), directory, FILE_BYTES)
     queue.load()
     return queue
 
@@ -84,21 +85,36 @@ def test_a_queue_ends_where_it_ended_when_it_is_opened_again(tmp_path_factory, c
 
 
 @pytest.mark.parametrize("kept", range(21))
-def test_entries_beyond_the_end_of_the_log_are_dropped_for_good(queue, tmp_path, kept):
+def test_a_queue_stands_where_it_stood_and_what_came_behind_is_gone(queue, tmp_path, kept):
     queue.append(0, entries(0, 20))
-    queue.truncate((kept - 1) * 1000 + 100 if kept else 0)
-    assert queue.max_offset == kept
-    queue.flush()
-    again = queue_in(tmp_path / "T" / "0")
-    assert again.max_offset == kept
-    again.append(kept, entries(kept, 3))
-    assert again.max_offset == kept + 3
+    again = ConsumeQueue(FileGroup(FilePool(LocalDisk())), tmp_path / "T" / "0", FILE_BYTES)
+    assert again.adopt(LocalDisk().look_into([tmp_path / "T" / "0"])[0]) == []
+    assert again.resume(min(2, kept), kept)
+    assert (again.min_offset, again.max_offset) == (min(2, kept), kept)
+    again.wipe_behind()
+    again.append(kept, entries(100, 1))
+    assert physical_offsets(again, kept, 5) == [100_000]
+    found = queue_in(tmp_path / "T" / "0")
+    assert found.max_offset == kept + 1
 
 
-def test_a_record_that_ends_beyond_the_cut_has_no_entry(queue):
-    queue.append(0, entries(0, 3))
-    queue.truncate(2050)  # within the third record
-    assert queue.max_offset == 2
+@pytest.mark.parametrize(
+    ("span", "can"),
+    [
+        ((8, 20), True),
+        ((20, 20), True),
+        ((24, 24), True),
+        ((7, 20), False),
+        ((8, 25), False),
+        ((0, 0), False),
+    ],
+)
+def test_a_queue_cannot_stand_where_it_has_no_files(queue, tmp_path, span, can):
+    queue.append(0, entries(0, 20))
+    (tmp_path / "T" / "0" / ("0" * 20)).unlink()
+    again = ConsumeQueue(FileGroup(FilePool(LocalDisk())), tmp_path / "T" / "0", FILE_BYTES)
+    again.adopt(LocalDisk().look_into([tmp_path / "T" / "0"])[0])
+    assert again.resume(*span) is can
 
 
 def test_entries_before_the_start_of_the_log_are_not_offered(queue, tmp_path):

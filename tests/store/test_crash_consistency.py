@@ -10,6 +10,7 @@ import errno
 import os
 import random
 import shutil
+import tempfile
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,8 +18,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from disks import Fault, FaultyDisk, RecordingDisk, power_loss_states
-from stores import STORE_HOST, bodies, message, open_store, put_later, read_all
+from disks import Fault, FaultyDisk, RecordingDisk, materialise, power_loss_states
+from power_loss import states
+from stores import STORE_HOST, bodies, crash, encoded, message, open_store, put_later, read_all
 
 from broker.store.config import FlushDiskType
 from broker.store.directory_lock import OUR_SIGN
@@ -29,9 +31,10 @@ from broker.store.message_store import MessageStore
 from broker.store.recovery import LogRecovery
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk import encode_chunk
-from rmq_spark.wire.record import decode_record, encode_record
+from rmq_spark.wire.record import decode_record
 
 POWER_LOSSES = int(os.environ.get("ROCKETPOLL_POWER_LOSSES", "120"))
+SECOND_POWER_LOSSES = POWER_LOSSES // 3
 FLIPPED_BITS = int(os.environ.get("ROCKETPOLL_FLIPPED_BITS", "120"))
 LOST_FILES = int(os.environ.get("ROCKETPOLL_LOST_FILES", "60"))
 FAILURES = int(os.environ.get("ROCKETPOLL_FAILURES", "75"))
@@ -118,8 +121,8 @@ def check_nothing_acknowledged_is_lost(store, story, point):
 # ---- power loss
 
 
-def check_power_losses(tmp_path, dice, states, disk_of=RecordingDisk):
-    """Whatever of what was not flushed the power takes along, in whatever order."""
+def told(tmp_path, disk_of=RecordingDisk):
+    """The story, and the disk that has recorded it."""
     root = tmp_path / "told"
     root.mkdir()
     disk = disk_of(LocalDisk(), root)
@@ -127,6 +130,12 @@ def check_power_losses(tmp_path, dice, states, disk_of=RecordingDisk):
     story = Story(store, now=lambda: len(disk.operations))
     story.tell()
     store.shutdown()
+    return story, disk
+
+
+def check_power_losses(tmp_path, dice, states, disk_of=RecordingDisk):
+    """Whatever of what was not flushed the power takes along, in whatever order."""
+    story, disk = told(tmp_path, disk_of)
     points = range(len(disk.operations) + 1)
     for _ in range(max(states // 4, 1)):
         point = dice.choice(points)
@@ -151,6 +160,39 @@ class open_after_crash:  # noqa: N801  # reads as what it does
 
 def test_a_power_loss_takes_nothing_that_was_acknowledged(tmp_path, dice):
     check_power_losses(tmp_path, dice, POWER_LOSSES)
+
+
+def disk_after_a_crash(log, dice, tmp_path):
+    """A disk as a power loss leaves it, or a kill, after which what was not flushed is still there."""
+    is_kill = dice.random() < 0.5
+    root = Path(tempfile.mkdtemp(prefix="crashed-", dir=tmp_path))
+    materialise(log.model().seen() if is_kill else next(states(log.model(), dice, 1)), root)
+    return RecordingDisk(LocalDisk(), root, log if is_kill else None)
+
+
+def check_second_power_losses(tmp_path, dice, count):
+    """The power goes while another crash is recovered, or soon after."""
+    story, disk = told(tmp_path)
+    for _ in range(max(count // 9, 1)):
+        point = dice.randint(0, len(disk.operations))
+        again = disk_after_a_crash(disk.log(point), dice, tmp_path)
+        begun = len(again.operations)
+        store = open_store(again.root, again, **SYNC)
+        recovered, seen = len(again.operations), {queue: bodies(store, *queue) for queue in story.sent}
+        store.wait_until_stored(store.put_message(message("again", "V")))
+        for second_point in (recovered, *dice.choices(range(begun, len(again.operations) + 1), k=2)):
+            for state in power_loss_states(again.log(second_point), dice, 3, tmp_path):
+                with open_after_crash(state) as last:
+                    found = {queue: bodies(last, *queue) for queue in story.sent}
+                    check_nothing_acknowledged_is_lost(last, story, point)
+                    for queue, texts in seen.items() if second_point >= recovered else ():
+                        assert found[queue][: len(texts)] == texts, f"seen in {queue}, and gone"
+        crash(store)
+        shutil.rmtree(again.root)
+
+
+def test_a_power_loss_soon_after_another_crash_takes_nothing_that_was_acknowledged_or_seen(tmp_path, dice):
+    check_second_power_losses(tmp_path, dice, SECOND_POWER_LOSSES)
 
 
 def test_a_consumer_has_never_seen_what_a_power_loss_takes_back(tmp_path, dice):
@@ -324,7 +366,7 @@ def check_flipped_bits(tmp_path, dice, bits):
             each
             for messages in whole.values()
             for each in messages
-            if each.physical_offset <= position < each.physical_offset + len(encode_record(each))
+            if each.physical_offset <= position < each.physical_offset + len(encoded(each))
         ]
         for key, messages in whole.items():
             found = read_all(store, *key)
@@ -366,6 +408,10 @@ def truncate_at_first(monkeypatch):
     monkeypatch.setattr(LogRecovery, "_next_record", lambda _, __: None)
 
 
+def recover_without_a_flush(monkeypatch):
+    monkeypatch.setattr(MappedFileQueue, "flush_found", lambda _: None)
+
+
 def no_fault(_):
     pass
 
@@ -375,9 +421,11 @@ def no_fault(_):
     [
         (acknowledge_early, check_power_losses, True),
         (no_flush, check_power_losses, True),
+        (recover_without_a_flush, check_second_power_losses, True),
         (no_checksum, check_flipped_bits, True),
         (truncate_at_first, check_flipped_bits, True),
         (no_fault, check_power_losses, False),
+        (no_fault, check_second_power_losses, False),
         (no_fault, check_flipped_bits, False),
     ],
     ids=lambda each: getattr(each, "__name__", str(each)),

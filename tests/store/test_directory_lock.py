@@ -9,15 +9,16 @@ from contextlib import contextmanager
 import pytest
 from disks import Fault, FaultyDisk, RecordingDisk, power_loss_states
 
-from broker.store.directory_lock import OUR_SIGN, AbortFile, DirectoryLock
+from broker.store.directory_lock import OUR_SIGN, AbortFile, lock_directory
 from broker.store.disk import LocalDisk
 from broker.store.errors import StoreInUse
 
 HOLDER = """
 import sys
 from pathlib import Path
-from broker.store.directory_lock import DirectoryLock
-lock = DirectoryLock(Path(sys.argv[1]))
+from broker.store.directory_lock import lock_directory
+from broker.store.disk import LocalDisk
+lock = lock_directory(LocalDisk(), Path(sys.argv[1]))
 print("locked", flush=True)
 sys.stdin.read()
 """
@@ -30,6 +31,20 @@ fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
 print("locked", flush=True)
 sys.stdin.read()
 """
+
+
+def lock(root):
+    return lock_directory(LocalDisk(), root)
+
+
+@contextmanager
+def locked(root):
+    """This process has it meanwhile."""
+    held = lock(root)
+    try:
+        yield
+    finally:
+        held.release()
 
 
 @contextmanager
@@ -46,7 +61,7 @@ def another_process(script, root):
 
 def test_a_second_process_is_kept_out_and_told_what_to_do(tmp_path):
     with another_process(HOLDER, tmp_path), pytest.raises(StoreInUse) as caught:
-        DirectoryLock(tmp_path)
+        lock(tmp_path)
     text = str(caught.value)
     assert f"{tmp_path} is in use by another process" in text
     assert f"fuser -v {tmp_path / 'lock'}" in text
@@ -56,21 +71,21 @@ def test_the_lock_of_a_process_that_is_killed_is_free(tmp_path):
     with another_process(HOLDER, tmp_path) as process:
         process.kill()
         process.wait()
-        DirectoryLock(tmp_path).release()
+        lock(tmp_path).release()
 
 
 def test_the_lock_of_a_process_that_ends_is_free(tmp_path):
     with another_process(HOLDER, tmp_path) as process:
         process.stdin.close()
         assert process.wait() == 0
-        DirectoryLock(tmp_path).release()
+        lock(tmp_path).release()
 
 
 def test_a_broker_in_java_and_this_one_keep_each_other_out(tmp_path):
     (tmp_path / "lock").write_bytes(b"lock")
     with another_process(AS_JAVA_LOCKS, tmp_path), pytest.raises(StoreInUse):
-        DirectoryLock(tmp_path)
-    with DirectoryLock(tmp_path):
+        lock(tmp_path)
+    with locked(tmp_path):
         refused = subprocess.run(
             [sys.executable, "-c", AS_JAVA_LOCKS, str(tmp_path)],
             check=False,
@@ -83,12 +98,12 @@ def test_a_broker_in_java_and_this_one_keep_each_other_out(tmp_path):
 
 
 def test_the_same_process_is_kept_out_too_and_a_refusal_loses_nothing(tmp_path):
-    with DirectoryLock(tmp_path):
+    with locked(tmp_path):
         with pytest.raises(StoreInUse, match="by this process already"):
-            DirectoryLock(tmp_path)
+            lock(tmp_path)
         (tmp_path / "link").symlink_to(tmp_path)
         with pytest.raises(StoreInUse, match="by this process already"):
-            DirectoryLock(tmp_path / "link")
+            lock(tmp_path / "link")
         refused = subprocess.run(
             [sys.executable, "-c", HOLDER, str(tmp_path)],
             check=False,
@@ -100,25 +115,25 @@ def test_the_same_process_is_kept_out_too_and_a_refusal_loses_nothing(tmp_path):
 
 
 def test_a_lock_that_was_released_can_be_taken_again_and_again(tmp_path):
-    lock = DirectoryLock(tmp_path)
-    lock.release()
-    with DirectoryLock(tmp_path):
-        lock.release()
+    held = lock(tmp_path)
+    held.release()
+    with locked(tmp_path):
+        held.release()
         with pytest.raises(StoreInUse):
-            DirectoryLock(tmp_path)
-    DirectoryLock(tmp_path).release()
+            lock(tmp_path)
+    lock(tmp_path).release()
 
 
 def test_two_directories_have_two_locks(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-    with DirectoryLock(tmp_path / "a"), DirectoryLock(tmp_path / "b"):
+    with locked(tmp_path / "a"), locked(tmp_path / "b"):
         pass
 
 
 def test_a_directory_that_is_not_there_or_cannot_be_locked_is_no_other_broker(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError):
-        DirectoryLock(tmp_path / "missing")
+        lock(tmp_path / "missing")
 
     def no_locks_left(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
@@ -126,8 +141,8 @@ def test_a_directory_that_is_not_there_or_cannot_be_locked_is_no_other_broker(tm
     with monkeypatch.context() as patched:
         patched.setattr(fcntl, "lockf", no_locks_left)
         with pytest.raises(OSError, match=os.strerror(errno.ENOLCK)):
-            DirectoryLock(tmp_path)
-    DirectoryLock(tmp_path).release()
+            lock(tmp_path)
+    lock(tmp_path).release()
 
 
 # ---- the abort file
@@ -162,7 +177,12 @@ def test_a_power_loss_does_not_take_the_sign_away_and_does_not_bring_it_back(tmp
     abort.create()
     created = len(disk.operations)
     abort.remove()
-    for point, there in ((0, {False, True}), (created, {False, True}), (None, {False})):
+    for point, there in (
+        (1, {False, True}),
+        (created, {True}),
+        (created + 1, {False, True}),
+        (None, {False}),
+    ):
         assert signs(disk.log(point), tmp_path) == there
     crashed = RecordingDisk(LocalDisk(), root)
     AbortFile(crashed, root).create()

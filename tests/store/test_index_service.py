@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from broker.store.disk import LocalDisk
 from broker.store.errors import ForeignFile, StoreClosed
+from broker.store.file_pool import FilePool
 from broker.store.index_file import IndexSizes
 from broker.store.index_service import NOTHING_INDEXED, IndexService, KeyedMessage
 from rmq_spark.wire.flags import MessageSysFlag
@@ -34,7 +35,11 @@ def message(physical_offset, keys="", unique_key=None, topic="orders", timestamp
 
 def load(directory, disk=None, clock=None, index_num=ENTRIES):
     service = IndexService(
-        disk or LocalDisk(), Path(directory), clock or ManualClock(), hash_slot_num=SLOTS, index_num=index_num
+        FilePool(disk or LocalDisk()),
+        Path(directory),
+        clock or ManualClock(),
+        hash_slot_num=SLOTS,
+        index_num=index_num,
     )
     service.load()
     return service

@@ -1,47 +1,121 @@
-"""A start notices what has gone missing since the last checkpoint, and nothing else."""
+"""What a manifest says is what was there; what it does not say, nobody relies on."""
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
-from stores import message, open_store
+from hypothesis import given
+from hypothesis import strategies as st
+from stores import bodies, crash, message, open_store
 
-from broker.store.manifest import Manifest, QueueSpan
+from broker.store.manifest import MANIFEST, Manifest
+from broker.store.queue_table import QueueSpan
+from rmq_spark.wire.bodies import decode_body, encode_body
+
+offsets = st.integers(0, 1 << 62)
+spans = st.dictionaries(
+    st.tuples(st.sampled_from(["T", "%RETRY%g", "x" * 255]), st.integers(0, 4095)),
+    st.tuples(offsets, offsets),
+)
 
 
-@pytest.fixture
-def store(tmp_path):
-    store = open_store(tmp_path)
-    for number in range(3):
-        store.put_message(message(number, keys="k"))
+@given(spans)
+def test_what_queues_hold_is_read_as_it_was_written(found):
+    queues = [QueueSpan(*key, *span) for key, span in sorted(found.items())]
+    manifest = Manifest(safe_offset=7, spans=Manifest.spans_of(queues), index_files=("1",))
+    again = decode_body(Manifest, encode_body(manifest))
+    assert again == manifest
+    assert sorted(again.queues()) == queues
+    left = again.without_topic("T", {"T": 3})
+    assert sorted(left.queues()) == [each for each in queues if each.topic != "T"]
+    assert (left.safe_offset, left.deleted_topics) == (7, {"T": 3})
+
+
+def noted(root):
+    return decode_body(Manifest, (root / "config" / MANIFEST).read_bytes())
+
+
+def fill(root, count=20, **settings):
+    store = open_store(root, **settings)
+    for number in range(count):
+        store.put_message(message(number, keys="k", queue_id=number % 2))
+    return store
+
+
+def test_a_checkpoint_notes_one_moment_in_which_all_of_the_log_before_was_in_its_queues(tmp_path):
+    store = fill(tmp_path)
     store.save_checkpoint()
-    yield store
+    found = noted(tmp_path)
+    assert found.safe_offset == store.state().written_offset
+    assert list(found.queues()) == [("T", 0, 0, 10), ("T", 1, 0, 10)]
+    assert found.index_files == store._index.file_names
     store.shutdown()
 
 
-def misses(store, **fields):
-    return Manifest(**fields).is_anything_missing(0, store._queues, store._index.file_names)
+def opened_files(monkeypatch):
+    """The files of queues and index that are opened from now on, by their directories."""
+    from broker.store.disk import LocalDisk  # noqa: PLC0415  # its class is patched
+
+    opened = []
+    open_file = LocalDisk.open
+    monkeypatch.setattr(LocalDisk, "open", lambda disk, path: opened.append(path) or open_file(disk, path))
+    return opened
 
 
-def test_what_is_there_is_not_missed(store):
-    spans = {"T": {0: QueueSpan(min_offset=0, max_offset=3)}}
-    assert not misses(store, queues=spans, index_files=store._index.file_names)
-    assert not misses(store)
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_start_opens_no_file_of_a_queue_that_it_need_not(tmp_path, monkeypatch, end):
+    from broker.store.config import FlushDiskType  # noqa: PLC0415  # beside its one use
+
+    sync = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
+    store = fill(tmp_path, **sync)
+    store.wait_until_stored(store.put_message(message("last")))
+    store.save_checkpoint()
+    if end == "kill":
+        crash(store)
+    else:
+        store.shutdown()
+    opened = opened_files(monkeypatch)
+    again = open_store(tmp_path, **sync)
+    assert [path for path in opened if "consumequeue" in path.parts] == []
+    assert len(bodies(again)) == 11
+    again.shutdown()
 
 
-def test_a_queue_may_have_grown_or_be_empty_still(store):
-    assert not misses(store, queues={"T": {0: QueueSpan(min_offset=1, max_offset=2)}})
-    assert not misses(store, queues={"New": {0: QueueSpan(min_offset=0, max_offset=0)}})
+@pytest.mark.parametrize("missing", ["checkpoint", f"config/{MANIFEST}"])
+def test_without_either_all_is_made_again_from_the_log(tmp_path, missing):
+    fill(tmp_path).shutdown()
+    (tmp_path / missing).unlink()
+    (tmp_path / f"{missing}.bak").unlink(missing_ok=True)
+    shutil.rmtree(tmp_path / "consumequeue" / "T" / "1")
+    again = open_store(tmp_path)
+    assert [bodies(again, "T", queue_id) for queue_id in (0, 1)] == [
+        [str(number) for number in range(queue_id, 20, 2)] for queue_id in (0, 1)
+    ]
+    again.shutdown()
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"queues": {"T": {0: QueueSpan(min_offset=0, max_offset=4)}}},
-        {"queues": {"T": {1: QueueSpan(min_offset=0, max_offset=1)}}},
-        {"queues": {"Gone": {0: QueueSpan(min_offset=0, max_offset=1)}}},
-        {"index_files": ("20200101000000000",)},
-        {"log_min_offset": 1 << 20},
-    ],
-)
-def test_what_is_not_what_it_was_is_missed(store, fields):
-    assert misses(store, **fields)
+def test_a_manifest_that_is_newer_or_older_than_the_checkpoint_is_as_good(tmp_path):
+    """A crash may come between the two, and a damaged manifest is replaced by its backup."""
+    store = fill(tmp_path / "a")
+    store.save_checkpoint()
+    old = {name: (tmp_path / "a" / name).read_bytes() for name in ("checkpoint", f"config/{MANIFEST}")}
+    for number in range(20, 30):
+        store.put_message(message(number, queue_id=number % 2))
+    store.save_checkpoint()
+    crash(store)
+    for name, content in old.items():
+        root = tmp_path / name.replace("/", "-")
+        shutil.copytree(tmp_path / "a", root)
+        (root / name).write_bytes(content)
+        again = open_store(root)
+        for queue_id in (0, 1):
+            assert bodies(again, "T", queue_id) == [str(number) for number in range(queue_id, 30, 2)]
+        again.shutdown()
+
+
+def test_an_index_that_is_wanted_later_has_all_messages(tmp_path):
+    fill(tmp_path, message_index_enable=False).shutdown()
+    again = open_store(tmp_path)
+    assert len(again.query_message("T", "k", 64, 0, 1 << 62)) == 20
+    again.shutdown()

@@ -5,6 +5,7 @@ import pytest
 
 from broker.store.disk import LocalDisk
 from broker.store.errors import ForeignFile
+from broker.store.file_pool import FileGroup, FilePool
 from broker.store.mapped_file_queue import MappedFileQueue
 
 SIZE = 100
@@ -12,15 +13,15 @@ SIZE = 100
 
 @pytest.fixture
 def files(tmp_path):
-    return MappedFileQueue(LocalDisk(), tmp_path / "files", SIZE)
+    return MappedFileQueue(FileGroup(FilePool(LocalDisk())), tmp_path / "files", SIZE)
 
 
 def names(files):
-    return [mapped.path.name for mapped in files.files]
+    return [mapped.file.path.name for mapped in files.files]
 
 
 def reopened(files):
-    again = MappedFileQueue(LocalDisk(), files._directory, SIZE)
+    again = MappedFileQueue(FileGroup(FilePool(LocalDisk())), files._directory, SIZE)
     again.load()
     return again
 
@@ -28,7 +29,7 @@ def reopened(files):
 def test_nothing_is_made_before_something_is_written(files, tmp_path):
     files.load()
     assert files.first_offset == files.end_offset == 0
-    assert bytes(files.view(0)) == b""
+    assert bytes(files.read(0, 9)) == b""
     assert not (tmp_path / "files").exists()
 
 
@@ -36,16 +37,15 @@ def test_files_are_named_by_their_first_offset_and_have_their_full_size(files):
     files.write(0, b"one")
     files.write(100, b"two")
     assert names(files) == ["00000000000000000000", "00000000000000000100"]
-    assert {mapped.path.stat().st_size for mapped in files.files} == {SIZE}
+    assert {mapped.file.path.stat().st_size for mapped in files.files} == {SIZE}
     assert (files.first_offset, files.end_offset) == (0, 200)
 
 
-def test_a_view_shows_what_is_written_later_up_to_the_end_of_its_file(files):
-    files.write(0, b"one")
-    view = files.view(1)
-    files.write(3, b"more")
-    assert bytes(view[:6]) == b"nemore"
-    assert len(view) == SIZE - 1
+def test_what_is_read_goes_up_to_the_end_of_its_file_and_no_further(files):
+    files.write(0, b"onemore")
+    files.write(100, b"x")
+    assert bytes(files.read(1, 6)) == b"nemore"
+    assert len(files.read(1, SIZE)) == len(files.read(1, 10 * SIZE)) == SIZE - 1
 
 
 def test_the_first_file_may_begin_anywhere_and_the_next_only_behind_it(files):
@@ -60,25 +60,23 @@ def test_what_was_written_is_there_when_opened_again(files):
     files.write(100, b"y")
     files.flush()
     again = reopened(files)
-    assert bytes(again.view(98)) == b"xx"
-    assert bytes(again.view(100)[:2]) == b"y\0"
+    assert bytes(again.read(98, 9)) == b"xx"
+    assert bytes(again.read(100, 2)) == b"y\0"
 
 
-def test_old_files_go_but_never_the_last_and_views_stay(files):
+def test_old_files_go_but_never_the_last(files):
     for offset in (0, 100, 200):
         files.write(offset, b"abc")
-    view = files.view(0)
     assert files.delete_before(150) == 1
     assert names(files) == ["00000000000000000100", "00000000000000000200"]
     assert files.first_offset == 100
-    assert bytes(view[:3]) == b"abc"
-    assert bytes(files.view(0)) == b""
+    assert bytes(files.read(0, 9)) == b""
     assert files.delete_before(10_000) == 1
     assert names(files) == ["00000000000000000200"]
 
 
 def test_the_next_data_is_found_behind_holes(tmp_path):
-    files = MappedFileQueue(LocalDisk(), tmp_path / "files", 1 << 20)
+    files = MappedFileQueue(FileGroup(FilePool(LocalDisk())), tmp_path / "files", 1 << 20)
     files.write(0, b"x")
     files.write((1 << 20) + 500_000, b"y")
     found = files.next_data(600_000)
@@ -103,7 +101,7 @@ class DiskThatFlushesWhileItWrites(LocalDisk):
             write(data, position)
 
         def noted_flush():
-            self.flushed.append(bytes(file.view[:5]))
+            self.flushed.append(bytes(file.read(0, 5)))
             flush()
 
         file.write, file.flush = write_with_a_flush_before_it, noted_flush
@@ -113,7 +111,7 @@ class DiskThatFlushesWhileItWrites(LocalDisk):
 def test_a_flush_that_runs_during_a_write_does_not_count_for_it(tmp_path):
     """Else the next flush would do nothing, and the write be acknowledged without one."""
     disk = DiskThatFlushesWhileItWrites()
-    files = MappedFileQueue(disk, tmp_path / "files", SIZE)
+    files = MappedFileQueue(FileGroup(FilePool(disk)), tmp_path / "files", SIZE)
     disk.during_write = files.flush
     files.write(0, b"hello")
     assert disk.flushed == [bytes(5)]
@@ -129,9 +127,25 @@ def test_a_file_without_bytes_is_what_a_power_loss_left_and_gets_its_size(files,
     (files._directory / f"{offset:020d}").write_bytes(b"")
     again = reopened(files)
     assert len(names(again)) == 3
-    assert bytes(again.view(offset)) == bytes(SIZE)
-    assert again.had_empty_files
-    assert not reopened(files).had_empty_files
+    assert bytes(again.read(offset, SIZE)) == bytes(SIZE)
+    assert names(reopened(files)) == names(again)
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_files_are_adopted_up_to_the_first_that_has_lost_its_bytes_or_is_missing(files, lost, is_empty):
+    for each in (0, 100, 200):
+        files.write(each, b"abc")
+    sizes = dict.fromkeys(names(files), SIZE)
+    if is_empty:
+        sizes[f"{100 * lost:020d}"] = 0
+    else:
+        del sizes[f"{100 * lost:020d}"]
+    again = MappedFileQueue(FileGroup(FilePool(LocalDisk())), files._directory, SIZE)
+    left = again.adopt(sizes)
+    first = 1 if lost == 0 and not is_empty else 0  # nobody knows that there was one before
+    assert names(again) == [f"{100 * number:020d}" for number in range(first, max(lost, 3 * first))]
+    assert names(again) + left == list(sizes)
 
 
 @pytest.mark.parametrize(
@@ -141,21 +155,26 @@ def test_a_file_without_bytes_is_what_a_power_loss_left_and_gets_its_size(files,
         ("0000000000000000010x", SIZE, "is no file of this store"),
         ("00000000000000000100", 99, "has 99 bytes, but the store is set to files of 100"),
         ("00000000000000000300", SIZE, "lacks the file 00000000000000000100 before 00000000000000000300"),
+        ("00000000000000000100", None, "is a directory: a file of 100 bytes should be there"),
     ],
 )
 def test_a_file_that_cannot_be_ours_is_named_and_left_alone(files, name, size, message):
     files.write(0, b"abc")
-    (files._directory / name).write_bytes(b"z" * size)
+    path = files._directory / name
+    if size is None:
+        path.mkdir()
+    else:
+        path.write_bytes(b"z" * size)
     with pytest.raises(ForeignFile, match=message):
         reopened(files)
-    assert (files._directory / name).read_bytes() == b"z" * size
+    assert path.is_dir() if size is None else path.read_bytes() == b"z" * size
 
 
 def test_files_that_are_made_while_old_ones_go_are_not_lost(tmp_path):
     """The broker's thread appends while another deletes what is too old: at worst between any two steps."""
     switch_interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
-    files = MappedFileQueue(LocalDisk(), tmp_path / "files", SIZE)
+    files = MappedFileQueue(FileGroup(FilePool(LocalDisk())), tmp_path / "files", SIZE)
     files.write(0, b"x")
     done = threading.Event()
 
@@ -173,7 +192,7 @@ def test_files_that_are_made_while_old_ones_go_are_not_lost(tmp_path):
         done.set()
         deleter.join()
         sys.setswitchinterval(switch_interval)
-    assert bytes(files.view(399 * SIZE)[:1]) == b"x"
+    assert bytes(files.read(399 * SIZE, 1)) == b"x"
 
 
 class GatedDisk(LocalDisk):
@@ -198,7 +217,7 @@ class GatedDisk(LocalDisk):
 def test_a_file_that_is_deleted_while_others_are_flushed_is_no_failure(tmp_path):
     """Retention comes from another thread than flushes, and must not close a file under one."""
     disk = GatedDisk()
-    files = MappedFileQueue(disk, tmp_path / "files", SIZE)
+    files = MappedFileQueue(FileGroup(FilePool(disk)), tmp_path / "files", SIZE)
     for offset in (0, SIZE, 2 * SIZE):
         files.write(offset, b"x")
     failures = []

@@ -4,6 +4,7 @@ import pytest
 from broker.store.consume_queue import ENTRY
 from broker.store.disk import LocalDisk
 from broker.store.errors import ForeignFile
+from broker.store.file_pool import FilePool
 from broker.store.queue_table import QueueTable, topic_fault
 
 ENTRIES = np.array([(0, 100, 0)], ENTRY)
@@ -11,11 +12,11 @@ ENTRIES = np.array([(0, 100, 0)], ENTRY)
 
 @pytest.fixture
 def table(tmp_path):
-    return QueueTable(LocalDisk(), tmp_path / "consumequeue", 160)
+    return QueueTable(FilePool(LocalDisk()), tmp_path / "consumequeue", 160)
 
 
 def reopened(tmp_path):
-    table = QueueTable(LocalDisk(), tmp_path / "consumequeue", 160)
+    table = QueueTable(FilePool(LocalDisk()), tmp_path / "consumequeue", 160)
     table.load()
     return table
 

@@ -9,6 +9,7 @@ from stores import LOG_FILE_BYTES, bodies, message, open_store, read_all
 from broker.store.checkpoint import Checkpoint, save_checkpoint
 from broker.store.directory_lock import OUR_SIGN
 from broker.store.disk import LocalDisk
+from broker.store.file_pool import FileGroup, FilePool
 from broker.store.mapped_file_queue import MappedFileQueue
 from broker.store.recovery import LogRecovery
 from rmq_spark.wire.record import encode_blank, encode_record
@@ -42,7 +43,7 @@ def crashed(root):
 
 
 def recover(root):
-    files = MappedFileQueue(LocalDisk(), root / LOG, LOG_FILE_BYTES)
+    files = MappedFileQueue(FileGroup(FilePool(LocalDisk())), root / LOG, LOG_FILE_BYTES)
     files.load()
     found = LogRecovery(files, Checkpoint(0, 0)).follow_from(0)
     files.close()
@@ -50,7 +51,7 @@ def recover(root):
 
 
 def test_an_empty_log_ends_where_it_begins(tmp_path):
-    files = MappedFileQueue(LocalDisk(), tmp_path / LOG, LOG_FILE_BYTES)
+    files = MappedFileQueue(FileGroup(FilePool(LocalDisk())), tmp_path / LOG, LOG_FILE_BYTES)
     files.load()
     assert LogRecovery(files, Checkpoint(0, 0)).follow_from(0).end_offset == 0
 

@@ -5,12 +5,13 @@ import threading
 
 import pytest
 from disks import ManualClock
-from stores import bodies, crash, message, open_store
+from stores import bodies, crash, message, open_store, read_all
 
-from broker.store.checkpoint import load_checkpoint
+from broker.store.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from broker.store.checkpointing import Checkpointing
 from broker.store.config import FlushDiskType
+from broker.store.directory_lock import OUR_SIGN
 from broker.store.disk import LocalDisk
-from broker.store.message_store import MessageStore
 from rmq_spark.wire.record import encode_record
 
 
@@ -111,6 +112,32 @@ def test_records_of_a_rocketmq_broker_that_was_killed_are_kept(tmp_path, sign):
     last.shutdown()
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_store_from_when_checksums_were_properties_is_opened_whole(tmp_path, killed):
+    """Its checkpoint has another mark, and says that all records have checksums: none to us."""
+    open_store(tmp_path).shutdown()
+    log, sent = b"", []
+    for number in range(5):
+        each = message(f"{number}", a="1", **{"__CRC32#": "0987654321"})
+        place = {"queue_offset": number, "physical_offset": len(log), "store_timestamp": 1_700_000_000_000}
+        sent.append(dataclasses.replace(each, **place))
+        log += encode_record(sent[-1])
+    (tmp_path / "commitlog" / ("0" * 20)).write_bytes(log.ljust(4096, b"\0"))
+    save_checkpoint(LocalDisk(), tmp_path / "checkpoint", Checkpoint(len(log), 1_700_000_000_000))
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.write_bytes(checkpoint.read_bytes().replace(b"rkp2", b"rkp1"))
+    if killed:
+        (tmp_path / "abort").write_bytes(OUR_SIGN)
+    again = open_store(tmp_path)
+    assert again.state().holes == ()
+    assert [each.properties for each in read_all(again, "T", 0)] == [each.properties for each in sent]
+    again.put_message(message("of today"))
+    again.shutdown()
+    last = open_store(tmp_path)
+    assert bodies(last) == [*"01234", "of today"]
+    last.shutdown()
+
+
 def test_a_start_that_ends_early_after_a_rocketmq_broker_was_killed_loses_none_of_its_records(
     tmp_path, monkeypatch
 ):
@@ -120,7 +147,7 @@ def test_a_start_that_ends_early_after_a_rocketmq_broker_was_killed_loses_none_o
     (tmp_path / "commitlog" / ("0" * 20)).write_bytes(encode_record(theirs).ljust(4096, b"\0"))
     (tmp_path / "abort").write_bytes(b"")
     with monkeypatch.context() as broken:
-        broken.setattr(MessageStore, "save_checkpoint", _ends_here)
+        broken.setattr(Checkpointing, "save", _ends_here)
         with pytest.raises(KeyboardInterrupt):
             open_store(tmp_path)
     again = open_store(tmp_path)

@@ -1,3 +1,5 @@
+import errno
+
 import pytest
 from stores import Listener, bodies, message, open_store, put_later
 
@@ -18,6 +20,24 @@ def test_each_queue_is_told_of_once_with_all_tags_codes_of_the_run(tmp_path, lis
     assert listener.arrivals == [("T", 0, 3, [tags_code("A"), tags_code("A"), tags_code("B")])]
     store.put_message(message("x", queue_id=2))
     assert listener.arrivals[1:] == [("T", 2, 1, [0])]
+    store.shutdown()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("strange"), OSError(errno.ENOSPC, "No space left on device")])
+def test_a_listener_that_fails_for_one_queue_is_told_of_the_others(tmp_path, listener, caplog, error):
+    class Fails:
+        def arriving(self, topic, queue_id, *more):
+            if queue_id == 1:
+                raise error
+            listener.arriving(topic, queue_id, *more)
+
+    store = open_store(tmp_path, listener=Fails())
+    for queue_id in range(3):
+        put_later(store, message("x", queue_id=queue_id))
+    store.write_out()
+    assert [queue_id for _, queue_id, _, _ in listener.arrivals] == [0, 2]
+    assert (store.state().hindrance, store.state().failure) == (None, None)
+    assert "telling of new messages in queue 1 of T failed" in caplog.text
     store.shutdown()
 
 
@@ -93,6 +113,16 @@ def test_what_is_not_remembered_is_read_from_the_log(tmp_path, listener):
     store.reput()
     assert bodies(store) == [f"{number} {kind}" for number in range(200) for kind in ("later", "at once")]
     assert listener.arrivals[-1][2] == 400
+    store.shutdown()
+
+
+def test_what_a_start_finds_is_no_arrival(tmp_path, listener):
+    open_and_put(tmp_path, "x")
+    (tmp_path / "checkpoint").unlink()  # so that all is dispatched again
+    store = open_store(tmp_path, listener=listener)
+    assert (bodies(store), listener.arrivals) == (["x"], [])
+    store.put_message(message("y"))
+    assert listener.arrivals == [("T", 0, 2, [0])]
     store.shutdown()
 
 

@@ -7,7 +7,7 @@ from disks import FaultyDisk, ManualClock, RecordingDisk, power_loss_states
 from stores import bodies, message, messages_of, open_store
 
 from broker.store.directory_lock import OUR_SIGN
-from broker.store.disk import LocalDisk
+from broker.store.disk import DiskUsage, LocalDisk
 
 NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
 HOUR = 3_600_000
@@ -27,8 +27,8 @@ class Disk(FaultyDisk):
 
     ratio = 0.5
 
-    def used_ratio(self, path):  # noqa: ARG002  # the protocol's
-        return self.ratio
+    def usage(self, path):  # noqa: ARG002  # the protocol's
+        return DiskUsage(100, round(100 * self.ratio), round(100 * (1 - self.ratio)))
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def store_on(tmp_path, disk, clock, **settings):
     for number in range(200):
         store.put_message(message(f"body {number}"))
     for mapped in store._log.files.files:
-        os.utime(mapped.path, (NOON / 1000, NOON / 1000))
+        os.utime(mapped.file.path, (NOON / 1000, NOON / 1000))
     return store
 
 

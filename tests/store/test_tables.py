@@ -444,7 +444,8 @@ def test_without_the_flush_of_the_directory_these_tests_would_fail(tmp_path):
     disk = Forgetful(LocalDisk(), recorded)
     table = table_in(recorded / "config", disk)
     table.save(offsets(1))
+    returned = [(1, len(disk.operations))]
     table.save(offsets(2))
-    returned = [(1, 2), (2, len(disk.operations))]
+    returned.append((2, len(disk.operations)))
     with pytest.raises(AssertionError):
         assert_each_power_loss_leaves_a_table(disk, returned, tmp_path, random.Random(1))

@@ -44,7 +44,7 @@ from rmq_spark.wire.bodies import (
     stats,
 )
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk, chunk_columns
-from rmq_spark.wire.chunk.checksums import sealed_records
+from rmq_spark.wire.chunk.checksums import intact_records
 from rmq_spark.wire.codes import RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX, compress_body, uncompress_body
@@ -113,7 +113,7 @@ def read_chunk(body, sizes=None):
     names = [*COLUMNS, *COLUMNS]
     first = crc32(body) % len(COLUMNS)
     chunk_columns(chunk, names[first : first + COLUMNS_AT_ONCE])
-    sealed_records(chunk)
+    intact_records(chunk)
 
 
 def read_sized_chunk(body):

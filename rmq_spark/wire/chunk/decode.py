@@ -30,12 +30,19 @@ from rmq_spark.wire.chunk.gather import (
 from rmq_spark.wire.chunk.properties import PropertyColumns
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.properties import PROPERTY_SEPARATOR
 from rmq_spark.wire.record import record_size
+from rmq_spark.wire.record_checksum import CHECKSUM_BYTES
 
 _HEAD = structure(layout.HEAD)
 _TAIL = structure(layout.TAIL)
 _SIZE = struct.Struct(layout.struct_format(layout.HEAD[:1]))
 _BEFORE_BODY_WITHOUT_HOSTS = layout.HEAD_BYTES + layout.STORE_TIMESTAMP_BYTES + layout.TAIL_BYTES
+
+# Half of a checksum in one number: every second byte is a separator.
+_WORD = np.dtype(np.uint64)
+_SEPARATORS_AT = np.frombuffer(b"\x00\xff" * 4, _WORD)
+_SEPARATORS = np.frombuffer(b"\x00\x02" * 4, _WORD)
 
 
 class RecordChunk:
@@ -146,7 +153,20 @@ class RecordChunk:
     @cached_property
     def properties(self) -> PropertyColumns:
         """The messages' properties, scanned when the first is asked for."""
-        return PropertyColumns(self.buffer, self.properties_at, self.properties_length)
+        lengths = self.properties_length - CHECKSUM_BYTES * self.has_checksum
+        return PropertyColumns(self.buffer, self.properties_at, lengths)
+
+    @cached_property
+    def has_checksum(self) -> npt.NDArray[np.bool_]:
+        """Tell which records end with a checksum, be it right or not."""
+        last = take_structures(self.data, self.ends - CHECKSUM_BYTES, f"V{CHECKSUM_BYTES}")
+        separates = (last.view(_WORD) & _SEPARATORS_AT) == _SEPARATORS
+        is_alone = (self.properties_length == CHECKSUM_BYTES) | (
+            (self.properties_length > CHECKSUM_BYTES)
+            & (self.data[self.ends - CHECKSUM_BYTES - 1] == ord(PROPERTY_SEPARATOR))
+        )
+        has_checksum: npt.NDArray[np.bool_] = separates[::2] & separates[1::2] & is_alone
+        return has_checksum
 
 
 def _integers(sizes: npt.ArrayLike) -> npt.NDArray[np.integer[Any]]:

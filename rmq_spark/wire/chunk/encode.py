@@ -28,7 +28,7 @@ from rmq_spark.wire.record_checksum import EMPTY_CHECKSUM
 _HEAD = structure(layout.HEAD)
 _STORE_TIMESTAMP = structure(layout.STORE_TIMESTAMP)
 _TAIL = structure(layout.TAIL)
-_CHECKSUM = pa.scalar(EMPTY_CHECKSUM.encode(), pa.binary())
+_CHECKSUM = pa.scalar(EMPTY_CHECKSUM, pa.binary())
 _NO_HOST = "0.0.0.0:0"
 _COMPRESSED = MessageSysFlag.COMPRESSED
 _MORE_FOR_V6 = layout.HOST_V6_BYTES - layout.HOST_V4_BYTES

@@ -10,17 +10,18 @@ from strategies import fits_i16, stored_messages
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.chunk import RecordChunk
-from rmq_spark.wire.chunk.checksums import Sealing, sealed_records, with_empty_checksums
+from rmq_spark.wire.chunk import COLUMNS, RecordChunk
+from rmq_spark.wire.chunk.checksums import Sealing, intact_records, with_empty_checksums
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.properties import decode_properties, encode_properties
 from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
 from rmq_spark.wire.record_checksum import (
+    CHECKSUM_BYTES,
     EMPTY_CHECKSUM,
-    PROPERTY_CRC32,
     is_intact,
     seal_record,
     with_empty_checksum,
+    without_checksum,
 )
 
 
@@ -48,22 +49,15 @@ def sealed_chunk(messages):
 
 
 def one_at_a_time(records):
-    """What `sealed_records` must say about these."""
-    found = [is_intact(record) for record in records]
-    return [each is not None for each in found], [each is True for each in found]
+    """What `intact_records` must say about these."""
+    return [is_intact(record) for record in records]
 
 
 def by_the_chunk(records):
-    return tuple(each.tolist() for each in sealed_records(RecordChunk(b"".join(records))))
+    return intact_records(RecordChunk(b"".join(records))).tolist()
 
 
-# A checksum that a message has from elsewhere is dropped one by one, and stays in a chunk.
-many = st.lists(
-    stored_messages()
-    .map(ended)
-    .filter(lambda message: fits_i16(with_room(message)) and PROPERTY_CRC32 not in message.properties_text),
-    max_size=6,
-)
+many = st.lists(stored_messages().map(ended).filter(lambda message: fits_i16(with_room(message))), max_size=6)
 
 A_MESSAGE = StoredMessage("T", b"hello", "TAGS\x01A\x02")
 EVERY_SHAPE = [
@@ -88,19 +82,18 @@ def test_a_chunk_gets_the_same_room_as_its_messages(messages):
 def test_a_chunk_is_sealed_as_its_messages_are(messages):
     chunk = sealed_chunk(messages)
     assert chunk.data.tobytes() == b"".join(map(sealed_one, messages))
-    sealed, intact = sealed_records(chunk)
-    assert sealed.all()
-    assert intact.all()
+    assert intact_records(chunk).all()
+    assert chunk.has_checksum.all()
 
 
 @given(many, st.data())
-def test_what_is_sealed_and_intact_is_told_for_each_record(messages, data):
+def test_what_is_intact_is_told_for_each_record(messages, data):
     is_sealed = data.draw(st.lists(st.booleans(), min_size=len(messages), max_size=len(messages)))
     records = [
         sealed_one(message) if seal else encode_record(message)
         for message, seal in zip(messages, is_sealed, strict=True)
     ]
-    assert by_the_chunk(records) == (is_sealed, is_sealed) == one_at_a_time(records)
+    assert by_the_chunk(records) == is_sealed == one_at_a_time(records)
 
 
 @given(st.sampled_from(EVERY_SHAPE), st.data())
@@ -111,42 +104,43 @@ def test_any_flipped_bit_is_noticed_in_its_record_alone(message, data):
     other = sealed_one(A_MESSAGE)
     records = [other, bytes(record), other]
     try:
-        sealed, intact = by_the_chunk(records)
+        intact = by_the_chunk(records)
     except RecordError:
         return  # it is no record any more
-    assert intact == [True, False, True]
-    assert (sealed, intact) == one_at_a_time(records)
+    assert intact == [True, False, True] == one_at_a_time(records)
 
 
 def test_records_of_every_shape_go_into_one_chunk():
     chunk = sealed_chunk(EVERY_SHAPE)
     assert chunk.data.tobytes() == b"".join(map(sealed_one, EVERY_SHAPE))
     read = [message.properties_text for message in decode_records(chunk.data.data)]
-    assert [text[: -len(EMPTY_CHECKSUM)] for text in read] == [each.properties_text for each in EVERY_SHAPE]
+    assert read == [each.properties_text for each in EVERY_SHAPE]
 
 
-@pytest.mark.parametrize("digits", [b"098765432x", b"          ", b"\xff" * 10, b"0" * 10])
-def test_digits_that_are_none_match_nothing(digits):
-    record = sealed_one(A_MESSAGE)
-    damaged = record[:-11] + digits + record[-1:]
-    assert (
-        by_the_chunk([damaged, record]) == ([True, True], [False, True]) == one_at_a_time([damaged, record])
-    )
+PIECES = [b"7\x02" * 7, b"7\x02" * 8, b"a\x011\x02", b"x7\x02", b"x", b"7", b"\x02", b"\x01"]
 
 
-@pytest.mark.parametrize(
-    "text", ["x__CRC32#\x010987654321\x02", "a\x01__CRC32#\x010987654321\x02", "__CRC32#\x01987654321\x02"]
-)
-def test_what_only_looks_like_a_checksum_is_none(text):
-    records = [encode_record(dataclasses.replace(A_MESSAGE, properties_text=text))]
-    assert by_the_chunk(records) == ([False], [False]) == one_at_a_time(records)
+@given(st.lists(st.lists(st.sampled_from(PIECES), max_size=6).map(b"".join), max_size=8))
+def test_which_records_have_a_checksum_is_told_as_of_one(properties):
+    texts = [each.decode() for each in properties]
+    records = [encode_record(dataclasses.replace(A_MESSAGE, properties_text=text)) for text in texts]
+    expected = [without_checksum(each) != each for each in properties]
+    assert RecordChunk(b"".join(records)).has_checksum.tolist() == expected
+
+
+@given(many)
+def test_a_checksum_is_in_none_of_the_columns(messages):
+    plain = RecordChunk(b"".join(map(encode_record, messages)))
+    sealed = sealed_chunk(messages)
+    for name, column in COLUMNS.items():
+        assert column.build(sealed).equals(column.build(plain)), name
 
 
 def test_no_records_have_no_checksums():
     chunk = with_empty_checksums(RecordChunk(b""))
     assert len(chunk) == 0
     Sealing(chunk).seal()
-    assert [len(each) for each in sealed_records(chunk)] == [0, 0]
+    assert len(intact_records(chunk)) == 0
 
 
 def test_where_all_have_room_already_none_is_made():
@@ -159,20 +153,14 @@ def test_where_all_have_room_already_none_is_made():
     assert len(with_empty_checksums(mixed).data) == len(mixed.data) + 2 * len(EMPTY_CHECKSUM)
 
 
-def test_what_only_ends_like_an_empty_checksum_is_no_room():
-    text = "a\x01" + EMPTY_CHECKSUM
-    chunk = RecordChunk(encode_record(dataclasses.replace(A_MESSAGE, properties_text=text)))
-    assert len(with_empty_checksums(chunk).data) == len(chunk.data) + len(EMPTY_CHECKSUM)
-
-
 def test_some_of_the_records_can_be_sealed_alone():
     chunk = with_empty_checksums(RecordChunk(b"".join(map(encode_record, EVERY_SHAPE))))
     sealing = Sealing(chunk)
     sealing.seal(1, 3)
-    assert sealed_records(chunk)[1].tolist() == [False, True, True, False, False]
+    assert intact_records(chunk).tolist() == [False, True, True, False, False]
     sealing.seal(3)
     sealing.seal(0, 1)
-    assert sealed_records(chunk)[1].all()
+    assert intact_records(chunk).all()
 
 
 def test_what_is_filled_in_later_counts():
@@ -181,7 +169,7 @@ def test_what_is_filled_in_later_counts():
     for start in chunk.starts.tolist():
         chunk.data[start + layout.QUEUE_OFFSET_AT : start + layout.PHYSICAL_OFFSET_AT + 8] = start % 251
     sealing.seal()
-    assert sealed_records(chunk)[1].all()
+    assert intact_records(chunk).all()
 
 
 def test_the_room_is_made_in_a_copy():
@@ -192,22 +180,21 @@ def test_the_room_is_made_in_a_copy():
     assert data == before
 
 
-def test_an_older_checksum_stays_and_counts_no_longer():
-    record = sealed_one(A_MESSAGE)
-    chunk = with_empty_checksums(RecordChunk(record))
+def test_records_that_come_with_checksums_from_elsewhere_get_their_own_in_the_same_place():
+    moved = bytearray(b"".join(map(sealed_one, EVERY_SHAPE)))
+    chunk = RecordChunk(moved)
+    chunk.data[chunk.starts + layout.QUEUE_OFFSET_AT] ^= 1
+    assert not intact_records(chunk).any()
+    assert with_empty_checksums(chunk) is chunk
     Sealing(chunk).seal()
-    again = chunk.data.tobytes()
-    assert is_intact(again)
-    assert len(again) == len(record) + len(EMPTY_CHECKSUM)
-    (message,) = decode_records(again)
-    assert message.properties["__CRC32#"].encode() == again[-11:-1]
+    assert intact_records(chunk).all()
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("TAGS\x01A", r"needed properties that end with byte 2 \(record 1\), found 65"),
-        ("a\x01" + "v" * 32_745 + "\x02", r"needed propertiesLength 0 to 32747 \(record 1\), found 32748"),
+        ("a\x01" + "v" * 32_749 + "\x02", r"needed propertiesLength 0 to 32751 \(record 1\), found 32752"),
     ],
 )
 def test_records_that_have_no_room_are_refused(text, message):
@@ -219,7 +206,7 @@ def test_records_that_have_no_room_are_refused(text, message):
 
 def test_a_chunk_that_would_get_too_large_is_refused(monkeypatch):
     chunk = RecordChunk(encode_record(A_MESSAGE) * 2)
-    size = len(chunk.data) + 2 * 20
+    size = len(chunk.data) + 2 * CHECKSUM_BYTES
     monkeypatch.setattr("rmq_spark.wire.chunk.checksums.BUFFER_BYTES_MAX", size)
     assert len(with_empty_checksums(chunk).data) == size
     monkeypatch.setattr("rmq_spark.wire.chunk.checksums.BUFFER_BYTES_MAX", size - 1)
@@ -234,5 +221,5 @@ def test_sealing_leaves_all_else_as_it_is():
     before = chunk.data.copy()
     Sealing(chunk).seal()
     changed = np.flatnonzero(before != chunk.data)
-    digits = (chunk.ends[:, None] + np.arange(-11, -1)).ravel()
+    digits = (chunk.ends[:, None] + np.arange(-CHECKSUM_BYTES, 0, 2)).ravel()
     assert np.isin(changed, digits).all()

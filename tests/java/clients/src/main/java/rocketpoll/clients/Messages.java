@@ -5,6 +5,7 @@ import java.util.List;
 import java.util.Map;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageClientExt;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -27,6 +28,9 @@ final class Messages {
             message.setDelayTimeLevel(fields.number("delayLevel"));
         }
         fields.object("properties").forEach((name, value) -> message.putUserProperty(name, (String) value));
+        // As setWaitStoreMsgOK and, of 5.x alone, setDelayTimeMs and its like do.
+        fields.object("systemProperties")
+            .forEach((name, value) -> MessageAccessor.putProperty(message, name, (String) value));
         return message;
     }
 

@@ -2,15 +2,21 @@ package rocketpoll.clients;
 
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.MessageQueueSelector;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /** Sends in all the ways that a producer has. */
@@ -19,6 +25,7 @@ final class Producers {
 
     private final String nameServer;
     private final Named<DefaultMQProducer> running = new Named<>();
+    private final Map<String, FutureTask<Message>> replies = new HashMap<>();
 
     Producers(String nameServer) {
         this.nameServer = nameServer;
@@ -34,6 +41,9 @@ final class Producers {
             case "send asynchronously" -> sendAsynchronously(request);
             case "send one-way" -> sendOneWay(request);
             case "send batch" -> Messages.of(running.get(request).send(messages(request)));
+            case "request" -> request(request);
+            case "replied" -> replied(request);
+            case "reply" -> reply(request);
             case "publish queues" -> publishQueues(request);
             default -> throw new IllegalArgumentException(what);
         };
@@ -101,6 +111,29 @@ final class Producers {
             running.get(request).sendOneway(each);
         }
         return true;
+    }
+
+    /** Ask for a reply, and come back at once. A callback of RocketMQ's own would be called before there is one. */
+    private boolean request(Fields request) {
+        DefaultMQProducer producer = running.get(request);
+        Message message = Messages.toSend(request.text("topic"), request.object("message"));
+        FutureTask<Message> reply = new FutureTask<>(() -> producer.request(message, request.number("timeoutMs")));
+        replies.put(request.text("name"), reply);
+        new Thread(reply).start();
+        return true;
+    }
+
+    /** The reply that has come to the last request. */
+    private Fields replied(Fields request) throws Exception {
+        Message found = replies.get(request.text("name")).get(CALLBACKS_SECONDS_MAX, TimeUnit.SECONDS);
+        return new Fields().with("body", Fields.body(found.getBody())).with("properties", new TreeMap<>(found.getProperties()));
+    }
+
+    /** Reply to a message that came with these properties. */
+    private Fields reply(Fields request) throws Exception {
+        Message asked = new Message(request.text("topic"), new byte[1]);
+        request.object("properties").forEach((name, value) -> MessageAccessor.putProperty(asked, name, (String) value));
+        return Messages.of(running.get(request).send(MessageUtil.createReplyMessage(asked, request.body("body"))));
     }
 
     private List<Integer> publishQueues(Fields request) throws Exception {

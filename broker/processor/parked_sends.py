@@ -1,0 +1,163 @@
+"""ParkedSends: sends that wait until the topic that they need is on the disk.
+
+    park          a send needs a topic that is not saved: it is put aside before anything is stored,
+                  and topics are saved beside the loop, once for all that wait by then
+    then          they are dispatched again, those of a topic in the order in which they came; or
+                  refused, if that failed
+    refuse_all    the broker stops
+
+So the topic of an acknowledged message is there after a crash. What is sent to a topic for which
+others wait is put aside behind them. A send whose client has gone is dropped, unless it was one-way:
+then nobody was to wait for its answer.
+
+This is to sends what the hold service is to pulls. It knows no handler, no store and no disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from broker.connection import Connection
+from broker.processor.after_saving import RunAside
+from broker.processor.request import reply
+from broker.state.topic_config import TopicConfigManager
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+
+BYTES_MAX: Final = 64 << 20
+"""Of bodies that wait: four of the longest, or what comes while a slow disk saves topics."""
+DISPATCHED_PER_STEP: Final = 50
+"""They are written together, which takes about a millisecond."""
+
+_log = logging.getLogger(__name__)
+
+
+class _Parked(NamedTuple):
+    connection: Connection
+    request: RemotingCommand
+
+
+class ParkedSends:
+    """Sends that wait until the topic that they need is on the disk, by topic."""
+
+    def __init__(
+        self,
+        topics: TopicConfigManager,
+        dispatch: Callable[[Connection, RemotingCommand], Iterator[None] | None],
+        end_turn: Callable[[], None],
+        run_aside: RunAside,
+        work: Callable[[Iterator[None]], None],
+        *,
+        capacity: int,
+    ) -> None:
+        """``dispatch`` takes a request once more and answers it, or gives the steps that do.
+
+        ``end_turn`` comes behind several; ``work`` does the rest in turns that have time for it.
+        ``capacity`` is how many may wait.
+        """
+        self._topics = topics
+        self._dispatch = dispatch
+        self._end_turn = end_turn
+        self._run_aside = run_aside
+        self._work = work
+        self._capacity = capacity
+        self._waiting: dict[str, deque[_Parked]] = {}
+        self._count = self._body_bytes = 0
+        self._is_at_work = False
+        self._let_through: str | None = None
+        self._ending: str | None = None
+
+    def must_wait(self, config: TopicConfig) -> bool:
+        """Tell whether messages to a topic have to wait: for its save, or behind others that do."""
+        topic = config.topic_name
+        if topic in self._waiting and topic != self._let_through:
+            return True
+        return not self._topics.is_saved(config)
+
+    def park(self, connection: Connection, request: RemotingCommand, topic: str) -> RemotingCommand | None:
+        """Put a send aside until a topic is saved; returns the refusal if that cannot be."""
+        if self._ending is not None:
+            return request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, self._ending)
+        if self._count >= self._capacity or self._body_bytes + len(request.body) > BYTES_MAX:
+            remark = f"[REJECTREQUEST]system busy, {self._count} sends wait for topics to be saved"
+            return request.respond(ResponseCode.SYSTEM_BUSY, remark)
+        self._count += 1
+        self._body_bytes += len(request.body)
+        sends = self._waiting.setdefault(topic, deque())
+        if topic == self._let_through:  # it was the first, and is still
+            sends.appendleft(_Parked(connection, request))
+        else:
+            sends.append(_Parked(connection, request))
+        if not self._is_at_work:
+            self._is_at_work = True
+            self._save()
+        return None
+
+    def refuse_all(self, why: str) -> None:
+        """Answer all that wait, and let nobody wait from now on: the end has come."""
+        self._ending = why
+        self._refuse(lambda _: why)
+
+    def _save(self) -> None:
+        self._run_aside(self._topics.save, self._saved)
+
+    def _saved(self, error: BaseException | None) -> None:
+        if error is not None:
+            self._refuse(lambda topic: f"the topic {topic} could not be saved: {error}")
+        self._work(self._go_on())
+
+    def _go_on(self) -> Iterator[None]:
+        """Dispatch what waits for topics that are saved now, in steps."""
+        for topic, sends in tuple(self._waiting.items()):
+            yield from self._go_on_with(topic, sends)
+        if self._waiting:  # these came too late for the save that has ended
+            self._save()
+        else:
+            self._is_at_work = False
+
+    def _go_on_with(self, topic: str, sends: deque[_Parked]) -> Iterator[None]:
+        """Dispatch a topic's sends in their order, up to one that has to wait again."""
+        while sends:
+            steps = None
+            for _ in range(min(len(sends), DISPATCHED_PER_STEP)):
+                behind = len(sends) - 1
+                self._let_through = topic
+                steps = self._dispatch_again(self._taken(sends))
+                self._let_through = None
+                if steps is not None or len(sends) > behind:
+                    break
+            self._end_turn()
+            if len(sends) > behind:
+                return
+            yield from steps or ()
+            yield
+        self._waiting.pop(topic, None)
+
+    def _dispatch_again(self, parked: _Parked) -> Iterator[None] | None:
+        connection, request = parked
+        if connection.is_closed and not request.is_one_way:
+            return None
+        try:
+            return self._dispatch(connection, request)
+        except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
+            _log.exception("a send that waited for its topic could not be answered")
+            connection.close("its send could not be answered")
+            return None
+
+    def _refuse(self, remark_of: Callable[[str], str]) -> None:
+        for topic, sends in self._waiting.items():
+            while sends:
+                connection, request = self._taken(sends)
+                refusal = request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, remark_of(topic))
+                reply(connection, request, refusal)
+        self._waiting.clear()
+
+    def _taken(self, sends: deque[_Parked]) -> _Parked:
+        parked = sends.popleft()
+        self._count -= 1
+        self._body_bytes -= len(parked.request.body)
+        return parked

@@ -1,0 +1,76 @@
+"""DelayLevel: when each message of one delay level is due.
+
+    stored since the start    a delay after it was known to be stored, by a clock that never jumps
+    there at the start        when it is due by the time of day, at most a delay after the start
+
+When messages were known to be stored is kept as marks: up to this queue offset, all by that time.
+Those that arrive within a grain share a mark, with the time of the last. So no message is early, to
+whatever the clock is set, and none is late by more than a grain.
+
+It knows no clock and no store: what time it is, and how far the queue goes, comes in.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+GRAIN_MS_MIN: Final = 10
+GRAINS_PER_DELAY: Final = 1_000
+"""So many marks are kept at the most, and one or two beyond them."""
+
+_ROUNDED_MS = 1
+"""Clocks show whole milliseconds: it may be nearly one later than they say."""
+
+
+class Start(NamedTuple):
+    """When the broker was started, by both clocks."""
+
+    wall_ms: int
+    monotonic_ms: int
+
+
+class _Mark(NamedTuple):
+    end_queue_offset: int
+    begun_ms: int
+    stored_ms: int
+
+
+class DelayLevel:
+    """Tells when the messages of one delay level are due. Offsets and times never go back."""
+
+    def __init__(self, delay_ms: int, start: Start, end_queue_offset: int) -> None:
+        """``end_queue_offset`` is where the level's queue ended at the start."""
+        self.delay_ms = delay_ms
+        self._start = start
+        self._there_at_start = self._end = end_queue_offset
+        self._grain_ms = max(GRAIN_MS_MIN, -(-delay_ms // GRAINS_PER_DELAY))
+        self._marks: deque[_Mark] = deque()
+
+    def arrived(self, end_queue_offset: int, now_ms: int) -> None:
+        """Note that all messages before a queue offset are stored now."""
+        if end_queue_offset <= self._end:
+            return
+        self._end = end_queue_offset
+        marks = self._marks
+        begun_ms = now_ms
+        if marks and now_ms < marks[-1].begun_ms + self._grain_ms:
+            begun_ms = marks.pop().begun_ms
+        marks.append(_Mark(end_queue_offset, begun_ms, now_ms))
+        while len(marks) > 1 and self._due_ms(marks[1]) <= now_ms:  # then those of both are
+            marks.popleft()
+
+    def due_ms(self, queue_offset: int, store_timestamp: int) -> int:
+        """Tell when a message that has arrived is due, by the clock that never jumps.
+
+        After a message, none before it can be asked for.
+        """
+        if queue_offset < self._there_at_start:
+            left_ms = store_timestamp + self.delay_ms - self._start.wall_ms + 2 * _ROUNDED_MS
+            return self._start.monotonic_ms + min(max(left_ms, 0), self.delay_ms + _ROUNDED_MS)
+        while self._marks[0].end_queue_offset <= queue_offset:
+            self._marks.popleft()
+        return self._due_ms(self._marks[0])
+
+    def _due_ms(self, mark: _Mark) -> int:
+        return mark.stored_ms + _ROUNDED_MS + self.delay_ms

@@ -1,0 +1,261 @@
+"""FilePool: the files of a store, open while they are used, and no more of them than may be open at a time.
+
+    PooledFile   a file of messages, entries or keys: opened when it is used, with one descriptor
+    FileGroup    files that are flushed together: those of the log, of all consume queues, of the index
+    FilePool     all groups of a store: when too many files are open, those go that were not used for long
+
+A file that was written to stays open until it is flushed: a descriptor that is opened later may not hear
+that the system could not write what came before. If too many such files are open, the oldest is flushed
+early, which is slow, and correct. A flush that fails is not tried again, as it might report success for what
+is lost: from then on its group takes no writes, and no flush of it succeeds.
+
+Whoever reads, writes or flushes holds the open file by a reference of its own, so that the pool can let go
+of one at any time, and reads need no lock: it is closed when the last reference is gone. What the bytes mean
+is not known here.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from broker.store.disk import Disk, DiskFile
+from broker.store.errors import StoreFailed, UnreadableFile
+from rmq_spark.wire.framing import Buffer
+
+OPEN_FILES_MAX: Final = 4_096
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+
+
+class PooledFile:
+    """One file of a fixed size. One writer; any number of readers, in any thread."""
+
+    __slots__ = ("group", "open_file", "path", "was_used")
+
+    def __init__(self, group: FileGroup, path: Path, open_file: DiskFile | None = None) -> None:
+        """Touch nothing on the disk: the file is there."""
+        self.group = group
+        self.path = path
+        self.open_file = open_file
+        """What is open of it; only its group changes that."""
+        self.was_used = False
+        """Whether it was used again since the pool has looked for files to close."""
+
+    def read(self, position: int, size: int) -> Buffer:
+        """Read so many bytes from a position on.
+
+        Raises:
+            UnreadableFile: The disk does not give them.
+        """
+        try:
+            file = self.open_file
+            if file is None:
+                file = self.group.opened(self)
+            else:
+                self.was_used = True
+            return file.read(position, size)
+        except OSError as error:
+            raise UnreadableFile(
+                f"{size} bytes at {position} of {self.path} cannot be read: {error.strerror}"
+            ) from error
+
+    def write(self, data: Buffer, position: int) -> None:
+        """Write all of the data there, or raise OSError with some of it written.
+
+        Raises:
+            OSError: The disk does not take it.
+            StoreFailed: A flush of its group has failed.
+        """
+        group = self.group
+        # Marked before, as of a write that fails a part may have come about; and again behind it, as a
+        # flush that ran meanwhile took the mark and perhaps not the data.
+        if self not in group.unflushed:
+            group.keep_open(self)
+        (self.open_file or group.opened(self)).write(data, position)
+        # A mark that is still seen here has not been taken yet: the flush that takes it comes behind us.
+        if self not in group.unflushed:
+            group.keep_open(self)
+
+    def next_data(self, position: int) -> int | None:
+        """Find where the next byte may lie that was ever written; None if there is none.
+
+        Raises:
+            UnreadableFile: The disk does not tell.
+        """
+        try:
+            return (self.open_file or self.group.opened(self)).next_data(position)
+        except OSError as error:
+            raise UnreadableFile(
+                f"what lies behind {position} of {self.path} cannot be told: {error.strerror}"
+            ) from error
+
+
+class FileGroup:
+    """Files that are flushed together, and the directories that their names are in."""
+
+    def __init__(self, pool: FilePool) -> None:
+        """Join a pool."""
+        self.disk = pool.disk
+        self.lock = pool.lock
+        self.unflushed: dict[PooledFile, None] = {}
+        """Open files that were written to since their last flush, the oldest mark in front."""
+        self._pool = pool
+        self._flushing = threading.Lock()
+        self._directories: dict[Path, int] = {}
+        """Those with names that are not durable yet, and how often that was said."""
+        self._failure: str | None = None
+        pool.groups.append(self)
+
+    def create(self, path: Path, size: int) -> PooledFile:
+        """Create a file of zeros; that it is there is flushed with what is written to it."""
+        with self.lock:
+            self._check()
+            made = PooledFile(self, path, self._pool.with_room(lambda: self.disk.create(path, size)))
+            self.unflushed[made] = None
+            return made
+
+    def opened(self, file: PooledFile) -> DiskFile:
+        """Open a file, if it is not open."""
+        with self.lock:
+            if file.open_file is None:
+                file.open_file = self._pool.with_room(lambda: self.disk.open(file.path))
+                self._pool.idle[file] = None
+            return file.open_file
+
+    def keep_open(self, file: PooledFile) -> None:
+        """Open a file, and keep it open until it is flushed."""
+        with self.lock:
+            self._check()
+            self.opened(file)
+            self._pool.idle.pop(file, None)
+            self.unflushed[file] = None
+
+    def let_go(self, file: PooledFile) -> None:
+        """Close a file without a flush: it is about to be deleted."""
+        with self.lock:
+            self.unflushed.pop(file, None)
+            self._pool.idle.pop(file, None)
+            file.open_file = None
+
+    def names_changed(self, directory: Path) -> None:
+        """Have the names in a directory flushed with the files."""
+        with self.lock:
+            self._directories[directory] = self._directories.get(directory, 0) + 1
+
+    def forget_names(self, directory: Path) -> None:
+        """Have a directory flushed no more: it was moved or deleted."""
+        with self.lock:
+            self._directories.pop(directory, None)
+
+    def flush(self) -> None:
+        """Return when all names, and all that was written before the call, are on the disk.
+
+        Raises:
+            OSError: The disk has failed.
+            StoreFailed: It had failed before.
+        """
+        with self._flushing:  # else a second flush would find nothing to do, and return before the first
+            with self.lock:
+                self._check()
+                directories, files = tuple(self._directories), tuple(self.unflushed)
+            for directory in directories:
+                self.flush_names(directory)
+            for file in files:
+                self.flush_file(file)
+
+    def flush_names(self, directory: Path) -> None:
+        """Return when the names in a directory are on the disk, if they have changed."""
+        with self.lock:
+            times = self._directories.get(directory)
+        if times is None:
+            return
+        self.disk.flush_directory(directory)
+        with self.lock:  # what was said meanwhile holds on
+            if self._directories.get(directory) == times:
+                del self._directories[directory]
+
+    def flush_file(self, file: PooledFile) -> None:
+        """Return when what was written to a file before the call is on the disk; it may be closed then.
+
+        Raises:
+            OSError: The disk has failed.
+            StoreFailed: It had failed before.
+        """
+        with self.lock:
+            self._check()
+            open_file = file.open_file
+            if file not in self.unflushed or open_file is None:
+                return
+            del self.unflushed[file]
+            self._pool.idle[file] = None
+        try:
+            open_file.flush()
+        except BaseException as error:
+            with self.lock:
+                self._failure = f"flushing {file.path} has failed: {error}; restart the broker"
+                self._pool.idle.update(self.unflushed)
+                self.unflushed.clear()  # so that the next write to any of them is refused
+            raise
+
+    def close(self) -> None:
+        """Close all files, without a flush."""
+        with self.lock:
+            for file in [*self.unflushed, *(file for file in self._pool.idle if file.group is self)]:
+                self.let_go(file)
+            self._directories.clear()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise StoreFailed(self._failure)
+
+
+class FilePool:
+    """All files of a store."""
+
+    def __init__(self, disk: Disk, open_files_max: int = OPEN_FILES_MAX) -> None:
+        """Have so many files open at a time, and one more for each thread that just uses one."""
+        self.disk = disk
+        self.lock = threading.RLock()
+        self.groups: list[FileGroup] = []
+        self.idle: OrderedDict[PooledFile, None] = OrderedDict()
+        """Open files that are flushed, those in front that were opened first."""
+        self._open_files_max = open_files_max
+
+    @property
+    def open_count(self) -> int:
+        """How many files are open."""
+        return len(self.idle) + sum(len(group.unflushed) for group in self.groups)
+
+    def with_room(self, open_one: Callable[[], DiskFile]) -> DiskFile:
+        """Open or create one more file, letting go of others where it needs to; under the lock."""
+        while self.open_count >= self._open_files_max and self._close_one():
+            pass
+        while True:
+            try:
+                return open_one()
+            except OSError as error:  # noqa: PERF203  # each makes room for the next attempt
+                # Others in this process, or on this machine, have more open than was planned for.
+                if error.errno not in _NO_DESCRIPTOR or not self._close_one():
+                    raise
+
+    def _close_one(self) -> bool:
+        """Let go of the file that was not used for longest, about; False if none is open."""
+        while self.idle:
+            file, _ = self.idle.popitem(last=False)
+            if not file.was_used:
+                file.open_file = None
+                return True
+            file.was_used = False
+            self.idle[file] = None
+        for group in self.groups:
+            for file in group.unflushed:
+                with suppress(Exception):  # whoever writes or flushes next is told of it
+                    group.flush_file(file)
+                group.let_go(file)
+                return True
+        return False

@@ -1,0 +1,120 @@
+"""LocalFile: a file of a fixed size on a real file system, created sparse.
+
+Writes go through pwrite: storing into a map of a full disk would kill the process, a failed pwrite is an
+OSError. So is a read that fails. Little is read, as is what does not lie in memory; much that lies there is
+handed out as a slice of a map. Every error names the file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmq_spark.wire.framing import Buffer
+
+if TYPE_CHECKING:
+    from broker.store.file_map import FileMap
+
+COPIED_BYTES_MAX = 1 << 16
+"""Up to so many bytes are read: copying them takes as long as finding out whether they lie in memory."""
+
+
+class LocalFile:
+    """A `DiskFile` on a real file system."""
+
+    def __init__(self, path: Path, size: int | None = None) -> None:
+        """Open a file, or create one if a size is given; it must not exist then."""
+        self._path = path
+        self._map: FileMap | None = None
+        self._descriptor = -1
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if size is not None else 0)
+        self._descriptor = os.open(path, flags, 0o600)
+        try:
+            if size is not None:
+                os.ftruncate(self._descriptor, size)
+            self._size = os.fstat(self._descriptor).st_size
+        except OSError as error:
+            self.close()
+            error.filename = str(path)
+            raise
+
+    def __del__(self) -> None:
+        """Like Python's own files: what a start that failed has opened does not stay open."""
+        self.close()
+
+    @property
+    def size(self) -> int:
+        """Its size when it was opened."""
+        return self._size
+
+    def read(self, position: int, size: int) -> Buffer:
+        """Read so many bytes from a position on, or raise OSError."""
+        try:
+            if size > COPIED_BYTES_MAX:
+                view = self._in_memory(position, size)
+                if view is not None:
+                    return view
+            data = os.pread(self._descriptor, size, position)
+            return data if len(data) == size else self._whole(data, position, size)
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
+
+    def write(self, data: Buffer, position: int) -> None:
+        """Write all of the data there, or raise OSError with some of it written."""
+        try:
+            written = os.pwrite(self._descriptor, data, position)
+            while written < len(data):
+                written += os.pwrite(self._descriptor, memoryview(data)[written:], position + written)
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
+
+    def flush(self) -> None:
+        """Return when all that was written is on the disk, or raise OSError."""
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
+
+    def next_data(self, position: int) -> int | None:
+        """Find where the next byte may lie that was ever written, to the file system's block."""
+        try:
+            return os.lseek(self._descriptor, position, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole
+                return None
+            error.filename = str(self._path)
+            raise
+
+    def close(self) -> None:
+        """Let go of the file. What was read stays valid."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _in_memory(self, position: int, size: int) -> memoryview | None:
+        """Give a slice of a map, if all of that lies in memory."""
+        if os.fstat(self._descriptor).st_size < position + size:  # it was cut short meanwhile
+            return None
+        if self._map is None:
+            from broker.store.file_map import FileMap  # noqa: PLC0415  # a small broker needs no ctypes
+
+            try:
+                self._map = FileMap(self._descriptor, self._size)
+            except OSError:  # there are too many maps: without one, it is read
+                return None
+        return self._map.in_memory(position, size)
+
+    def _whole(self, data: bytes, position: int, size: int) -> bytes:
+        """Read on behind what one call gave: it gives up to 2 GiB, and less where the file ends."""
+        while len(data) < size:
+            more = os.pread(self._descriptor, size - len(data), position + len(data))
+            if not more:
+                end = position + len(data)
+                raise OSError(errno.EIO, f"the file ends at {end} instead of {self._size} bytes or later")
+            data += more
+        return data

@@ -1,0 +1,118 @@
+"""Opening a store: what a stop or a crash has left becomes one that takes and gives out messages.
+
+1. ``abort`` tells whether the last one stopped in order; then it is left by this one.
+2. The log is followed from the checkpoint to its end (`recovery`); its torn tail is wiped.
+   After a crash what was found is flushed: who wrote it may have been killed before that.
+3. Consume queues are what the manifest says, by the names and sizes of their files alone; from there on the
+   log is dispatched again. If a file is missing, if the log has a hole, or if another program wrote the
+   checkpoint, all are made again from the log. So is the index, if a file of it is missing.
+4. What was found is noted by a checkpoint.
+
+Before 3., nothing is deleted; no message is ever.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker.store.checkpoint import CHECKPOINT, Checkpoint
+from broker.store.checkpointing import Checkpointing
+from broker.store.directory_lock import AbortFile
+from broker.store.manifest import Manifest
+from broker.store.parts import COMMIT_LOG, CONFIG, CONSUME_QUEUE, StoreParts
+from broker.store.recovery import LogRecovery, RecoveredLog, reliable_checkpoint, wipe_behind
+
+
+class Opened(NamedTuple):
+    """What was found."""
+
+    recovered_from_crash: bool
+    holes: tuple[tuple[int, int], ...]
+
+
+def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile) -> Opened:
+    """Open the parts of a store in a directory that is locked.
+
+    Raises:
+        ForeignFile, DamagedTable, UnreadableFile: As `broker.store.errors` says. No message was touched.
+        OSError: The disk says no.
+    """
+    disk, root, log = parts.disk, parts.root, parts.log
+    for directory in (COMMIT_LOG, CONSUME_QUEUE, CONFIG):
+        disk.make_directory(root / directory)
+    disk.flush_directory(root)
+    crashed = abort.exists()
+    log.files.load()
+    parts.queues.load()
+    if parts.index is not None:
+        parts.index.load()
+    checkpoint = reliable_checkpoint(disk, root, log.files)
+    if abort.is_of_another():
+        # Before our sign takes the place of theirs: this start may end before its own checkpoint.
+        disk.delete(root / CHECKPOINT)
+        disk.flush_directory(root)
+    manifest = checkpointing.manifest()
+    abort.create()
+    parts.dispatcher.deleted_topics = dict(manifest.deleted_topics)
+    recovered = _follow_log(parts, checkpointing, checkpoint, crashed=crashed)
+    is_noted = checkpoint is not None and not recovered.holes and _is_of_this_log(manifest, parts)
+    is_resumed = is_noted and parts.queues.resume(manifest.queues())
+    if not is_resumed:
+        parts.queues.clear()
+    reput_from = max(manifest.safe_offset or 0, log.min_offset) if is_resumed else log.min_offset
+    index_from = _index_start(parts, manifest, reput_from) if is_resumed else _no_index(parts)
+    parts.reput.resume(reput_from, index_from, recovered.holes)
+    parts.reput.run()
+    if not is_resumed or log.min_offset > manifest.log_min_offset:
+        parts.expire_entries()
+    for topic, queue_id, _, max_offset in manifest.queues():  # no queue offset is given twice
+        parts.queues.get_or_make(topic, queue_id).skip_to(max_offset)
+    if crashed and is_resumed and not manifest.entries_were_confirmed:
+        parts.queues.wipe_behind()
+    checkpointing.save()
+    return Opened(crashed, recovered.holes)
+
+
+def _follow_log(
+    parts: StoreParts, checkpointing: Checkpointing, checkpoint: Checkpoint | None, *, crashed: bool
+) -> RecoveredLog:
+    """Find the end of the log and go on there; the torn tail behind it is wiped."""
+    log = parts.log
+    recovery = LogRecovery(log.files, checkpoint)
+    is_small = recovery.safe_offset - log.min_offset <= parts.config.check_whole_log_bytes
+    recovered = recovery.follow_from(log.min_offset if is_small else recovery.safe_offset)
+    wipe_behind(log.files, recovered.end_offset)
+    if crashed:
+        log.files.flush_found()
+    checkpointing.sealed_from = min(recovery.sealed_from, recovered.end_offset)
+    last_timestamp = max(recovered.last_timestamp, checkpoint.store_timestamp if checkpoint else 0)
+    log.resume(recovered.end_offset, last_timestamp)
+    return recovered
+
+
+def _is_of_this_log(manifest: Manifest, parts: StoreParts) -> bool:
+    """Whether a manifest says how far this log had been dispatched; files may have expired since."""
+    return (
+        manifest.safe_offset is not None
+        and manifest.safe_offset <= parts.log.written_offset
+        and manifest.log_min_offset <= parts.log.min_offset
+    )
+
+
+def _index_start(parts: StoreParts, manifest: Manifest, reput_from: int) -> int:
+    """From where the index is made again, with what is of no use taken away."""
+    index, first = parts.index, parts.log.min_offset
+    if index is None:
+        return reput_from
+    if manifest.index_files is None or not set(manifest.index_files) <= set(index.file_names):
+        return _no_index(parts)
+    if index.discard_from(parts.log.written_offset):
+        return max(index.last_indexed_physical_offset, first)
+    return reput_from
+
+
+def _no_index(parts: StoreParts) -> int:
+    """Have all of the index made again."""
+    if parts.index is not None:
+        parts.index.delete_all()
+    return parts.log.min_offset

@@ -1,0 +1,85 @@
+"""StoreParts: log, consume queues, index and reput of one store, built and joined, not yet opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from broker.store.commit_log import CommitLog
+from broker.store.config import FlushDiskType, StoreConfig
+from broker.store.disk import Disk
+from broker.store.dispatch import Dispatcher
+from broker.store.file_pool import FilePool
+from broker.store.fresh_records import FreshRecords, none_yet
+from broker.store.index_service import IndexService
+from broker.store.queue_table import QueueTable
+from broker.store.reput import ReputMessageService
+
+COMMIT_LOG: Final = "commitlog"
+CONSUME_QUEUE: Final = "consumequeue"
+INDEX: Final = "index"
+CONFIG: Final = "config"
+
+
+@dataclass(frozen=True)
+class StoreParts:
+    """What a store is made of; ``fresh`` joins those that append with reput."""
+
+    config: StoreConfig
+    disk: Disk
+    log: CommitLog
+    queues: QueueTable
+    index: IndexService | None
+    dispatcher: Dispatcher
+    fresh: FreshRecords
+    reput: ReputMessageService
+    is_sync: bool
+    """Whether a message is confirmed when it is on the disk, and not when it is written."""
+    confirm_offset: Callable[[], int]
+    """Up to where messages are visible: a crash will not take them back."""
+
+    @classmethod
+    def build(cls, config: StoreConfig, disk: Disk, now_ms: Callable[[], int]) -> StoreParts:
+        """Build them, without a touch to the disk."""
+        root, pool = config.store_path_root_dir, FilePool(disk, config.open_files_max)
+        log = CommitLog(pool, root / COMMIT_LOG, config.mapped_file_size_commit_log, now_ms)
+        queues = QueueTable(pool, root / CONSUME_QUEUE, config.mapped_file_size_consume_queue)
+        index: IndexService | None = None
+        if config.message_index_enable:
+            index = IndexService(
+                pool,
+                root / INDEX,
+                now_ms,
+                hash_slot_num=config.max_hash_slot_num,
+                index_num=config.max_index_num,
+                hops_max=config.index_hops_max,
+            )
+        dispatcher = Dispatcher(config.message_delay_level_ms)
+        fresh = none_yet()
+        is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+
+        def confirm_offset() -> int:
+            return log.flushed_offset if is_sync else log.written_offset
+
+        reput = ReputMessageService(log, queues, index, dispatcher, confirm_offset, fresh)
+        return cls(config, disk, log, queues, index, dispatcher, fresh, reput, is_sync, confirm_offset)
+
+    @property
+    def root(self) -> Path:
+        """The directory of the store."""
+        return self.config.store_path_root_dir
+
+    def expire_entries(self) -> None:
+        """Offer no entries of records that the log no longer has, or whose topic was deleted."""
+        deleted = self.dispatcher.deleted_topics
+        for topic, _, queue in self.queues:
+            queue.forget_before(max(self.log.min_offset, deleted.get(topic, 0)))
+
+    def close(self) -> None:
+        """Close all files."""
+        self.log.close()
+        self.queues.close()
+        if self.index is not None:
+            self.index.close()

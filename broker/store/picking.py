@@ -1,0 +1,230 @@
+"""Picking: which entries of a consume queue one get hands out, and how far into the queue it has looked.
+
+Entries come in pieces, few at first, so that little more of a queue is read than the limits of the get decide
+on. The first few are looked at one after the other: for them, that is cheaper than setting up arrays.
+Messages themselves are only known here as what a filter wants to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from broker.store import chunks
+from broker.store import lazy_numpy as np
+from broker.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_BYTES, ENTRY_STRUCT, Entries
+from broker.store.message_filter import MessageFilter
+from broker.store.results import GetMessageStatus
+from rmq_spark.wire.framing import Buffer
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+FEW = 64
+"""So many entries are looked at one after the other."""
+
+LOOK_BYTES_MAX = 4 << 20
+"""Of messages that one get looks into for those that match: that keeps others waiting."""
+
+_LOOK_BYTES = 1 << 18
+"""Of messages that are looked into at a time."""
+
+Numbers: TypeAlias = "list[int] | npt.NDArray[np.int64]"
+
+Records: TypeAlias = "Callable[[Numbers, Numbers], Iterable[Buffer]]"
+"""Gives the records at these places of these sizes, one behind the other."""
+
+
+class Limits(NamedTuple):
+    """Of one get: so many messages and bytes, but for the first message; so many entries are looked at."""
+
+    count_max: int
+    bytes_max: int
+    scan_max: int
+
+
+class Picked(NamedTuple):
+    """Places and sizes of messages, how many entries were looked at, and what it means if there are none."""
+
+    status: GetMessageStatus
+    scanned: int
+    places: Numbers
+    sizes: Numbers
+
+
+def pick_all(entries: Buffer, limits: Limits, log_min_offset: int) -> Picked | None:
+    """Pick as many of the first few entries as are wanted, without a filter.
+
+    None if more are wanted, or if any of them is gone or too large: mostly, that is not so. Entries behind
+    them that are gone are left to the next get.
+    """
+    count = limits.count_max
+    if count > FEW or count * ENTRY_BYTES > len(entries):
+        return None
+    fields = _struct_of(count).unpack_from(entries)
+    places, sizes = list(fields[::3]), list(fields[1::3])
+    if max(sizes) == BLANK_SIZE or min(places) < log_min_offset or sum(sizes) > limits.bytes_max:
+        return None
+    return Picked(GetMessageStatus.NO_MATCHED_MESSAGE, count, places, sizes)
+
+
+def pick_few(
+    entries: Buffer,
+    limits: Limits,
+    log_min_offset: int,
+    message_filter: MessageFilter | None,
+    *,
+    are_all: bool,
+) -> Picked | None:
+    """Pick from the first few entries, one after the other; None if these do not decide, or are many.
+
+    They do if they are all that there are to look at.
+    """
+    if len(entries) > FEW * ENTRY_BYTES:
+        return None
+    places: list[int] = []
+    sizes: list[int] = []
+    left = limits.bytes_max
+    number = 0
+    for place, size, code in ENTRY_STRUCT.iter_unpack(entries):
+        if size == BLANK_SIZE or place < log_min_offset:
+            if not number:
+                return None
+        elif message_filter is None or message_filter.matches_code(code):
+            if size > left and places:
+                return Picked(GetMessageStatus.NO_MATCHED_MESSAGE, number, places, sizes)
+            places.append(place)
+            sizes.append(size)
+            left -= size
+            if len(places) == limits.count_max:
+                return Picked(GetMessageStatus.NO_MATCHED_MESSAGE, number + 1, places, sizes)
+        number += 1
+    return Picked(GetMessageStatus.NO_MATCHED_MESSAGE, number, places, sizes) if are_all else None
+
+
+def pick_many(
+    pieces: Iterable[Buffer],
+    limits: Limits,
+    log_min_offset: int,
+    message_filter: MessageFilter | None,
+    records: Records,
+) -> Picked:
+    """Pick from entries that come in pieces; no more pieces are taken than it needs."""
+    return _Picking(limits, log_min_offset, message_filter, records).pick(pieces)
+
+
+class _Picking:
+    """What one get has picked so far."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        log_min_offset: int,
+        message_filter: MessageFilter | None,
+        records: Records,
+    ) -> None:
+        self._log_min_offset = log_min_offset
+        self._filter = message_filter
+        self._records = records
+        self._count_left = limits.count_max
+        self._bytes_left = limits.bytes_max
+        self._looked_at = 0
+        self._scanned = 0
+        self._places: list[npt.NDArray[np.int64]] = []
+        self._sizes: list[npt.NDArray[np.int64]] = []
+
+    def pick(self, pieces: Iterable[Buffer]) -> Picked:
+        is_missing = False
+        for piece in pieces:
+            entries = np.frombuffer(piece, ENTRY)
+            places = entries["physical_offset"].astype(np.int64)
+            sizes = entries["size"].astype(np.int64)
+            is_there = (sizes != BLANK_SIZE) & (places >= self._log_min_offset)
+            are_all_there = bool(is_there.all())
+            is_missing |= not (self._scanned or is_there[0])
+            if is_missing:  # the first entry has no message any more: go on where the next one is
+                self._scanned += int(np.argmax(is_there)) if is_there.any() else len(entries)
+                if is_there.any():
+                    break
+            elif self._filter is None and are_all_there:
+                if self._is_full_with(places, sizes, None, len(entries)):
+                    break
+            elif self._is_full_with_matching(entries, places, sizes, is_there):
+                break
+        if is_missing:
+            return Picked(GetMessageStatus.MESSAGE_WAS_REMOVING, self._scanned, [], [])
+        return Picked(
+            GetMessageStatus.NO_MATCHED_MESSAGE, self._scanned, _joined(self._places), _joined(self._sizes)
+        )
+
+    def _is_full_with(
+        self,
+        places: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+        rows: npt.NDArray[np.int64] | None,
+        scanned: int,
+    ) -> bool:
+        """Take messages, as many as the limits let; whether one is reached.
+
+        Their rows are their numbers among the next entries, of which so many are decided on if all are taken.
+        """
+        within = int(np.searchsorted(np.cumsum(sizes), self._bytes_left, side="right"))
+        taken = min(max(within, 0 if self._places else 1), self._count_left, len(sizes))
+        if taken:
+            self._places.append(places[:taken])
+            self._sizes.append(sizes[:taken])
+            self._count_left -= taken
+            self._bytes_left -= int(sizes[:taken].sum())
+        if not self._count_left:  # the last one that was taken has been looked at, and none behind it
+            self._scanned += taken if rows is None else int(rows[taken - 1]) + 1
+            return True
+        if taken < len(sizes):  # all before the first that was left out have been looked at
+            self._scanned += taken if rows is None else int(rows[taken])
+            return True
+        self._scanned += scanned
+        return False
+
+    def _is_full_with_matching(
+        self,
+        entries: Entries,
+        places: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+        is_there: npt.NDArray[np.bool_],
+    ) -> bool:
+        """Take what is there and matches; whether a limit is reached."""
+        wanted = self._filter
+        if wanted is not None:
+            is_there = is_there & wanted.by_tags_code(entries["tags_code"].astype(np.int64))
+        rows = np.flatnonzero(is_there)
+        if wanted is None or not wanted.needs_messages:
+            return self._is_full_with(places[rows], sizes[rows], rows, len(entries))
+        ends = np.cumsum(sizes[rows])
+        start = done = 0
+        while start < len(rows):  # a few messages at a time
+            before = int(ends[start - 1]) if start else 0
+            end = max(int(np.searchsorted(ends, before + _LOOK_BYTES, side="right")), start + 1)
+            part = rows[start:end]
+            data = b"".join(self._records(places[part], sizes[part]))
+            self._looked_at += len(data)
+            kept = wanted.by_messages(chunks.RecordChunk(data, sizes[part]))
+            part = part if kept is None else part[kept]
+            decided = int(rows[end]) if end < len(rows) else len(entries)
+            if self._is_full_with(places[part], sizes[part], part - done, decided - done):
+                return True
+            if self._looked_at >= LOOK_BYTES_MAX:
+                return True
+            start, done = end, decided
+        self._scanned += len(entries) - done
+        return False
+
+
+def _joined(parts: list[npt.NDArray[np.int64]]) -> Numbers:
+    return np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else []
+
+
+@lru_cache(maxsize=FEW)
+def _struct_of(count: int) -> Struct:
+    """So many entries at once."""
+    return Struct(">" + ENTRY_STRUCT.format[1:] * count)

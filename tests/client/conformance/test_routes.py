@@ -1,0 +1,67 @@
+"""Routes and clusters have the fields that RocketMQ 5 gives them: some clients need them all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+
+import pytest
+from broker_clients import BrokerClients
+from rocketmq_peer import CLUSTER
+
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
+
+
+@pytest.fixture
+def ask(cluster):
+    """The JSON of an answer; numbers stand as names without quotes in some of RocketMQ's."""
+
+    def ask(code, **ext_fields):
+        async def answer():
+            async with BrokerClients(int(cluster.name_server.rpartition(":")[2])) as clients:
+                client = await clients.connect()
+                return await client.call(RemotingCommand(code, ext_fields=ext_fields))
+
+        found = asyncio.run(answer())
+        assert found.code == 0, found.remark
+        return json.loads(re.sub(r"([{,]\s*)(\d+):", r'\1"\2":', bytes(found.body).decode()))
+
+    return ask
+
+
+@pytest.fixture
+def broker_data(cluster, brokers, is_ours):
+    of_5 = {} if brokers[0] == "4.9.7" else {"enableActingMaster": False}
+    return {
+        "brokerAddrs": {"0": cluster.address},
+        "brokerName": cluster.broker_name,
+        "cluster": "DefaultCluster" if is_ours else CLUSTER,
+        **of_5,
+    }
+
+
+def test_a_route_has_rocketmqs_fields(ask, cluster, broker_data):
+    topic = cluster.topic(3)
+    assert ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic) == {
+        "brokerDatas": [broker_data],
+        "filterServerTable": {},
+        "queueDatas": [
+            {
+                "brokerName": cluster.broker_name,
+                "perm": 6,
+                "readQueueNums": 3,
+                "topicSysFlag": 0,
+                "writeQueueNums": 3,
+            }
+        ],
+    }
+
+
+def test_a_cluster_has_rocketmqs_fields(ask, broker_data):
+    name, cluster_name = broker_data["brokerName"], broker_data["cluster"]
+    assert ask(RequestCode.GET_BROKER_CLUSTER_INFO) == {
+        "brokerAddrTable": {name: broker_data},
+        "clusterAddrTable": {cluster_name: [name]},
+    }

@@ -1,0 +1,112 @@
+"""What a broker tells of itself can be read by those who read it of a real one.
+
+The answer is taken apart as rocketmq-exporter does it, which drops all of it where one figure is
+missing or has another form. It has the keys of both versions of RocketMQ.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+from broker_kinds import wait_until
+
+from rmq_spark.client.admin import Admin
+from rmq_spark.client.errors import BrokerRefused
+
+CELLS = [
+    *("<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms", "500ms~1s"),
+    *("1~2s", "2~3s", "3~4s", "4~5s", "5~10s", "10s~"),
+]
+QUEUES = [
+    f"{name}ThreadPoolQueue{what}"
+    for name in ("send", "pull", "query")
+    for what in ("Size", "Capacity", "HeadWaitTimeMills")
+]
+NUMBERS = [
+    *QUEUES,
+    *("msgPutTotalTodayNow", "msgPutTotalTodayMorning", "msgPutTotalYesterdayMorning"),
+    *("msgGetTotalTodayNow", "msgGetTotalTodayMorning", "msgGetTotalYesterdayMorning"),
+    *("putMessageTimesTotal", "putMessageFailedTimes", "putMessageSizeTotal", "putMessageEntireTimeMax"),
+    *("commitLogMinOffset", "commitLogMaxOffset", "dispatchBehindBytes", "dispatchMaxBuffer"),
+    *("getMessageEntireTimeMax", "pageCacheLockTimeMills", "remainTransientStoreBufferNumbs"),
+    *("bootTimestamp", "earliestMessageTimeStamp", "startAcceptSendRequestTimeStamp"),
+    *("EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity"),
+]
+RATIOS = ["commitLogDiskRatio", "consumeQueueDiskRatio"]
+FRACTIONS = [*RATIOS, "putMessageAverageSize", "putLatency99", "putLatency999"]
+RATES = ["putTps", "getMissTps", "getFoundTps", "getTotalTps"]
+TEXTS = [
+    *("runtime", "brokerVersionDesc", "putMessageDistributeTime"),
+    *("commitLogDirCapacity", "remainHowManyDataToFlush"),
+]
+
+OF_4_9 = {"brokerVersion", "getTransferedTps"}
+OF_5_5 = {
+    *("getTransferredTps", "brokerActive", "timerReadBehind", "timerOffsetBehind", "timerCongestNum"),
+    *("timerEnqueueTps", "timerDequeueTps"),
+    *(name.replace("send", kind) for kind in ("ack", "litePull") for name in QUEUES[:3]),
+}
+OURS = {"storeFailure", "pullsHeld", "pullsPutOff", "pullsRescued"}
+KEYS = {"4.9.7": OF_4_9, "5.5.0": OF_5_5, "rocketpoll": OF_4_9 | OF_5_5 | OURS}
+
+
+@pytest.fixture
+def told(cluster):
+    def figures():
+        with Admin(cluster.name_server) as admin:
+            try:
+                return admin.runtime_info()[cluster.broker_name]
+            except BrokerRefused:  # a RocketMQ broker in its first second, which has not counted anything yet
+                return None
+
+    return wait_until("figures", figures)
+
+
+def test_the_keys_are_those_of_rocketmq(told, brokers):
+    named = {name for name in told if not name.startswith(("scheduleMessageOffset_", "commitLogDiskRatio_"))}
+    assert named == {*NUMBERS, *FRACTIONS, *RATES, *TEXTS} | KEYS[brokers[0]]
+
+
+def test_numbers_are_read_as_numbers(told):
+    for name in NUMBERS:
+        assert int(told[name]) >= -1, name
+    for name in FRACTIONS:
+        assert float(told[name]) >= 0, name
+    for name in (*RATES, "getTransferredTps" if "getTransferredTps" in told else "getTransferedTps"):
+        assert all(float(each) >= 0 for each in told[name].split(" ") if each), name
+
+
+def test_delay_levels_tell_what_is_delivered_and_what_is_there(told):
+    for name in told:
+        if name.startswith("scheduleMessageOffset"):
+            delivered, stored = map(int, told[name].split(",")[:2])
+            assert 0 <= delivered <= stored
+
+
+def test_how_long_sends_took_is_in_rocketmqs_cells(told):
+    if told["putMessageDistributeTime"] == "null":  # in a RocketMQ broker's first minute
+        return
+    cells = [each.split(":") for each in told["putMessageDistributeTime"].split(" ") if each]
+    assert [name.strip("[]") for name, _ in cells] == CELLS
+    assert all(int(count) >= 0 for _, count in cells)
+
+
+def test_the_disk_is_told_in_units_that_are_known(told):
+    words = told["commitLogDirCapacity"].split(" ")
+    for amount, unit in ((words[2], words[3][:-1]), (words[6], words[7][:-1])):
+        assert float(amount) >= 0
+        assert unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+    assert float(told["remainHowManyDataToFlush"].split(" ")[0]) >= 0
+    assert re.fullmatch(r"\[ \d+ days, \d+ hours, \d+ minutes, \d+ seconds ]", told["runtime"])
+
+
+def test_how_full_the_disk_is_counts_what_may_be_used(told):
+    """What is kept for the machine's administrator is neither used nor free."""
+    (path,) = [name.partition("_")[2] for name in told if name.startswith("commitLogDiskRatio_")]
+    _, used, available = shutil.disk_usage(path)
+    expected = pytest.approx(used / (used + available), abs=0.02)  # RocketMQ rounds up to a hundredth
+    for name in told:
+        if "DiskRatio" in name:
+            assert float(told[name]) == expected, name

@@ -1,0 +1,62 @@
+"""A Java producer asks, a consumer replies, and the reply comes to the one who has asked.
+
+Each test is run against a real RocketMQ and against our broker, by clients of both versions.
+"""
+
+from __future__ import annotations
+
+import pytest
+from java_clients import JavaError, bodies_of, to_send
+from rocketmq_peer import CLUSTER
+
+pytestmark = pytest.mark.interop
+
+REPLY_TOPIC = f"{CLUSTER}_REPLY_TOPIC"
+
+
+def test_replies_come_to_those_who_have_asked(scenario):
+    topic = scenario.topic()
+    first, second, replier = (scenario.producer() for _ in range(3))
+    consumer = scenario.push(topic=topic)
+    for number, asker in enumerate((first, second, first)):
+        asker.request(topic, to_send(f"question {number}"))
+        consumer.wait_for([f"question {number}"])
+        asked = next(each for each in consumer.received if each["body"] == f"question {number}")
+        result = replier.reply(asked, f"answer {number}")
+        assert (result["status"], result["topic"]) == ("SEND_OK", REPLY_TOPIC)
+        found = asker.replied()
+        assert found["body"] == f"answer {number}"
+        for name, text in (("CORRELATION_ID", asked["properties"]["CORRELATION_ID"]), ("MSG_TYPE", "reply")):
+            assert found["properties"][name] == text
+
+
+def test_a_long_reply_comes_whole(scenario):
+    topic = scenario.topic()
+    asker, replier = scenario.producer(), scenario.producer()
+    consumer = scenario.push(topic=topic)
+    asker.request(topic, to_send("question"))
+    (asked,) = consumer.wait_for(["question"])
+    body = "compressible " * 100_000
+    replier.reply(asked, body)
+    assert asker.replied()["body"] == body
+
+
+def test_a_reply_to_somebody_who_has_gone_is_refused(scenario):
+    topic = scenario.topic()
+    asker, replier = scenario.producer(), scenario.producer()
+    consumer = scenario.push(topic=topic)
+    asker.request(topic, to_send("question"))
+    (asked,) = consumer.wait_for(["question"])
+    asker.stop()
+    with pytest.raises(JavaError) as error:
+        replier.reply(asked, "answer")
+    assert error.value.code == 1
+
+
+def test_what_nobody_replies_to_is_late(scenario):
+    topic = scenario.topic()
+    asker = scenario.producer()
+    asker.request(topic, to_send("question"), timeout_ms=500)
+    assert bodies_of(scenario.read(topic, 1)) == ["question"]
+    with pytest.raises(JavaError, match="RequestTimeoutException"):
+        asker.replied()

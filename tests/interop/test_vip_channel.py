@@ -1,0 +1,46 @@
+"""Java clients of RocketMQ 4.3, which look for a broker two ports below its own by themselves.
+
+They also cut the properties of a message in another way than later ones do. Each test is run against
+a real RocketMQ and against our broker.
+"""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from java_clients import ADDED_PROPERTIES
+from java_programs import java_program
+from rocketmq_peer import OPENED
+
+pytestmark = pytest.mark.interop
+
+VERSION = "4.3.2"
+MESSAGES = 10
+SECONDS_MAX = 120
+
+
+def test_clients_as_they_are_when_nothing_is_set_send_and_consume(java_broker, scenario, tmp_path):
+    topic = scenario.topic()
+    options = (*OPENED, f"-Duser.home={tmp_path}", f"-Drocketmq.client.logRoot={tmp_path}")
+    command = java_program("vip", VERSION).command("rocketpoll.vip.Main", *options)
+    run = subprocess.run(
+        [*command, java_broker.name_server, topic, str(MESSAGES)],
+        capture_output=True,
+        encoding="utf-8",
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    lines = [line.split("\t") for line in run.stdout.splitlines()]
+    bodies = [f"message {number}" for number in range(MESSAGES)]
+    assert [line[1:] for line in lines if line[0] == "sent"] == [["SEND_OK", body] for body in bodies]
+    came = {body: (names.strip("[]").split(", "), own) for what, body, names, own in came_lines(lines)}
+    assert set(came) == set(bodies)
+    for names, own in came.values():
+        assert set(names) - ADDED_PROPERTIES == {"TAGS", "KEYS", "__CRC32#"}
+        assert own == "mine"
+
+
+def came_lines(lines: list[list[str]]) -> list[list[str]]:
+    return [line for line in lines if line[0] == "came"]

@@ -1,0 +1,78 @@
+"""An audit: a client that looks at everything which a broker has, after each start.
+
+It knows of the world what acts know. What it finds it tells the ledger, which complains.
+"""
+
+from __future__ import annotations
+
+from world.acts import GROUPS, QUEUES
+from world.acts.groups import query_offset
+from world.acts.pulls import Asked, pull_once
+from world.player import Player
+from world.story import Client
+
+from rmq_spark.wire.codes import RequestCode
+
+_ASK_AGAIN_SECONDS = 0.2
+
+
+class Audit:
+    """One look at everything, by a client of its own."""
+
+    def __init__(self, world):
+        self._world = world
+        self._ledger = world.ledger
+        self._player = Player(world, Client("auditor", ()))
+        self._ends = {}
+
+    async def look(self):
+        """Queues, offsets, names. If the broker dies meanwhile, this does not come to an end."""
+        for topic, queue_id in self._queues():
+            await self._read(topic, queue_id)
+        for key in self._world.offsets.known():
+            await query_offset(self._player, key)
+            await self._check_is_within(*key)
+        await self._world.names.audit(self._player)
+        self._player.leave()
+
+    def _queues(self):
+        """All of which anything is known, or should be."""
+        groups = [f"G{number}" for number in range(GROUPS)]
+        own = [(f"{prefix}{group}", 0) for group in groups for prefix in ("%RETRY%", "%DLQ%")]
+        topics = dict.fromkeys(sent.topic for sent in self._ledger.sent.values())
+        sent_to = [(topic, queue_id) for topic in topics for queue_id in range(QUEUES)]
+        return dict.fromkeys([*self._ledger.queues, *sent_to, *own])
+
+    async def _read(self, topic, queue_id):
+        """Read a queue from one end to the other."""
+        must = self._ledger.expected(topic, queue_id, 0)
+        found, told = {}, None
+        while told is None or told.next_offset < told.max_offset:
+            told = await self._pull(Asked(topic, queue_id, told.next_offset if told else 0), must)
+            if told is None:
+                return
+            found |= {message.queue_offset: None for message in told.messages}
+        self._ledger.audited(topic, queue_id, must, found, told.min_offset, told.max_offset)
+        self._ends[topic, queue_id] = told.max_offset
+
+    async def _pull(self, asked, must):
+        """What a pull was told; None if there is no such topic, and need not be."""
+        told = await pull_once(self._player, asked, group="auditor")
+        if told is None and must:
+            await self._world.tasks.sleep(_ASK_AGAIN_SECONDS)
+            told = await pull_once(self._player, asked, group="auditor")
+            if told is None:
+                self._ledger.complain(
+                    f"{len(must)} messages of {asked.topic}/{asked.queue_id} cannot be had: "
+                    f"{self._world.watch.last_refusal}"
+                )
+        return told
+
+    async def _check_is_within(self, group, topic, queue_id):
+        """Nobody has committed more than there is."""
+        code = RequestCode.QUERY_CONSUMER_OFFSET
+        answer = await self._player.ask(code, consumerGroup=group, topic=topic, queueId=queue_id)
+        if answer is not None and answer.code == 0 and (topic, queue_id) in self._ends:
+            offset, end = int(answer.ext_fields["offset"]), self._ends[topic, queue_id]
+            if offset > max(end, self._ledger.queues[topic, queue_id].certain_end):
+                self._ledger.complain(f"{group} is at {offset} of {topic}/{queue_id}, which ends at {end}")

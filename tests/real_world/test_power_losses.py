@@ -1,0 +1,81 @@
+"""A broker process that is killed, or whose machine loses power: what was promised to clients is kept.
+
+What a store does to its disk is recorded below Python's `os`: so it is noticed, too, if it is not asked for
+what it should be asked for. The last tests break the broker's calls on purpose, and want that noticed.
+"""
+
+import os
+import random
+from itertools import repeat
+
+import pytest
+from real_world.campaign import ALL_LOST, WORK, Campaign, Life
+from real_world.machine import STORE
+from system_calls.rules import Rule
+from world.acts import ACTS, Act
+
+# Longer campaigns take their length from here, and leave out what is known to be wrong.
+LIVES = int(os.environ.get("ROCKETPOLL_POWER_LOSS_LIVES", "6"))
+WITHOUT = os.environ.get("ROCKETPOLL_POWER_LOSS_WITHOUT", "").split(",")
+
+SENDS = {name: ACTS[name] for name in ("send", "batch", "chunk")}
+FILES = [f"{STORE}/{name}/*[0-9]" for name in ("commitlog", "consumequeue", "index")]
+"""A rule for each, as a file of another room may make up for what is lost of one."""
+
+
+@pytest.fixture
+def dice():
+    return random.Random(int(os.environ.get("ROCKETPOLL_SEED", "1")))
+
+
+def test_nothing_that_was_promised_is_lost(tmp_path, dice):
+    acts = {name: act for name, act in WORK.items() if name not in WITHOUT}
+    campaign = Campaign(tmp_path, dice, acts, full_disks=0.0 if "full" in WITHOUT else 0.25)
+    campaign.run(LIVES)
+    print(campaign)
+    assert campaign.findings == []
+    assert campaign.counts["acknowledged"] > 5 * LIVES  # else the brokers were too slow to tell anything
+
+
+# ---- the campaign proves itself
+
+
+def forget(*paths):
+    return [Rule("forget", "flush", path) for path in paths]
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        pytest.param(forget(*FILES), id="files are not flushed"),
+        pytest.param(forget("*/"), id="directories are not flushed"),
+        pytest.param(forget("var/", "/"), id="the directory of the store is not flushed"),
+        pytest.param(forget("*.tmp", "*/abort"), id="small files are not flushed"),
+        pytest.param(forget("*/config/topics.json.tmp"), id="a table is not flushed"),
+        pytest.param([Rule("lie", "write", "*/commitlog/*", 7)], id="a short write is taken for whole"),
+    ],
+)
+def test_a_broker_is_found_out_of_which(tmp_path, dice, rules):
+    campaign = Campaign(tmp_path, dice, SENDS)
+    campaign.live(repeat(Life(tuple(rules), odds=ALL_LOST), 2))
+    assert campaign.findings != []
+
+
+async def fill_files_in_two_goes(player):
+    """Several files of a queue, one of which is not full when a checkpoint comes by."""
+    world, seen = player.world, {}
+    for sizes in ([1] * 60, [1] * 80):
+        await ACTS["chunk"].play(player, "T0", 0, sizes)
+        seen.clear()
+        while world.is_serving and len(seen) < 3:  # a checkpoint that begins behind that has ended
+            seen[(world.machine.disk / STORE / "checkpoint").stat().st_mtime_ns] = None
+            await world.tasks.sleep(0.02)
+
+
+def test_a_broker_is_found_out_that_writes_the_checkpoint_before_it_flushes_the_queues(tmp_path, dice):
+    """It finds out by itself where a whole file is lost, or a queue's end: but not the end of that one."""
+    not_full = f"{STORE}/consumequeue/T0/0/{3 * 50 * 20:020}"
+    rule = Rule("late", "flush", not_full, number=2, until=f"{STORE}/")
+    campaign = Campaign(tmp_path, dice, {"fill": Act(fill_files_in_two_goes, lambda dice: {})})
+    campaign.live([Life((rule,), work_seconds=20)])
+    assert campaign.findings != []

@@ -1,0 +1,199 @@
+"""What a checkpoint notes holds after a power loss, whatever came before it, beside it and behind it.
+
+Stories in which topics are deleted and made again, files of the log expire, checkpoints come by and stores
+are opened again; then the power goes at any moment, and takes pages of any file along, of a queue as well.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+
+import pytest
+from disks import RecordingDisk, power_loss_states
+from stores import bodies, crash, message, open_store
+
+from broker.store.config import FlushDiskType
+from broker.store.consume_queue import ENTRY_BYTES
+from broker.store.disk import LocalDisk
+
+STORIES = int(os.environ.get("ROCKETPOLL_POWER_LOSSES", "120")) // 10
+SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
+MANY_ENTRIES = {"mapped_file_size_consume_queue": ENTRY_BYTES * 10_000}
+LARGE_LOG = {"mapped_file_size_commit_log": 1 << 20}
+
+
+def put(store, *texts, topic="T", queue_id=0):
+    for text in texts:
+        stored = store.wait_until_stored(store.put_message(message(text, topic, queue_id)))
+        assert stored.status.name == "PUT_OK"
+    return stored
+
+
+def forget_first_page(root, start=0):
+    """What a power loss may do to a page that was written and not flushed, while those behind it stay."""
+    path = root / "consumequeue" / "T" / "0" / ("0" * 20)
+    with path.open("r+b") as file:
+        file.seek(start)
+        file.write(bytes(4096 - start))
+
+
+def test_messages_of_a_topic_that_was_made_again_are_visible_after_a_power_loss(tmp_path):
+    """Nothing is searched in a queue whose pages may be lost."""
+    settings = SYNC | MANY_ENTRIES | LARGE_LOG
+    store = open_store(tmp_path, **settings)
+    put(store, "old")
+    store.delete_topic("T")
+    store.save_checkpoint()
+    new = [f"new {number}" for number in range(500)]
+    put(store, *new)
+    crash(store)
+    forget_first_page(tmp_path)
+    for _ in range(2):
+        again = open_store(tmp_path, **settings)
+        assert bodies(again) == new
+        again.shutdown()
+
+
+def test_messages_of_a_queue_whose_first_ones_have_expired_are_visible_after_a_power_loss(tmp_path):
+    settings = SYNC | MANY_ENTRIES
+    store = open_store(tmp_path, **settings)
+    put(store, "old")
+    put(store, *("y" * 500 for _ in range(20)), topic="U")
+    expire(store, len(store._log.files.files) - 1)
+    store.save_checkpoint()
+    assert store.queue_offsets("T", 0) == (1, 1)
+    new = [f"new {number}" for number in range(500)]
+    put(store, *new)
+    crash(store)
+    forget_first_page(tmp_path, ENTRY_BYTES)
+    for _ in range(2):
+        again = open_store(tmp_path, **settings)
+        assert bodies(again) == new
+        again.shutdown()
+
+
+def expire(store, files):
+    """Delete the first files of the log, as `clean` does when their time has come."""
+    log = store._log.files
+    log.delete_before(log.files[files].from_offset)
+    store._parts.expire_entries()
+    store._index.delete_before(store._log.min_offset)
+
+
+class Story:
+    """What a store was told, and what it has promised by when: moments are numbers of operations."""
+
+    def __init__(self, root, dice):
+        self.disk = RecordingDisk(LocalDisk(), root)
+        self._root, self._dice = root, dice
+        self._settings = {
+            **SYNC,
+            **dice.choice([{}, MANY_ENTRIES]),
+            **dice.choice([{}, {"mapped_file_size_commit_log": 1 << 14}]),
+        }
+        self._store = self.open(root, self.disk)
+        self._number = 0
+        self.moments = []
+        """In which much is under way."""
+        self.kept = {}
+        """Of each queue: text, place in the log, when it was acknowledged."""
+        self.deleted = {}
+        """Of each topic that was deleted: place in the log from which on it begins anew, begin, end."""
+
+    def open(self, root, disk=None):
+        return open_store(root, disk, **self._settings)
+
+    def tell(self, steps):
+        acts = {
+            self._put: 3,
+            self._put_many: 1,
+            self._delete: 1,
+            self._expire: 1,
+            self._checkpoint: 1,
+            self._restart: 1,
+            self._begin_anew: 4,
+        }
+        for _ in range(steps):
+            self._dice.choices(list(acts), list(acts.values()))[0]()
+        self._store.shutdown()
+
+    def _put(self, topic=None, queue_id=None, size=None):
+        dice = self._dice
+        queue = topic or dice.choice("TTU"), dice.randrange(2) if queue_id is None else queue_id
+        self._number += 1
+        text = f"{self._number} " + "x" * (size or dice.choice([1, 30, 900]))
+        result = put(self._store, text, topic=queue[0], queue_id=queue[1])
+        self.kept.setdefault(queue, []).append((text, result.physical_offset, self.now()))
+
+    def _put_many(self, topic="U", count=60):
+        for _ in range(count):
+            self._put(topic, 0, 1)
+        self.moments.append(self.now())
+
+    def _begin_anew(self):
+        """A queue that lost its first messages gets some, and many more behind a checkpoint."""
+        topic = self._dice.choice("TU")
+        self._dice.choice([lambda: self._delete(topic), self._expire])()
+        self._put(topic, 0)
+        self._checkpoint()
+        self._put_many(topic, self._dice.choice([60, 300, 600]))
+
+    def _delete(self, topic=None):
+        topic = topic or self._dice.choice("TU")
+        begin, place = self.now(), self._store.state().written_offset
+        self._store.delete_topic(topic)
+        self.deleted.setdefault(topic, []).append((place, begin, self.now()))
+
+    def _expire(self):
+        files = len(self._store._log.files.files)
+        if files > 2:
+            expire(self._store, self._dice.randrange(1, files))
+            if self._dice.random() < 0.7:  # else a crash would come between the two
+                self._store.save_checkpoint()
+
+    def _checkpoint(self):
+        self._store.save_checkpoint()
+
+    def _restart(self):
+        if self._dice.random() < 0.5:
+            self._store.shutdown()
+        else:
+            crash(self._store)
+        self._store = self.open(self._root, self.disk)
+
+    def now(self):
+        return len(self.disk.operations)
+
+    def check(self, store, moment):
+        """All that had been acknowledged by then is there, unless it was deleted or has expired."""
+        first = store.state().min_offset
+        assert store.state().holes == ()
+        for (topic, queue_id), messages in self.kept.items():
+            deletions = self.deleted.get(topic, [])
+            certain = max((place for place, _, end in deletions if end <= moment), default=0)
+            possible = max((place for place, begin, _ in deletions if begin <= moment), default=0)
+            found = bodies(store, topic, queue_id)
+            due = [text for text, place, at in messages if at <= moment and place >= max(first, possible)]
+            allowed = [text for text, place, _ in messages if place >= certain]
+            assert [text for text in found if text in set(due)] == due, f"{topic} {queue_id} has lost some"
+            assert [text for text in allowed if text in set(found)] == found, f"{topic} {queue_id}: order"
+
+
+@pytest.mark.parametrize("number", range(STORIES))
+def test_whatever_was_deleted_expired_or_started_again_a_power_loss_takes_nothing(tmp_path, dice, number):
+    dice = random.Random(f"{dice.random()} {number}")
+    root = tmp_path / "told"
+    root.mkdir()
+    story = Story(root, dice)
+    story.tell(6)
+    moments = dice.sample(story.moments, min(3, len(story.moments)))
+    for moment in [*moments, dice.randint(0, story.now())]:
+        for state in power_loss_states(story.disk.log(moment), dice, 8, tmp_path):
+            for _ in range(2):
+                again = story.open(state)
+                story.check(again, moment)
+                put(again, "after", topic="After")
+                again.shutdown()
+    shutil.rmtree(root)

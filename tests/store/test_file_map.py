@@ -1,0 +1,74 @@
+import gc
+import os
+from pathlib import Path
+
+import pytest
+
+from broker.store.file_map import FileMap
+
+SIZE = 1 << 20
+
+
+@pytest.fixture
+def path(tmp_path):
+    (tmp_path / "file").write_bytes(os.urandom(SIZE))
+    return tmp_path / "file"
+
+
+def mapped(path):
+    descriptor = os.open(path, os.O_RDWR)
+    found = FileMap(descriptor, SIZE)
+    os.close(descriptor)
+    return found
+
+
+def maps_of(path):
+    return sum(str(path) in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+def forget(path):
+    """Have all of a file go from memory, as far as nobody uses it."""
+    descriptor = os.open(path, os.O_RDWR)
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, SIZE, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+
+
+def test_a_part_that_lies_in_memory_is_given(path):
+    found = mapped(path)
+    for position, size in ((0, SIZE), (1, SIZE - 1), (4095, 2), (SIZE - 1, 1), (4096, 4096)):
+        assert bytes(found.in_memory(position, size)) == path.read_bytes()[position : position + size]
+
+
+def test_a_part_that_has_to_come_from_the_disk_is_not(path):
+    found = mapped(path)
+    forget(path)
+    if found.in_memory(SIZE // 2, 1) is not None:
+        pytest.skip("this file system keeps all files in memory")
+    assert found.in_memory(0, SIZE) is None
+    descriptor = os.open(path, os.O_RDWR)
+    os.posix_fadvise(descriptor, 0, SIZE, os.POSIX_FADV_RANDOM)
+    os.pread(descriptor, 1, SIZE // 2)
+    os.close(descriptor)
+    assert found.in_memory(SIZE // 2, 4096) is not None
+    assert found.in_memory(0, SIZE) is None
+
+
+def test_a_map_takes_no_descriptor_and_goes_with_its_last_slice(path):
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    found = mapped(path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    part = found.in_memory(5, 10)
+    del found
+    gc.collect()
+    assert maps_of(path) == 1
+    assert bytes(part) == path.read_bytes()[5:15]
+    del part
+    assert maps_of(path) == 0
+
+
+def test_a_file_that_cannot_be_mapped_is_an_error(tmp_path):
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    with pytest.raises(OSError, match="No such device"):
+        FileMap(descriptor, SIZE)
+    os.close(descriptor)

@@ -1,0 +1,314 @@
+"""However few files may be open at a time: what is written is read, and what is flushed is on the disk."""
+
+import errno
+import os
+import random
+import sys
+import threading
+
+import pytest
+from disks import Fault, FaultyDisk
+
+from broker.store.disk import LocalDisk
+from broker.store.errors import StoreFailed, UnreadableFile
+from broker.store.file_pool import FileGroup, FilePool, PooledFile
+
+SIZE = 64
+
+
+class WatchedDisk(LocalDisk):
+    """Notes which handle of a file is told what, and how many of them there are."""
+
+    def __init__(self):
+        self.told = []
+        self.handles = 0
+        self.fails = {}
+
+    def create(self, path, size):
+        return WatchedFile(self, super().create(path, size), path.name)
+
+    def open(self, path):
+        if "open" in self.fails:
+            raise OSError(self.fails["open"], os.strerror(self.fails["open"]), str(path))
+        return WatchedFile(self, super().open(path), path.name)
+
+    def flush_directory(self, path):
+        self.told.append(("names", path.name))
+        super().flush_directory(path)
+
+
+class WatchedFile:
+    def __init__(self, disk, file, name):
+        self._disk, self._file, self._name = disk, file, name
+        self._disk.handles += 1
+        self._number = sum(what == "opened" and of == name for what, of, *_ in disk.told)
+        disk.told.append(("opened", name, self._number))
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+    def __del__(self):
+        self._disk.handles -= 1
+        self._disk.told.append(("closed", self._name, self._number))
+
+    def write(self, data, position):
+        self._disk.told.append(("write", self._name, self._number))
+        self._file.write(data, position)
+
+    def flush(self):
+        self._disk.told.append(("flush", self._name, self._number))
+        if "flush" in self._disk.fails:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), self._name)
+        self._file.flush()
+
+
+@pytest.fixture
+def disk():
+    return WatchedDisk()
+
+
+def made(group, tmp_path, *names):
+    return [group.create(tmp_path / name, SIZE) for name in names]
+
+
+def reopened(group, tmp_path, *names):
+    """Files that were there before."""
+    for name in names:
+        (tmp_path / name).write_bytes(name.encode().ljust(SIZE, b"\0"))
+    return [PooledFile(group, tmp_path / name) for name in names]
+
+
+def test_a_file_is_opened_when_it_is_used_and_stays_open(disk, tmp_path):
+    group = FileGroup(FilePool(disk))
+    (file,) = reopened(group, tmp_path, "a")
+    assert disk.told == []
+    for _ in range(3):
+        assert bytes(file.read(0, 2)) == b"a\0"
+    assert disk.told == [("opened", "a", 0)]
+
+
+def test_a_file_that_is_used_again_and_again_stays_open_while_others_come_and_go(disk, tmp_path):
+    pool = FilePool(disk, 3)
+    often, *others = reopened(FileGroup(pool), tmp_path, "often", *map(str, range(30)))
+    for other in others:
+        often.read(0, 1)
+        often.read(0, 1)
+        other.read(0, 1)
+        assert disk.handles == pool.open_count <= 3
+    assert [call for call in disk.told if call[1] == "often"] == [("opened", "often", 0)]
+
+
+def test_a_file_that_was_written_to_stays_open_until_it_is_flushed(disk, tmp_path):
+    """Another descriptor might not be told that the system could not write what came before."""
+    pool = FilePool(disk, 3)
+    group = FileGroup(pool)
+    dirty, *others = reopened(group, tmp_path, "dirty", *"abcdef")
+    dirty.write(b"x", 0)
+    for other in others:
+        other.read(0, 1)
+    dirty.write(b"y", 1)
+    group.flush()
+    assert [call for call in disk.told if call[1] == "dirty"] == [
+        ("opened", "dirty", 0),
+        ("write", "dirty", 0),
+        ("write", "dirty", 0),
+        ("flush", "dirty", 0),
+    ]
+    for other in others:
+        other.read(0, 1)
+    assert ("closed", "dirty", 0) in disk.told
+    assert bytes(dirty.read(0, 2)) == b"xy"
+
+
+def test_if_all_were_written_to_the_oldest_is_flushed_before_it_is_closed(disk, tmp_path):
+    group = FileGroup(FilePool(disk, 3))
+    for number, name in enumerate("abcdef"):
+        group.create(tmp_path / name, SIZE).write(b"x", 0)
+        assert disk.handles == min(number + 1, 3)
+    for name in "abc":
+        of_it = [call for call in disk.told if call[1] == name]
+        assert of_it == [(what, name, 0) for what in ("opened", "write", "flush", "closed")]
+    group.flush()
+    assert [call[1] for call in disk.told if call[0] == "flush"] == list("abcdef")
+
+
+def test_a_flush_that_fails_early_is_told_to_whoever_writes_or_flushes_next(disk, tmp_path):
+    pool = FilePool(disk, 2)
+    group, other = FileGroup(pool), FileGroup(pool)
+    a, b = made(group, tmp_path, *"ab")
+    a.write(b"x", 0)
+    b.write(b"x", 0)
+    disk.fails["flush"] = True
+    (c,) = reopened(other, tmp_path, "c")
+    assert bytes(c.read(0, 1)) == b"c"  # it is nothing to a reader, nor to the other group
+    disk.fails.clear()
+    c.write(b"d", 0)
+    other.flush()
+    for ask in (lambda: b.write(b"y", 0), lambda: made(group, tmp_path, "e"), group.flush):
+        with pytest.raises(StoreFailed, match=r"flushing .*/a has failed"):
+            ask()
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
+def test_if_others_have_taken_the_descriptors_the_pool_makes_do_with_fewer(disk, tmp_path, error):
+    pool = FilePool(disk, 100)
+    files = reopened(FileGroup(pool), tmp_path, *"abcdef")
+    for file in files[:5]:
+        file.read(0, 1)
+    opened = disk.open
+
+    def open_with_three(path):
+        if disk.handles >= 3:
+            raise OSError(error, os.strerror(error), str(path))
+        return opened(path)
+
+    disk.open = open_with_three
+    assert bytes(files[5].read(0, 1)) == b"f"
+    assert disk.handles == 3
+    disk.open = lambda path: open_with_three(path) if disk.handles < 0 else _raise(error, path)
+    with pytest.raises(UnreadableFile, match=os.strerror(error)):
+        files[0].read(0, 1)
+    disk.open = opened
+    assert bytes(files[0].read(0, 1)) == b"a"
+
+
+def _raise(error, path):
+    raise OSError(error, os.strerror(error), str(path))
+
+
+def test_the_error_of_a_read_names_file_and_place(tmp_path):
+    (file,) = reopened(FileGroup(FilePool(LocalDisk())), tmp_path, "a")
+    os.truncate(tmp_path / "a", 10)
+    with pytest.raises(UnreadableFile, match=rf"20 bytes at 5 of {tmp_path}/a cannot be read: .*ends at 10"):
+        file.read(5, 20)
+    gone = PooledFile(FileGroup(FilePool(LocalDisk())), tmp_path / "gone")
+    for ask in (lambda: gone.read(0, 1), lambda: gone.next_data(0)):
+        with pytest.raises(UnreadableFile, match="No such file"):
+            ask()
+
+
+def test_a_second_flush_returns_no_earlier_than_the_first(tmp_path):
+    entered, gate = threading.Event(), threading.Event()
+
+    class Gated(LocalDisk):
+        def create(self, path, size):
+            file = super().create(path, size)
+            flush = file.flush
+            file.flush = lambda: (entered.set(), gate.wait(10), flush())
+            return file
+
+    group = FileGroup(FilePool(Gated()))
+    (file,) = made(group, tmp_path, "a")
+    file.write(b"x", 0)
+    done = []
+    flushes = [threading.Thread(target=lambda: (group.flush(), done.append(1))) for _ in range(2)]
+    flushes[0].start()
+    assert entered.wait(10)
+    flushes[1].start()
+    flushes[1].join(0.05)
+    assert done == []
+    gate.set()
+    for each in flushes:
+        each.join(10)
+    assert done == [1, 1]
+
+
+def test_names_that_change_while_they_are_flushed_are_flushed_again(tmp_path):
+    flushed = []
+
+    class Disk(LocalDisk):
+        def flush_directory(self, path):
+            flushed.append(path)
+            if len(flushed) == 1:
+                group.names_changed(path)
+
+    group = FileGroup(FilePool(Disk()))
+    group.names_changed(tmp_path)
+    for _ in range(3):
+        group.flush()
+    assert flushed == [tmp_path, tmp_path]
+
+
+def test_names_are_not_taken_for_flushed_while_another_thread_still_flushes_them(tmp_path):
+    """Else a file might be acknowledged of which a power loss takes the name."""
+    entered, gate = threading.Event(), threading.Event()
+    flushes = []
+
+    class Gated(LocalDisk):
+        def flush_directory(self, path):
+            flushes.append(path)
+            if len(flushes) == 1:
+                entered.set()
+                assert gate.wait(10)
+
+    group = FileGroup(FilePool(Gated()))
+    group.names_changed(tmp_path)
+    first = threading.Thread(target=group.flush)
+    first.start()
+    assert entered.wait(10)
+    group.flush_names(tmp_path)
+    assert len(flushes) == 2  # it did so itself instead of relying on the other
+    gate.set()
+    first.join(10)
+
+
+def test_threads_that_share_few_descriptors_read_and_write_each_their_own_files(tmp_path):
+    """A descriptor that is closed while somebody uses it would be another file's the next moment."""
+    switch_interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    disk = FaultyDisk(LocalDisk())
+    pool = FilePool(disk, 2)
+    wrong, threads = [], []
+
+    def work(number):
+        dice = random.Random(number)
+        group = FileGroup(pool)
+        files = made(group, tmp_path, *(f"{number}-{at}" for at in range(4)))
+        written = [bytearray(SIZE) for _ in files]
+        for step in range(300):
+            at, position = dice.randrange(4), dice.randrange(SIZE)
+            if dice.random() < 0.5:
+                data = bytes([number, step % 256])[: SIZE - position]
+                files[at].write(data, position)
+                written[at][position : position + len(data)] = data
+            elif bytes(files[at].read(0, SIZE)) != written[at]:
+                wrong.append((number, step))
+            if dice.random() < 0.05:
+                group.flush()
+
+    try:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 5)]
+        for thread in threads:
+            thread.start()
+    finally:
+        for thread in threads:
+            thread.join(60)
+        sys.setswitchinterval(switch_interval)
+    assert wrong == []
+    assert pool.open_count <= 2
+
+
+def test_a_disk_that_fails_at_any_operation_makes_no_flush_succeed_that_did_not(tmp_path):
+    """What a flush has returned for is on the disk; after one that failed, none returns."""
+    for number in range(40):
+        root = tmp_path / str(number)
+        root.mkdir()
+        disk = FaultyDisk(LocalDisk(), [Fault(number, kinds=frozenset({"flush"}))])
+        group = FileGroup(FilePool(disk, 2))
+        for name in "abcd":
+            (root / name).write_bytes(bytes(SIZE))
+        files = [PooledFile(group, root / name) for name in "abcd"]
+        failed = [not _is_flushed(group, files, round_number) for round_number in range(5)]
+        assert failed == sorted(failed)
+        flushes = [each.number for each in disk.operations if each.kind == "flush"]
+        assert any(failed) == (number in flushes)
+
+
+def _is_flushed(group, files, position):
+    try:
+        for file in files:
+            file.write(b"x", position)
+        group.flush()
+    except (OSError, StoreFailed):
+        return False
+    return True

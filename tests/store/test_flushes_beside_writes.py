@@ -1,0 +1,146 @@
+"""Writes that fall into a flush, and flushes that fall into a write: what is acknowledged is there anyway.
+
+One thread at a time: `InterruptedDisk` does the other thing in the middle of an operation, so that each
+order comes about, and comes again. The last test breaks the store on purpose, and wants that noticed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from disks import FaultyDisk, RecordingDisk, power_loss_states
+from stores import bodies, message, open_store
+
+from broker.store.commit_log import CommitLog
+from broker.store.config import FlushDiskType
+from broker.store.disk import LocalDisk
+from broker.store.file_pool import FileGroup, PooledFile
+
+POWER_LOSSES = int(os.environ.get("ROCKETPOLL_POWER_LOSSES", "120"))
+SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
+ROUNDS = 12
+
+
+class InterruptedDisk(FaultyDisk):
+    """Does something else in the middle of an operation, but not in the middle of that."""
+
+    def __init__(self):
+        super().__init__(LocalDisk())
+        self.interrupt = None
+
+    def _run(self, call):
+        interrupt, self.interrupt = self.interrupt, None
+        if interrupt is not None:
+            interrupt(call)
+        self.interrupt = interrupt
+        return super()._run(call)
+
+
+class Story:
+    """Messages that a store is given, and when it has acknowledged which."""
+
+    def __init__(self, root):
+        interrupted = InterruptedDisk()
+        self.disk = RecordingDisk(interrupted, root)
+        self.acknowledged = []
+        self._store = open_store(root, self.disk, **SYNC)
+        self._waiting = []
+        self._numbers = iter(range(1000))
+        interrupted.interrupt = self._interrupt
+
+    def tell(self):
+        """Wait for one message after another, each put inside the flush of the one before."""
+        for number in range(ROUNDS):
+            if not self._waiting:
+                self._put()
+            self._wait()
+            if number % 4 == 3:
+                self._store.save_checkpoint()
+        self.disk._disk.interrupt = None
+        self._wait()
+        self._store.shutdown()
+
+    def _interrupt(self, call):
+        is_log = "commitlog" in call.path.parts
+        if call.kind == "write" and is_log:
+            self._store._log.flush()
+        elif call.kind in {"flush", "write_whole"}:
+            self._put()
+            if not is_log:  # else whoever would have to flush for it is busy with this
+                self._wait()
+
+    def _put(self):
+        text = f"{next(self._numbers)} " + "x" * 300
+        self._waiting.append((text, self._store.put_message(message(text))))
+
+    def _wait(self):
+        waiting, self._waiting = self._waiting, []
+        for text, result in waiting:
+            assert self._store.wait_until_stored(result).status.name == "PUT_OK"
+            self.acknowledged.append((len(self.disk.operations), text))
+
+
+def check_power_losses(tmp_path, dice, states):
+    root = tmp_path / "told"
+    root.mkdir()
+    story = Story(root)
+    story.tell()
+    assert len(story.acknowledged) > ROUNDS
+    for _ in range(max(states // 3, 1)):
+        point = dice.randint(0, len(story.disk.operations))
+        for state in power_loss_states(story.disk.log(point), dice, 3, tmp_path):
+            again = open_store(state, **SYNC)
+            found = bodies(again)
+            again.shutdown()
+            known = [text for at, text in story.acknowledged if at <= point]
+            assert found[: len(known)] == known, f"of {len(known)} acknowledged {len(found)} are there"
+
+
+def test_nothing_is_lost_of_what_was_put_while_something_was_flushed(tmp_path, dice):
+    check_power_losses(tmp_path, dice, POWER_LOSSES)
+
+
+# ---- the harness proves itself
+
+
+def a_flush_takes_the_marks_of_writes_that_come_inside_it(monkeypatch):
+    def flush_file(self, file):
+        if file in self.unflushed:
+            file.open_file.flush()
+            self.unflushed.pop(file, None)
+
+    monkeypatch.setattr(FileGroup, "flush_file", flush_file)
+
+
+def a_flush_counts_for_what_was_written_before_it_ended(monkeypatch):
+    def flush(self):
+        self._files.flush()
+        self.flushed_offset = self.written_offset
+        return self.flushed_offset
+
+    monkeypatch.setattr(CommitLog, "flush", flush)
+
+
+def a_write_is_marked_only_before_it_comes_about(monkeypatch):
+    def write(self, data, position):
+        self.group.keep_open(self)
+        self.open_file.write(data, position)
+
+    monkeypatch.setattr(PooledFile, "write", write)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        a_flush_takes_the_marks_of_writes_that_come_inside_it,
+        a_flush_counts_for_what_was_written_before_it_ended,
+        a_write_is_marked_only_before_it_comes_about,
+    ],
+    ids=lambda fault: fault.__name__,
+)
+def test_a_store_that_is_broken_on_purpose_is_found_out(tmp_path, monkeypatch, fault):
+    fault(monkeypatch)
+    with pytest.raises(AssertionError, match="acknowledged"):
+        check_power_losses(tmp_path, random.Random(7), 120)

@@ -1,0 +1,110 @@
+"""What a real file system says through `LocalDisk` and `LocalFile`: errors, and never a signal."""
+
+import errno
+import os
+
+import pytest
+
+from broker.store.disk import LocalDisk
+from broker.store.local_file import COPIED_BYTES_MAX, LocalFile
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def file(tmp_path):
+    file = LocalFile(tmp_path / "log", MIB)
+    file.write(os.urandom(MIB), 0)
+    return file
+
+
+@pytest.mark.parametrize("size", [0, 1, COPIED_BYTES_MAX, COPIED_BYTES_MAX + 1, MIB - 11])
+def test_what_was_written_is_read_little_or_much(file, tmp_path, size):
+    assert bytes(file.read(11, size)) == (tmp_path / "log").read_bytes()[11:][:size]
+
+
+def test_much_that_lies_in_memory_is_not_copied_and_stays_when_the_file_is_closed(file, tmp_path):
+    content = (tmp_path / "log").read_bytes()
+    slice_of_a_map = file.read(0, MIB)
+    assert isinstance(slice_of_a_map, memoryview)
+    file.close()
+    (tmp_path / "log").unlink()
+    assert bytes(slice_of_a_map) == content
+
+
+def test_what_does_not_lie_in_memory_is_read(file, tmp_path):
+    content = (tmp_path / "log").read_bytes()
+    file.flush()
+    with (tmp_path / "log").open("rb") as other:
+        os.posix_fadvise(other.fileno(), 0, MIB, os.POSIX_FADV_DONTNEED)
+    assert bytes(file.read(0, MIB)) == content
+
+
+@pytest.mark.parametrize("end", [0, 100, MIB - 5000, MIB - 1])
+@pytest.mark.parametrize("size", [5000, MIB])
+def test_a_file_that_was_cut_short_is_an_error_that_names_it_and_no_signal(file, tmp_path, end, size):
+    file.read(0, MIB)  # so that there is a map
+    os.truncate(tmp_path / "log", end)
+    with pytest.raises(OSError, match=f"the file ends at .*{tmp_path / 'log'}") as refused:
+        file.read(MIB - size, size)
+    assert refused.value.errno == errno.EIO
+
+
+def test_data_is_looked_for_behind_holes_and_an_error_is_not_taken_for_a_hole(tmp_path):
+    file = LocalFile(tmp_path / "log", MIB)
+    assert file.next_data(0) is None
+    file.write(b"x", MIB // 2)
+    assert file.next_data(0) == MIB // 2
+    assert file.next_data(MIB // 2 + 8192) is None
+    file.close()
+    with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+        file.next_data(0)
+
+
+def what_is_said(ask):
+    try:
+        ask()
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def test_every_error_names_its_file(tmp_path):
+    disk = LocalDisk()
+    path = tmp_path / "log"
+    file = disk.create(path, 8)
+    broken = disk.open(path)
+    os.close(broken._descriptor)  # behind its back
+    asked = [
+        lambda: file.read(0, 9),
+        lambda: broken.read(0, 1),
+        lambda: broken.write(b"x", 0),
+        broken.flush,
+        lambda: broken.next_data(0),
+        lambda: disk.create(path, 8),
+        lambda: disk.create(tmp_path / "missing" / "log", 8),
+        lambda: disk.open(tmp_path / "missing" / "log"),
+        lambda: disk.read(tmp_path / "missing" / "log"),
+        lambda: disk.write_whole(tmp_path / "missing" / "log", b""),
+        lambda: disk.rename(tmp_path / "missing" / "log", path),
+        lambda: disk.delete(tmp_path / "missing" / "log" / "a"),
+        lambda: disk.make_directory(path),
+        lambda: disk.flush_directory(path),
+        lambda: disk.names(path),
+        lambda: disk.modified_at(tmp_path / "missing" / "log"),
+        lambda: disk.usage(tmp_path / "missing" / "log"),
+        lambda: disk.lock(tmp_path / "missing" / "log"),
+    ]
+    said = [what_is_said(ask) for ask in asked]
+    broken._descriptor = -1
+    # Deleting what is not there and looking into no directory are no errors.
+    assert said.count("") == 2
+    assert all(str(tmp_path) in each for each in said if each)
+
+
+def test_how_full_a_disk_is_is_what_df_says(tmp_path):
+    usage = LocalDisk().usage(tmp_path)
+    stats = os.statvfs(tmp_path)
+    assert usage.total == stats.f_blocks * stats.f_frsize
+    assert 0 < usage.ratio < 1
+    assert usage.used + usage.free <= usage.total

@@ -1,0 +1,132 @@
+"""Which entries of a queue a get hands out: the same, however they are looked at."""
+
+from itertools import pairwise, starmap
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.store.consume_queue import BLANK_SIZE, ENTRY_BYTES, ENTRY_STRUCT
+from broker.store.picking import Limits, pick_all, pick_few, pick_many
+from broker.store.results import GetMessageStatus as Status
+
+LOG_MIN_OFFSET = 10
+"""Those before it are of messages that the log no longer has."""
+
+entries = st.lists(
+    st.tuples(st.integers(0, 40), st.sampled_from([100, 150, 200, BLANK_SIZE]), st.sampled_from([0, 1, 2])),
+    min_size=1,
+    max_size=64,
+)
+counts = st.integers(1, 40)
+sizes = st.integers(0, 10_000)
+
+
+class CodeFilter:
+    needs_messages = False
+
+    def matches_code(self, code):
+        return code == 1
+
+    def by_tags_code(self, codes):
+        return codes == 1
+
+
+class EveryMessage(CodeFilter):
+    """Looks at messages, and finds nothing wrong with them."""
+
+    needs_messages = True
+
+    def by_messages(self, chunk):
+        assert len(chunk)
+
+
+def packed(found):
+    return b"".join(starmap(ENTRY_STRUCT.pack, found))
+
+
+def many(found, limits, wanted, cuts=()):
+    """What is picked from entries that come in pieces; and how many pieces were taken."""
+    data = packed(found)
+    bounds = sorted({0, len(found), *(cut for cut in cuts if cut < len(found))})
+    taken = []
+
+    def pieces():
+        for start, end in pairwise(bounds):
+            taken.append(end)
+            yield data[start * ENTRY_BYTES : end * ENTRY_BYTES]
+
+    return pick_many(pieces(), limits, LOG_MIN_OFFSET, wanted, None), taken
+
+
+def same(one, other):
+    return (one.status, one.scanned, list(one.places), list(one.sizes)) == (
+        *(other.status, other.scanned),
+        *(list(other.places), list(other.sizes)),
+    )
+
+
+def is_there(entry):
+    return entry[0] >= LOG_MIN_OFFSET and entry[1] != BLANK_SIZE
+
+
+@given(entries, counts, sizes, st.booleans(), st.sets(st.integers(1, 63)))
+def test_one_by_one_all_at_once_or_in_pieces(found, count_max, bytes_max, filtered, cuts):
+    limits, wanted = Limits(count_max, bytes_max, 10**6), CodeFilter() if filtered else None
+    whole, _ = many(found, limits, wanted)
+    assert same(whole, many(found, limits, wanted, cuts)[0])
+    few = pick_few(packed(found), limits, LOG_MIN_OFFSET, wanted, are_all=True)
+    if few is None:
+        assert whole.status is Status.MESSAGE_WAS_REMOVING
+        assert not any(map(is_there, found[: whole.scanned]))
+        assert whole.scanned == len(found) or is_there(found[whole.scanned])
+    else:
+        assert same(whole, few)
+    as_is = None if filtered else pick_all(packed(found), limits, LOG_MIN_OFFSET)
+    assert as_is is None or same(whole, as_is)
+
+
+@given(entries, counts, sizes)
+def test_if_the_first_few_do_not_decide_none_of_them_is_handed_out_yet(found, count_max, bytes_max):
+    limits = Limits(count_max, bytes_max, 10**6)
+    first = pick_few(packed(found), limits, LOG_MIN_OFFSET, None, are_all=False)
+    more = pick_few(packed(found), limits, LOG_MIN_OFFSET, None, are_all=True)
+    assert first is None or same(first, more)
+    if first is None and more is not None:
+        assert more.scanned == len(found)
+        assert len(more.places) < count_max
+
+
+def test_no_more_pieces_are_taken_than_the_limits_decide_on():
+    found = [(10 + number, 100, 1) for number in range(60)]
+    for limits, pieces in ((Limits(10, 10**6, 60), 1), (Limits(11, 10**6, 60), 2), (Limits(60, 999, 60), 1)):
+        assert len(many(found, limits, CodeFilter(), range(10, 60, 10))[1]) == pieces
+
+
+def test_messages_are_looked_at_a_few_at_a_time_and_no_more_than_are_wanted(monkeypatch):
+    """Each is 100 KB: the first look is at two of them, though 60 entries are known."""
+    looks = []
+
+    class Chunk(list):
+        def __init__(self, data, sizes):
+            super().__init__(sizes)
+            looks.append(len(data))
+
+    monkeypatch.setattr("broker.store.chunks.RecordChunk", Chunk, raising=False)
+    found = [(10, 100_000, 1)] * 60
+
+    def records(_, sizes):
+        return [bytes(int(np.sum(sizes)))]
+
+    picked = pick_many([packed(found)], Limits(3, 10**7, 60), 0, EveryMessage(), records)
+    assert (picked.scanned, len(picked.places)) == (3, 3)
+    assert looks == [200_000, 200_000]
+    looks.clear()
+
+    class NoMessage(EveryMessage):
+        def by_messages(self, chunk):
+            return np.zeros(len(chunk), bool)
+
+    found = [(10, 4_000_000, 1)] * 60
+    picked = pick_many([packed(found)], Limits(3, 10**7, 60), 0, NoMessage(), records)
+    assert (picked.status, picked.scanned, len(looks)) == (Status.NO_MATCHED_MESSAGE, 5, 5)

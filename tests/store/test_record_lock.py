@@ -1,0 +1,35 @@
+import errno
+import fcntl
+import os
+
+import pytest
+
+from broker.store.record_lock import RecordLock
+
+
+def test_the_same_process_is_told_that_it_has_the_lock_and_loses_nothing_by_asking(tmp_path):
+    held = RecordLock(tmp_path / "lock")
+    with pytest.raises(OSError, match=os.strerror(errno.EDEADLK)) as refused:
+        RecordLock(tmp_path / "lock")
+    assert refused.value.filename == str(tmp_path / "lock")
+    if os.fork() == 0:  # a lock of a process is none of its child's
+        try:
+            with (tmp_path / "lock").open("r+b") as file:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+        except BlockingIOError:
+            os._exit(0)
+        os._exit(1)
+    assert os.wait()[1] == 0
+    held.release()
+
+
+def test_two_files_of_one_directory_have_two_locks(tmp_path):
+    held = [RecordLock(tmp_path / name) for name in "ab"]
+    for lock in held:
+        lock.release()
+
+
+def test_a_file_that_may_not_be_opened_is_no_file_that_somebody_has_locked(tmp_path):
+    (tmp_path / "lock").mkdir()
+    with pytest.raises(IsADirectoryError, match="lock"):
+        RecordLock(tmp_path / "lock")

@@ -1,0 +1,84 @@
+"""Small programs whose calls on files are recorded: for the tests of the recorder."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from textwrap import dedent
+
+from power_loss import PowerLossModel
+from system_calls.recording import Recording
+from system_calls.replay import Replay
+
+TESTS = Path(__file__).parents[1]
+_PATIENCE_SECONDS = 30
+_BEGIN = """
+import json, os, sys
+from pathlib import Path
+from system_calls.recorder import Recorder
+from system_calls.recording import RecordingWriter
+from system_calls.rules import Rule, Rules
+orders = json.loads(sys.argv[1])
+disk = Path(orders["disk"])
+rules = Rules([Rule(**each) for each in orders["rules"]])
+Recorder(orders["disk"], RecordingWriter(orders["recording"]), rules, seed=1).install()
+"""
+
+
+class RecordedProgram:
+    """A program that has a disk, and what it has done to it."""
+
+    def __init__(self, base, program, *rules):
+        self.disk = base / "disk"
+        self.disk.mkdir()
+        self._path = base / "recording"
+        orders = {
+            "disk": str(self.disk),
+            "recording": str(self._path),
+            "rules": [asdict(rule) for rule in rules],
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _BEGIN + dedent(program), json.dumps(orders)],
+            env={**os.environ, "PYTHONPATH": str(TESTS)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.kill()
+        self._process.communicate()
+
+    def ended(self):
+        """Let it come to its end: what it printed, and with what it ended."""
+        said, _ = self._process.communicate(timeout=_PATIENCE_SECONDS)
+        return said, self._process.returncode
+
+    def heard(self):
+        """The next line that it prints; it waits for its standard input then, if it asks for that."""
+        return self._process.stdout.readline()
+
+    def calls(self):
+        """What is recorded so far."""
+        recording = Recording(self._path)
+        calls = list(recording.new_calls())
+        recording.close()
+        return calls
+
+    def kinds(self):
+        return [kind for kind, *_ in self.calls()]
+
+    def model(self):
+        """What may be left when the power goes now."""
+        model = PowerLossModel()
+        replay = Replay(model)
+        for call in self.calls():
+            replay.take(*call)
+        return model

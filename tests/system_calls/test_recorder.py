@@ -1,0 +1,232 @@
+import errno
+import random
+import signal
+
+import pytest
+from disks import tree_in
+from file_versions import Choices
+from power_loss import states
+from system_calls.recorded_programs import RecordedProgram
+from system_calls.replay import Unseen
+from system_calls.rules import Rule
+
+EVERYTHING = """
+    (disk / "a/b").mkdir(parents=True)
+    os.mkdir(disk / "gone")
+    with_open = os.open(disk / "a/log", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    os.ftruncate(with_open, 10_000)
+    os.pwrite(with_open, memoryview(b"page" * 2000), 1000)
+    os.write(with_open, b"first")
+    os.write(with_open, b"second")
+    os.posix_fallocate(with_open, 0, 12_000)
+    os.fdatasync(with_open)
+    os.close(with_open)
+    at_end = os.open(disk / "a/small", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(at_end, b"at the end")
+    os.write(at_end, b", too")
+    os.fsync(at_end)
+    again = os.open(disk / "a/small.tmp", os.O_WRONLY | os.O_CREAT)
+    os.write(again, b"content")
+    emptied = os.open(disk / "a/small.tmp", os.O_WRONLY | os.O_TRUNC)
+    os.write(emptied, b"new")
+    (disk / "a/small.tmp").rename(disk / "a/renamed")
+    (disk / "a/renamed").replace(disk / "a/replaced")
+    os.rename(str(disk / "a/replaced"), os.fsencode(disk / "a/last"))
+    os.remove(disk / "a/small")
+    (disk / "missing").unlink(missing_ok=True)
+    (disk / "a/b").rmdir()
+    os.rmdir(disk / "gone")
+    directory = os.open(disk / "a", os.O_RDONLY | os.O_DIRECTORY)
+    os.fsync(directory)
+    Path(disk.parent, "elsewhere").write_bytes(b"not on the disk")
+    (disk / "a/last").read_bytes()
+"""
+
+WRITE = """
+    file = os.open(disk / "log", os.O_RDWR | os.O_CREAT)
+    written = os.pwrite(file, b"0123456789" * 10, 0)
+    print(written)
+"""
+
+FLUSH = """
+    file = os.open(disk / "log", os.O_RDWR | os.O_CREAT)
+    root = os.open(disk, os.O_RDONLY)
+    os.write(file, b"1")
+    os.fsync(file)
+    os.fsync(root)
+    os.pwrite(file, b"2", 1)
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A program that has come to its end."""
+
+    def run(program, *rules):
+        with RecordedProgram(tmp_path, program, *rules) as recorded:
+            recorded.said, recorded.code = recorded.ended()
+            return recorded
+
+    return run
+
+
+def contents(tree):
+    return {path.as_posix(): image and image.content for path, image in tree.items()}
+
+
+def left(program):
+    """What is left of the log when no name is lost, and all content that can be."""
+    no_name, all_content = (Choices(random.Random(1), odds) for odds in (1.0, 0.0))
+    return contents(program.model().draw(no_name, all_content))["log"]
+
+
+# ---- what is recorded
+
+
+def test_what_is_recorded_is_what_is_on_the_disk(run):
+    program = run(EVERYTHING)
+    assert program.code == 0
+    assert contents(program.model().seen()) == contents(tree_in(program.disk))
+    assert contents(tree_in(program.disk))["a/last"] == b"new"
+    assert len(contents(tree_in(program.disk))["a/log"]) == 12_000
+
+
+def test_a_call_is_recorded_before_it_returns(tmp_path):
+    with RecordedProgram(tmp_path, WRITE + "    sys.stdin.read()") as program:
+        assert program.heard() == "100\n"
+        assert program.kinds() == ["open", "write"]
+
+
+def test_a_flush_is_recorded_where_it_begins_and_where_it_ends(run):
+    program = run(
+        """
+    import time
+    file = os.open(disk / "log", os.O_RDWR | os.O_CREAT)
+    os.write(file, b"1")
+    time.sleep = lambda _: os.write(file, b"2")  # which is what a slow flush does
+    os.fdatasync(file)
+        """,
+        Rule("slow", "flush"),
+    )
+    assert program.kinds() == ["open", "write", "begin_flush", "write", "write", "end_flush"]
+    assert left(program) == b"1"
+
+
+def test_a_call_that_failed_is_not_recorded(run):
+    program = run(
+        """
+    for call, path in ((os.mkdir, "a/b"), (os.remove, "a"), (os.rmdir, "a"), (Path.read_bytes, "a")):
+        try:
+            call(disk / path)
+        except FileNotFoundError:
+            print("failed")
+        """
+    )
+    assert program.said == "failed\n" * 4
+    assert program.calls() == []
+
+
+@pytest.mark.parametrize(
+    "past",
+    [
+        "(disk / 'x').write_bytes(b'x')",
+        "open(disk / 'log', 'r+b').write(b'x')",
+        "os.fdopen(file, 'wb').write(b'x')",
+        "os.writev(file, [b'x'])",
+        "os.pwritev(file, [b'x'], 0)",
+        "os.copy_file_range(file, file, 1, 0, 1)",
+        "os.dup(file)",
+        "os.truncate(disk / 'log', 1)",
+        "os.link(disk / 'log', disk / 'x')",
+        "os.symlink(disk / 'log', disk / 'x')",
+        "os.rename(disk / 'log', disk.parent / 'x')",
+        "os.unlink('log', dir_fd=os.open(disk, os.O_RDONLY))",
+    ],
+)
+def test_what_goes_past_the_recorder_spoils_the_recording(run, past):
+    program = run(
+        f"""
+    file = os.open(disk / "log", os.O_RDWR | os.O_CREAT)
+    os.write(file, b"1")
+    {past}
+        """
+    )
+    with pytest.raises(Unseen, match="past the recorder"):
+        program.model()
+
+
+# ---- what goes wrong
+
+
+def test_a_short_write_says_how_much_it_has_written(run):
+    program = run(WRITE, Rule("short", "write"))
+    _, (_, _, _, data) = program.calls()
+    assert 0 < len(data) < 100
+    assert program.said == f"{len(data)}\n"
+    assert (program.disk / "log").read_bytes() == data
+
+
+def test_a_short_write_can_be_given_out_for_a_whole_one(run):
+    program = run(WRITE, Rule("lie", "write"))
+    _, (_, _, _, data) = program.calls()
+    assert 0 < len(data) < 100
+    assert program.said == "100\n"
+
+
+@pytest.mark.parametrize("kind", ["open", "truncate", "write", "rename", "delete", "make_directory"])
+def test_a_call_can_be_made_to_fail(run, kind):
+    program = run(EVERYTHING, Rule("fail", kind, error=errno.ENOSPC))
+    assert program.code == 1
+    assert kind not in program.kinds()
+    assert contents(program.model().seen()) == contents(tree_in(program.disk))
+
+
+def test_a_flush_that_failed_makes_nothing_durable(run):
+    program = run(FLUSH, Rule("fail", "flush", "log", error=errno.EIO))
+    assert program.code == 1
+    assert program.kinds()[-2:] == ["begin_flush", "fail_flush"]
+    assert left(program) == b""
+
+
+def test_a_flush_makes_durable_what_was_written_before(run):
+    assert left(run(FLUSH)) == b"1"
+
+
+def test_a_flush_that_is_forgotten_makes_nothing_durable(run):
+    program = run(FLUSH, Rule("forget", "flush", "log"))
+    assert program.kinds().count("end_flush") == 1
+    assert left(program) == b""
+
+
+def test_the_flush_of_a_directory_is_told_by_a_slash(run):
+    program = run(FLUSH, Rule("forget", "flush", "*/"))
+    assert contents(next(states(program.model(), random.Random(1), 1))) == {}
+
+
+def test_a_flush_can_come_too_late(run):
+    program = run(FLUSH, Rule("late", "flush", "log", until="/"))
+    assert program.code == -signal.SIGKILL
+    assert program.kinds()[-2:] == ["begin_flush", "end_flush"]
+    assert left(program) == b""
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize(
+    ("what", "kind", "recorded"),
+    [("die", "write", 0), ("die behind", "write", 1), ("die behind", "flush", 1)],
+)
+def test_a_process_can_die_at_a_call_or_behind_it(run, what, kind, recorded, number):
+    program = run(FLUSH, Rule(what, kind, number=number))
+    assert program.code == -signal.SIGKILL
+    name = {"flush": "end_flush"}.get(kind, kind)
+    assert program.kinds().count(name) == number - 1 + recorded
+    assert contents(program.model().seen()) == contents(tree_in(program.disk))
+
+
+def test_a_disk_can_be_said_to_be_full(run):
+    look = """
+    for path in (disk, disk.parent):
+        found = os.statvfs(path)
+        print(found.f_bfree / found.f_blocks < 0.2)
+    """
+    assert run(look, Rule("full", "look", share=0.87)).said.splitlines()[0] == "True"

@@ -1,0 +1,257 @@
+"""Delayed messages of a whole broker: never early and hardly late, to whatever the clock is set."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+
+import pytest
+from broker_clients import pull_request, pulled, send_request
+from broker_stories import tell
+from disks import ManualClock
+
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
+from rmq_spark.wire.headers.table import HEADERS
+
+pytestmark = pytest.mark.usefixtures("on_each_loop")
+
+HOUR_MS = 3_600_000
+TEN_YEARS_MS = 10 * 365 * 24 * HOUR_MS
+JUMPS_MS = {"an hour back": -HOUR_MS, "ten years on": TEN_YEARS_MS, "a second back": -1_000}
+
+
+async def settled(broker):
+    """Wait until the broker has dealt with all that is due now."""
+    client = await broker.connect()
+    for _ in range(3):
+        await client.ask(0)
+
+
+def test_a_delayed_message_is_delivered_when_its_time_has_come_and_wakes_who_waits(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        consumer, producer = await broker.connect(), await broker.connect()
+        consumer.send(pull_request(0, suspend_ms=60_000))
+        await broker.held(1)
+        await producer.put("later", properties={"DELAY": "2"})
+        broker.move(4)
+        await settled(broker)
+        assert broker.holds.held == 1
+        broker.move(1.1)
+        assert pulled(await consumer.receive()).bodies == ["later"]
+
+    tell(story, tmp_path)
+
+
+def test_delayed_messages_are_delivered_with_short_polling_too(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await client.put("later", properties={"DELAY": "2"})
+        broker.move(5.1)
+        await broker.until(lambda: broker.store.queue_offsets("T", 0) == (0, 1))
+        assert (await client.pull(0)).bodies == ["later"]
+
+    tell(story, tmp_path, longPollingEnable=False)
+
+
+def test_delayed_messages_are_tried_again_when_the_store_could_not_be_read(tmp_path, monkeypatch, caplog):
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await client.put("later", properties={"DELAY": "2"})
+        await client.ask(0)
+        deliver_due = broker.controller.schedule.deliver_due
+        faults = [OSError(5, "Input/output error")]
+
+        def fails_once(now_ms):
+            if faults:
+                raise faults.pop()
+            return deliver_due(now_ms)
+
+        monkeypatch.setattr(broker.controller.schedule, "deliver_due", fails_once)
+        broker.move(5.1)
+        await broker.until(lambda: not faults)
+        broker.move(1)
+        await broker.until(lambda: broker.store.queue_offsets("T", 0) == (0, 1))
+
+    tell(story, tmp_path)
+    assert "Input/output error" in caplog.text
+
+
+# ---- what comes together
+
+
+def test_delays_of_several_levels_in_one_write_keep_nobody_from_being_told(tmp_path, caplog):
+    async def story(broker):
+        broker.make_topic("T")
+        consumer, producer = await broker.connect(), await broker.connect()
+        consumer.send(pull_request(0, suspend_ms=60_000))
+        await broker.held(1)
+        delayed = [
+            send_request("late", opaque=level, properties={"DELAY": str(level)}) for level in (1, 2, 3)
+        ]
+        together = [*delayed, send_request("prompt", opaque=4)]
+        producer.send(b"".join(each.encode() for each in together))
+        assert pulled(await consumer.receive()).bodies == ["prompt"]
+        assert {(await producer.receive()).code for _ in together} == {0}
+        assert broker.holds.rescued == 0
+        for delay_seconds, count in ((1, 2), (5, 3), (10, 4)):
+            broker.move(delay_seconds)
+            await broker.until(lambda count=count: broker.store.queue_offsets("T", 0) == (0, count))
+
+    tell(story, tmp_path)
+    assert not caplog.records
+
+
+def test_pulls_whose_deadlines_are_nearly_now_are_each_answered_once(tmp_path, caplog):
+    async def story(broker):
+        broker.make_topic("T", queues=8)
+        client = await broker.connect()
+        for _ in range(30):
+            pulls = [
+                pull_request(0, queue_id=queue_id, suspend_ms=1, opaque=queue_id) for queue_id in range(8)
+            ]
+            client.send(b"".join(each.encode() for each in pulls))
+            answers = [pulled(await client.receive()) for _ in pulls]
+            assert sorted((each.opaque, each.code) for each in answers) == [(n, 19) for n in range(8)]
+        assert broker.holds.rescued == 0
+
+    tell(story, tmp_path, suspendTimeoutMillsMin=1)
+    assert not caplog.records
+
+
+# ---- the time of day
+
+
+@pytest.mark.parametrize("before_ms", JUMPS_MS.values(), ids=JUMPS_MS)
+@pytest.mark.parametrize("after_ms", JUMPS_MS.values(), ids=JUMPS_MS)
+def test_a_delay_is_what_it_is_whenever_the_clock_is_set(tmp_path, before_ms, after_ms):
+    clock = ManualClock()
+
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("stored by the clock as it was")
+        clock.now_ms += before_ms
+        await client.put("later", properties={"DELAY": "2"})
+        clock.now_ms += after_ms
+        broker.move(4)
+        await settled(broker)
+        assert broker.store.queue_offsets("T", 0)[1] == 1
+        broker.move(1.1)
+        await broker.until(lambda: broker.store.queue_offsets("T", 0)[1] == 2)
+
+    tell(story, tmp_path, now_ms=clock)
+
+
+def back_request(physical_offset):
+    header = ConsumerSendMsgBackRequestHeader(physical_offset, "G", 0)
+    codec = HEADERS[RequestCode.CONSUMER_SEND_MSG_BACK].request
+    return {"ext_fields": codec.encode(header)}
+
+
+@pytest.mark.parametrize("jump_ms", JUMPS_MS.values(), ids=JUMPS_MS)
+def test_tries_are_not_used_up_by_a_clock_that_is_set(tmp_path, jump_ms):
+    """A message that is given back comes again after 10, 30 and 60 s, and not at once each time."""
+    clock = ManualClock()
+
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("fails")
+        clock.now_ms += jump_ms
+        (message,) = (await client.pull(0)).messages
+        for tried, delay_seconds in enumerate((10, 30, 60)):
+            code = RequestCode.CONSUMER_SEND_MSG_BACK
+            assert (await client.ask(code, **back_request(message.physical_offset))).code == 0
+            broker.move(delay_seconds - 2)
+            await settled(broker)
+            assert (await client.pull(tried, "%RETRY%G")).bodies == []
+            broker.move(2.1)
+            await broker.until(lambda tried=tried: broker.store.queue_offsets("%RETRY%G", 0)[1] == tried + 1)
+            (message,) = (await client.pull(tried, "%RETRY%G")).messages
+            assert message.reconsume_times == tried + 1
+        assert broker.store.queue_offsets("%DLQ%G", 0) == (0, 0)
+
+    tell(story, tmp_path, now_ms=clock)
+
+
+def test_after_a_restart_nobody_waits_for_more_than_one_more_delay(tmp_path):
+    """The log's times never go back: they stay ten years ahead when the clock has come back."""
+    clock = ManualClock()
+
+    async def first(broker):
+        client = await broker.connect()
+        clock.now_ms += TEN_YEARS_MS
+        await client.put("years ahead")
+        clock.now_ms -= TEN_YEARS_MS
+        await client.put("later", properties={"DELAY": "2"})
+
+    async def second(broker):
+        clock.now_ms += 4_000
+        broker.move(4)
+        await settled(broker)
+        assert broker.store.queue_offsets("T", 0)[1] == 1
+        broker.move(1.1)
+        await broker.until(lambda: broker.store.queue_offsets("T", 0)[1] == 2)
+        client = await broker.connect()
+        await client.put("after that", properties={"DELAY": "1"})
+        await settled(broker)
+        assert broker.store.queue_offsets("T", 0)[1] == 2
+        broker.move(1.1)
+        await broker.until(lambda: broker.store.queue_offsets("T", 0)[1] == 3)
+
+    tell(first, tmp_path, now_ms=clock)
+    tell(second, tmp_path, now_ms=clock)
+
+
+@pytest.mark.parametrize("jump_ms", [-HOUR_MS, 0], ids=["set back", "as it was"])
+def test_after_a_kill_nobody_is_early_nor_waits_for_more_than_one_more_delay(tmp_path, jump_ms):
+    clock = ManualClock()
+    root, as_killed = tmp_path / "store", tmp_path / "as killed"
+
+    async def first(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await client.put("later", properties={"DELAY": "2"})
+        assert (await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, **back_request(0))).code == 0
+        shutil.copytree(root, as_killed)  # a kill leaves what was written
+
+    async def second(broker):
+        start = asyncio.get_running_loop().time()
+        for topic, delay_seconds in (("T", 5), ("%RETRY%G", 10)):
+            wait_seconds = delay_seconds if jump_ms else delay_seconds - 3
+            broker.move(start + wait_seconds - 0.5 - asyncio.get_running_loop().time())
+            await settled(broker)
+            assert broker.store.queue_offsets(topic, 0)[1] == 0
+            broker.move(1.1)
+            await broker.until(lambda topic=topic: broker.store.queue_offsets(topic, 0)[1] == 1)
+
+    tell(first, root, now_ms=clock)
+    clock.now_ms += 3_000 + jump_ms
+    tell(second, as_killed, now_ms=clock)
+
+
+def test_after_a_restart_what_is_left_of_a_delay_goes_by_the_time_of_day(tmp_path):
+    clock = ManualClock()
+
+    async def first(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await client.put("in time", properties={"DELAY": "3"})
+        await client.put("while it was away", properties={"DELAY": "2"})
+        await asyncio.sleep(0)
+
+    async def second(broker):
+        await broker.until(lambda: broker.store.queue_offsets("T", 0)[1] == 1)
+        broker.move(2)
+        await settled(broker)
+        assert broker.store.queue_offsets("T", 0)[1] == 1
+        broker.move(2.1)
+        await broker.until(lambda: broker.store.queue_offsets("T", 0)[1] == 2)
+        bodies = (await (await broker.connect()).pull(0)).bodies
+        assert bodies == ["while it was away", "in time"]
+
+    tell(first, tmp_path, now_ms=clock)
+    clock.now_ms += 6_000
+    tell(second, tmp_path, now_ms=clock)

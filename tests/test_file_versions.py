@@ -1,0 +1,258 @@
+import pickle
+import random
+
+import pytest
+from every_state import every_state
+from file_versions import PAGE, SECTOR, Choices, FileVersions, Image
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def durable(size):
+    return FileVersions(Image(size, {}))
+
+
+def written_whole(file, data):
+    file.truncate(0)
+    file.write(data, 0)
+    return file.begin_flush()
+
+
+def flush(file):
+    file.end_flush(file.begin_flush())
+
+
+def found(file):
+    """All that a power loss may leave, without torn pages."""
+    return {image.content for image in every_state(file.draw)}
+
+
+def drawn(file, count=300, odds=0.5, seed=1):
+    """Some of what a power loss may leave, with torn pages."""
+    dice = random.Random(seed)
+    return {file.draw(Choices(dice, odds)).content for _ in range(count)}
+
+
+def test_an_image_has_the_content_that_it_was_made_of():
+    for size in (0, 1, SECTOR, PAGE - 1, PAGE, PAGE + 1, 3 * PAGE):
+        data = random.Random(size).randbytes(size)
+        assert Image.of(data).content == data
+    assert Image(5, {2: b"x" * PAGE}).content == bytes(5)
+
+
+# ---- flushes
+
+
+def test_a_write_without_a_flush_can_be_lost_and_one_with_it_cannot():
+    file = durable(8)
+    file.write(b"kept", 0)
+    flush(file)
+    file.write(b"lost", 4)
+    assert found(file) == {b"kept\0\0\0\0", b"keptlost"}
+    flush(file)
+    assert found(file) == {b"keptlost"}
+
+
+def test_a_flush_that_is_under_way_promises_nothing():
+    file = durable(4)
+    file.write(b"data", 0)
+    mark = file.begin_flush()
+    assert found(file) == {bytes(4), b"data"}
+    file.end_flush(mark)
+    assert found(file) == {b"data"}
+
+
+def test_a_flush_promises_nothing_of_what_is_written_while_it_is_under_way():
+    file = durable(2 * PAGE)
+    file.write(b"1", 0)
+    mark = file.begin_flush()
+    file.write(b"2", 0)
+    file.write(b"2", PAGE)
+    file.end_flush(mark)
+    assert {(data[:1], data[PAGE : PAGE + 1]) for data in found(file)} == {
+        (one, two) for one in (b"1", b"2") for two in (b"\0", b"2")
+    }
+
+
+def test_of_two_flushes_at_once_each_promises_what_was_written_before_it():
+    file = durable(1)
+    file.write(b"1", 0)
+    first = file.begin_flush()
+    file.write(b"2", 0)
+    second = file.begin_flush()
+    file.write(b"3", 0)
+    file.end_flush(second)
+    assert found(file) == {b"2", b"3"}
+    file.end_flush(first)
+    assert found(file) == {b"2", b"3"}
+
+
+def test_after_a_failed_flush_only_what_is_written_again_can_be_made_durable():
+    file = durable(2 * PAGE)
+    file.write(b"lost", 0)
+    file.write(b"once", PAGE)
+    file.fail_flush(file.begin_flush())
+    file.write(b"more", PAGE)
+    flush(file)
+    assert {data[:4] for data in found(file)} == {bytes(4), b"lost"}
+    assert {data[PAGE : PAGE + 4] for data in found(file)} == {b"more"}
+
+
+def test_a_flush_that_failed_takes_away_what_another_at_the_same_time_claims_to_have_flushed():
+    """Linux tells the failure to one of two that flush by the same descriptor."""
+    file = durable(1)
+    file.write(b"1", 0)
+    first, second = file.begin_flush(), file.begin_flush()
+    file.fail_flush(first)
+    file.write(b"2", 0)
+    file.end_flush(second)
+    assert found(file) == {b"\0", b"1", b"2"}
+    flush(file)
+    assert found(file) == {b"2"}
+
+
+kinds = st.sampled_from(["write", "write", "begin", "end", "end", "fail"])
+steps = st.lists(st.tuples(kinds, st.integers(0, 2)), max_size=25)
+
+
+@given(steps)
+def test_a_page_has_what_it_had_at_the_last_flush_or_anything_later(steps):
+    """Against a history that forgets nothing: the versions of each page, and when flushes came."""
+    file, under_way, failed = durable(3 * PAGE), [], []
+    history = {page: [(-1, 0)] for page in range(3)}
+    first = dict.fromkeys(range(3), 0)  # of the versions that may be found
+    for at, (step, number) in enumerate(steps):
+        if step == "write":
+            value = at % 255 + 1
+            file.write(bytes([value]), number * PAGE)
+            history[number].append((at, value))
+        elif step == "begin":
+            under_way.append((at, file.begin_flush()))
+        elif under_way:
+            began, mark = under_way.pop(number % len(under_way))
+            if step == "fail":
+                file.fail_flush(mark)
+                failed.append(began)
+                continue
+            file.end_flush(mark)
+            for page, versions in history.items():
+                last = max(index for index, (written, _) in enumerate(versions) if written < began)
+                if not any(versions[last][0] < other for other in failed):
+                    first[page] = max(first[page], last)
+    contents = {tuple(data[page * PAGE] for page in range(3)) for data in found(file)}
+    for page, versions in history.items():
+        allowed = {value for _, value in versions[first[page] :]}
+        assert {content[page] for content in contents} == allowed
+        assert {data[page * PAGE] for data in drawn(file, count=10)} <= allowed
+    worst, best = (file.draw(Choices(random.Random(1), odds)).content for odds in (0.0, 1.0))
+    assert [worst[page * PAGE] for page in range(3)] == [history[p][first[p]][1] for p in range(3)]
+    assert [best[page * PAGE] for page in range(3)] == [history[p][-1][1] for p in range(3)]
+
+
+def test_what_is_durable_is_kept_once():
+    def size_after(rounds):
+        file = durable(2 * PAGE)
+        for number in range(rounds):
+            mark = file.begin_flush()
+            file.write(bytes([number % 251]) * PAGE, PAGE // 2)
+            file.end_flush(mark)
+        flush(file)
+        return len(pickle.dumps(file))
+
+    assert size_after(1000) < size_after(10) + 100
+
+
+# ---- pages and sectors
+
+
+def test_pages_are_lost_independently_and_within_one_the_writes_stay_in_order():
+    file = durable(2 * PAGE)
+    file.write(b"1", 0)
+    file.write(b"2", PAGE)
+    file.write(b"3", 1)
+    first, second = {b"\0\0", b"1\0", b"13"}, {b"\0", b"2"}
+    assert {(data[:2], data[PAGE : PAGE + 1]) for data in found(file)} == {
+        (one, two) for one in first for two in second
+    }
+
+
+def test_a_write_over_two_pages_can_be_lost_by_half():
+    file = durable(2 * PAGE)
+    file.write(b"ab", PAGE - 1)
+    assert {data[PAGE - 1 : PAGE + 1] for data in found(file)} == {b"\0\0", b"a\0", b"\0b", b"ab"}
+
+
+def test_a_page_can_be_torn_between_sectors_but_not_within_one():
+    file = durable(PAGE)
+    file.write(b"x" * PAGE, 0)
+    pages = drawn(file)
+    sectors = {page[at : at + SECTOR] for page in pages for at in range(0, PAGE, SECTOR)}
+    assert sectors == {bytes(SECTOR), b"x" * SECTOR}
+    assert len(pages) > 10
+
+
+# ---- sizes
+
+
+def test_a_new_file_can_be_empty_until_it_was_flushed():
+    file = durable(0)
+    file.truncate(PAGE)
+    assert found(file) == {b"", bytes(PAGE)}
+    flush(file)
+    assert found(file) == {bytes(PAGE)}
+
+
+def test_a_size_that_was_given_during_a_flush_is_not_flushed():
+    file = durable(0)
+    mark = file.begin_flush()
+    file.truncate(PAGE)
+    file.end_flush(mark)
+    assert found(file) == {b"", bytes(PAGE)}
+
+
+def test_what_is_written_behind_the_end_can_be_cut_at_any_sector():
+    file = durable(0)
+    file.write(b"a" * 100, 0)
+    flush(file)
+    file.write(b"b" * 1000, 100)
+    whole, sizes = b"a" * 100 + b"b" * 1000, (100, 512, 1024, 1100)
+    lost = whole[:100].ljust(1100, b"\0")
+    assert found(file) == {data[:size] for data in (whole, lost) for size in sizes}
+
+
+def test_a_file_that_is_written_whole_can_be_anything_between_old_and_new():
+    file = FileVersions(Image.of(b"old"))
+    mark = written_whole(file, b"n" * 1000)
+    left = drawn(file, odds=0.1) | drawn(file, odds=0.9)
+    assert {b"old", b"", b"n" * 512, b"n" * 1000, bytes(1000), bytes(512)} <= left
+    assert b"old" not in {data[:3] for data in left if len(data) > 3}
+    file.end_flush(mark)
+    assert found(file) == {b"n" * 1000}
+
+
+def test_a_file_that_failed_to_be_written_can_be_anything_until_it_is_written_again():
+    file = FileVersions(Image.of(b"old"))
+    file.fail_flush(written_whole(file, b"new"))
+    flush(file)
+    assert {b"", b"new"} <= found(file)
+    file.end_flush(written_whole(file, b"new"))
+    assert found(file) == {b"new"}
+
+
+def test_a_flush_that_began_before_a_file_was_emptied_promises_nothing_of_what_came_then():
+    file = FileVersions(Image.of(b"old"))
+    file.write(b"mid", 0)
+    mark = file.begin_flush()
+    second = written_whole(file, b"new")
+    file.end_flush(mark)
+    assert found(file) == {b"mid", b"", bytes(3), b"new"}
+    file.end_flush(second)
+    assert found(file) == {b"new"}
+
+
+def test_a_file_is_emptied_or_grows_and_is_never_cut_elsewhere():
+    file = durable(10)
+    file.truncate(10)
+    assert found(file) == {bytes(10)}
+    with pytest.raises(ValueError, match="of 10 bytes to 0, not to 3"):
+        file.truncate(3)

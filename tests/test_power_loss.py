@@ -1,0 +1,335 @@
+import pickle
+import random
+from itertools import chain, product
+from pathlib import PurePath
+
+import pytest
+from every_state import every_state
+from file_versions import PAGE, Image
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from power_loss import PowerLossModel, states
+
+
+def model_of(**files):
+    """A model of files in its root, all of it durable."""
+    return PowerLossModel({PurePath(name): Image.of(data) for name, data in files.items()})
+
+
+def path(name):
+    return PurePath(name)
+
+
+def create(model, name, data=b""):
+    """A file whose content is durable, while its name is not."""
+    model.end_flush(model.begin_write_whole(path(name), data))
+
+
+def flush(model, name=""):
+    model.end_flush(model.begin_flush(model.find(path(name))))
+
+
+def contents(tree):
+    return {name.as_posix(): image and image.content for name, image in tree.items()}
+
+
+def found(model):
+    """All that a power loss may leave, without torn pages: names and contents."""
+    trees = every_state(lambda choices: model.draw(choices, choices))
+    return {frozenset(contents(tree).items()) for tree in trees}
+
+
+def names(model):
+    return {tuple(sorted(name for name, _ in state)) for state in found(model)}
+
+
+# ---- names
+
+
+def test_a_flushed_file_can_be_lost_with_its_name_until_its_directory_is_flushed():
+    model = PowerLossModel()
+    create(model, "small", b"data")
+    assert found(model) == {frozenset(), frozenset({("small", b"data")})}
+    flush(model)
+    assert found(model) == {frozenset({("small", b"data")})}
+
+
+def test_programs_see_what_was_done_whether_it_is_flushed_or_not():
+    model = model_of(old=b"old", gone=b"gone")
+    model.write(model.find(path("old")), b"new!", 0)
+    model.delete(path("gone"))
+    model.end_flush(model.begin_write_whole(path("small"), b"data"))
+    assert contents(model.seen()) == {"old": b"new!", "small": b"data"}
+
+
+def test_a_name_that_was_made_while_its_directory_was_being_flushed_can_be_lost():
+    model = PowerLossModel()
+    create(model, "before")
+    under_way = model.begin_flush(model.find(path("")))
+    create(model, "meanwhile")
+    assert names(model) == {(), ("before",), ("meanwhile",), ("before", "meanwhile")}
+    model.end_flush(under_way)
+    assert names(model) == {("before",), ("before", "meanwhile")}
+
+
+def test_a_flush_of_a_directory_that_failed_promises_nothing_and_another_one_does():
+    model = PowerLossModel()
+    create(model, "small")
+    model.fail_flush(model.begin_flush(model.find(path(""))))
+    assert names(model) == {(), ("small",)}
+    flush(model)
+    assert names(model) == {("small",)}
+
+
+def test_a_rename_can_be_lost_until_the_directory_is_flushed_and_never_happens_by_half():
+    model = model_of(new=b"new", old=b"old")
+    model.rename(path("new"), path("old"))
+    before, after = frozenset({("new", b"new"), ("old", b"old")}), frozenset({("old", b"new")})
+    assert found(model) == {before, after}
+    flush(model)
+    assert found(model) == {after}
+
+
+def test_renames_of_two_files_are_lost_independently():
+    model = model_of(a=b"a", b=b"b")
+    model.rename(path("a"), path("a2"))
+    model.rename(path("b"), path("b2"))
+    assert names(model) == {("a", "b"), ("a2", "b"), ("a", "b2"), ("a2", "b2")}
+
+
+def test_a_rename_between_directories_needs_both_of_them_flushed():
+    model = PowerLossModel({path("a"): None, path("a/x"): Image.of(b"x"), path("b"): None})
+    model.rename(path("a/x"), path("b/x"))
+    flush(model, "b")
+    assert names(model) == {("a", "a/x", "b"), ("a", "b", "b/x")}
+    flush(model, "a")
+    assert names(model) == {("a", "b", "b/x")}
+
+
+def test_a_deleted_file_can_come_back_until_the_directory_is_flushed():
+    model = model_of(x=b"x")
+    model.delete(path("x"))
+    model.delete(path("x"))
+    assert names(model) == {("x",), ()}
+    flush(model)
+    assert names(model) == {()}
+
+
+def test_a_directory_takes_along_all_that_was_flushed_in_it():
+    model = PowerLossModel()
+    model.make_directory(path("a"))
+    model.make_directory(path("a/b"))
+    create(model, "a/b/small", b"data")
+    flush(model, "a/b")
+    flush(model, "a")
+    assert names(model) == {(), ("a", "a/b", "a/b/small")}
+    flush(model)
+    assert names(model) == {("a", "a/b", "a/b/small")}
+
+
+def test_a_directory_that_was_deleted_for_good_takes_along_deletions_that_were_not_flushed():
+    model = PowerLossModel({path("a"): None, path("a/x"): Image.of(b"x")})
+    model.delete(path("a/x"))
+    model.delete(path("a"))
+    assert names(model) == {("a", "a/x"), ("a",), ()}
+    flush(model)
+    assert names(model) == {()}
+
+
+def test_a_file_keeps_its_content_under_a_new_name_and_its_inode():
+    model = model_of(log=bytes(4))
+    inode = model.find(path("log"))
+    model.rename(path("log"), path("old"))
+    again = model.create(path("log"))
+    model.write(inode, b"old", 0)
+    model.write(again, b"new", 0)
+    assert model.find(path("old")) == inode
+    for name in ("old", "log", ""):
+        flush(model, name)
+    assert found(model) == {frozenset({("old", b"old\0"), ("log", b"new")})}
+
+
+def test_what_is_done_to_a_file_that_is_gone_for_good_has_no_effect():
+    model = model_of(x=b"x")
+    inode = model.find(path("x"))
+    under_way = model.begin_flush(inode)
+    model.delete(path("x"))
+    flush(model)
+    model.write(inode, b"y", 0)
+    model.truncate(inode, 0)
+    model.end_flush(under_way)
+    model.end_flush(model.begin_flush(inode))
+    model.fail_flush(model.begin_flush(inode))
+    assert found(model) == {frozenset()}
+
+
+def test_a_name_is_made_once_and_in_a_directory_that_exists():
+    model = model_of(x=b"")
+    with pytest.raises(FileExistsError, match="has x already"):
+        model.create(path("x"))
+    with pytest.raises(FileNotFoundError, match="no directory a for y"):
+        model.make_directory(path("a/y"))
+    assert model.find(path("a/y")) is None
+
+
+# Few names, so that they are taken again and again.
+DIRECTORIES = ("a", "b")
+NAMES = ("a/x", "b/x", "b/y")
+numbers = st.integers(0, 5)
+kinds = st.sampled_from(["create", "create", "rename", "rename", "delete", "begin", "end", "flush"])
+steps = st.lists(st.tuples(kinds, numbers, numbers), min_size=5, max_size=12)
+
+
+class History:
+    """Changes names in a model, and forgets nothing of what it did."""
+
+    def __init__(self):
+        self.model = PowerLossModel({path(directory): None for directory in DIRECTORIES})
+        self.changes = []  # (file, name, new name, directories that may still lose it)
+        self._seen = {}
+        self._under_way = []
+
+    def create(self, one, _):
+        if free := [name for name in NAMES if name not in self._seen]:
+            name, file = free[one % len(free)], len(self.changes)
+            create(self.model, name, bytes([file]))
+            self._seen[name] = file
+            self._note(file, None, name)
+
+    def rename(self, one, other):
+        if self._seen:
+            name = self._pick(one)
+            new_name = [each for each in NAMES if each != name][other % (len(NAMES) - 1)]
+            self.model.rename(path(name), path(new_name))
+            file = self._seen[new_name] = self._seen.pop(name)
+            self._note(file, name, new_name)
+
+    def delete(self, one, _):
+        if self._seen:
+            name = self._pick(one)
+            self.model.delete(path(name))
+            self._note(self._seen.pop(name), name, None)
+
+    def begin(self, one, _):
+        directory = DIRECTORIES[one % len(DIRECTORIES)]
+        flush = self.model.begin_flush(self.model.find(path(directory)))
+        self._under_way.append((flush, directory, len(self.changes)))
+
+    def end(self, one, _):
+        if self._under_way:
+            flush, directory, count = self._under_way.pop(one % len(self._under_way))
+            self.model.end_flush(flush)
+            for *_, unflushed in self.changes[:count]:
+                unflushed.discard(directory)
+
+    def flush(self, one, _):
+        self.begin(one, _)
+        self.end(-1, _)
+
+    def _pick(self, number):
+        return list(self._seen)[number % len(self._seen)]
+
+    def _note(self, file, *names):
+        self.changes.append((file, *names, {str(path(name).parent) for name in names if name}))
+
+
+@given(steps)
+@settings(max_examples=1000)
+def test_the_names_that_may_be_found_are_those_that_the_rules_allow_and_no_others(steps):
+    """Against a history that forgets nothing, and takes the rules word by word."""
+    history = History()
+    for step, one, other in steps:
+        getattr(history, step)(one, other)
+    assert found(history.model) == set(allowed(history.changes))
+
+
+def allowed(changes_of_all):
+    """Every outcome: of each file as many of its changes as are certain, or more of them."""
+    of_one = {}
+    for number, (file, _, _, unflushed) in enumerate(changes_of_all):
+        of_one.setdefault(file, []).append((number, not unflushed))
+    choices = []
+    for changes in of_one.values():
+        numbers = [number for number, _ in changes]
+        flushed = [at for at, (_, is_flushed) in enumerate(changes, 1) if is_flushed]
+        certain = max(flushed, default=0)
+        choices.append([numbers[:count] for count in range(certain, len(numbers) + 1)])
+    for happened in product(*choices):
+        names = {}
+        for number in sorted(chain.from_iterable(happened)):
+            file, name, new_name, _ = changes_of_all[number]
+            if names.get(name) == file:
+                del names[name]
+            if new_name:
+                names[new_name] = file
+        left = {name: bytes([file]) for name, file in names.items()}
+        yield frozenset({**dict.fromkeys(DIRECTORIES), **left}.items())
+
+
+# ---- the states
+
+
+def some_changes():
+    model = model_of(log=bytes(8 * PAGE))
+    for page in range(8):
+        model.write(model.find(path("log")), b"x" * PAGE, page * PAGE)
+    create(model, "small", b"data")
+    return model
+
+
+def drawn(model, seed=1, count=60):
+    return [contents(tree) for tree in states(model, random.Random(seed), count)]
+
+
+def test_the_first_state_has_lost_the_most_and_the_second_nothing():
+    worst, best, *_ = drawn(some_changes())
+    assert worst == {"log": bytes(8 * PAGE)}
+    assert best == {"log": b"x" * 8 * PAGE, "small": b"data"}
+
+
+def test_some_states_have_all_names_and_no_content_and_some_the_other_way():
+    model = PowerLossModel()
+    for name in ("a", "b", "c", "d"):
+        model.write(model.create(path(name)), b"data", 0)
+    found = drawn(model)
+    assert dict.fromkeys("abcd", b"") in found
+    assert any(state and len(state) < 4 and set(state.values()) == {b"data"} for state in found)
+
+
+def test_states_come_again_with_the_same_dice_and_none_twice():
+    once, again, other = drawn(some_changes()), drawn(some_changes()), drawn(some_changes(), seed=2)
+    assert once == again != other
+    assert len(once) > 30
+
+
+def test_drawing_a_state_changes_nothing():
+    model = some_changes()
+    assert drawn(model) == drawn(model)
+    flush(model, "log")
+    flush(model)
+    assert len(drawn(model)) == 1
+
+
+def test_what_is_certain_has_one_state():
+    tree = {path("d"): None, path("d/x"): Image.of(b"x" * 5000)}
+    assert list(states(PowerLossModel(tree), random.Random(1), 60)) == [tree]
+
+
+def test_a_model_can_begin_with_what_a_power_loss_has_left():
+    for tree in states(some_changes(), random.Random(1), 20):
+        assert drawn(PowerLossModel(tree)) == [contents(tree)]
+
+
+def test_what_is_durable_takes_no_more_room_however_much_was_done():
+    def size_after(rounds):
+        model = PowerLossModel()
+        for number in range(rounds):
+            model.make_directory(path("d"))
+            create(model, "d/new", bytes([number % 251]) * PAGE)
+            flush(model, "d")
+            model.rename(path("d/new"), path("table"))
+            model.delete(path("d"))
+            flush(model)
+        return len(pickle.dumps(model))
+
+    assert size_after(1000) < size_after(10) + 100

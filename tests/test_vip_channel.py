@@ -1,0 +1,114 @@
+"""Two ports below its own, a broker is there for clients that look for it there."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+from broker_clients import BrokerClients, pull_request, send_request
+from broker_processes import BrokerProcess
+from broker_stories import run, small_broker, started, tell
+from rocketmq_peer import free_broker_port
+
+from broker.server import RemotingServer
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.message_id import decode_offset_message_id
+
+
+def is_listened_on(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def ask(port, *requests):
+    """The answers that a client gets who has dialled a port."""
+
+    async def answers():
+        async with BrokerClients(port) as clients:
+            client = await clients.connect()
+            return [await client.call(request) for request in requests]
+
+    return asyncio.run(answers())
+
+
+def test_what_is_sent_there_is_at_the_brokers_own_address(tmp_path):
+    port = free_broker_port()
+    route_of_t = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": "T"})
+    with BrokerProcess(tmp_path, listenPort=str(port)) as broker:
+        sent, found, route = ask(port - 2, send_request("x"), pull_request(), route_of_t)
+        assert (sent.code, found.code) == (0, 0)
+        address = parse_host(f"127.0.0.1:{port}")
+        assert decode_offset_message_id(sent.ext_fields["msgId"])[0] == address
+        assert f'"127.0.0.1:{port}"'.encode() in bytes(route.body)
+        assert ask(port, pull_request())[0].body == found.body
+        assert broker.stop() == 0
+    assert not is_listened_on(port - 2)
+
+
+def test_its_clients_count_as_all_others(tmp_path):
+    async def story(broker, channel):
+        first = await channel.connect()
+        await first.put("x")
+        assert broker.controller.server.connections == 1
+        assert len(broker.controller.server.descriptors()) == 3
+        other = await broker.connect()
+        await other.closed()
+        await first.put("y")
+
+    async def whole():
+        config = small_broker(tmp_path, listenPort=free_broker_port(), maxConnections=1)
+        async with started(config) as broker, BrokerClients(broker.port - 2) as channel:
+            await story(broker, channel)
+
+    run(whole())
+
+
+def test_a_port_that_another_program_has_is_warned_of_and_the_broker_runs_without(tmp_path):
+    port = free_broker_port()
+    with (
+        socket.create_server(("127.0.0.1", port - 2)),
+        BrokerProcess(tmp_path, listenPort=str(port)) as broker,
+    ):
+        assert ask(port, send_request("x"))[0].code == 0
+        (warning,) = [line for line in broker.log() if "WARNING" in line]
+        for said in (f"127.0.0.1:{port - 2}", "ddress already in use", "4.4", "vipChannelEnable=false"):
+            assert said in warning
+        assert broker.stop() == 0
+
+
+def test_a_setting_closes_it(tmp_path):
+    port = free_broker_port()
+    with BrokerProcess(tmp_path, listenPort=str(port), vipChannelEnable="false") as broker:
+        assert is_listened_on(port)
+        assert not is_listened_on(port - 2)
+        assert not [line for line in broker.log() if "WARNING" in line]
+
+
+def test_a_broker_on_any_port_that_is_free_has_none(tmp_path, caplog):
+    async def story(broker):
+        assert len(broker.controller.server.descriptors()) == 1
+
+    tell(story, tmp_path)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("port", [1, 2])
+def test_below_the_first_port_there_is_none(tmp_path, port, monkeypatch):
+    """The ports themselves only an administrator may have: what is listened on is noted instead."""
+    asked = []
+
+    async def listen(_, __, port):
+        asked.append(port)
+        return port
+
+    monkeypatch.setattr(RemotingServer, "listen", listen)
+
+    async def whole():
+        async with started(small_broker(tmp_path, listenPort=port)):
+            pass
+
+    run(whole())
+    assert asked == [port]

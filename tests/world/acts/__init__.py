@@ -1,0 +1,49 @@
+"""What clients can do: each act with how it is played, and how its arguments are drawn.
+
+An act is a coroutine of a player; it asks the broker, and tells the ledger what it asked and was answered.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import NamedTuple
+
+TOPICS = 3
+QUEUES = 3
+GROUPS = 2
+SIZES = (0, 1, 10, 60, 300, 2_000, 9_000)
+PASSING_TOPIC = "D"
+"""The one that is deleted and made again."""
+
+
+class Act(NamedTuple):
+    """One kind of step."""
+
+    play: object
+    draw: object
+
+
+ACTS = {}
+
+
+def act(draw):
+    """Make a coroutine an act, whose arguments are drawn like this."""
+
+    def register(play):
+        ACTS[play.__name__] = Act(play, draw)
+        return play
+
+    return register
+
+
+def place(dice):
+    """A queue of one of the topics that stay."""
+    return {"topic": f"T{dice.randrange(TOPICS)}", "queue_id": dice.randrange(QUEUES)}
+
+
+def group(dice):
+    return f"G{dice.randrange(GROUPS)}"
+
+
+for _name in ("sends", "pulls", "groups", "operators", "nuisances"):
+    import_module(f"world.acts.{_name}")

@@ -1,0 +1,58 @@
+"""What no good client does: connections lost, requests half sent, answers never read, bytes of no meaning."""
+
+from __future__ import annotations
+
+from broker_clients import pull_request, send_request
+from world.acts import act, place
+from world.client import Connection
+
+
+@act(lambda dice: {"seconds": dice.choice([0.001, 0.05, 1.0])})
+async def wait(player, seconds):
+    await player.world.tasks.sleep(seconds)
+
+
+@act(lambda dice: {"silent": dice.random() < 0.3})
+async def lose_connection(player, silent):
+    """In the middle of whatever is under way."""
+    connection = await player.connected()
+    if silent:
+        connection.fall_silent()
+    connection.give_up()
+
+
+@act(lambda dice: {"size": dice.choice([3, 200, 9_000]), "seconds": dice.choice([0.01, 40.0])})
+async def half_a_request(player, size, seconds):
+    """A send that never ends, of a client of its own. It is not in the ledger: it must not be stored."""
+    stranger = await _stranger(player)
+    data = send_request(b"0:half", "T0", 0).encode()
+    stranger.send((data + bytes(9_000))[: min(size, len(data) - 1)])
+    await player.world.tasks.within(seconds, stranger.is_gone)
+    stranger.leave()
+
+
+@act(lambda dice: {"size": dice.choice([1, 50, 70_000])})
+async def nonsense(player, size):
+    """Bytes that mean nothing: the connection is closed, and nothing else happens."""
+    stranger = await _stranger(player)
+    stranger.send(player.dice.randbytes(size))
+    await player.world.tasks.within(60, stranger.is_gone)
+    stranger.leave()
+
+
+@act(lambda dice: {**place(dice), "pulls": dice.choice([5, 50]), "seconds": dice.choice([0.1, 50.0])})
+async def read_nothing(player, topic, queue_id, pulls, seconds):
+    """Pulls and pulls, and does not read what comes."""
+    stranger = await _stranger(player)
+    stranger.stops_reading = True
+    for number in range(pulls):
+        stranger.send(pull_request(0, topic, queue_id, opaque=number + 1).encode())
+    await player.world.tasks.within(seconds, stranger.is_gone)
+    stranger.give_up()
+
+
+async def _stranger(player):
+    connection = Connection(player.world, f"a stranger of {player.name}", is_watched=False)
+    player.world.network.connect(connection, player.world.address)
+    await player.world.tasks.within(2.0, connection.is_open)
+    return connection

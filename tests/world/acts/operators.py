@@ -1,0 +1,98 @@
+"""What operators and their tools ask: topics made and deleted, messages by key and id, tables and figures."""
+
+from __future__ import annotations
+
+from world.acts import PASSING_TOPIC, QUEUES, act, place
+
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.record import decode_records
+
+_QUESTIONS = {
+    "runtime info": (RequestCode.GET_BROKER_RUNTIME_INFO, {}),
+    "topics": (RequestCode.GET_ALL_TOPIC_CONFIG, {}),
+    "groups": (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {}),
+    "offsets": (RequestCode.GET_ALL_CONSUMER_OFFSET, {}),
+    "delays": (RequestCode.GET_ALL_DELAY_OFFSET, {}),
+    "route": (RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T0"}),
+    "cluster": (RequestCode.GET_BROKER_CLUSTER_INFO, {}),
+    "topic stats": (RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T0"}),
+    "consume stats": (RequestCode.GET_CONSUME_STATS, {"consumerGroup": "G0", "topic": "T0"}),
+    "clean": (RequestCode.DELETE_EXPIRED_COMMITLOG, {}),
+    "clean queues": (RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, {}),
+}
+
+
+@act(lambda dice: {"what": dice.choice(list(_QUESTIONS))})
+async def ask_for(player, what):
+    code, fields = _QUESTIONS[what]
+    answer = await player.ask(code, **fields)
+    if answer is not None:
+        player.world.watch.check_refusal(answer, what)
+
+
+@act(lambda dice: {"queues": QUEUES})
+async def make_topic(player, queues):
+    await player.ask(
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        topic=PASSING_TOPIC,
+        defaultTopic="TBW102",
+        readQueueNums=queues,
+        writeQueueNums=queues,
+        perm=6,
+        topicFilterType="SINGLE_TAG",
+        topicSysFlag=0,
+        order="false",
+    )
+
+
+@act(lambda dice: {})
+async def delete_topic(player):
+    """Delete the topic that comes and goes."""
+    if PASSING_TOPIC in player.ledger.uncertain_topics:
+        return  # somebody else is at it
+    player.ledger.deleting(PASSING_TOPIC)
+    answer = await player.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic=PASSING_TOPIC, seconds=30)
+    if answer is not None and answer.code == 0:
+        player.ledger.deleted(PASSING_TOPIC)
+
+
+@act(lambda dice: {"where": dice.random()})
+async def query_by_key(player, where):
+    """Ask for one message by its key."""
+    sents = list(player.ledger.sent.values())
+    if not sents:
+        return
+    sent = sents[int(where * len(sents))]
+    must = player.ledger.is_to_be_found(sent)
+    answer = await player.ask(
+        RequestCode.QUERY_MESSAGE,
+        topic=sent.topic,
+        key=sent.properties["KEYS"],
+        maxNum=8,
+        beginTimestamp=0,
+        endTimestamp=(1 << 63) - 1,
+    )
+    if answer is None or answer.code not in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND):
+        if answer is not None:
+            player.world.watch.check_refusal(answer, f"a query for {sent}")
+        return
+    found = list(decode_records(answer.body)) if answer.code == 0 else []
+    for message in found:
+        player.ledger.saw(message)
+    if must and player.ledger.is_to_be_found(sent) and all(message.body != sent.body for message in found):
+        player.ledger.complain(f"{sent} is not found by its key: {answer.code} {answer.remark}")
+
+
+@act(lambda dice: {**place(dice), "where": dice.random()})
+async def offset_by_time(player, topic, queue_id, where):
+    """Ask where a time lies in a queue."""
+    now_ms = int(player.world.threads.wall_seconds() * 1000)
+    began_ms = now_ms - int(player.world.kernel.now * 1000)
+    answer = await player.ask(
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        topic=topic,
+        queueId=queue_id,
+        timestamp=began_ms + int((now_ms - began_ms) * where),
+    )
+    if answer is not None and answer.code == 0 and int(answer.ext_fields["offset"]) < 0:
+        player.ledger.complain(f"a time lies at {answer.ext_fields['offset']} of {topic}/{queue_id}")

@@ -1,0 +1,89 @@
+"""A broker in a simulated world: one life after the other, on the disk that the last one left."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from world.disk import Disk
+from world.loop import Loop
+from world.machine import Process
+from world.tasks import Promise
+
+from broker.controller import BrokerController
+
+
+class BrokerLife:
+    """One life of a broker, from its start to whatever ends it."""
+
+    def __init__(self, world, config, number, fate):
+        self._world = world
+        self._config = config
+        self.fate = fate
+        self.process = Process(world.kernel, f"broker {number}")
+        self.disk = Disk(world.kernel, world.platter, self.process, fate)
+        self.controller = None
+        self.started = Promise()  # True, or why it could not start
+        self.ended = Promise()
+        self._loop = None
+        self._stop = None
+        self._serving_since = None
+
+    def begin(self):
+        """Start the process; ``started`` and ``ended`` say what becomes of it."""
+        thread = threading.Thread(target=self._run, name=self.process.name)
+        self.process.on_death(self._died)
+        thread.belongs_to(self.process)
+        thread.start()
+
+    def is_serving_since(self, time):
+        """Whether it has been there for clients since then."""
+        return self.process.is_alive and self._serving_since is not None and self._serving_since <= time
+
+    def stop(self):
+        """Ask it to end in order."""
+        if self._stop is not None and self.process.is_alive:
+            self._loop.call_soon_threadsafe(self._stop.set)
+
+    def _run(self):
+        world = self._world
+        self._loop = loop = Loop(
+            world.kernel, world.network, self.process, like_uvloop=world.story.seed % 2 == 0
+        )
+        loop.set_exception_handler(self._complain)
+        try:
+            loop.run_until_complete(self._serve())
+        except Exception as error:
+            if not self._world.watch.is_excused(error):
+                raise
+            self._world.note(f"it could not end in order: {error}")
+            self.process.end()  # which is no better than a kill
+        finally:
+            for task in asyncio.all_tasks(loop):
+                task._log_destroy_pending = False
+            loop.close()
+        self.ended.keep("stopped")
+        self.process.end()
+
+    async def _serve(self):
+        self._stop = asyncio.Event()
+        self.controller = BrokerController(self._config, self.disk)
+        try:
+            await self.controller.start()
+        except Exception as error:
+            self.started.keep(error)
+            return
+        self._serving_since = self._world.kernel.now
+        self.started.keep(True)
+        await self._stop.wait()
+        self._serving_since = None
+        await self.controller.stop()
+
+    def _complain(self, loop, context):
+        error = context.get("exception")
+        self._world.complain(f"unhandled in the loop: {context['message']}: {error!r}", error)
+
+    def _died(self):
+        kind = "kill" if self.process.has_power else "power"
+        self.started.keep(kind)
+        self.ended.keep(kind)

@@ -1,0 +1,122 @@
+"""A client of a simulated world: it speaks the wire, bytes and all, and knows what it has asked for.
+
+Each request gets an answer, or None: the connection broke, or nothing came in time. It knows nothing of what
+the answers should be: that is the ledger's business.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from world.network import End
+from world.tasks import Promise
+
+from rmq_spark.wire.command import decode_command
+from rmq_spark.wire.framing import FrameReader
+
+ANSWER_SECONDS = 5.0
+
+
+class Connection(End):
+    """One connection of a client to the broker."""
+
+    def __init__(self, world, name, *, is_watched=True):
+        """``is_watched``: no answer may come that was not asked for, or twice."""
+        super().__init__()
+        self._is_watched = is_watched
+        self._world = world
+        self._reader = FrameReader()
+        self._waiting = {}
+        self._late = set()  # requests of which no answer is wanted any more
+        self._opaque = 0
+        self.name = name
+        self.is_open = Promise()  # True, or False if nobody listens
+        self.is_gone = Promise()
+        self.stops_reading = False
+        self.notices = []
+
+    @property
+    def takes(self):
+        return not self.stops_reading
+
+    def ask(self, request, seconds=ANSWER_SECONDS):
+        """Send a request: a promise of its answer."""
+        answer = Promise()
+        if self.is_gone.is_kept:
+            answer.keep(None)
+            return answer
+        opaque = self._opaque = self._opaque + 1
+        timer = self._world.kernel.after(seconds, partial(self._give_up, opaque))
+        self._waiting[opaque] = answer, timer
+        self.send(request._replace(opaque=opaque).encode())
+        return answer
+
+    def tell(self, request):
+        """Send a request that wants no answer."""
+        self._opaque += 1
+        self.send(request._replace(opaque=self._opaque, flag=request.flag | 2).encode())
+
+    def leave(self):
+        """Close it in order."""
+        self.finish()
+        self._gone()
+
+    @property
+    def is_heard(self):
+        """Whether what is sent here arrives, and what is answered arrives here."""
+        return not self.is_over and not self._out.is_silent and not self._in.is_silent
+
+    def give_up(self):
+        """Break it, as it is of no use any more."""
+        self.reset()
+        self._gone()
+
+    # ---- what the network tells
+
+    def connected(self):
+        self.is_open.keep(True)
+
+    def received(self, data):
+        self._reader.feed(data)
+        while (frame := self._reader.next_frame()) is not None:
+            command = decode_command(frame)
+            if command.is_response:
+                self._answered(command)
+            else:
+                self.notices.append(command)
+
+    def ended(self):
+        self.finish()
+        self._gone()
+
+    def broken(self):
+        self._gone()
+
+    # ---- within
+
+    def _answered(self, command):
+        waiting = self._waiting.pop(command.opaque, None)
+        if waiting is None:
+            if self._is_watched and command.opaque not in self._late:
+                self._world.ledger.complain(
+                    f"{self.name} got a second answer, or one it never asked for: {command}"
+                )
+            return
+        answer, timer = waiting
+        timer.cancel()
+        answer.keep(command)
+
+    def _give_up(self, opaque):
+        """Nothing has come in time; what comes now is not wanted any more."""
+        answer, _ = self._waiting.pop(opaque)
+        self._late.add(opaque)
+        answer.keep(None)
+
+    def _gone(self):
+        self.is_over = True
+        self.is_open.keep(False)
+        self.is_gone.keep()
+        waiting, self._waiting = self._waiting, {}
+        for answer, timer in waiting.values():
+            timer.cancel()
+            answer.keep(None)

@@ -1,0 +1,109 @@
+"""Stories drawn from a seed: which settings, lives, clients and troubles, and how often.
+
+Each seed has a character of its own, as most bugs need several rare things at once: one that only sends,
+one with a disk that is always full, one whose broker dies every second.
+"""
+
+from __future__ import annotations
+
+import random
+
+from world.acts import ACTS
+from world.story import Client, Ending, Step, Story, Trouble
+
+DELAY_LEVELS_MS = (1_000, 2_000, 3_000, 10_000)
+
+_PAUSES = (0, 0, 0.001, 0.01, 0.1, 0.7, 2.5)
+
+
+def draw(seed):
+    """The story of a seed."""
+    dice = random.Random(seed)
+    is_sync = dice.random() < 0.7
+    settings = {
+        "flushDiskType": "SYNC_FLUSH" if is_sync else "ASYNC_FLUSH",
+        "mappedFileSizeCommitLog": str(dice.choice([16, 64, 256]) * 1024),
+        "mappedFileSizeConsumeQueue": str(20 * dice.choice([8, 50, 400])),
+        "maxMessageSize": str(12 * 1024),
+        "maxHashSlotNum": "16",
+        "maxIndexNum": str(dice.choice([64, 256])),
+        "checkpointIntervalMills": str(dice.choice([500, 2_000, 60_000])),
+        "checkWholeLogBytes": str(dice.choice([0, 0, 1 << 28])),
+        "flushConsumerOffsetInterval": str(dice.choice([500, 5_000])),
+        "flushDelayOffsetInterval": str(dice.choice([500, 10_000])),
+        "cleanResourceInterval": str(dice.choice([1_000, 10_000])),
+        "messageDelayLevel": " ".join(f"{level // 1_000}s" for level in DELAY_LEVELS_MS),
+        "deleteWhen": ";".join(f"{hour:02}" for hour in range(24)),
+    }
+    lives = dice.choice([0, 1, 1, 2, 3, 5])
+    return Story(
+        seed=seed,
+        settings=settings,
+        endings=tuple(_ending(dice) for _ in range(lives)),
+        clients=tuple(_client(dice, number) for number in range(dice.choice([1, 2, 3, 4]))),
+        troubles=tuple(_trouble(dice) for _ in range(dice.choice([0, 0, 0, 1, 2, 4]))),
+        latency_seconds=dice.choice([0.000_05, 0.000_5, 0.01]),
+        flush_seconds=dice.choice([0.000_2, 0.002, 0.02]),
+        preemption=dice.choice([0, 0.02, 0.2]),
+        line_preemption=dice.choice([0] * 9 + [0.02]),
+    )
+
+
+def _ending(dice):
+    return Ending(
+        kind=dice.choice(["stop", "kill", "kill", "power", "power", "power"]),
+        seconds=dice.choice([0.05, 0.3, 1.0, 3.0, 12.0]),
+        operation=dice.choice(
+            [None, None, dice.randrange(1, 40), dice.randrange(1, 300), dice.randrange(1, 3_000)]
+        ),
+        is_done=dice.random() < 0.5,
+        down_seconds=dice.choice([0.01, 0.5, 5.0]),
+    )
+
+
+def _client(dice, number):
+    kinds = dice.choices(list(ACTS), k=dice.choice([2, 3, 5, 8]))
+    count = dice.choice([3, 10, 25, 60])
+    pauses = dice.choice([(0, 0, 0.001), _PAUSES])
+    steps = []
+    for _ in range(count):
+        kind = dice.choice(kinds)
+        steps.append(Step(kind, ACTS[kind].draw(dice)))
+        if pause := dice.choice(pauses):
+            steps.append(Step("wait", {"seconds": pause}))
+    return Client(f"c{number}", tuple(steps))
+
+
+def _trouble(dice):
+    kind = dice.choice(["slow", "lack", "lack", "broken", "clock", "cut", "full"])
+    return Trouble(kind, dice.uniform(0, 10), dice.choice([0.1, 1.0, 5.0, 20.0]), _TROUBLES[kind](dice))
+
+
+_LACKS = {
+    "ENOSPC": ("create", "resize", "write"),
+    "EDQUOT": ("create", "write"),
+    "EMFILE": ("create", "open", "names", "flush_directory"),
+    "ENFILE": ("create", "open", "names", "flush_directory"),
+    "ENOMEM": ("create", "open", "read"),
+}
+
+
+def _lack(dice):
+    name = dice.choice(list(_LACKS))
+    return {"errno": name, "kinds": list(_LACKS[name]), "through": dice.choice([0, 1, 50, 1_000])}
+
+
+_TROUBLES = {
+    "slow": lambda dice: {"flush_seconds": dice.choice([0.1, 1.0, 6.0])},
+    "lack": _lack,
+    "broken": lambda dice: {
+        "operation": dice.choice(
+            ["write", "flush", "flush", "flush_directory", "create", "rename", "delete"]
+        ),
+        "number": dice.choice([1, 2, 10]),
+        "through": dice.choice([0, 50]),
+    },
+    "clock": lambda dice: {"ahead_seconds": dice.choice([-3_600 * 24, -30, -3, 3, 30, 3_600 * 24 * 400])},
+    "cut": lambda dice: {},
+    "full": lambda dice: {"used_ratio": dice.choice([0.8, 0.87, 0.87, 0.95])},
+}

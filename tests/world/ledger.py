@@ -1,0 +1,317 @@
+"""The ledger: what must be true of a broker, by all that its clients have seen of it.
+
+Acts write down what they asked and what they were answered; the ledger complains at once about what cannot
+be: a message that is lost, altered, in two places, in another's place, out of order, too early, where it was
+refused or deleted; one that a pull has passed over.
+
+    acknowledged by a promise to be on the disk, or seen ──> must be found, whatever happens
+    acknowledged without that promise                    ──> must be found unless the power goes
+    neither                                              ──> may be there or not, once
+
+What a crash may take is said when it happens, in `life_ended`. The ledger looks at nothing but answers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from world.messages import Sent, body_of, number_of
+from world.returns import Returns
+
+from rmq_spark.wire.properties import decode_properties
+
+_NOT_DELIVERED = ("WAIT", "DELAY")
+_OWN_TOPICS = ("%RETRY%", "%DLQ%")
+
+
+class Broken(AssertionError):
+    """A promise of the broker was not kept."""
+
+
+class Queue:
+    """What is known of one queue of a topic, since the topic was made."""
+
+    def __init__(self):
+        self.at = {}  # queue offset -> message, as it was acknowledged or seen
+        self.must = {}  # of these, what must be found from now on -> since when
+        self.gaps = set()  # offsets that a power loss has left without a message
+        self.gaps_from = None  # from here on, the next audit may find some
+        self.connections = {}  # connection -> the last message of it that was seen here, and where
+
+    @property
+    def known_end(self):
+        return max(self.at, default=-1) + 1
+
+    @property
+    def certain_end(self):
+        """No consumer can have come further."""
+        return max(self.must, default=-1) + 1
+
+
+class Ledger:
+    """All that is known, and all that follows from it."""
+
+    def __init__(self, world, *, is_sync):
+        self._world = world
+        self._is_sync = is_sync
+        self.sent = {}
+        self.queues = defaultdict(Queue)
+        self.generations = defaultdict(int)
+        self.uncertain_topics = set()  # a deletion of theirs is under way, or nobody knows how it ended
+        self.returns = Returns(self, world)
+        self.life = 0
+
+    def complain(self, what):
+        """Something is not as it must be."""
+        raise Broken(f"at {self._world.kernel.now:.6f} s, in life {self._world.lives}: {what}")
+
+    # ---- sends
+
+    def send(self, connection, topic, queue_id, size, properties, *, delay_seconds=0.0):
+        """A message that is about to be sent."""
+        number = len(self.sent) + 1
+        sent = self.sent[number] = Sent(
+            number=number,
+            topic=topic,
+            queue_id=queue_id,
+            body=body_of(number, size),
+            properties={**properties, "number": str(number % 7)},
+            connection=connection,
+            sent_at=self._world.kernel.now,
+            generation=self.generations[topic],
+            delay_seconds=delay_seconds,
+            is_ambiguous=topic in self.uncertain_topics,
+        )
+        return sent
+
+    def stored(self, sent, queue_offset, *, waits=True):
+        """It was acknowledged, at this place; ``waits``: with the promise that it is on the disk."""
+        sent.state = "stored"
+        sent.is_certain = not self._is_sync or waits
+        sent.stored_at = self._world.kernel.now
+        if sent.delay_seconds or self._is_of_the_past(sent):
+            return
+        self._put(sent, queue_offset)
+        if sent.is_certain:
+            self.queues[sent.topic, sent.queue_id].must[queue_offset] = self._world.kernel.now
+
+    def refused(self, sent):
+        """The broker has said that it did not take it."""
+        if sent.seen:
+            self.complain(f"{sent} was seen, and then refused")
+        sent.state = "refused"
+
+    def unknown(self, sent):
+        """Nobody knows whether the broker has taken it."""
+        if sent.state == "under way":
+            sent.state = "unknown"
+
+    # ---- what is seen
+
+    def saw(self, message):
+        """Somebody has got a message of a queue; which one it is."""
+        sent = self.sent.get(number_of(message.body))
+        where = f"{message.topic}/{message.queue_id} at {message.queue_offset}"
+        if sent is None:
+            self.complain(f"in {where} is a message that nobody sent: {message.body[:40]!r}")
+        self._check_content(sent, message, where)
+        if sent.state == "refused":
+            self.complain(f"{sent} was refused, and is in {where}")
+        if message.topic.startswith(_OWN_TOPICS):
+            self.returns.saw(sent, message, where)
+            self._see(message.topic, message.queue_id, message.queue_offset, (sent, message.reconsume_times))
+            return sent
+        if (message.topic, message.queue_id) != (sent.topic, sent.queue_id):
+            self.complain(f"{sent} is in {where}")
+        if sent.topic in self.uncertain_topics or sent.is_ambiguous:
+            return sent
+        if sent.generation < self.generations[sent.topic]:
+            self.complain(f"{sent} was deleted with its topic, and is in {where}")
+        if sent.delay_seconds:
+            self._check_delayed(sent, message, where)
+        self._put(sent, message.queue_offset)
+        self._see(sent.topic, sent.queue_id, message.queue_offset, sent)
+        return sent
+
+    def _check_content(self, sent, message, where):
+        if message.body != sent.body:
+            self.complain(
+                f"{sent} in {where} has another body: {len(message.body)} bytes, not {len(sent.body)}"
+            )
+        properties = decode_properties(message.properties_text)
+        expected = {name: value for name, value in sent.properties.items() if name not in _NOT_DELIVERED}
+        if {name: properties.get(name) for name in expected} != expected:
+            self.complain(f"{sent} in {where} has properties {properties}, not {expected}")
+
+    def _check_delayed(self, sent, message, where):
+        now = self._world.kernel.now
+        if now < sent.due:
+            self.complain(f"{sent}, in {where}, is {sent.due - now:.3f} s early")
+        if (
+            message.queue_offset not in sent.seen
+            and sent.seen
+            and not self._world.watch.crashed_since(sent.due)
+        ):
+            self.complain(f"{sent} was delivered twice, at {list(sent.seen)} and {message.queue_offset}")
+
+    def _put(self, sent, queue_offset):
+        """It has this place, and nothing else has."""
+        queue = self.queues[sent.topic, sent.queue_id]
+        self._occupy(queue, queue_offset, sent)
+        if not sent.delay_seconds and sent.queue_offset not in (None, queue_offset):
+            self.complain(f"{sent} is at {queue_offset}, and at {sent.queue_offset}")
+        sent.queue_offset = queue_offset
+        sent.seen.setdefault(queue_offset, self._world.kernel.now)
+        if not sent.delay_seconds:
+            self._check_order(queue, sent, queue_offset)
+
+    def _check_order(self, queue, sent, queue_offset):
+        """What came over one connection to one queue lies there in its order."""
+        places = queue.connections.setdefault(sent.connection, {})
+        places[sent.number] = queue_offset
+        for number, other in places.items():
+            if (number < sent.number) != (other < queue_offset) and number != sent.number:
+                self.complain(
+                    f"{sent} is at {queue_offset}, and message {number} of the same client at {other}"
+                )
+
+    def _see(self, topic, queue_id, queue_offset, what):
+        queue = self.queues[topic, queue_id]
+        self._occupy(queue, queue_offset, what)
+        if self._is_sync:
+            queue.must.setdefault(queue_offset, self._world.kernel.now)
+
+    def _occupy(self, queue, queue_offset, what):
+        there = queue.at.setdefault(queue_offset, what)
+        if there != what:
+            self.complain(f"{what} is at {queue_offset}, where {there} was")
+
+    def _is_of_the_past(self, sent):
+        return (
+            sent.is_ambiguous
+            or sent.generation < self.generations[sent.topic]
+            or sent.topic in self.uncertain_topics
+        )
+
+    # ---- what a pull must answer
+
+    def expected(self, topic, queue_id, start, wanted=lambda _: True):
+        """What must be found from an offset on, by what is known now."""
+        queue = self.queues[topic, queue_id]
+        return {
+            queue_offset: queue.at[queue_offset]
+            for queue_offset in queue.must
+            if start <= queue_offset and wanted(queue.at[queue_offset])
+        }
+
+    def pulled(self, asked, must, told):
+        """A pull was answered; ``must`` is what was `expected` of it when it was sent."""
+        where = f"a pull of {asked.topic}/{asked.queue_id} from {asked.queue_offset}"
+        last = asked.queue_offset - 1
+        for message in told.messages:
+            if not last < message.queue_offset < told.next_offset:
+                self.complain(
+                    f"{where} got {message.queue_offset} behind {last}, and goes on at {told.next_offset}"
+                )
+            last = message.queue_offset
+            sent = self.saw(message)
+            if not asked.wants(sent):
+                self.complain(f"{where} got {sent}, which its filter does not let through")
+        found = {message.queue_offset for message in told.messages}
+        queue = self.queues[asked.topic, asked.queue_id]
+        for queue_offset, what in must.items():
+            is_expired = self._world.watch.may_expire and queue_offset < told.min_offset
+            is_passed_over = queue_offset < told.next_offset and queue_offset not in found
+            if is_passed_over and not is_expired and queue.at.get(queue_offset) is what:
+                self.complain(f"{where} was answered {told}, and has passed over {what} at {queue_offset}")
+
+    # ---- topics that go
+
+    def deleting(self, topic):
+        """Its deletion has been asked for: until it is answered, nothing is known of it."""
+        self.uncertain_topics.add(topic)
+        self._forget(topic)
+        for sent in self.sent.values():
+            if sent.topic == topic and sent.state in ("under way", "unknown"):
+                sent.is_ambiguous = True
+
+    def deleted(self, topic):
+        """It is gone. What was sent meanwhile may belong to one that came after it."""
+        self.uncertain_topics.discard(topic)
+        self.generations[topic] += 1
+        self._forget(topic)
+
+    def _forget(self, topic):
+        for key in [key for key in self.queues if key[0] == topic]:
+            del self.queues[key]
+
+    # ---- crashes and what comes after them
+
+    def life_ended(self, kind):
+        """The broker's life is over: "stop", "kill" or "power"."""
+        for sent in self.sent.values():
+            self.unknown(sent)
+        for queue in self.queues.values():
+            if kind == "power":
+                self._lose_what_is_uncertain(queue)
+            else:
+                self._keep_what_was_written(queue)
+        self.returns.life_ended(kind)
+        self.life += 1
+
+    def _keep_what_was_written(self, queue):
+        """The system lives: what was acknowledged is in its memory, flushed or not."""
+        for queue_offset, what in queue.at.items():
+            if not isinstance(what, Sent) or what.state == "stored":
+                queue.must.setdefault(queue_offset, self._world.kernel.now)
+
+    def _lose_what_is_uncertain(self, queue):
+        if not self._is_sync:
+            queue.must = {
+                at: since for at, since in queue.must.items() if self._world.watch.was_flushed_since(since)
+            }
+        for queue_offset in queue.at.keys() - queue.must.keys():
+            what = queue.at.pop(queue_offset)
+            if isinstance(what, Sent):
+                what.queue_offset = None
+                what.seen.pop(queue_offset, None)
+                places = queue.connections.get(what.connection, {})
+                places.pop(what.number, None)
+        known = max(queue.must, default=-1) + 1
+        queue.gaps_from = known if queue.gaps_from is None else min(known, queue.gaps_from)
+
+    def audited(self, topic, queue_id, must, found, low, high):
+        """A queue was read from one end to the other; ``must`` is what was known when that began."""
+        if topic in self.uncertain_topics:
+            return
+        queue = self.queues[topic, queue_id]
+        for queue_offset, what in must.items():
+            if self._world.watch.may_expire and queue_offset < low:
+                continue
+            if queue_offset not in found and queue.at.get(queue_offset) is what:
+                self.complain(
+                    f"{what} is lost: it was at {queue_offset}, and {topic}/{queue_id} holds {low} to {high}"
+                )
+        for queue_offset in range(low, high):
+            if queue_offset in found or queue_offset in queue.gaps:
+                continue
+            if queue.gaps_from is None or queue_offset < queue.gaps_from:
+                self.complain(f"{topic}/{queue_id} has nothing at {queue_offset}, and holds {low} to {high}")
+            queue.gaps.add(queue_offset)
+        queue.gaps_from = None
+
+    def is_to_be_found(self, sent):
+        """Whether it must be in its queue, where everybody finds it."""
+        queue = self.queues[sent.topic, sent.queue_id]
+        if self._world.watch.may_expire:
+            return False
+        return sent.queue_offset in queue.must and queue.at.get(sent.queue_offset) is sent
+
+    def check_deliveries(self):
+        """When all delays are long over: each message that was taken has been delivered."""
+        if self._world.watch.may_expire:
+            return
+        for sent in self.sent.values():
+            if sent.delay_seconds and sent.is_certain and not sent.seen and not self._is_of_the_past(sent):
+                self.complain(f"{sent} with a delay of {sent.delay_seconds} s was never delivered")
+        self.returns.check_deliveries()

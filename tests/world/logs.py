@@ -1,0 +1,49 @@
+"""What a broker logs in a simulated world: noted in the trace, and an error is a promise that was not kept.
+
+Whoever runs a broker looks into its log only when something is wrong; so a line of level ERROR, or one with a
+traceback, where nothing was wrong with the disk, is a defect, whatever the clients saw.
+"""
+
+from __future__ import annotations
+
+import logging
+
+_LOGGERS = ("broker", "asyncio", "concurrent.futures")
+
+
+class Logs(logging.Handler):
+    """Stands in for all handlers while a world lasts."""
+
+    def __init__(self, kernel, note, complain, is_excused):
+        super().__init__(logging.INFO)
+        self._kernel = kernel
+        self._note = note
+        self._complain = complain
+        self._is_excused = is_excused
+        self._before = []
+
+    def __enter__(self):
+        for name in _LOGGERS:
+            logger = logging.getLogger(name)
+            self._before.append((logger, logger.level, logger.propagate, logger.handlers))
+            logger.setLevel(logging.INFO)
+            logger.propagate = False
+            logger.handlers = [self]
+        return self
+
+    def __exit__(self, *_):
+        for logger, logger.level, logger.propagate, logger.handlers in self._before:
+            logger.manager._clear_cache()
+
+    def emit(self, record):
+        actor = self._kernel.actor()
+        if actor is not None and actor.is_killed:
+            return  # it unwinds
+        line = f"{record.levelname} {record.name}: {record.getMessage()}"
+        if record.exc_info:
+            line += f": {record.exc_info[1]!r}"
+        self._note(line)
+        if record.levelno >= logging.ERROR or record.exc_info:
+            error = record.exc_info[1] if record.exc_info else None
+            if not self._is_excused(error):
+                self._complain(f"the broker logs {line}", error)

@@ -1,0 +1,247 @@
+"""An event loop of asyncio in a simulated world: its time is the kernel's, its network the world's.
+
+It is asyncio's own loop but for what it waits with: where a selector would ask the system, its thread gives
+the baton away until something is due or arrives. It differs from uvloop and asyncio where these differ from
+each other, as the dice say: uvloop gives a plain `Handle` for a timer that is due in less than half a
+millisecond.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+
+from world.network import End
+
+_TURN_SECONDS = 20e-6
+"""What a turn takes at least: a loop that spins is seen to."""
+_AT_ONCE_SECONDS = 0.000_5
+_READ_BYTES_MAX = 1 << 18
+
+
+class Loop(asyncio.BaseEventLoop):
+    """One process' event loop; run it in a thread of that process."""
+
+    def __init__(self, kernel, network, process, *, like_uvloop=False):
+        super().__init__()
+        self._kernel = kernel
+        self._network = network
+        self._process = process
+        self._like_uvloop = like_uvloop
+        self._selector = self
+        self._clock_resolution = 1e-9
+        self._waits = None
+        self._is_woken = False
+        self._turn_times = deque(maxlen=1_000)
+
+    @property
+    def turns_lately(self):
+        """How many turns there were in the last second."""
+        since = self._kernel.now - 1.0
+        return sum(1 for time in self._turn_times if time >= since)
+
+    def time(self):
+        return self._kernel.now
+
+    def call_at(self, when, callback, *args, context=None):
+        if self._like_uvloop and when - self.time() < _AT_ONCE_SECONDS:
+            return self.call_soon(callback, *args, context=context)
+        return super().call_at(when, callback, *args, context=context)
+
+    # ---- what BaseEventLoop asks of its selector
+
+    def select(self, timeout):
+        kernel = self._kernel
+        self._turn_times.append(kernel.now)
+        if timeout == 0 or self._is_woken:
+            kernel.sleep(_TURN_SECONDS)
+        else:
+            until = None if timeout is None else kernel.now + max(timeout, _TURN_SECONDS)
+            self._waits = kernel.current
+            while not self._is_woken and kernel.park(until):
+                pass
+            self._waits = None
+        self._is_woken = False
+        return ()
+
+    def _process_events(self, event_list):
+        pass
+
+    def _write_to_self(self):
+        self._is_woken = True
+        if self._waits is not None:
+            self._kernel.wake(self._waits)
+
+    # ---- servers
+
+    async def create_server(self, protocol_factory, host=None, port=None, **_):
+        process = self._process
+        address = self._network.listen((host, port), partial(self._accept, protocol_factory))
+        server = _Server(self._network, address)
+        process.on_death(server.close)
+        return server
+
+    def _accept(self, protocol_factory, connect):
+        """Somebody wants to connect; told by the network."""
+        transport = Transport(self, self._process)
+        connect(transport)
+        transport._soon(transport.begin, protocol_factory)
+
+
+class _Server:
+    def __init__(self, network, address):
+        self._network = network
+        self._address = address
+        self.sockets = (_Socket(address),)
+
+    def close(self):
+        self._network.listen_no_more(self._address)
+        self.sockets = ()
+
+    async def wait_closed(self):
+        pass
+
+
+class _Socket:
+    """What a program asks of the socket below."""
+
+    def __init__(self, name):
+        self._name = name
+
+    def getsockname(self):
+        return self._name
+
+    def setsockopt(self, *_):
+        pass
+
+    def fileno(self):
+        return -1
+
+
+class Transport(End):
+    """The broker's end of a connection, as asyncio's protocols see it."""
+
+    def __init__(self, loop, process):
+        super().__init__()
+        self._loop = loop
+        self._process = process
+        self._protocol = None
+        self._is_reading = True
+        self._is_closing = False
+        self._is_paused = False
+        self._high = 1 << 16
+        self._low = 1 << 14
+        process.on_death(self._process_died)
+
+    def begin(self, protocol_factory):
+        self._protocol = protocol_factory()
+        self._protocol.connection_made(self)
+        self.take_on()
+
+    # ---- what a protocol does
+
+    def get_extra_info(self, name, default=None):
+        return {
+            "peername": self.other_address,
+            "sockname": self.address,
+            "socket": _Socket(self.address),
+        }.get(name, default)
+
+    def set_write_buffer_limits(self, high=None, low=None):
+        self._high = high
+        self._low = high // 4 if low is None else low
+
+    def get_write_buffer_size(self):
+        return self.waiting_bytes
+
+    def write(self, data):
+        if self.is_over or self._is_closing:
+            return
+        self.send(data)
+        if not self._is_paused and self.waiting_bytes > self._high:
+            self._is_paused = True
+            self._protocol.pause_writing()
+
+    def writelines(self, pieces):
+        self.write(b"".join(pieces))
+
+    def pause_reading(self):
+        self._is_reading = False
+
+    def resume_reading(self):
+        self._is_reading = True
+        self._loop.call_soon(self.take_on)
+
+    def is_closing(self):
+        return self._is_closing or self.is_over
+
+    def close(self):
+        if not self._is_closing and not self.is_over:
+            self._is_closing = True
+            self.finish()
+            if not self.waiting_bytes:
+                self._loop.call_soon(self._lost, None)
+
+    def abort(self):
+        if not self.is_over:
+            self.reset()
+            self._loop.call_soon(self._lost, None)
+
+    # ---- what the network tells, in whichever thread
+
+    @property
+    def takes(self):
+        return self._protocol is not None and self._is_reading and not self._is_closing
+
+    def received(self, data):
+        self._soon(self._received, data)
+
+    def ended(self):
+        self._soon(self._ended)
+
+    def broken(self):
+        self._soon(self._lost, ConnectionResetError())
+
+    def has_room(self):
+        if self._is_paused or self._is_closing:
+            self._soon(self._has_room)
+
+    def _soon(self, call, *arguments):
+        if self._process.is_alive:
+            self._loop.call_soon_threadsafe(call, *arguments)
+
+    # ---- within, on the loop
+
+    def _received(self, data):
+        while data and self.takes and not self.is_over:
+            piece, data = data[:_READ_BYTES_MAX], data[_READ_BYTES_MAX:]
+            self._protocol.data_received(piece)
+        if data and not self.is_over:
+            self._in.put_back(data)
+
+    def _ended(self):
+        if not self._protocol.eof_received():
+            self.close()
+
+    def _has_room(self):
+        waiting = self.waiting_bytes
+        if self._is_paused and waiting <= self._low and not self.is_over:
+            self._is_paused = False
+            self._protocol.resume_writing()
+        if self._is_closing and not waiting:
+            self._lost(None)
+
+    def _lost(self, error):
+        protocol, self._protocol = self._protocol, None
+        if protocol is not None:
+            self.is_over = True
+            self._process.forget(self._process_died)
+            protocol.connection_lost(error)
+
+    def _process_died(self):
+        """The system closes what a process leaves open; a machine without power does nothing."""
+        if self._process.has_power:
+            self.reset()
+        else:
+            self._loop._network.lose_power(self)

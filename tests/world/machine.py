@@ -1,0 +1,49 @@
+"""A machine of a simulated world, and the processes on it: what is killed as one, and what stays.
+
+Machine      its disk, its clock, its power; it outlives its processes
+Process      one life of a program: its threads, its sockets; dead at the next thing that happens
+"""
+
+from __future__ import annotations
+
+from world.kernel import Killed
+
+
+class Process:
+    """What runs on a machine until it ends, is killed, or the power goes."""
+
+    def __init__(self, kernel, name, host="127.0.0.1"):
+        self._kernel = kernel
+        self.name = name
+        self.host = host
+        self.is_alive = True
+        self.has_power = True
+        self._on_death = {}
+
+    def __repr__(self):
+        return f"<{self.name}>"
+
+    def on_death(self, call):
+        """What the system does when this ends, in whatever way."""
+        self._on_death[call] = None
+
+    def forget(self, call):
+        self._on_death.pop(call, None)
+
+    def kill(self, *, power_lost=False):
+        """End it, here and now: no thread of it does anything any more, and no `finally` counts."""
+        if not self.is_alive:
+            return
+        self.has_power = not power_lost
+        self._kernel.kill(self)
+        self.end()
+        current = self._kernel.current
+        if current is not None and current.process is self:
+            raise Killed
+
+    def end(self):
+        """It has ended: the system lets go of all that it had."""
+        self.is_alive = False
+        calls, self._on_death = self._on_death, {}
+        for call in calls:
+            call()

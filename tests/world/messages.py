@@ -1,0 +1,63 @@
+"""What a world has sent: each message with a body that says which it is, and what is known of it.
+
+    under way ──> stored     acknowledged: it has a place in its queue
+             ├──> refused    the broker said that it did not take it: nobody may ever see it
+             └──> unknown    no answer, or one that leaves it open
+
+It knows the wire's records, and no broker.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from rmq_spark.wire.properties import encode_properties
+
+
+@dataclass(eq=False)
+class Sent:
+    """One message of a client."""
+
+    number: int
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: dict
+    connection: object
+    sent_at: float
+    generation: int
+    state: str = "under way"
+    is_certain: bool = False  # it must be found from now on, whatever happens
+    is_ambiguous: bool = False  # its topic was being deleted: it may be found or not
+    delay_seconds: float = 0.0
+    queue_offset: int | None = None
+    stored_at: float | None = None
+    seen: dict = field(default_factory=dict)  # the places where it was seen, each with when
+
+    def __str__(self):
+        return f"message {self.number} to {self.topic}/{self.queue_id}"
+
+    @property
+    def tags(self):
+        return self.properties.get("TAGS")
+
+    @property
+    def properties_text(self):
+        return encode_properties(self.properties)
+
+    @property
+    def due(self):
+        return self.sent_at + self.delay_seconds
+
+
+def body_of(number, size):
+    """A body of about a size, that says which it is; no two share a filling."""
+    head = f"{number}:".encode()
+    return head + random.Random(number).randbytes(max(size - len(head), 0))
+
+
+def number_of(body):
+    """Which message has this body; None if none of a world's has."""
+    head, colon, _ = bytes(body[:12]).partition(b":")
+    return int(head) if colon and head.isdigit() else None

@@ -1,0 +1,306 @@
+"""The network of a simulated world: connections that are slow, come in pieces, break and fall silent.
+
+    client's End ── Line ──> broker's End          an End is what a socket is to its owner:
+                 <── Line ──                       write, close, reset; told of data, the end, and room
+
+A line carries bytes in order, late and cut into pieces as the dice say. It takes no more than its window
+before the reader has taken some, as TCP does; what is written beyond that waits with the writer. What can
+happen to a connection: `reset` (both ends learn of it, what was under way is lost), and `fall_silent`
+(nothing arrives any more, and nobody is told).
+
+It knows no broker and no event loop.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from itertools import count, pairwise
+
+WINDOW_BYTES = 1 << 16
+_PIECES_MAX = 4
+_APART_SECONDS = 1e-7
+"""Two pieces never arrive at the same time, or the dice would put them out of order."""
+
+
+@dataclass(frozen=True)
+class Weather:
+    """How late bytes are: at least, and at most; and how often they come in pieces."""
+
+    latency_seconds: float = 0.000_05
+    jitter_seconds: float = 0.000_2
+    cut_odds: float = 0.2
+
+
+class Line:
+    """One direction of a connection."""
+
+    def __init__(self, kernel, dice, weather):
+        self._kernel = kernel
+        self._dice = dice
+        self._weather = weather
+        self._waiting = deque()
+        self._arrived = deque()
+        self._under_way = 0
+        self._last_arrival = 0.0
+        self._writer = self._reader = None
+        self.waiting_bytes = 0
+        self.is_silent = False
+        self.leads_nowhere = False  # who is there knows nothing of this connection
+        self._is_over = False
+
+    def lead(self, writer, reader):
+        """From one End to the other."""
+        self._writer, self._reader = writer, reader
+
+    def seconds_late(self):
+        """How long what is sent now is under way."""
+        return self._weather.latency_seconds + self._dice.random() * self._weather.jitter_seconds
+
+    def write(self, data):
+        """Bytes on their way, or waiting for room; None is the end."""
+        self._waiting.append(None if data is None else bytes(data))
+        self.waiting_bytes += len(data or b"")
+        self._send_on()
+
+    def cut(self):
+        """Nothing arrives any more."""
+        self._is_over = True
+        self._waiting.clear()
+        self._arrived.clear()
+        self.waiting_bytes = 0
+
+    def take(self):
+        """Give the reader what has arrived, as long as it takes any."""
+        reader = self._reader
+        while self._arrived and reader.takes and not self._is_over:
+            if self._arrived[0] is None:
+                self._arrived.popleft()
+                reader.ended()
+                return
+            pieces = []
+            while self._arrived and self._arrived[0] is not None:
+                pieces.append(self._arrived.popleft())
+            data = b"".join(pieces)
+            self._under_way -= len(data)
+            reader.received(data)
+            self._send_on()
+
+    def put_back(self, data):
+        """The reader takes these bytes later."""
+        self._arrived.appendleft(data)
+        self._under_way += len(data)
+
+    def _send_on(self):
+        was_waiting = self.waiting_bytes
+        while self._waiting and not self._is_over:
+            data = self._waiting.popleft()
+            room = WINDOW_BYTES - self._under_way
+            if data is None:
+                self._dispatch(None)
+                continue
+            if room <= 0:
+                self._waiting.appendleft(data)
+                break
+            if len(data) > room:
+                data, rest = data[:room], data[room:]
+                self._waiting.appendleft(rest)
+            self.waiting_bytes -= len(data)
+            self._under_way += len(data)
+            for piece in self._pieces(data):
+                self._dispatch(piece)
+        if self.waiting_bytes < was_waiting:
+            self._writer.has_room()
+
+    def _pieces(self, data):
+        dice = self._dice
+        if len(data) < 2 or dice.random() >= self._weather.cut_odds:
+            return [data]
+        cuts = sorted(
+            {0, len(data), *(dice.randrange(1, len(data)) for _ in range(dice.randint(1, _PIECES_MAX)))}
+        )
+        return [data[start:end] for start, end in pairwise(cuts)]
+
+    def _dispatch(self, piece):
+        arrival = self._kernel.now + self.seconds_late()
+        self._last_arrival = max(arrival, self._last_arrival + _APART_SECONDS)
+        self._kernel.at(self._last_arrival, partial(self._arrive, piece))
+
+    def _arrive(self, piece):
+        if self._is_over:
+            return
+        if self.leads_nowhere:
+            self._kernel.after(self.seconds_late(), self._writer.break_off)
+            return
+        if self.is_silent:
+            return
+        self._arrived.append(piece)
+        self.take()
+
+
+class End:
+    """One end of a connection: what a socket is to its owner, who overrides what it is told of."""
+
+    takes = True
+    """Whether it takes what has arrived."""
+
+    def __init__(self):
+        self.is_over = False
+        self.address = self.other_address = None
+        self._out = self._in = self._other = self._kernel = None
+
+    def join(self, kernel, other, out, incoming):
+        """Connect it; the lines go out from here and come in here."""
+        self._kernel, self._other, self._out, self._in = kernel, other, out, incoming
+
+    # ---- what its owner does
+
+    def send(self, data):
+        """Bytes, in order behind those of before."""
+        if not self.is_over:
+            self._out.write(data)
+
+    @property
+    def waiting_bytes(self):
+        """What was sent and has not left yet."""
+        return self._out.waiting_bytes
+
+    def finish(self):
+        """Send the end. The other one may go on sending."""
+        if not self.is_over:
+            self._out.write(None)
+
+    def reset(self):
+        """Break it: what is under way is lost, and the other end learns of it."""
+        if not self.is_over:
+            self.is_over = True
+            self._in.cut()
+            self._out.cut()
+            if not self._out.is_silent:
+                self._kernel.after(self._out.seconds_late(), self._other.break_off)
+
+    def break_off(self):
+        """The other end has broken it."""
+        if not self.is_over:
+            self.is_over = True
+            self._in.cut()
+            self._out.cut()
+            self.broken()
+
+    def take_on(self):
+        """Take what has arrived meanwhile."""
+        self._in.take()
+
+    def forget(self):
+        """Know nothing of it any more, as a machine whose power has come back."""
+        self._in.leads_nowhere = True
+
+    def fall_silent(self, *, both=True):
+        """Nothing arrives from here any more, nor here if both; nobody is told."""
+        self._out.is_silent = True
+        if both:
+            self._in.is_silent = True
+
+    # ---- what it is told
+
+    def received(self, data):
+        """Bytes have arrived."""
+
+    def ended(self):
+        """The other one sends no more."""
+
+    def broken(self):
+        """The connection is no more."""
+
+    def has_room(self):
+        """Some of what waited has left."""
+
+    def connected(self):
+        """Both ends are there."""
+
+
+class Network:
+    """Who listens, and what it is like on the way."""
+
+    def __init__(self, kernel, dice, weather=None):
+        self._kernel = kernel
+        self._dice = dice
+        self.weather = weather or Weather()
+        self._listening = {}
+        self._swallowed = {}
+        self._without_power = []
+        self._accepted = {}
+        self._ports = count(40_000)
+
+    def listen(self, address, accept):
+        """Give whoever connects to an address to ``accept(join)``; ``join(end)`` joins the other end.
+
+        Port 0 is any that is free; the address that it is.
+        """
+        host, port = address
+        address = host, port or next(self._ports)
+        if address in self._listening:
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+        self._listening[address] = accept
+        return address
+
+    def listen_no_more(self, address):
+        self._listening.pop(address, None)
+
+    def swallow(self, host):
+        """From now on, what is sent to a host is never heard of again; not even that nobody is there."""
+        self._swallowed[host] = None
+
+    def give_back(self, host):
+        """The host can be reached again."""
+        self._swallowed.pop(host, None)
+
+    def cut_all(self):
+        """Break every connection that there is."""
+        ends, self._accepted = self._accepted, {}
+        for end in ends:
+            if not end.is_over:
+                end.reset()
+                end.broken()
+
+    def lose_power(self, end):
+        """The machine at this end is gone without a word."""
+        end.fall_silent()
+        self._without_power.append(end)
+
+    def power_is_back(self):
+        """A machine that knows nothing of its connections: whoever goes on writing is told."""
+        for end in self._without_power:
+            end.forget()
+        self._without_power.clear()
+
+    def connect(self, end, address, host="127.0.0.1"):
+        """Connect an end to whoever listens there, soon; if nobody does, it is told that it is broken."""
+        end.other_address = address
+        end.address = (host, next(self._ports))
+        self._kernel.after(self._late(), partial(self._reach, end, address))
+
+    def _reach(self, end, address):
+        if address[0] in self._swallowed:
+            return
+        accept = self._listening.get(address)
+        if accept is None:
+            self._kernel.after(self._late(), end.broken)
+            return
+        accept(partial(self._join, end))
+
+    def _join(self, end, accepted):
+        self._accepted[accepted] = None
+        there, back = (Line(self._kernel, self._dice, self.weather) for _ in range(2))
+        accepted.address, accepted.other_address = end.other_address, end.address
+        there.lead(end, accepted)
+        back.lead(accepted, end)
+        end.join(self._kernel, accepted, there, back)
+        accepted.join(self._kernel, end, back, there)
+        self._kernel.after(self._late(), end.connected)
+
+    def _late(self):
+        return self.weather.latency_seconds + self._dice.random() * self.weather.jitter_seconds

@@ -1,0 +1,78 @@
+"""What groups have committed, and what a broker may say of it: the last, or one that is under way.
+
+After a crash it may be an older one, if it was committed later than the last save; never one that nobody has
+committed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+
+@dataclass(eq=False)
+class Commit:
+    """One offset that a client has told."""
+
+    key: tuple
+    offset: int | None
+    asked_at: float
+    done_at: float | None = None
+
+
+class Offsets:
+    """All commits, by group, topic and queue."""
+
+    def __init__(self, world, save_seconds):
+        """``save_seconds``: how much later than that a commit is on the disk, in calm weather."""
+        self._world = world
+        self._save_seconds = save_seconds
+        self._commits = defaultdict(list)
+
+    def asked(self, key, offset):
+        commit = Commit(key, offset, self._world.kernel.now)
+        self._commits[key].append(commit)
+        return commit
+
+    def answered(self, commit, *, is_done):
+        if is_done:
+            commit.done_at = self._world.kernel.now
+
+    def known(self):
+        return list(self._commits)
+
+    def allowed(self, key):
+        """What may be answered now: the last that is done, and all that were asked since it was."""
+        commits = self._commits[key]
+        done = [commit for commit in commits if commit.done_at is not None]
+        if not done:
+            # A group that has not come yet begins at 0, where the queue is still whole.
+            return {None, 0, *(commit.offset for commit in commits)}
+        last = max(done, key=lambda commit: commit.done_at)
+        allowed = {each.offset for each in commits if each.done_at is None or each.done_at >= last.asked_at}
+        return allowed | {0} if None in allowed else allowed
+
+    def queried(self, key, before, found):
+        """``before`` is what was `allowed` when it was asked; meanwhile more may have been committed."""
+        allowed = before | self.allowed(key)
+        if found not in allowed:
+            self._world.ledger.complain(
+                f"group {key[0]} is at {found} of {key[1]}/{key[2]}, not at {allowed}"
+            )
+
+    def life_ended(self, kind):
+        """A crash takes what was not saved yet; what was never answered may have been done, or not."""
+        now = self._world.kernel.now
+        saved_by = self._world.watch.calm_since() - self._save_seconds
+        for key, commits in self._commits.items():
+            if kind == "stop":
+                saved = [each for each in commits if each.done_at is not None]
+            else:
+                saved = [each for each in commits if each.done_at is not None and each.done_at < saved_by]
+            last = max(saved, key=lambda each: each.done_at, default=Commit(key, None, -1.0, -1.0))
+            # Of those that came later, any may be the last that was saved.
+            left = [
+                last,
+                *(each for each in commits if each.done_at is None or each.done_at >= last.asked_at),
+            ]
+            self._commits[key] = [Commit(key, each.offset, now, now) for each in left]

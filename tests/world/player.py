@@ -1,0 +1,86 @@
+"""A client at work: it plays its steps over all lives of the broker, with a connection that it makes anew.
+
+What its steps do is in `acts`; a step that finds no broker, or gets no answer, is over, and the next comes.
+"""
+
+from __future__ import annotations
+
+from world.acts import ACTS
+from world.client import ANSWER_SECONDS, Connection
+
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.extensions import Extension, ExtensionsHeader
+from rmq_spark.wire.headers.table import HEADERS
+
+_CONNECT_SECONDS = 2.0
+_RECONNECT_SECONDS = 0.05
+
+
+class Player:
+    """One client of a story, and what its acts need of the world."""
+
+    def __init__(self, world, plan):
+        self.world = world
+        self.ledger = world.ledger
+        self.dice = world.dice_for(f"client {plan.name}")
+        self.name = plan.name
+        self._plan = plan
+        self._connection = None
+        self._agreement = None
+
+    async def play(self):
+        """All steps, one after the other."""
+        for step in self._plan.steps:
+            self.world.note(f"{self.name}: {step}")
+            await ACTS[step.kind].play(self, **step.arguments)
+        self.leave()
+
+    def leave(self):
+        """Close the connection, if there is one."""
+        if self._connection is not None:
+            self._connection.leave()
+
+    async def connected(self):
+        """A connection to whatever broker is there."""
+        while self._connection is None or self._connection.is_over:
+            connection = Connection(self.world, self.name)
+            self.world.network.connect(connection, self.world.address)
+            if await self.world.tasks.within(_CONNECT_SECONDS, connection.is_open, otherwise=False):
+                self._connection = connection
+                self._agreement = None
+            else:
+                connection.give_up()
+                await self.world.tasks.sleep(_RECONNECT_SECONDS)
+        return self._connection
+
+    async def agreed(self):
+        """A connection on which our extensions may be used, and what was agreed on; None if it broke."""
+        connection = await self.connected()
+        if self._agreement is None:
+            codec = HEADERS[RequestCode.EXTENSIONS]
+            fields = codec.request.encode(ExtensionsHeader.of(frozenset(Extension)))
+            answer = await self.answer(connection, RemotingCommand(RequestCode.EXTENSIONS, ext_fields=fields))
+            if answer is None:
+                return None, None
+            self._agreement = codec.response.decode(answer.ext_fields)
+        return connection, self._agreement
+
+    async def ask(self, code, *, body=b"", seconds=ANSWER_SECONDS, **ext_fields):
+        """A request whose fields are texts: its answer, None if there is none."""
+        fields = {name: str(value) for name, value in ext_fields.items()}
+        connection = await self.connected()
+        return await self.answer(connection, RemotingCommand(code, ext_fields=fields, body=body), seconds)
+
+    async def answer(self, connection, request, seconds=ANSWER_SECONDS):
+        """The answer to a request on a connection; one that does not come costs the connection."""
+        return await self.awaited(connection, connection.ask(request, seconds), f"request {request.code}")
+
+    async def awaited(self, connection, promise, what):
+        """An answer that was asked for already."""
+        asked_at = self.world.kernel.now
+        answer = await promise
+        if answer is None and not connection.is_over:
+            self.world.watch.check_patience(connection, asked_at, f"{what} of {self.name}")
+            connection.give_up()
+        return answer

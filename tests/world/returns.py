@@ -1,0 +1,88 @@
+"""Messages that consumers have given back: how often each may come again, when, and where.
+
+given back with its n-th try ──> %RETRY%group with try n+1, after a delay ──> given back again ...
+                             └─> %DLQ%group with try n+1, at once, if that was the last
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+
+@dataclass(eq=False)
+class GivenBack:
+    """One request of a consumer."""
+
+    asked_at: float
+    delay_seconds: float
+    topic: str
+    is_certain: bool = False  # acknowledged: it must come
+
+
+@dataclass
+class Tries:
+    """All requests that lead to the same try of the same message, and where these tries were seen."""
+
+    asked: list = field(default_factory=list)
+    seen: dict = field(default_factory=dict)
+
+
+class Returns:
+    """All that was given back."""
+
+    def __init__(self, ledger, world):
+        self._ledger = ledger
+        self._world = world
+        self._tries = defaultdict(Tries)  # by topic, message and number of tries
+
+    def give_back(self, group, sent, tries, *, delay_seconds, is_last):
+        """A consumer is about to give a message back."""
+        topic = f"%DLQ%{group}" if is_last else f"%RETRY%{group}"
+        given = GivenBack(self._world.kernel.now, 0.0 if is_last else delay_seconds, topic)
+        self._tries[topic, sent, tries + 1].asked.append(given)
+        return given
+
+    def answered(self, given, *, is_done):
+        given.is_certain = is_done
+
+    def refused(self, given):
+        """The broker says that it did not take it."""
+        for tries in self._tries.values():
+            if given in tries.asked:
+                tries.asked.remove(given)
+
+    def saw(self, sent, message, where):
+        """A try has come."""
+        tries = self._tries.get((message.topic, sent, message.reconsume_times))
+        if tries is None or not tries.asked:
+            self._ledger.complain(
+                f"{sent} is in {where} as try {message.reconsume_times}, which nobody asked for"
+            )
+        now = self._world.kernel.now
+        due = min(given.asked_at + given.delay_seconds for given in tries.asked)
+        if now < due:
+            self._ledger.complain(
+                f"try {message.reconsume_times} of {sent} in {where} is {due - now:.3f} s early"
+            )
+        place = message.queue_id, message.queue_offset
+        tries.seen.setdefault(place, now)
+        if len(tries.seen) > len(tries.asked) and not self._world.watch.crashed_since(due):
+            self._ledger.complain(f"{sent} came as try {message.reconsume_times} at {list(tries.seen)}")
+
+    def life_ended(self, kind):
+        """What was seen without a promise may be gone, and come again elsewhere."""
+        if kind == "power":
+            for tries in self._tries.values():
+                tries.seen.clear()
+
+    def topics(self):
+        return list(dict.fromkeys(topic for topic, _, _ in self._tries))
+
+    def check_deliveries(self):
+        for (topic, sent, number), tries in self._tries.items():
+            certain = sum(given.is_certain for given in tries.asked)
+            if len(tries.seen) < certain:
+                self._ledger.complain(
+                    f"{sent} came {len(tries.seen)} times to {topic} as try {number}, not {certain}"
+                )

@@ -1,0 +1,65 @@
+"""A story that fails, made short: parts are taken out as long as it goes on failing in the same way."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from world.world import World
+
+_NUMBERS = re.compile(r"[0-9][0-9_.]*|'[^']*'|\{[^}]*\}|\[[^]]*\]")
+
+
+def failure_of(story):
+    """What goes wrong when a story is told; None if nothing does."""
+    world = World(story)
+    try:
+        world.tell()
+    except Exception as error:
+        return Failure(story, error, world.trace)
+    return None
+
+
+class Failure:
+    """A story that was told up to a promise that was not kept."""
+
+    def __init__(self, story, error, trace):
+        self.story = story
+        self.error = error
+        self.trace = trace
+
+    @property
+    def kind(self):
+        """What is alike in failures of one cause: the words, without numbers and names."""
+        text = f"{type(self.error).__name__}: {self.error}"
+        return _NUMBERS.sub("#", text.split(": ", 2)[-1])[:80]
+
+    def __str__(self):
+        return "\n".join([*self.trace[-60:], f"{type(self.error).__name__}: {self.error}"])
+
+
+def shrunk(failure, seconds=60.0):
+    """The shortest story that fails in the same way, as far as it is found in this time."""
+    until = time.monotonic() + seconds
+    best = failure
+    size = len(best.story.parts())
+    while size >= 1 and time.monotonic() < until:
+        smaller = _without_one_piece(best, size, until)
+        if smaller is None:
+            size //= 2
+        else:
+            best = smaller
+            size = min(size, len(best.story.parts()))
+    return best
+
+
+def _without_one_piece(failure, size, until):
+    """The failure of the story without one run of so many parts; None if each of them is needed."""
+    parts = failure.story.parts()
+    for start in range(0, len(parts), size):
+        if time.monotonic() > until:
+            return None
+        again = failure_of(failure.story.without(parts[start : start + size]))
+        if again is not None and again.kind == failure.kind:
+            return again
+    return None

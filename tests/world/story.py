@@ -1,0 +1,121 @@
+"""A story: all that a world does by plan, as plain data, drawn from a seed.
+
+    Story    settings of the broker, how its lives end, what each client does, what goes wrong and when
+
+What is not in it (how late bytes are, who goes first) is decided by dice that come from its seed as well, one
+set for each part of the world: so a story with a step taken out is nearly the same story, which is what
+shrinking lives by. It can be written as JSON, and read again.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that a client does; what the arguments mean is `acts`' business."""
+
+    kind: str
+    arguments: dict
+
+    def __str__(self):
+        return f"{self.kind}({', '.join(f'{name}={value!r}' for name, value in self.arguments.items())})"
+
+
+@dataclass(frozen=True)
+class Client:
+    """What one client does, step by step."""
+
+    name: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a life of the broker ends: stop, kill or power.
+
+    After so many seconds; or, if ``operation`` is given, at that change of the disk since the life
+    began: before it or, if ``is_done``, behind it.
+    """
+
+    kind: str
+    seconds: float
+    operation: int | None = None
+    is_done: bool = False
+    down_seconds: float = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Trouble:
+    """Something that goes wrong for a while: with the disk (`fate`), the clock, the network."""
+
+    kind: str
+    begin: float
+    seconds: float
+    arguments: dict
+
+
+@dataclass(frozen=True)
+class Story:
+    seed: int
+    settings: dict
+    endings: tuple[Ending, ...]
+    clients: tuple[Client, ...]
+    troubles: tuple[Trouble, ...]
+    latency_seconds: float = 0.000_1
+    flush_seconds: float = 0.001
+    preemption: float = 0.05
+    line_preemption: float = 0.0
+
+    @property
+    def is_sync(self):
+        return self.settings.get("flushDiskType") == "SYNC_FLUSH"
+
+    def to_json(self):
+        return json.dumps(asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text):
+        data = json.loads(text)
+        data["endings"] = tuple(Ending(**each) for each in data["endings"])
+        data["troubles"] = tuple(Trouble(**each) for each in data["troubles"])
+        data["clients"] = tuple(
+            Client(each["name"], tuple(Step(**step) for step in each["steps"])) for each in data["clients"]
+        )
+        return cls(**data)
+
+    # ---- what shrinking takes away
+
+    def parts(self):
+        """Everything that can be taken out alone, as keys for `without`."""
+        return [
+            *(("client", number) for number in range(len(self.clients))),
+            *(("trouble", number) for number in range(len(self.troubles))),
+            *(("ending", number) for number in range(len(self.endings))),
+            *(
+                ("step", number, at)
+                for number, client in enumerate(self.clients)
+                for at in range(len(client.steps))
+            ),
+        ]
+
+    def without(self, gone):
+        """The story without these parts."""
+        gone = set(gone)
+        clients = tuple(
+            replace(
+                client,
+                steps=tuple(step for at, step in enumerate(client.steps) if ("step", number, at) not in gone),
+            )
+            for number, client in enumerate(self.clients)
+            if ("client", number) not in gone
+        )
+        kept = {
+            name: tuple(
+                each for number, each in enumerate(getattr(self, f"{name}s")) if (name, number) not in gone
+            )
+            for name in ("trouble", "ending")
+        }
+        return replace(self, clients=clients, troubles=kept["trouble"], endings=kept["ending"])

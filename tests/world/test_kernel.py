@@ -1,0 +1,155 @@
+"""One thing at a time, in an order of the dice; killed is killed; nobody waits for ever unnoticed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from world.kernel import Actor, Deadlock, Kernel, Killed
+
+
+@pytest.fixture
+def kernel():
+    kernel = Kernel(random.Random(1))
+    yield kernel
+    kernel.close()
+
+
+def test_time_goes_on_only_when_all_wait(kernel):
+    told = []
+
+    def work():
+        for seconds in (3_600, 0.5):
+            kernel.sleep(seconds)
+            told.append(kernel.now)
+
+    kernel.start(Actor("a"), work)
+    kernel.run(10_000)
+    assert told == [3_600, 3_600.5]
+    assert kernel.now == 10_000
+
+
+def test_what_happens_at_the_same_time_happens_in_an_order_of_the_dice_and_always_in_the_same():
+    def order(seed):
+        kernel, told = Kernel(random.Random(seed)), []
+        for name in "abcdef":
+            kernel.start(Actor(name), lambda name=name: told.append(name))
+        kernel.run(1)
+        kernel.close()
+        return "".join(told)
+
+    assert order(1) == order(1)
+    assert len({order(seed) for seed in range(20)}) > 10
+
+
+def test_only_one_actor_runs_at_a_time(kernel):
+    running = []
+
+    def work():
+        for _ in range(50):
+            running.append(1)
+            assert len(running) == 1
+            running.pop()
+            kernel.sleep(kernel.dice.random())
+
+    actors = [Actor(f"a{number}") for number in range(5)]
+    for actor in actors:
+        kernel.start(actor, work)
+    kernel.run(100)
+    assert all(actor.is_done for actor in actors)
+
+
+def test_a_wait_ends_by_being_woken_or_by_its_time(kernel):
+    told = []
+    sleeper = Actor("sleeper")
+
+    def sleep():
+        told.append((kernel.park(kernel.now + 5), kernel.now))
+        told.append((kernel.park(kernel.now + 5), kernel.now))
+
+    kernel.start(sleeper, sleep)
+    kernel.at(2, lambda: kernel.wake(sleeper))
+    kernel.run(100)
+    assert told == [(True, 2), (False, 7)]
+
+
+def test_all_actors_of_a_process_that_is_killed_unwind_before_anything_else_happens(kernel):
+    process, told = object(), []
+
+    def work(name):
+        try:
+            kernel.sleep(1 if name == "b" else 10)
+            told.append(name)
+            if name == "b":
+                kernel.kill(process)
+                raise Killed
+        finally:
+            told.append(f"{name} unwinds at {kernel.now:.0f}")
+
+    for name in "abc":
+        kernel.start(Actor(name, process), lambda name=name: work(name))
+    kernel.start(Actor("stranger"), lambda: work("stranger"))
+    kernel.run(100)
+    assert told[0] == "b"
+    assert sorted(told[1:4]) == ["a unwinds at 1", "b unwinds at 1", "c unwinds at 1"]
+    assert told[4:] == ["stranger", "stranger unwinds at 10"]
+
+
+def test_who_unwinds_can_wait_no_more(kernel):
+    process, told = object(), []
+
+    def work():
+        try:
+            kernel.sleep(10)
+        finally:
+            with pytest.raises(Killed):
+                kernel.sleep(1)
+            told.append(kernel.now)
+
+    kernel.start(Actor("a", process), work)
+    kernel.at(3, lambda: kernel.kill(process))
+    kernel.run(100)
+    assert told == [3]
+
+
+def test_an_actor_that_has_not_begun_never_does_when_its_process_is_killed(kernel):
+    process, told = object(), []
+    kernel.start(Actor("a", process), lambda: told.append("begun"))
+    kernel.kill(process)
+    kernel.run(1)
+    assert told == []
+
+
+def test_what_an_actor_raises_is_raised_by_main(kernel):
+    def work():
+        kernel.sleep(1)
+        raise ValueError("wrong")
+
+    kernel.start(Actor("a"), work)
+    with pytest.raises(ValueError, match="wrong"):
+        kernel.run(10)
+
+
+def test_what_an_event_raises_is_raised_by_main_whoever_was_about_to_wait(kernel):
+    kernel.start(Actor("a"), lambda: [kernel.sleep(0.1) for _ in range(100)])
+    kernel.at(5, lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        kernel.run(100)
+
+
+def test_a_wait_that_nothing_will_end_is_a_deadlock_that_says_who_waits(kernel):
+    def wait_for_ever():
+        kernel.park()
+
+    kernel.start(Actor("somebody"), wait_for_ever)
+    with pytest.raises(Deadlock, match=r"(?s)somebody.*wait_for_ever"):
+        kernel.park()
+
+
+def test_whoever_joins_is_woken_at_the_end_or_when_he_has_waited_enough(kernel):
+    worker, told = Actor("worker"), []
+    kernel.start(worker, lambda: kernel.sleep(5))
+    kernel.start(Actor("patient"), lambda: told.append((kernel.join(worker), kernel.now)))
+    kernel.start(Actor("impatient"), lambda: told.append((kernel.join(worker, 2), kernel.now)))
+    kernel.run(10)
+    assert told == [(False, 2), (True, 5)]

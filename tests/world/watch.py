@@ -1,0 +1,162 @@
+"""The watch: what must be so in time, in calm weather, and when all clients have gone.
+
+Whoever asks is answered soon; whoever waits for a message is told when it comes, and not before his time is
+over; nothing is left of a client that has gone. A world has troubles: while they last, and a little longer,
+nobody is held to time. Each of these looks only at what it can be sure of.
+"""
+
+from __future__ import annotations
+
+from broker.store.errors import StoreError
+from rmq_spark.wire.codes import ResponseCode
+
+_AFTER_TROUBLE_SECONDS = 8.0
+_BUSY = {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLUSH_DISK_TIMEOUT}
+_OF_DISK = ("slow", "lack", "broken", "full")
+_ENDING = ("stopping", "shut down")
+_ASYNC_FLUSH_SECONDS = 1.0
+
+
+class Watch:
+    """Looks at the time, and at what is left."""
+
+    def __init__(self, world):
+        self._world = world
+        self._crashed_at = -1.0
+        self._failed_at = None
+        story = world.story
+        self._of_disk = [each for each in story.troubles if each.kind in _OF_DISK]
+        self.may_expire = any(each.kind == "full" for each in story.troubles)
+        """Whether the oldest messages may go, to make room."""
+        self.slack_seconds = 0.1 + 10 * story.latency_seconds + 10 * story.flush_seconds
+        self.troubles_end = max(
+            (each.begin + each.seconds + _AFTER_TROUBLE_SECONDS for each in story.troubles), default=0.0
+        )
+
+    # ---- what happens
+
+    def life_ended(self, kind):
+        if kind != "stop":
+            self._crashed_at = self._world.kernel.now
+        self._failed_at = None
+
+    @property
+    def has_disk_failed(self):
+        return self._failed_at is not None
+
+    def disk_failed(self):
+        """From here on, until the broker is started again, it takes no messages."""
+        if self._failed_at is None:
+            self._failed_at = self._world.kernel.now
+
+    # ---- what others ask
+
+    def troubles(self, kind):
+        """Those of a kind that last now."""
+        now = self._world.kernel.now
+        return [
+            trouble
+            for trouble in self._world.story.troubles
+            if trouble.kind == kind and trouble.begin <= now < trouble.begin + trouble.seconds
+        ]
+
+    def crashed_since(self, time):
+        """Whether the broker was killed, or lost its power, at that time or later."""
+        return self._crashed_at >= time
+
+    def was_flushed_since(self, time):
+        """With ASYNC_FLUSH: whether what was written then was on the disk when the power went."""
+        return time < self.calm_since() - _ASYNC_FLUSH_SECONDS - self.slack_seconds
+
+    def calm_since(self):
+        """Up to when nothing had gone wrong, or had been over for long."""
+        calm = self._world.kernel.now
+        if self._failed_at is not None:
+            calm = self._failed_at
+        for trouble in sorted(self._of_disk, key=lambda trouble: -trouble.begin):
+            if trouble.begin < calm < trouble.begin + trouble.seconds + _AFTER_TROUBLE_SECONDS:
+                calm = trouble.begin
+        return calm
+
+    def is_calm_since(self, time):
+        """Whether the same broker has been there since then, and nothing was wrong."""
+        world = self._world
+        return (
+            world.life is not None
+            and world.life.is_serving_since(time)
+            and self._failed_at is None
+            and all(
+                trouble.begin > world.kernel.now
+                or trouble.begin + trouble.seconds + _AFTER_TROUBLE_SECONDS < time
+                for trouble in self._of_disk
+            )
+        )
+
+    def is_excused(self, error):
+        """Whether what a broker logs of an error is what it should log: the disk was in trouble."""
+        life = self._world.life
+        if life is None or not life.fate.has_failed:
+            return False
+        return error is None or isinstance(error, (OSError, StoreError))
+
+    # ---- what clients report
+
+    def check_patience(self, connection, asked_at, what):
+        """Something was not answered in time."""
+        if connection.is_heard and self.is_calm_since(asked_at):
+            self._world.ledger.complain(f"{what} was not answered since {asked_at:.6f} s")
+
+    def check_refusal(self, answer, what):
+        """Something was refused."""
+        remark = answer.remark or ""
+        if "internal error" in remark:
+            self._world.ledger.complain(f"{what} was answered {answer.code} {remark}")
+        is_busy = answer.code in _BUSY and not any(word in remark for word in _ENDING)
+        if is_busy and self.is_calm_since(self._world.kernel.now - self.slack_seconds):
+            self._world.ledger.complain(f"{what} was refused in calm weather: {answer.code} {remark}")
+
+    def check_wakefulness(self, asked, asked_at, suspend_seconds, told):
+        """A pull was answered that may have waited."""
+        now = self._world.kernel.now
+        if not self.is_calm_since(asked_at - self.slack_seconds):
+            return
+        queue = self._world.ledger.queues[asked.topic, asked.queue_id]
+        if told.code == ResponseCode.PULL_NOT_FOUND:
+            if suspend_seconds and now - asked_at < suspend_seconds - self.slack_seconds:
+                self._world.ledger.complain(
+                    f"{asked} waited {now - asked_at:.3f} s, not {suspend_seconds} s: {told}"
+                )
+            for queue_offset, sent in queue.at.items():
+                is_asked_for = queue_offset >= asked.queue_offset and asked.wants(sent)
+                if is_asked_for and self._came_by(sent, now - self.slack_seconds):
+                    self._world.ledger.complain(
+                        f"{asked} was told of nothing, and {sent} is at {queue_offset}"
+                    )
+        elif told.messages and suspend_seconds:
+            first = queue.at.get(told.messages[0].queue_offset)
+            if self._came_by(first, now - self.slack_seconds) and asked_at < now - self.slack_seconds:
+                self._world.ledger.complain(f"{asked} was told of {first} {now - first.stored_at:.3f} s late")
+
+    @staticmethod
+    def _came_by(what, time):
+        stored_at = getattr(what, "stored_at", None)
+        return stored_at is not None and not what.delay_seconds and stored_at < time
+
+    # ---- when all clients have gone
+
+    def check_nothing_is_left(self, controller, disk):
+        """The tables of a broker that nobody uses are as on its first day."""
+        holds, processors = controller.hold_service, controller.processors
+        left = {
+            "connections": controller.server.connections,
+            "bytes in flight": controller.server.in_flight_bytes,
+            "waiting pulls": holds.held,
+            "queues with waiting pulls": holds.queues,
+            "rescued pulls": holds.rescued,
+            "send plans": len(processors.sends._plans),
+            "sends that wait for the disk": processors.acknowledger.queue().size,
+            "turns of the loop in a second": controller.server._loop.turns_lately > 200,
+        }
+        for what, count in left.items():
+            if count:
+                self._world.ledger.complain(f"when all clients had gone, {count} {what} were left")

@@ -1,0 +1,228 @@
+"""A world: one story told, with a broker, its clients and what befalls them, in one process and virtual time.
+
+World(story).tell() ──> a trace that is the same, byte for byte, whenever the same story is told
+                   └──> Broken: a promise that was not kept, with the trace up to there
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from functools import partial
+from pathlib import Path
+
+from broker_stories import small_broker
+from world.acts import GROUPS, QUEUES
+from world.acts.groups import query_offset
+from world.acts.pulls import Asked, pull_once
+from world.broker import BrokerLife
+from world.disk import ROOMY, Platter
+from world.drawing import DELAY_LEVELS_MS
+from world.fate import Fate
+from world.kernel import Kernel
+from world.ledger import Broken, Ledger
+from world.locks import Locks
+from world.logs import Logs
+from world.network import Network, Weather
+from world.offsets import Offsets
+from world.player import Player
+from world.story import Client
+from world.tasks import Tasks
+from world.threads import Threads
+from world.watch import Watch
+
+_PORT = 9876
+_ROOT = Path("/machine/home/store")
+_PREEMPTED = r"broker/(store|state|schedule)/(?!directory_lock|chunks|lazy)|broker/housekeeping"
+_START_SECONDS = 30.0
+_BEFALL = ("clock", "full", "cut")
+_START_AGAIN_SECONDS = 1.0
+_STOP_SECONDS = 60.0
+_STORY_SECONDS = 5_000.0
+_AUDIT_SECONDS = 120.0
+_QUIET_SECONDS = 3.0
+_IDLE_SECONDS = 135.0
+
+
+class World:
+    """Everything that there is while a story is told."""
+
+    address = ("127.0.0.1", _PORT)
+    broker_name = "broker-a"
+
+    def __init__(self, story):
+        self.story = story
+        self.kernel = Kernel(self.dice_for("kernel"))
+        weather = Weather(latency_seconds=story.latency_seconds)
+        self.network = Network(self.kernel, self.dice_for("network"), weather)
+        self.tasks = Tasks(self.kernel)
+        self.ledger = Ledger(self, is_sync=story.is_sync)
+        self.offsets = Offsets(self, int(story.settings["flushConsumerOffsetInterval"]) / 1000 + 1.0)
+        self.locks = Locks(self.ledger.complain)
+        self.watch = Watch(self)
+        self.trace = []
+        self.checksum = 0
+        self.lives = 0
+        self.life = None
+        self._config = small_broker(_ROOT, listenPort=_PORT, **story.settings)
+
+    def tell(self):
+        """Tell the story to its end, and look whether all is as it must be."""
+        with (
+            Threads(
+                self.kernel, self.story.preemption, self.story.line_preemption, _PREEMPTED
+            ) as self.threads,
+            Logs(self.kernel, self.note, self.complain, self.watch.is_excused),
+        ):
+            self.platter = Platter(self.threads.wall_seconds, _ROOT.parent)
+            try:
+                self._tell()
+            finally:
+                self.kernel.close()
+
+    # ---- what its parts ask
+
+    def dice_for(self, part):
+        """Dice of its own for each part of the world."""
+        return random.Random(f"{self.story.seed} {part}")
+
+    def note(self, what):
+        """Write it into the trace."""
+        line = f"{self.kernel.now:12.6f} {what}"
+        self.trace.append(line)
+        self.checksum = zlib.crc32(line.encode(), self.checksum)
+
+    def complain(self, what, error=None):
+        """Something is wrong that no client was told."""
+        broken = Broken(f"at {self.kernel.now:.6f} s, in life {self.lives}: {what}")
+        broken.__cause__ = error
+        self.kernel.fail(broken)
+
+    def delay_seconds(self, level):
+        """How long a message of a delay level waits."""
+        return DELAY_LEVELS_MS[min(level, len(DELAY_LEVELS_MS)) - 1] / 1000 if level > 0 else 0.0
+
+    # ---- the story
+
+    def _tell(self):
+        for trouble in self.story.troubles:
+            if trouble.kind in _BEFALL:
+                self.kernel.at(trouble.begin, partial(self._befall, trouble))
+        clients = [self.tasks.begin(Player(self, plan).play(), plan.name) for plan in self.story.clients]
+        for ending in self.story.endings:
+            self._live(ending)
+        self._start(None)
+        self.kernel.run(max(self.watch.troubles_end - self.kernel.now, 0))
+        if self.watch.has_disk_failed:
+            self._stop()
+            self._start(None)
+        for client in clients:
+            if not self.kernel.run(_STORY_SECONDS, client):
+                self.ledger.complain(f"it does not come to an end: {list(self.tasks.running.values())}")
+        self._wait_for_delays()
+        self._audit()
+        self.kernel.run(_QUIET_SECONDS)
+        if self.life.controller.server.connections:  # of clients that fell silent
+            self.kernel.run(_IDLE_SECONDS)
+        self.watch.check_nothing_is_left(self.life.controller, self.life.disk)
+        self._stop()
+        self._start(None)
+        self._audit()
+        self._stop()
+
+    def _befall(self, trouble):
+        """What goes wrong at one moment."""
+        self.note(f"{trouble.kind} {trouble.arguments}")
+        if trouble.kind == "clock":
+            self.threads.wall_ahead += trouble.arguments["ahead_seconds"]
+        elif trouble.kind == "full":
+            self.platter.used_ratio = trouble.arguments["used_ratio"]
+            self.kernel.after(trouble.seconds, self._make_room)
+        else:
+            self.network.cut_all()
+
+    def _make_room(self):
+        self.platter.used_ratio = ROOMY
+
+    def _live(self, ending):
+        """One life of the broker, and a while without one."""
+        life = self._start(ending)
+        self.kernel.run(ending.seconds, life.ended)
+        if not life.ended.is_kept:
+            if ending.kind == "stop":
+                self._stop()
+            else:
+                life.process.kill(power_lost=ending.kind == "power")
+                self._ended()
+        elif life.ended.value != "stopped":
+            self._ended()
+        self.kernel.run(ending.down_seconds)
+
+    def _start(self, ending):
+        self.lives += 1
+        fate = Fate(self, self.dice_for(f"fate {self.lives}"), ending)
+        self.note(f"life {self.lives} begins")
+        self.network.power_is_back()
+        self.life = life = BrokerLife(self, self._config, self.lives, fate)
+        life.begin()
+        if not self.kernel.run(_START_SECONDS, life.started):
+            self.ledger.complain(f"the broker has not started within {_START_SECONDS} s")
+        why_not = life.started.value
+        self.note(f"started: {why_not}")
+        if isinstance(why_not, Exception):
+            if not self.watch.is_excused(why_not):
+                raise Broken(f"the broker cannot start: {why_not!r}") from why_not
+            self._ended()
+            self.kernel.run(_START_AGAIN_SECONDS)
+            return self._start(ending)
+        return life
+
+    def _stop(self):
+        self.note(f"life {self.lives} is to stop")
+        self.life.stop()
+        if not self.kernel.run(_STOP_SECONDS, self.life.ended):
+            self.ledger.complain(f"the broker has not stopped within {_STOP_SECONDS} s")
+        self._ended()
+
+    def _ended(self):
+        self.kernel.run(0, self.life.ended)
+        kind = self.life.ended.value
+        self.note(f"life {self.lives} has ended: {kind}")
+        if kind == "power":
+            self.platter.lose_power(self.dice_for(f"power {self.lives}"))
+        for each in (self.ledger, self.offsets, self.locks, self.watch):
+            each.life_ended("stop" if kind == "stopped" else kind)
+
+    # ---- what is looked at when all is quiet
+
+    def _wait_for_delays(self):
+        """Until every delayed message, and every one that was given back, must have been delivered."""
+        longest = max(DELAY_LEVELS_MS) / 1000
+        self.kernel.run(longest + self.watch.slack_seconds + 1.0)
+
+    def _audit(self):
+        """Read every queue from one end to the other."""
+        auditor = Player(self, Client(f"auditor {self.lives}", ()))
+        if not self.kernel.run(_AUDIT_SECONDS, self.tasks.begin(self._read_all(auditor), auditor.name)):
+            self.ledger.complain("the audit does not come to an end")
+        self.ledger.check_deliveries()
+        self.note("audited")
+
+    async def _read_all(self, auditor):
+        ledger = self.ledger
+        own = [(topic, 0) for number in range(GROUPS) for topic in (f"%RETRY%G{number}", f"%DLQ%G{number}")]
+        known = [(sent.topic, queue_id) for sent in ledger.sent.values() for queue_id in range(QUEUES)]
+        for topic, queue_id in dict.fromkeys([*ledger.queues, *known, *own]):
+            must = ledger.expected(topic, queue_id, 0)
+            found, offset, told = set(), 0, None
+            while told is None or told.next_offset < told.max_offset:
+                told = await pull_once(auditor, Asked(topic, queue_id, offset), group="auditor")
+                if told is None or (not told.messages and told.next_offset <= offset):
+                    break
+                found |= {message.queue_offset for message in told.messages}
+                offset = told.next_offset
+            low, high = (told.min_offset, told.max_offset) if told else (0, 0)
+            ledger.audited(topic, queue_id, must, found, low, high)
+        for key in self.offsets.known():
+            await query_offset(auditor, key)
+        auditor.leave()
