@@ -132,7 +132,9 @@ KEYS: Final[Mapping[str, Key]] = {
     "maxFilterDepth": Key("filters", "depth_max", number(1, 200), "how deep it may nest"),
     "maxFilterNodes": Key("filters", "nodes_max", COUNT, "how many parts it may have"),
     # connections
-    "maxConnections": Key("server", "max_connections", COUNT, "clients"),
+    "maxConnections": Key(
+        "server", "max_connections", COUNT, "clients; fewer where the system allows fewer descriptors"
+    ),
     "maxConnectionsPerAddress": Key("server", "max_connections_per_address", COUNT, "of one address"),
     "maxAcceptsPerSecond": Key(
         "server", "max_accepts_per_second", COUNT, "new clients; more are turned away"
@@ -185,6 +187,9 @@ KEYS: Final[Mapping[str, Key]] = {
     ),
     # the store
     "storePathRootDir": Key("store", "store_path_root_dir", DIRECTORY, "where everything is kept"),
+    "maxOpenFiles": Key(
+        "store", "open_files_max", COUNT, "of the store at a time; fewer where the system allows fewer"
+    ),
     "mappedFileSizeCommitLog": Key(
         "store",
         "mapped_file_size_commit_log",
