@@ -9,21 +9,20 @@ import argparse
 import asyncio
 import logging
 import os
-import resource
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from broker.config import BrokerConfig
 from broker.controller import BrokerController
+from broker.descriptors import allow_descriptors
 from broker.event_loop import new_event_loop
 from broker.settings import ConfigError, load_config, settings_of
 from rmq_spark.errors import RocketPollError
 
 _log = logging.getLogger(__name__)
 _INPUT_BYTES = 4_096
-_DESCRIPTORS_BESIDE_CONNECTIONS = 2_000
-"""For files of the log and of queues, two each; a store with more queues than that needs more."""
 
 
 def main(arguments: list[str] | None = None, program: str = "python -m broker") -> int:
@@ -60,7 +59,12 @@ def main(arguments: list[str] | None = None, program: str = "python -m broker") 
 
 async def serve(config: BrokerConfig, *, until_input_ends: bool = False) -> None:
     """Run a broker until a signal comes, or until stdin, a pipe, ends."""
-    allow_descriptors(config.server.max_connections + _DESCRIPTORS_BESIDE_CONNECTIONS)
+    given = allow_descriptors(config.store.open_files_max, config.server.max_connections)
+    config = replace(
+        config,
+        store=replace(config.store, open_files_max=given.open_files_max),
+        server=replace(config.server, max_connections=given.connections_max),
+    )
     controller = BrokerController(config)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -80,21 +84,6 @@ def _look_for_end(loop: asyncio.AbstractEventLoop, descriptor: int, stop: asynci
     if not os.read(descriptor, _INPUT_BYTES):
         loop.remove_reader(descriptor)
         stop.set()
-
-
-def allow_descriptors(wanted: int) -> None:
-    """Let this process have so many open at once, as far as the system lets it; say so if it does not."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed < wanted:
-        _log.warning(
-            "connections and files may need %d descriptors, the system allows %d (ulimit -Hn)",
-            wanted,
-            allowed,
-        )
 
 
 if __name__ == "__main__":

@@ -65,6 +65,9 @@ class BrokerConfig:
     max_topics: int = 10_000
     max_groups: int = 5_000
     max_groups_per_connection: int = 500
+    max_group_members: int = 50_000
+    subscription_bytes_max: int = 64 * _MIB
+    max_consumer_offsets: int = 200_000
     max_transfer_count: int = 32
     max_transfer_bytes: int = 262_144
     max_transfer_bytes_extended: int = 8 * _MIB

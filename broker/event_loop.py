@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any, cast
+
+from broker.descriptors import LACKS
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -14,9 +17,20 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop  # noqa: PLC0415  # not on every platform
     except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
+        loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
+        loop.set_exception_handler(_report)
+        return loop
+    return cast("asyncio.AbstractEventLoop", uvloop.new_event_loop())
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what nobody has caught; but not a thousand times a second that no client gets in.
+
+    Who listens tells that once. uvloop says nothing of it.
+    """
+    error = context.get("exception")
+    if not (isinstance(error, OSError) and error.errno in LACKS and "socket" in context):
+        loop.default_exception_handler(context)
 
 
 def monotonic_ms(loop: asyncio.AbstractEventLoop) -> int:

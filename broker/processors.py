@@ -41,6 +41,7 @@ from broker.processor.topic_admin import TopicAdminProcessor
 from broker.schedule.schedule_message_service import ScheduleMessageService
 from broker.state.broker_stats import BrokerStats
 from broker.state.consumers import ConsumerManager
+from broker.state.member_room import MemberRoom
 from broker.state.producers import ProducerManager
 from broker.state.queue_locks import QueueLocks
 from broker.state_tables import StateTables
@@ -87,8 +88,11 @@ class Processors:
         config = around.config
         self._around = around
         self.stats = BrokerStats(config.broker_cluster_name, around.now_ms())
-        self.producers = ProducerManager()
-        self.consumers = ConsumerManager(NotifyConsumerIdsChanged(around.tables.groups, around.work))
+        room = MemberRoom(
+            members_max=config.max_group_members, subscription_bytes_max=config.subscription_bytes_max
+        )
+        self.producers = ProducerManager(room)
+        self.consumers = ConsumerManager(NotifyConsumerIdsChanged(around.tables.groups, around.work), room)
         self.filters = SubscriptionFilters(config.filters)
         self.parked = ParkedSends(
             around.tables.topics,

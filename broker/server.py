@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
+from broker import descriptors
 from broker.client_connection import ClientConnection, Dispatch
 from broker.config import ServerLimits
 from broker.loop_turn import LoopTurn
@@ -60,6 +61,7 @@ class RemotingServer:
         self._favoured: ClientConnection | None = None
         self._accepts = float(limits.max_accepts_per_second)
         self._accepts_at = 0.0
+        self._lacks_descriptors = False
         self._sweeps = 0
         self._servers: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
@@ -242,6 +244,7 @@ class RemotingServer:
         self._unread.look_again(now)
         for connection, why in self._unread.to_close(now, limits.slow_reader_timeout_ms / 1000):
             connection.close(why)
+        self._tell_of_lack(descriptors.lack())
         self._sweeps += 1
         if self._sweeps % _SWEEPS_PER_IDLE_CHECK == 0:
             idle_since = now - limits.idle_timeout_ms / 1000
@@ -249,6 +252,14 @@ class RemotingServer:
                 if connection.last_active < idle_since:
                     connection.close("it has been idle")
         self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    def _tell_of_lack(self, lack: OSError | None) -> None:
+        """Log when clients cannot get in any more, and when they can again; loops try again by themselves."""
+        if lack is not None and not self._lacks_descriptors:
+            _log.error("no new clients get in until there are descriptors for them: %s", lack.strerror)
+        elif lack is None and self._lacks_descriptors:
+            _log.warning("new clients get in again")
+        self._lacks_descriptors = lack is not None
 
     def _close_since(self, times: dict[ClientConnection, float], since: float, why: str) -> None:
         for connection in [connection for connection, time in times.items() if time < since]:

@@ -78,6 +78,15 @@ KEYS: Final[Mapping[str, Key]] = {
     "maxTopics": Key("", "max_topics", COUNT, "topics, with those for retries; more are refused"),
     "maxGroups": Key("", "max_groups", COUNT, "consumer groups; more are refused"),
     "maxGroupsPerConnection": Key("", "max_groups_per_connection", COUNT, "that one client may be in"),
+    "maxGroupMembers": Key(
+        "", "max_group_members", COUNT, "clients in groups, each counted in each of its groups"
+    ),
+    "maxSubscriptionBytes": Key(
+        "", "subscription_bytes_max", SIZE, "what all groups subscribe to; one client says a 16th at most"
+    ),
+    "maxConsumerOffsets": Key(
+        "", "max_consumer_offsets", COUNT, "one for each group and queue of it; more are refused"
+    ),
     "maxMessageSize": Key("store", "max_message_size", number(1, 16 * _MIB - 1), "bytes of one message"),
     "sendThreadPoolQueueCapacity": Key(
         "", "send_queue_capacity", COUNT, "sends that wait for the disk; more are refused as busy"
@@ -123,7 +132,9 @@ KEYS: Final[Mapping[str, Key]] = {
     "maxFilterDepth": Key("filters", "depth_max", number(1, 200), "how deep it may nest"),
     "maxFilterNodes": Key("filters", "nodes_max", COUNT, "how many parts it may have"),
     # connections
-    "maxConnections": Key("server", "max_connections", COUNT, "clients"),
+    "maxConnections": Key(
+        "server", "max_connections", COUNT, "clients; fewer where the system allows fewer descriptors"
+    ),
     "maxConnectionsPerAddress": Key("server", "max_connections_per_address", COUNT, "of one address"),
     "maxAcceptsPerSecond": Key(
         "server", "max_accepts_per_second", COUNT, "new clients; more are turned away"
@@ -176,6 +187,9 @@ KEYS: Final[Mapping[str, Key]] = {
     ),
     # the store
     "storePathRootDir": Key("store", "store_path_root_dir", DIRECTORY, "where everything is kept"),
+    "maxOpenFiles": Key(
+        "store", "open_files_max", COUNT, "of the store at a time; fewer where the system allows fewer"
+    ),
     "mappedFileSizeCommitLog": Key(
         "store",
         "mapped_file_size_commit_log",

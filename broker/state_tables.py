@@ -73,7 +73,10 @@ class StateTables:
                 max_groups=config.max_groups,
                 now_ms=now_ms,
             ),
-            offsets=ConsumerOffsetManager(table("consumerOffset.json", ConsumerOffsetSerializeWrapper)),
+            offsets=ConsumerOffsetManager(
+                table("consumerOffset.json", ConsumerOffsetSerializeWrapper),
+                max_offsets=config.max_consumer_offsets,
+            ),
             kv_configs=KVConfigs(table("kvConfig.json", KVConfigSerializeWrapper)),
             delay_offset_table=table("delayOffset.json", DelayOffsetSerializeWrapper),
             files=tuple(tables),

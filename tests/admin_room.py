@@ -8,6 +8,7 @@ from __future__ import annotations
 from broker_connections import FakeConnection, finished
 from disks import ManualClock
 from held_pulls import Hold
+from members import room
 from stores import message, open_store, small_config
 from tables import groups_in, kv_in, offsets_in, table_in, topics_in
 
@@ -54,7 +55,7 @@ class AdminRoom:
         self.groups = groups_in(self._directory, self.clock)
         self.offsets = offsets_in(self._directory)
         self.kv_configs = kv_in(self._directory)
-        self.consumers = ConsumerManager(lambda _: None)
+        self.consumers = ConsumerManager(lambda _: None, room())
         self.stats = BrokerStats(self.config.broker_cluster_name, self.clock())
         self.holds = Hold()
         self.delay_offsets = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -31,7 +32,7 @@ def run_broker(*arguments, seconds=_PATIENCE_SECONDS):
 class BrokerProcess:
     """A broker in a directory; what it logs goes to a file there."""
 
-    def __init__(self, root, *arguments, **settings):
+    def __init__(self, root, *arguments, descriptors_max=None, **settings):
         self._log_path = root / "broker.log"
         texts = {**SMALL, "storePathRootDir": str(root / "store"), **settings}
         with self._log_path.open("w") as log:
@@ -46,6 +47,8 @@ class BrokerProcess:
                 stderr=log,
                 text=True,
             )
+            if descriptors_max is not None:  # long before Python has started
+                self.limit_descriptors(descriptors_max, descriptors_max)
 
     def __enter__(self):
         self.ready_line = self._process.stdout.readline()
@@ -71,6 +74,14 @@ class BrokerProcess:
         """End it at once."""
         self._process.kill()
         self._process.wait(_PATIENCE_SECONDS)
+
+    def limit_descriptors(self, soft, hard):
+        """From now on it may have so many open, as `ulimit -n` would say."""
+        resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (soft, hard))
+
+    def descriptors(self):
+        """The numbers of what it has open."""
+        return [int(path.name) for path in Path(f"/proc/{self._process.pid}/fd").iterdir()]
 
     def log(self):
         """The lines that it has logged."""

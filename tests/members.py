@@ -5,8 +5,14 @@ from __future__ import annotations
 from broker_connections import FakeConnection
 
 from broker.state.clients import ClientChannel
+from broker.state.member_room import MemberRoom
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
 from rmq_spark.wire.codes import LanguageCode
+
+
+def room(members_max=10_000, subscription_bytes_max=1 << 30):
+    """Room for members and what they subscribe to."""
+    return MemberRoom(members_max=members_max, subscription_bytes_max=subscription_bytes_max)
 
 
 def join(consumers, group, client_id, *topics, version=409, language=LanguageCode.JAVA, now_ms=0):

@@ -41,9 +41,10 @@ def groups_in(root, clock, *, auto_create=True, max_groups=1_000):
     return SubscriptionGroupManager(table, auto_create=auto_create, max_groups=max_groups, now_ms=clock)
 
 
-def offsets_in(root):
+def offsets_in(root, *, max_offsets=1_000):
     """The offsets of a broker."""
-    return ConsumerOffsetManager(table_in(root, "consumerOffset.json", ConsumerOffsetSerializeWrapper))
+    table = table_in(root, "consumerOffset.json", ConsumerOffsetSerializeWrapper)
+    return ConsumerOffsetManager(table, max_offsets=max_offsets)
 
 
 def kv_in(root):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import signal
 import socket
 
@@ -12,7 +11,7 @@ from broker_clients import BrokerClients, pull_request
 from broker_processes import BrokerProcess, run_broker
 from broker_stories import SMALL
 
-from broker.__main__ import allow_descriptors, main
+from broker.__main__ import main
 from broker.setting_keys import KEYS
 from broker.settings import load_config
 
@@ -93,24 +92,3 @@ def test_an_address_of_ip_version_6_is_listened_on(tmp_path):
         with socket.create_connection(("::1", broker.port)):
             pass
         assert broker.stop() == 0
-
-
-@pytest.mark.parametrize(
-    ("limits", "wanted", "given", "warns"),
-    [
-        ((1_024, 4_096), 2_000, (2_000, 4_096), False),
-        ((1_024, 4_096), 9_000, (4_096, 4_096), True),
-        ((8_192, 8_192), 2_000, None, False),
-        ((1_024, resource.RLIM_INFINITY), 9_000, (9_000, resource.RLIM_INFINITY), False),
-    ],
-    ids=["raised", "as far as it goes", "enough already", "no bound"],
-)
-def test_it_lets_itself_have_the_descriptors_that_its_connections_need(
-    monkeypatch, caplog, limits, wanted, given, warns
-):
-    set_to = []
-    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
-    monkeypatch.setattr(resource, "setrlimit", lambda _, new: set_to.append(new))
-    allow_descriptors(wanted)
-    assert set_to == ([given] if given else [])
-    assert ("ulimit -Hn" in caplog.text) is warns

@@ -424,6 +424,24 @@ def test_a_client_that_does_not_read_is_not_waited_for(tmp_path):
     tell(story, tmp_path, maxWriteBufferBytes=100_000)
 
 
+def test_a_group_that_stands_behind_an_empty_queue_is_led_back_to_its_start_and_waits_there(tmp_path):
+    """A topic was deleted and made anew: whoever waited at its old offset would miss all up to there."""
+
+    async def story(broker):
+        broker.make_topic("T")
+        consumer, producer = await broker.connect(), await broker.connect()
+        moved = await consumer.pull(7, suspend_ms=60_000)
+        assert (moved.code, moved.remark, moved.next_offset) == (21, "NO_MESSAGE_IN_QUEUE", 0)
+        empty = await consumer.pull(moved.next_offset)
+        assert (empty.code, empty.remark) == (19, "NO_MESSAGE_IN_QUEUE")
+        consumer.send(pull_request(moved.next_offset, suspend_ms=60_000))
+        await broker.held(1)
+        await producer.put("first")
+        assert pulled(await consumer.receive()).bodies == ["first"]
+
+    tell(story, tmp_path)
+
+
 # ---- the end, and after it
 
 

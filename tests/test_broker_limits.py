@@ -9,6 +9,8 @@ from broker_clients import pull_request, pulled, send_request
 from broker_stories import tell
 from slow_disks import SlowDisk
 
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.record import decode_record
 
 
@@ -292,6 +294,62 @@ def test_max_groups_per_connection(tmp_path):
             await client.heartbeat("G3", "T")
 
     tell(story, tmp_path, maxGroupsPerConnection=2)
+
+
+def test_max_group_members(tmp_path):
+    async def story(broker):
+        first, second = await broker.connect(), await broker.connect()
+        await first.heartbeat("G1", "T")
+        await first.heartbeat("G2", "T")
+        await second.heartbeat("G1", "T")
+        with pytest.raises(AssertionError, match=r"3 members of groups already.*\(maxGroupMembers=3\)"):
+            await second.heartbeat("G3", "T")
+        await second.heartbeat("G1", "T", "U")
+        first.abort()
+        await broker.until(lambda: broker.controller.server.connections == 1)
+        await second.heartbeat("G3", "T")
+
+    tell(story, tmp_path, maxGroupMembers=3)
+
+
+def test_max_subscription_bytes(tmp_path):
+    async def story(broker):
+        client, other = await broker.connect(), await broker.connect()
+        many = tuple(f"T{number}" for number in range(8))
+        await client.heartbeat("G1", *many)
+        with pytest.raises(
+            AssertionError, match=r"those of one client may take 16384 \(maxSubscriptionBytes="
+        ):
+            await client.heartbeat("G2", *many)
+        await client.heartbeat("G1", *many)  # what is there goes on
+        await other.heartbeat("G2", *many)
+        consumers = broker.controller.processors.consumers
+        assert [len(consumers.group(name).subscriptions) for name in ("G1", "G2")] == [8, 8]
+
+    tell(story, tmp_path, maxSubscriptionBytes=16 * 16_384)
+
+
+def test_max_consumer_offsets(tmp_path):
+    async def story(broker):
+        broker.make_topic("T", queues=8)
+        client = await broker.connect()
+
+        async def commit(queue_id, commit_offset, group="G"):
+            fields = {"consumerGroup": group, "topic": "T", "queueId": str(queue_id)}
+            fields["commitOffset"] = str(commit_offset)
+            return await client.call(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields))
+
+        for queue_id in range(5):
+            assert (await commit(queue_id, 1)).code == 0
+        pull = pull_request(0, queue_id=5, commit_offset=1)
+        for refused in (await commit(5, 1), await commit(0, 1, "H"), await client.call(pull)):
+            assert (refused.code, "(maxConsumerOffsets=5)" in refused.remark) == (1, True)
+        assert (await commit(4, 2)).code == 0  # what is there goes on
+        assert await client.committed(queue_id=4) == 2
+        broker.controller.tables.offsets.forget_group("G")
+        assert (await commit(0, 1, "H")).code == 0
+
+    tell(story, tmp_path, maxConsumerOffsets=5)
 
 
 @pytest.mark.parametrize(

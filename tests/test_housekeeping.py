@@ -57,6 +57,35 @@ def test_checkpoints_are_taken_and_old_files_looked_at_at_their_intervals(tmp_pa
     tell(story, tmp_path, checkpointIntervalMills=12_000, cleanResourceInterval=6_000)
 
 
+def test_a_sweep_that_takes_long_is_logged_and_one_that_does_not_is_not(tmp_path, caplog):
+    """The clock stands still but for the sweep: three queues take 60 ms, then 120."""
+
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        client.send(b"".join(pull_request(0, queue_id=n, suspend_ms=60_000).encode() for n in range(3)))
+        await broker.held(3)
+        asyncio.get_running_loop().stand_still()
+        sweep, sweeps = broker.holds.check_hold_request, []
+
+        def slow_sweep(now_ms):
+            for step in sweep(now_ms):
+                broker.move(0.02 if not sweeps else 0.04)
+                yield step
+            sweeps.append(now_ms)
+
+        broker.holds.check_hold_request = slow_sweep
+        for number in (1, 2):
+            assert "looking after the pulls" not in caplog.text
+            broker.move(5)
+            while len(sweeps) < number:  # noqa: ASYNC110  # nobody would set an event
+                await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert "looking after the pulls that wait for 3 queues took 1" in caplog.text
+
+    tell(story, tmp_path)
+
+
 class _Told:
     """A store that says what it was asked to do."""
 

@@ -120,17 +120,20 @@ class ClientManageProcessor:
         channel = ClientChannel(
             connection, heartbeat.client_id, request.language.name, request.version, self._now_ms()
         )
-        for producer in heartbeat.producer_data_set:
-            yield
-            self._producers.register(producer.group_name, channel)
         unknown: list[str] = []
         too_many: TooMany | None = None
+        for producer in heartbeat.producer_data_set:
+            yield
+            try:
+                self._producers.register(producer.group_name, channel)
+            except TooMany as error:  # the others are entered all the same
+                too_many = error
         for data in heartbeat.consumer_data_set:
             yield
             try:
                 if not self._enter(channel, data, keep_subscriptions=bool(heartbeat.without_sub)):
                     unknown.append(data.group_name)
-            except TooMany as error:  # the others are entered all the same
+            except TooMany as error:
                 too_many = error
         if unknown:
             raise RequestRejected(

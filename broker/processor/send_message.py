@@ -21,7 +21,7 @@ from broker.processor.acknowledger import Acknowledger
 from broker.processor.admission import TopicAdmission
 from broker.processor.request import Handlers, RequestRejected, reply
 from broker.processor.retry_rules import RetryRules
-from broker.processor.send_plan import SendPlan, SendPlans
+from broker.processor.send_plan import SendPlan, SendPlanTable
 from broker.processor.stored_properties import PropertyRewriter, StoredProperties
 from broker.processor.usual_answer import UsualAnswer
 from broker.schedule.delayed_message import scheduled
@@ -82,11 +82,9 @@ class SendMessageProcessor:
     ) -> None:
         """``why_busy`` says why no sends are taken now, if so."""
         self._store = store
-        self._admission = admission
         self._retries = retries
         self._acknowledger = acknowledger
         self._stats = stats
-        self._advertised_host = advertised_host
         self._why_busy = why_busy
         self._properties = PropertyRewriter(config.broker_cluster_name)
         self._delay_levels = len(config.store.message_delay_level_ms)
@@ -95,7 +93,7 @@ class SendMessageProcessor:
         place = {"queueId": "%d", "queueOffset": "%d"}
         self._sent = UsualAnswer({"msgId": "%s%016X", **place}, self._marks)
         self._sent_batch = UsualAnswer({"msgId": "%s", **place}, self._marks)
-        self._plans: dict[Connection, SendPlans] = {}
+        self._plans = SendPlanTable(admission, advertised_host)
         self._unanswered: list[_Unanswered] = []
 
     def handlers(self) -> Handlers:
@@ -108,15 +106,14 @@ class SendMessageProcessor:
 
     def connection_closed(self, connection: Connection) -> None:
         """Forget a client."""
-        self._plans.pop(connection, None)
+        self._plans.forget(connection)
 
     def send_message(self, connection: Connection, request: RemotingCommand) -> Steps | None:
         """Take a message, or a batch of them."""
         busy = self._why_busy()
         if busy is not None:
             raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
-        plans = self._plans.get(connection) or self._new_plans(connection)
-        plan, born_timestamp, properties_text = plans.plan_of(request)
+        plan, born_timestamp, properties_text = self._plans.of(connection).plan_of(request)
         properties = self._properties.stored(properties_text)
         if properties.is_half_message:
             raise RequestRejected(
@@ -166,12 +163,6 @@ class SendMessageProcessor:
         for topic, sizes in stored.items():
             self._stats.put(topic, len(sizes), sum(sizes), calls=len(sizes))
             self._stats.put_took.add(0, len(sizes))
-
-    def _new_plans(self, connection: Connection) -> SendPlans:
-        plans = SendPlans(self._admission, connection.remote_host, self._advertised_host(connection))
-        if not connection.is_closed:  # else it has been forgotten already
-            self._plans[connection] = plans
-        return plans
 
     def _put_redirected(
         self, plan: SendPlan, request: RemotingCommand, properties: StoredProperties, born_timestamp: int

@@ -7,9 +7,10 @@ is done once, and remembered for as long as the client is there and the topic is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
+from broker.connection import Connection
 from broker.processor.admission import TopicAdmission
 from broker.processor.request import header_of
 from broker.store.record_draft import RecordDraft
@@ -32,7 +33,13 @@ _BATCH = RequestCode.SEND_BATCH_MESSAGE.value
 
 PLANS_MAX: Final = 256
 """Of a client. One that has more of them begins anew: whole topics of 64 queues fit."""
+PLANS_OF_ALL_MAX: Final = 64 * PLANS_MAX
+"""Of all clients: 25 MiB as a rule, 90 MiB if all that they say is as long as may be remembered."""
 _REMEMBERED_CHARACTERS_MAX = 2_048
+
+
+_Key: TypeAlias = tuple[int, tuple[str | None, ...]]
+"""The code of a request, and all that its fields say that does not differ from message to message."""
 
 
 class SendPlan(NamedTuple):
@@ -73,16 +80,26 @@ CODES: Final = frozenset(_NAMES)
 
 
 class SendPlans:
-    """Of one client."""
+    """Remembers the plans of one client."""
 
-    def __init__(self, admission: TopicAdmission, born_host: Host, store_host: Host) -> None:
-        """Its messages come from one host and are stored at the other."""
+    def __init__(
+        self,
+        admission: TopicAdmission,
+        born_host: Host,
+        store_host: Host,
+        count: Callable[[int], None],
+    ) -> None:
+        """Remember plans for messages that come from one host and are stored at the other.
+
+        ``count`` is told how many there are more, or less.
+        """
+        self._count = count
         self._admission = admission
         self._config_of = admission.config_of
         self._born_host, self._store_host = born_host.encode(), store_host.encode()
         self._sys_flag = _BORN_V6 * born_host.is_v6 | _STORE_V6 * store_host.is_v6
         self._id_start = self._store_host.hex().upper()
-        self._plans: dict[tuple[int, tuple[str | None, ...]], SendPlan] = {}
+        self._plans: dict[_Key, SendPlan] = {}
 
     def plan_of(self, request: RemotingCommand) -> tuple[SendPlan, int, str | None]:
         """The plan for a message, its birth and its properties.
@@ -102,10 +119,18 @@ class SendPlans:
         header: SendMessageRequestHeader = header_of(request)
         plan = self._new_plan(request, header)
         if header.queue_id >= 0 and sum(len(text or "") for text in key[1]) <= _REMEMBERED_CHARACTERS_MAX:
-            if len(self._plans) >= PLANS_MAX:
-                self._plans.clear()
-            self._plans[key] = plan
+            self._remember(key, plan)
         return plan, header.born_timestamp, header.properties
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+    def _remember(self, key: _Key, plan: SendPlan) -> None:
+        before = len(self._plans)
+        if before >= PLANS_MAX:
+            self._plans.clear()
+        self._plans[key] = plan
+        self._count(len(self._plans) - before)
 
     def _new_plan(self, request: RemotingCommand, header: SendMessageRequestHeader) -> SendPlan:
         topic = header.topic
@@ -135,3 +160,48 @@ class SendPlans:
             topic.startswith(RETRY_PREFIX),
             self._id_start,
         )
+
+
+class SendPlanTable:
+    """Remembers the plans of all clients, so many and no more.
+
+    When there are too many, the client that came first begins anew, which costs it little.
+    """
+
+    def __init__(self, admission: TopicAdmission, store_host: Callable[[Connection], Host]) -> None:
+        """``store_host`` says where the messages of a client are stored."""
+        self._admission = admission
+        self._store_host = store_host
+        self._clients: dict[Connection, SendPlans] = {}
+        self._plans = 0
+
+    def __len__(self) -> int:
+        return self._plans
+
+    def of(self, connection: Connection) -> SendPlans:
+        """The plans of a client."""
+        plans = self._clients.get(connection)
+        return plans if plans is not None else self._new(connection)
+
+    def forget(self, connection: Connection) -> None:
+        """A client has gone."""
+        plans = self._clients.pop(connection, None)
+        if plans is not None:
+            self._plans -= len(plans)
+
+    def _new(self, connection: Connection) -> SendPlans:
+        is_here = not connection.is_closed  # else it has been forgotten already
+        count = self._count if is_here else _nothing
+        plans = SendPlans(self._admission, connection.remote_host, self._store_host(connection), count)
+        if is_here:
+            self._clients[connection] = plans
+        return plans
+
+    def _count(self, more: int) -> None:
+        self._plans += more
+        while self._plans > PLANS_OF_ALL_MAX:
+            self.forget(next(iter(self._clients)))
+
+
+def _nothing(_: int) -> None:
+    """Nobody remembers these."""

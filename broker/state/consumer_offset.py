@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from broker.state.limits import check_room
 from broker.state.table import Saver, Table
 from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper
 
@@ -22,8 +23,13 @@ _BEFORE_ALL: Final = -1
 class ConsumerOffsetManager:
     """All stored offsets: the next to be consumed. A change is durable after the next `save`."""
 
-    def __init__(self, table: Table[ConsumerOffsetSerializeWrapper]) -> None:
-        """What the table holds under keys that are no ``topic@group`` is kept, and saved again."""
+    def __init__(self, table: Table[ConsumerOffsetSerializeWrapper], *, max_offsets: int) -> None:
+        """Load the table; there may be ``max_offsets`` of all groups and queues together.
+
+        What the table holds under keys that are no ``topic@group`` is kept, and saved again.
+        """
+        self._max_offsets = max_offsets
+        self._count = 0
         self._saver = Saver(table, self.wrapper)
         loaded = table.load(ConsumerOffsetSerializeWrapper())
         self._data_version = loaded.data_version
@@ -33,6 +39,7 @@ class ConsumerOffsetManager:
             topic, _, group = key.partition(_SEPARATOR)
             if topic and group and _SEPARATOR not in group:
                 self._groups[group][topic] = dict(queues)
+                self._count += len(queues)
             else:
                 self._strange[key] = queues
 
@@ -45,15 +52,23 @@ class ConsumerOffsetManager:
 
         Raises:
             ValueError: There is no such offset, or no such queue.
+            TooMany: It would be one more than may be.
         """
         if queue_id < 0 or queue_offset < 0:
             raise ValueError(f"offset {queue_offset} of queue {queue_id} cannot be stored: below zero")
-        if self.query(group, topic, queue_id) != queue_offset:
+        stored = self.query(group, topic, queue_id)
+        if stored != queue_offset:
+            if stored is None:
+                self._make_room(1)
             self._groups[group].setdefault(topic, {})[queue_id] = queue_offset
             self._saver.is_dirty = True
 
     def advance(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Store an offset that came with a pull, unless a later one is there: pulls overtake each other."""
+        """Store an offset that came with a pull, unless a later one is there: pulls overtake each other.
+
+        Raises:
+            TooMany: It would be one more than may be.
+        """
         stored = self.query(group, topic, queue_id)
         if queue_offset > (_BEFORE_ALL if stored is None else stored):
             self.commit(group, topic, queue_id, queue_offset)
@@ -73,24 +88,36 @@ class ConsumerOffsetManager:
         return frozenset(group for group, topics in self._groups.items() if topic in topics)
 
     def clone(self, source_group: str, group: str, topic: str) -> None:
-        """Give a group the offsets that another has in a topic, in place of its own; not if that has none."""
-        source = self.queues(source_group, topic)
-        if source and source != self.queues(group, topic):
+        """Give a group the offsets that another has in a topic, in place of its own; not if that has none.
+
+        Raises:
+            TooMany: They would be more than may be.
+        """
+        source, own = self.queues(source_group, topic), self.queues(group, topic)
+        if source and source != own:
+            self._make_room(len(source) - len(own))
             self._groups[group][topic] = dict(source)
             self._saver.is_dirty = True
 
     def forget_group(self, group: str) -> None:
         """Remove all offsets of a group."""
-        if self._groups.pop(group, None):
+        topics = self._groups.pop(group, None)
+        if topics:
+            self._count -= sum(map(len, topics.values()))
             self._saver.is_dirty = True
 
     def forget_topic(self, topic: str) -> None:
         """Remove all offsets in a topic: if it comes back, it begins with offset 0 again."""
         for group in self.groups_of(topic):
-            del self._groups[group][topic]
+            self._count -= len(self._groups[group].pop(topic))
             if not self._groups[group]:
                 del self._groups[group]
             self._saver.is_dirty = True
+
+    def _make_room(self, more: int) -> None:
+        """Count more of them, if they may be."""
+        check_room("consumer offsets", self._count, self._max_offsets, "maxConsumerOffsets", more=more)
+        self._count += more
 
     def wrapper(self) -> ConsumerOffsetSerializeWrapper:
         """All offsets: what is saved."""

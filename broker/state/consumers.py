@@ -13,9 +13,10 @@ from typing import Final
 
 from broker.connection import Connection
 from broker.state.clients import ClientChannel
+from broker.state.member_room import MemberRoom, subscription_bytes
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
 
-_NO_GROUPS: Final[Mapping[str, None]] = MappingProxyType({})
+_NO_GROUPS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class ConsumerGroup:
@@ -28,6 +29,8 @@ class ConsumerGroup:
         self.consume_from_where = data.consume_from_where
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._subscribers: dict[str, Connection] = {}
+        self.subscription_bytes = 0
+        """What these take, by an estimate."""
         self._clients: dict[Connection, ClientChannel] = {}
         self.subscriptions: Mapping[str, SubscriptionData] = MappingProxyType(self._subscriptions)
         self.clients: Mapping[Connection, ClientChannel] = MappingProxyType(self._clients)
@@ -50,21 +53,33 @@ class ConsumerGroup:
         """Forget a member; whether it was one."""
         return self._clients.pop(connection, None) is not None
 
-    def subscribe(self, connection: Connection, subscriptions: Iterable[SubscriptionData]) -> bool:
-        """Take what a member subscribes to as what the group does; whether topics came or went.
+    def chosen(
+        self, connection: Connection, subscriptions: Iterable[SubscriptionData]
+    ) -> Mapping[str, SubscriptionData]:
+        """What the group would subscribe to, by topic, if a member's heartbeat were taken.
 
         Of two versions of a subscription the newer counts. But a member may replace its own, and that of one
         who has left, by an older: its clock was set back.
         """
         wanted = {data.topic: data for data in subscriptions}
-        changed = wanted.keys() != self._subscriptions.keys()
-        for topic in self._subscriptions.keys() - wanted.keys():
-            del self._subscriptions[topic], self._subscribers[topic]
         for topic, data in wanted.items():
             known = self._subscriptions.get(topic)
-            if known is None or data.sub_version > known.sub_version or self._may_replace(connection, topic):
+            if known is not None and not (
+                data.sub_version > known.sub_version or self._may_replace(connection, topic)
+            ):
+                wanted[topic] = known
+        return wanted
+
+    def subscribe(self, connection: Connection, chosen: Mapping[str, SubscriptionData], size: int) -> bool:
+        """Take what was `chosen` with a member's heartbeat, and its size; whether topics came or went."""
+        changed = chosen.keys() != self._subscriptions.keys()
+        for topic in self._subscriptions.keys() - chosen.keys():
+            del self._subscriptions[topic], self._subscribers[topic]
+        for topic, data in chosen.items():
+            if data is not self._subscriptions.get(topic):
                 self._subscriptions[topic] = data
                 self._subscribers[topic] = connection
+        self.subscription_bytes = size
         return changed
 
     def _may_replace(self, connection: Connection, topic: str) -> bool:
@@ -75,11 +90,13 @@ class ConsumerGroup:
 class ConsumerManager:
     """All consumer groups that have members."""
 
-    def __init__(self, on_members_changed: Callable[[ConsumerGroup], None]) -> None:
+    def __init__(self, on_members_changed: Callable[[ConsumerGroup], None], room: MemberRoom) -> None:
         """``on_members_changed`` is told of a group whose members have to divide the queues anew."""
+        self._room = room
         self._on_members_changed = on_members_changed
         self._groups: dict[str, ConsumerGroup] = {}
-        self._groups_of: dict[Connection, dict[str, None]] = defaultdict(dict)
+        self._groups_of: dict[Connection, dict[str, int]] = defaultdict(dict)
+        """With the size of what the client subscribes to in each of its groups."""
 
     def register(
         self,
@@ -92,14 +109,28 @@ class ConsumerManager:
         """Take a member's heartbeat; whether the group has a new member, or topics came or went.
 
         With ``keep_subscriptions`` the heartbeat says nothing of these, and what is known stays.
+
+        Raises:
+            TooMany: There is no room for the member, or for what it subscribes to; nothing has changed.
         """
-        group = self._groups.get(data.group_name)
-        if group is None:
-            group = self._groups[data.group_name] = ConsumerGroup(data)
-        changed = group.join(channel, data)
-        self._groups_of[channel.connection][group.name] = None
+        connection, name = channel.connection, data.group_name
+        group = self._groups.get(name) or ConsumerGroup(data)
+        chosen, size = group.subscriptions, group.subscription_bytes
         if not keep_subscriptions:
-            changed |= group.subscribe(channel.connection, data.subscription_data_set)
+            chosen = group.chosen(connection, data.subscription_data_set)
+            size = subscription_bytes(chosen.values())
+        said_before = self._groups_of[connection][name] if connection in group.clients else 0
+        self._room.take(
+            connection,
+            members=connection not in group.clients,
+            said=size - said_before,
+            kept=size - group.subscription_bytes,
+        )
+        self._groups[name] = group
+        self._groups_of[connection][name] = size
+        changed = group.join(channel, data)
+        if not keep_subscriptions:
+            changed |= group.subscribe(connection, chosen, size)
         if changed and notify:
             self._on_members_changed(group)
         return changed
@@ -110,9 +141,11 @@ class ConsumerManager:
         if members is None or not members.leave(connection):
             return
         names = self._groups_of[connection]
-        names.pop(group, None)
+        said = names.pop(group)
         if not names:
             del self._groups_of[connection]
+        kept = 0 if members.clients else members.subscription_bytes
+        self._room.take(connection, members=-1, said=-said, kept=-kept)
         if members.clients:
             self._on_members_changed(members)
         else:

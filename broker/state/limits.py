@@ -12,12 +12,12 @@ class TooMany(RocketPollError, ValueError):
     """There are as many as may be. What is there goes on as before."""
 
 
-def check_room(what: str, there_are: int, limit: int, setting: str = "") -> None:
-    """Whether there may be one more, by a setting or by a limit that is fixed.
+def check_room(what: str, there_are: int, limit: int, setting: str = "", *, more: int = 1) -> None:
+    """Whether there may be more, by a setting or by a limit that is fixed.
 
     Raises:
         TooMany: There may not.
     """
-    if there_are >= limit:
+    if more > 0 and there_are + more > limit:
         why = f" ({setting}={limit})" if setting else ""
         raise TooMany(f"there are {there_are} {what} already, and no more are made{why}")

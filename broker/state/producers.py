@@ -13,6 +13,7 @@ from typing import Final
 
 from broker.connection import Connection
 from broker.state.clients import ClientChannel
+from broker.state.member_room import MemberRoom
 
 _NO_GROUPS: Final[Mapping[str, None]] = MappingProxyType({})
 
@@ -20,14 +21,21 @@ _NO_GROUPS: Final[Mapping[str, None]] = MappingProxyType({})
 class ProducerManager:
     """All producer groups that have clients."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: MemberRoom) -> None:
+        self._room = room
         self._groups: dict[str, dict[Connection, ClientChannel]] = {}
         self._groups_of: dict[Connection, dict[str, None]] = defaultdict(dict)
         self._by_client_id: dict[str, ClientChannel] = {}
         self.groups: Mapping[str, Mapping[Connection, ClientChannel]] = MappingProxyType(self._groups)
 
     def register(self, group: str, channel: ClientChannel) -> None:
-        """Take a client's heartbeat."""
+        """Take a client's heartbeat.
+
+        Raises:
+            TooMany: There is no room for the member.
+        """
+        if group not in self.groups_with(channel.connection):
+            self._room.take(channel.connection, members=1)
         channels = self._groups.setdefault(group, {})
         before = channels.get(channel.connection)
         channels[channel.connection] = channel
@@ -42,6 +50,7 @@ class ProducerManager:
         channel = channels.pop(connection, None) if channels is not None else None
         if channels is None or channel is None:
             return
+        self._room.take(connection, members=-1)
         names = self._groups_of[connection]
         names.pop(group, None)
         if not names:

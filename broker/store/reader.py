@@ -69,7 +69,7 @@ class MessageReader:
         """
         queue = self._queues.get(topic, queue_id)
         if queue is None:
-            return _nothing(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+            return _nothing(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
         while True:
             low, high = queue.min_offset, queue.max_offset
             outside = _outside(queue_offset, low, high)

@@ -45,7 +45,6 @@ class GetMessageStatus(Enum):
     OFFSET_OVERFLOW_BADLY = auto()
     OFFSET_OVERFLOW_ONE = auto()
     OFFSET_TOO_SMALL = auto()
-    NO_MATCHED_LOGIC_QUEUE = auto()
     NO_MESSAGE_IN_QUEUE = auto()
 
 

@@ -1,7 +1,7 @@
 import pytest
 from broker_connections import FakeConnection, finished
 from brokers import open_parts, refused
-from members import join
+from members import join, room
 
 from broker.processor.client_manage import ClientManageProcessor, NotifyConsumerIdsChanged
 from broker.processor.request import RequestRejected
@@ -34,8 +34,8 @@ class Clients:
 
     def __init__(self, parts):
         self.parts = parts
-        self.producers = ProducerManager()
-        self.consumers = ConsumerManager(NotifyConsumerIdsChanged(parts.groups, finished))
+        self.producers = ProducerManager(room())
+        self.consumers = ConsumerManager(NotifyConsumerIdsChanged(parts.groups, finished), room())
         self.processor = ClientManageProcessor(
             parts.topics,
             parts.groups,
@@ -310,7 +310,7 @@ def test_a_consumer_can_ask_whether_it_could_filter(clients, one, kind):
 
 def test_a_group_that_changes_again_before_its_members_were_told_is_told_once(parts):
     work = []
-    consumers = ConsumerManager(NotifyConsumerIdsChanged(parts.groups, work.append))
+    consumers = ConsumerManager(NotifyConsumerIdsChanged(parts.groups, work.append), room())
     members = [join(consumers, "g", f"client {number}", "T") for number in range(20)]
     other = join(consumers, "h", "client", "T")
     assert all(member.sent == [] for member in (*members, other))

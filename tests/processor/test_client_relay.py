@@ -1,7 +1,7 @@
 import pytest
 from broker_connections import FakeConnection, body_in
 from brokers import refused
-from members import join
+from members import join, room
 from stores import STORE_HOST
 
 from broker.processor.client_relay import (
@@ -31,7 +31,7 @@ def admin():
 
 @pytest.fixture
 def consumers():
-    return ConsumerManager(lambda _: None)
+    return ConsumerManager(lambda _: None, room())
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 import pytest
 from broker_connections import FakeConnection, body_in, finished
 from brokers import refused
-from members import join, produce
+from members import join, produce, room
 
 from broker.processor.consumer_group import ConsumerGroupProcessor
 from broker.state.consumers import ConsumerManager
@@ -21,12 +21,12 @@ CLIENT = FakeConnection()
 
 @pytest.fixture
 def consumers():
-    return ConsumerManager(lambda _: None)
+    return ConsumerManager(lambda _: None, room())
 
 
 @pytest.fixture
 def producers():
-    return ProducerManager()
+    return ProducerManager(room())
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 import pytest
 from broker_connections import FakeConnection, body_in, finished
 from brokers import open_parts, refused
-from members import join
+from members import join, room
 
 from broker.processor.group_offsets import NO_CORRECTION, GroupOffsetsProcessor
 from broker.state.consumers import ConsumerManager
@@ -18,7 +18,7 @@ RESET = Code.INVOKE_BROKER_TO_RESET_OFFSET
 
 @pytest.fixture
 def consumers():
-    return ConsumerManager(lambda _: None)
+    return ConsumerManager(lambda _: None, room())
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from broker_clients import pull_request
 from broker_connections import FakeConnection
 from brokers import refused
+from members import room
 from stores import small_config
 
 from broker.config import BrokerConfig, HoldLimits
@@ -30,7 +31,7 @@ class Room:
         self.takes = True
         self.config = BrokerConfig(store=small_config(parts.root), **settings)
         self.stats = BrokerStats("C", 0)
-        self.consumers = ConsumerManager(lambda _: None)
+        self.consumers = ConsumerManager(lambda _: None, room())
         self.processor = PullMessageProcessor(
             self.config,
             store or parts.store,
@@ -78,7 +79,6 @@ STATUSES = {
     GetMessageStatus.OFFSET_OVERFLOW_ONE: (19, True),
     GetMessageStatus.OFFSET_OVERFLOW_BADLY: (21, False),
     GetMessageStatus.OFFSET_TOO_SMALL: (21, False),
-    GetMessageStatus.NO_MATCHED_LOGIC_QUEUE: (21, False),
     GetMessageStatus.NO_MESSAGE_IN_QUEUE: (21, False),
 }
 
@@ -115,11 +115,8 @@ def test_every_status_has_its_row():
     assert {*STATUSES, GetMessageStatus.FOUND} == set(GetMessageStatus)
 
 
-@pytest.mark.parametrize(
-    "status", [GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, GetMessageStatus.NO_MESSAGE_IN_QUEUE]
-)
-def test_a_queue_of_which_nothing_is_known_is_waited_for_at_its_start(parts, status):
-    room = Room(parts, Finding(status))
+def test_a_queue_without_messages_is_waited_for_at_its_start(parts):
+    room = Room(parts, Finding(GetMessageStatus.NO_MESSAGE_IN_QUEUE))
     assert room.pull(0).code == 19
     assert room.pull(0, suspend_ms=5_000) is None
     assert len(room.held) == 1
@@ -253,7 +250,7 @@ def test_a_match_behind_messages_that_have_expired_is_found(parts, status, then,
 
 @pytest.mark.parametrize(
     ("status", "next_begin_offset"),
-    [(GetMessageStatus.OFFSET_OVERFLOW_BADLY, 40), (GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0)],
+    [(GetMessageStatus.OFFSET_OVERFLOW_BADLY, 40), (GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0)],
 )
 def test_a_pull_whose_queue_has_been_cut_or_deleted_is_woken_to_be_told_so(parts, status, next_begin_offset):
     room = Room(parts)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 
 import pytest
 from broker_clients import batch_request, send_request
+from broker_connections import FakeConnection
 from brokers import saved_at_once
 from stores import small_config
 
 from broker.config import BrokerConfig
+from broker.processor import send_plan
 from broker.processor.admission import TopicAdmission
 from broker.processor.request import RequestRejected
-from broker.processor.send_plan import PLANS_MAX, SendPlans
+from broker.processor.send_plan import PLANS_MAX, SendPlans, SendPlanTable
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import RequestCode
@@ -22,9 +25,13 @@ BORN, STORED = parse_host("10.0.0.9:40000"), parse_host("[2001:db8::1]:9876")
 
 
 @pytest.fixture
-def plans(parts):
-    admission = TopicAdmission(BrokerConfig(store=small_config(parts.root)), parts.topics, saved_at_once)
-    return SendPlans(admission, BORN, STORED)
+def admission(parts):
+    return TopicAdmission(BrokerConfig(store=small_config(parts.root)), parts.topics, saved_at_once)
+
+
+@pytest.fixture
+def plans(admission):
+    return SendPlans(admission, BORN, STORED, lambda _: None)
 
 
 def changed(request, **fields):
@@ -118,3 +125,38 @@ def test_no_client_makes_the_broker_remember_more_and_more(plans):
     plans._plans.clear()
     plans.plan_of(changed(send_request("a"), a="P" * 10_000))
     assert not plans._plans
+
+
+def test_all_clients_together_have_so_many_plans_and_whoever_came_first_begins_anew(admission, monkeypatch):
+    monkeypatch.setattr(send_plan, "PLANS_MAX", 4)
+    monkeypatch.setattr(send_plan, "PLANS_OF_ALL_MAX", 10)
+    table = SendPlanTable(admission, lambda _: STORED)
+    clients = [FakeConnection(name) for name in "abcd"]
+    for client in clients[:3]:
+        for flag in range(3):
+            table.of(client).plan_of(changed(send_request("a"), h=str(flag)))
+    assert len(table) == 9
+    last = clients[3]
+    for flag in range(2):
+        table.of(last).plan_of(changed(send_request("a"), h=str(flag)))
+    assert len(table) == 8
+    assert [len(table.of(client)) for client in clients] == [0, 3, 3, 2]
+
+
+def test_plans_are_counted_right_whatever_happens(admission, monkeypatch):
+    monkeypatch.setattr(send_plan, "PLANS_MAX", 4)
+    monkeypatch.setattr(send_plan, "PLANS_OF_ALL_MAX", 10)
+    dice = random.Random(20_260_000)
+    table = SendPlanTable(admission, lambda _: STORED)
+    clients = [FakeConnection(str(number)) for number in range(6)]
+    for _ in range(2_000):
+        client = dice.choice(clients)
+        if dice.random() < 0.05:
+            client.is_closed = not client.is_closed
+            table.forget(client)
+        request = changed(send_request("a"), h=str(dice.randrange(8)))
+        plan, _, _ = table.of(client).plan_of(request)
+        assert plan.header.flag == int(request.ext_fields["h"])
+        kept = [table.of(each) for each in clients if not each.is_closed]
+        assert len(table) == sum(map(len, kept)) <= 10
+        assert all(len(plans) <= 4 for plans in kept)

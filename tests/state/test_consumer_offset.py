@@ -5,6 +5,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tables import offsets_in
 
 from broker.state.consumer_offset import ConsumerOffsetManager
+from broker.state.limits import TooMany
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper
 
@@ -165,8 +166,9 @@ class Memory:
 
 
 class OffsetMachine(RuleBasedStateMachine):
-    """Offsets against one flat dict, over restarts."""
+    """Offsets against one flat dict, over restarts; there is room for eight."""
 
+    offsets_max = 8
     groups = st.sampled_from(["g", "h", "%RETRY%"])
     topics = st.sampled_from(["T", "U", "%RETRY%g"])
     queue_ids = st.integers(0, 2)
@@ -175,29 +177,38 @@ class OffsetMachine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.table = Memory()
-        self.offsets = ConsumerOffsetManager(self.table)
+        self.offsets = ConsumerOffsetManager(self.table, max_offsets=self.offsets_max)
         self.model = {}
         self.saved = {}
 
     @rule(group=groups, topic=topics, queue_id=queue_ids, number=numbers)
     def commit(self, group, topic, queue_id, number):
-        self.offsets.commit(group, topic, queue_id, number)
-        self.model[group, topic, queue_id] = number
+        after = {**self.model, (group, topic, queue_id): number}
+        self.change(after, lambda: self.offsets.commit(group, topic, queue_id, number))
 
     @rule(group=groups, topic=topics, queue_id=queue_ids, number=st.integers(-2, 5))
     def advance(self, group, topic, queue_id, number):
-        self.offsets.advance(group, topic, queue_id, number)
         key = (group, topic, queue_id)
-        if number >= 0:
-            self.model[key] = max(number, self.model.get(key, 0))
+        more = {key: max(number, self.model.get(key, 0))} if number >= 0 else {}
+        self.change({**self.model, **more}, lambda: self.offsets.advance(group, topic, queue_id, number))
 
     @rule(source=groups, group=groups, topic=topics)
     def clone(self, source, group, topic):
-        self.offsets.clone(source, group, topic)
         found = {key[2]: number for key, number in self.model.items() if key[:2] == (source, topic)}
+        after = self.model
         if found:
-            self.model = {key: number for key, number in self.model.items() if key[:2] != (group, topic)}
-            self.model |= {(group, topic, queue_id): number for queue_id, number in found.items()}
+            after = {key: number for key, number in self.model.items() if key[:2] != (group, topic)}
+            after |= {(group, topic, queue_id): number for queue_id, number in found.items()}
+        self.change(after, lambda: self.offsets.clone(source, group, topic))
+
+    def change(self, after, act):
+        """Do something, for which there may be no room: then nothing changes."""
+        if len(self.model) < len(after) > self.offsets_max:
+            with pytest.raises(TooMany, match=r"consumer offsets already, .* \(maxConsumerOffsets=8\)"):
+                act()
+        else:
+            act()
+            self.model = after
 
     @rule(group=groups)
     def forget_group(self, group):
@@ -216,7 +227,7 @@ class OffsetMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self):
-        self.offsets = ConsumerOffsetManager(self.table)
+        self.offsets = ConsumerOffsetManager(self.table, max_offsets=self.offsets_max)
         self.model = dict(self.saved)
 
     @invariant()

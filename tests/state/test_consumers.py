@@ -3,10 +3,13 @@ from broker_connections import FakeConnection
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from members import expelled
+from members import expelled, room
 
+from broker.state import member_room
 from broker.state.clients import ClientChannel
 from broker.state.consumers import ConsumerManager
+from broker.state.limits import TooMany
+from broker.state.member_room import subscription_bytes
 from rmq_spark.wire.bodies.clients import (
     ConsumeFromWhere,
     ConsumerData,
@@ -35,7 +38,7 @@ def told():
 
 @pytest.fixture
 def consumers(told):
-    return ConsumerManager(lambda group: told.append((group.name, group.client_ids)))
+    return ConsumerManager(lambda group: told.append((group.name, group.client_ids)), room())
 
 
 @pytest.fixture
@@ -195,8 +198,12 @@ def test_a_connection_that_changes_its_clients_id_is_a_new_member(consumers, one
 
 
 class MemberMachine(RuleBasedStateMachine):
-    """Members of groups against a dict; whoever is left hears of every change, and of nothing else."""
+    """Members of groups against a dict; whoever is left hears of every change, and of nothing else.
 
+    There is room for four members, and for three subscriptions of all groups or of one client.
+    """
+
+    patch = pytest.MonkeyPatch()
     connections = tuple(FakeConnection(name) for name in "abc")
     members = st.sampled_from(connections)
     groups = st.sampled_from(["g", "h"])
@@ -205,15 +212,23 @@ class MemberMachine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.told = []
-        self.consumers = ConsumerManager(lambda group: self.told.append(group.name))
+        self.patch.setattr(member_room, "SHARE", 1)
+        self.room = room(4, 3 * subscription_bytes(data("g", "T").subscription_data_set))
+        self.consumers = ConsumerManager(lambda group: self.told.append(group.name), self.room)
         self.model = {}
+        self.said = {}
         self.topics_of = {}
         self.now_ms = 0
 
     @rule(connection=members, group=groups, topics=topics)
     def heartbeat(self, connection, group, topics):
         self.now_ms += 1
-        alive = any(key[0] == group for key in self.model)
+        alive = self.has_members(group)
+        if not self.has_room(connection, group, topics):
+            with pytest.raises(TooMany):
+                self.consumers.register(channel(connection, self.now_ms), data(group, *topics))
+            return
+        self.said[group, connection] = len(topics)
         changed = (group, connection) not in self.model or self.topics_of[group] != topics or not alive
         assert self.consumers.register(channel(connection, self.now_ms), data(group, *topics)) == changed
         self.model[group, connection] = self.now_ms
@@ -239,6 +254,26 @@ class MemberMachine(RuleBasedStateMachine):
         assert set(expelled(self.consumers, self.now_ms - age)) == silent
         self.model = {key: at for key, at in self.model.items() if key[1] not in silent}
         self.told.clear()
+
+    def has_room(self, connection, group, topics):
+        is_new = (group, connection) not in self.model
+        kept = {name: len(self.topics_of[name]) for name in ("g", "h") if self.has_members(name)}
+        said = {key: self.said[key] for key in self.model if key[1] is connection}
+        return (
+            len(self.model) + is_new <= 4
+            and (len(topics) <= kept.get(group, 0) or sum({**kept, group: len(topics)}.values()) <= 3)
+            and (
+                len(topics) <= said.get((group, connection), 0)
+                or sum({**said, (group, connection): len(topics)}.values()) <= 3
+            )
+        )
+
+    def teardown(self):
+        """Who has gone leaves all room that there was."""
+        for connection in self.connections:
+            self.consumers.connection_closed(connection)
+        assert vars(self.room) == vars(room(4, self.room._bytes_max))
+        self.patch.undo()
 
     def has_members(self, group):
         return any(key[0] == group for key in self.model)

@@ -1,8 +1,9 @@
 import pytest
 from broker_connections import FakeConnection
-from members import expelled
+from members import expelled, room
 
 from broker.state.clients import ClientChannel
+from broker.state.limits import TooMany
 from broker.state.producers import ProducerManager
 
 
@@ -12,7 +13,7 @@ def channel(connection, now_ms=0):
 
 @pytest.fixture
 def producers():
-    return ProducerManager()
+    return ProducerManager(room())
 
 
 @pytest.fixture
@@ -110,3 +111,15 @@ def test_a_client_that_changes_its_id_leaves_the_old_one_when_no_group_has_it_an
 def test_groups_cannot_be_written_to(producers):
     with pytest.raises(TypeError):
         producers.groups["p"] = {}
+
+
+def test_a_client_counts_in_each_of_its_groups_once(one, two):
+    producers = ProducerManager(room(members_max=3))
+    for group in ("p", "q", "p"):
+        producers.register(group, channel(one))
+    producers.register("p", channel(two))
+    with pytest.raises(TooMany, match=r"there are 3 members of groups already, .* \(maxGroupMembers=3\)"):
+        producers.register("q", channel(two))
+    assert list(producers.groups["q"]) == [one]
+    producers.connection_closed(one)
+    producers.register("q", channel(two))

@@ -76,7 +76,7 @@ def test_what_comes_to_lie_in_the_log_is_what_the_same_batch_at_once_becomes(
         assert sizes_in_steps == sizes
     end = at_once.state().written_offset
     assert in_steps.state().written_offset == end
-    assert bytes(in_steps._log.view(0, end)) == bytes(at_once._log.view(0, end))
+    assert bytes(in_steps._log.read(0, end)) == bytes(at_once._log.read(0, end))
     for store in (in_steps, at_once):
         store.shutdown()
 

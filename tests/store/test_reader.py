@@ -38,7 +38,7 @@ def outcome(result):
 
 
 def test_a_queue_that_nobody_wrote_to(store):
-    assert outcome(store.get_message("T", 0, 5)) == (Status.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+    assert outcome(store.get_message("T", 0, 5)) == (Status.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
 
 
 def test_a_queue_without_messages(store):

@@ -1,0 +1,61 @@
+"""How much clients may say of themselves, each and all together."""
+
+import tracemalloc
+
+import pytest
+from broker_connections import FakeConnection
+from members import room
+
+from broker.state.clients import ClientChannel
+from broker.state.consumers import ConsumerManager
+from broker.state.limits import TooMany
+from rmq_spark.wire.bodies import decode_body, encode_body
+from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
+
+ONE, TWO = FakeConnection("one"), FakeConnection("two")
+
+
+def test_what_does_not_fit_is_not_counted_at_all():
+    members = room(members_max=2, subscription_bytes_max=1_600)
+    members.take(ONE, members=1, said=100, kept=100)
+    for more in ({"members": 2}, {"members": 1, "said": 1}, {"members": 1, "kept": 1_501}):
+        with pytest.raises(TooMany):
+            members.take(ONE, **more)
+    members.take(ONE, members=1, kept=1_500)
+    with pytest.raises(TooMany, match=r"take 1601 bytes; those of all clients may take 1600 \(maxSubscr"):
+        members.take(TWO, said=1, kept=1)
+    members.take(ONE, members=-2, said=-100, kept=-1_600)
+    assert vars(members) == vars(room(2, 1_600))
+
+
+def test_who_gives_back_is_never_refused_even_if_the_limit_is_exceeded_now():
+    members = room(subscription_bytes_max=1_600)
+    members.take(ONE, members=1, said=100, kept=1_600)
+    members._bytes_max = members._members_max = 0
+    members.take(ONE, said=-10, kept=-10)
+    members.take(ONE, members=-1, said=-90, kept=-1_590)
+    assert vars(members) == vars(room(0, 0))
+
+
+def test_what_subscriptions_take_is_not_underestimated():
+    """Measured while they are kept, in a group of a heartbeat as it arrives."""
+    texts = tuple(
+        SubscriptionData(
+            topic=f"topic-{number}",
+            sub_string=" || ".join(f"tag-{number}-{tag}" for tag in range(5)),
+            tags_set=frozenset(f"tag-{number}-{tag}" for tag in range(5)),
+            code_set=frozenset(number * 1_000 + tag for tag in range(5)),
+        )
+        for number in range(500)
+    )
+    plain = tuple(SubscriptionData(topic=f"topic-{number}") for number in range(500))
+    for subscriptions in (texts, plain):
+        body = encode_body(ConsumerData(group_name="g", subscription_data_set=subscriptions))
+        consumers = ConsumerManager(lambda _: None, room())
+        tracemalloc.start()
+        try:
+            consumers.register(ClientChannel(ONE, "one", "JAVA", 409, 0), decode_body(ConsumerData, body))
+            taken, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert taken <= consumers.group("g").subscription_bytes
