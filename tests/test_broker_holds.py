@@ -254,13 +254,7 @@ def test_a_client_that_goes_while_it_is_woken_disturbs_nobody(tmp_path, caplog):
             assert pulled(await stays.receive()).bodies == [str(number)]
             assert (await producer.receive()).code == 0
 
-    tell(
-        story,
-        tmp_path,
-        maxAcceptsPerSecond=100_000,
-        serverChannelMaxIdleTimeMills=hour_ms,
-        suspendTimeoutMillsMax=hour_ms,
-    )
+    tell(story, tmp_path, maxAcceptsPerSecond=100_000)
     assert not caplog.records
 
 
