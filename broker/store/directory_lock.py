@@ -31,11 +31,15 @@ def make_root(disk: Disk, root: Path) -> None:
     if CHECKPOINT in disk.names(root):
         return
     for directory in root.absolute().parents:
-        try:
-            disk.flush_directory(directory)
-        except OSError as error:
-            if error.errno not in _NOT_OURS:
-                raise
+        _flush_if_ours(disk, directory)
+
+
+def _flush_if_ours(disk: Disk, directory: Path) -> None:
+    try:
+        disk.flush_directory(directory)
+    except OSError as error:
+        if error.errno not in _NOT_OURS:
+            raise
 
 
 def lock_directory(disk: Disk, root: Path) -> DiskLock:
