@@ -176,14 +176,21 @@ class MappedFileQueue:
         """Delete the files that end at or before an offset, but never the last; how many these were.
 
         Each is gone for good before the next one goes: a power loss must not bring back the older of two.
+
+        Raises:
+            OSError: The disk does not let one go. Those before it are gone.
         """
-        with self._group.lock:  # another thread may add a file at the other end meanwhile
-            files = self._files
-            gone = [mapped for mapped in files[:-1] if mapped.from_offset + self._file_size <= offset]
-            self._files = files[len(gone) :]
+        gone = [each for each in self._files[:-1] if each.from_offset + self._file_size <= offset]
         for mapped in gone:
-            self._group.let_go(mapped.file)
-            self._group.disk.delete(mapped.file.path)
+            with self._group.lock:  # another thread may add a file at the other end meanwhile
+                self._files = self._files[1:]
+            try:
+                self._group.let_go(mapped.file)
+                self._group.disk.delete(mapped.file.path)
+            except OSError:
+                with self._group.lock:
+                    self._files = (mapped, *self._files)
+                raise
             self._group.disk.flush_directory(self._directory)
         return len(gone)
 
