@@ -240,12 +240,9 @@ class BrokerController:
     def _reput(self, until: float) -> bool:
         """Carry on as long as there is time; whether nothing is left that could be carried now."""
         is_done = self.store.reput(lambda: self._loop.time() >= until)
-        hindrance = None if is_done else self.store.state().hindrance
-        if hindrance is not None and self._reput_again is None:
-            _log.warning("%s; it is tried again", hindrance)
+        is_hindered = self.store.is_reput_hindered
         if self._reput_again is not None:
             self._reput_again.cancel()
-        is_hindered = hindrance is not None
         self._reput_again = (
             self._loop.call_later(_REPUT_AGAIN_SECONDS, self._plan_reput) if is_hindered else None
         )

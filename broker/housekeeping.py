@@ -1,7 +1,8 @@
 """Housekeeping: what a broker does every few seconds, whether anybody asks for it or not.
 
 Looks at memory on the loop's thread; files that may take long in a thread of its own, one job at a time. A
-job that fails is logged, and comes again.
+job that fails is logged, and comes again; one for which something is lacking is logged once, and when it is
+over.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from broker.processors import Processors
 from broker.schedule.schedule_message_service import ScheduleMessageService
 from broker.state_tables import StateTables
 from broker.store import lazy_numpy
+from broker.store.lacks import Hindrance, is_lack
 from broker.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -52,6 +54,7 @@ class Housekeeping:
         self._thread = ThreadPoolExecutor(1, "BrokerHousekeeping")
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._under_way: set[Callable[[], object]] = set()
+        self._hindrances: dict[str, Hindrance] = {}
         self._jobs: set[Future[object]] = set()
         self._aside = 0
 
@@ -66,7 +69,7 @@ class Housekeeping:
         self._every(config.flush_delay_offset_interval_ms, self._save_delay_offsets)
         self._every(config.checkpoint_interval_ms, self._save_checkpoint)
         self._every(config.clean_resource_interval_ms, self.clean)
-        load = partial(self._in_thread, lazy_numpy.load_numpy)
+        load = partial(self._in_thread, "numpy is not loaded", lazy_numpy.load_numpy)
         self._timers[load] = self._loop.call_later(_LOAD_NUMPY_MS / 1000, load)
 
     async def settled(self, seconds: float) -> None:
@@ -96,7 +99,7 @@ class Housekeeping:
 
     def clean(self) -> None:
         """Have old files deleted soon."""
-        self._in_thread(self._store.clean)
+        self._in_thread("old files are not deleted", self._store.clean)
 
     def run_aside(self, job: Callable[[], object], then: Callable[[BaseException | None], None]) -> None:
         """Do it in the thread; then, here again, say what it has raised."""
@@ -125,27 +128,35 @@ class Housekeeping:
 
     def _save_configurations(self) -> None:
         if self._tables.has_changed_configurations:
-            self._in_thread(self._tables.save_configurations)
+            self._in_thread("configurations are not saved", self._tables.save_configurations)
 
     def _save_offsets(self) -> None:
-        self._in_thread(self._tables.offsets.save)
+        self._in_thread("offsets of groups are not saved", self._tables.offsets.save)
 
     def _save_delay_offsets(self) -> None:
-        self._in_thread(self._schedule.save)
+        self._in_thread("offsets of delayed messages are not saved", self._schedule.save)
 
     def _save_checkpoint(self) -> None:
-        self._in_thread(self._store.save_checkpoint)
+        self._in_thread("no checkpoint is taken", self._store.save_checkpoint)
 
-    def _in_thread(self, job: Callable[[], object]) -> None:
-        """Do it beside the loop, unless it has not come to an end since the last time."""
+    def _in_thread(self, failure: str, job: Callable[[], object]) -> None:
+        """Do it beside the loop, unless it has not come to an end since the last time.
+
+        ``failure`` says what is not done if that fails.
+        """
         if job in self._under_way:
             return
         self._under_way.add(job)
 
         def done(error: BaseException | None) -> None:
             self._under_way.discard(job)
-            if error is not None:
-                _log.error("%s failed: %s", job, error)
+            hindrance = self._hindrances.setdefault(failure, Hindrance(failure))
+            if isinstance(error, OSError) and is_lack(error):
+                hindrance.begin(error)
+            elif error is not None:
+                _log.error("%s: %s", failure, error)
+            else:
+                hindrance.end()
 
         self.run_aside(job, done)
 

@@ -157,7 +157,7 @@ def test_a_job_that_fails_is_logged_and_comes_again(tmp_path, caplog):
 
         housekeeping = broker.controller._housekeeping
         housekeeping._every(1_000, fail)
-        housekeeping._every(1_000, lambda: housekeeping._in_thread(fail))
+        housekeeping._every(1_000, lambda: housekeeping._in_thread("it is not done", fail))
         for times in (2, 4):
             broker.move(1)
             await broker.until(lambda times=times: len(calls) >= times)
@@ -175,9 +175,9 @@ def test_a_job_that_takes_long_is_not_begun_a_second_time(tmp_path):
             go_on.wait(10)
 
         housekeeping = broker.controller._housekeeping
-        housekeeping._in_thread(take_long)
+        housekeeping._in_thread("it takes long", take_long)
         await broker.until(lambda: begun)
-        housekeeping._in_thread(take_long)
+        housekeeping._in_thread("it takes long", take_long)
         go_on.set()
         await broker.until(lambda: take_long not in housekeeping._under_way)
         assert len(begun) == 1

@@ -16,10 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from broker.store.commit_log import BLANK_BYTES, CommitLog, DiskFull, Draft
+from broker.store.commit_log import BLANK_BYTES, CommitLog, Draft
 from broker.store.consume_queue import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
 from broker.store.errors import StoreFailed
 from broker.store.fresh_records import Fresh, FreshRecord, FreshRun
+from broker.store.lacks import Lacking
 from broker.store.queue_table import QueueTable, topic_fault
 from broker.store.record_draft import BatchDraft, RecordDraft, draft_of, ready_properties
 from broker.store.record_template import RecordTemplate, UniformBatch, UniformParts
@@ -151,7 +152,7 @@ class MessageAppender:
             return
         try:
             self._log.write_out()
-        except (DiskFull, StoreFailed) as error:
+        except (Lacking, StoreFailed) as error:
             for queue, queue_offset, _, _, _ in reversed(later):
                 if queue in self._next_offsets:  # else its topic was deleted meanwhile
                     self._next_offsets[queue] = queue_offset
@@ -211,7 +212,7 @@ class MessageAppender:
         def append(queue_offset: int) -> PutMessageResult:
             try:
                 place, end, timestamp = self._log.append(draft, queue_offset if offsets else 0)
-            except (DiskFull, StoreFailed) as error:
+            except (Lacking, StoreFailed) as error:
                 return unavailable(error)
             given = queue_offset if offsets else 0
             return PutMessageResult(PutMessageStatus.PUT_OK, place, given, end, timestamp, count)
@@ -293,5 +294,4 @@ def illegal(remark: str) -> PutMessageResult:
 
 def unavailable(why: str | Exception) -> PutMessageResult:
     """No message can be put now."""
-    remark = "the disk is full" if isinstance(why, DiskFull) else str(why)
-    return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=remark)
+    return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=str(why))

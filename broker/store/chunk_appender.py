@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from broker.store import chunks
 from broker.store import lazy_numpy as np
 from broker.store.appender import MessageAppender, illegal, unavailable
-from broker.store.commit_log import CommitLog, DiskFull
+from broker.store.commit_log import CommitLog
 from broker.store.consume_queue import TRANSACTION_MASK
 from broker.store.errors import StoreFailed
 from broker.store.fresh_records import Fresh, FreshChunk
@@ -94,7 +94,7 @@ class ChunkAppender:
                 position, end_offset, timestamp = self._log.append_many(
                     chunk.data, chunk.sizes, offsets, chunk.store_timestamp_at, sealing.seal
                 )
-            except (DiskFull, StoreFailed) as error:
+            except (Lacking, StoreFailed) as error:
                 return unavailable(error)
             chunk.head["queue_offset"] = offsets
             self._fresh.add(FreshChunk(chunk, position, end_offset))
@@ -140,7 +140,7 @@ class ChunkAppender:
                     starts + timestamps_at[done:end],
                     partial(sealing.seal, done, end),
                 )
-            except (DiskFull, StoreFailed) as error:
+            except (Lacking, StoreFailed) as error:
                 return first or unavailable(error)
             if end - done == len(chunk):  # one in two files is read from the log
                 chunk.head["queue_offset"] = offsets

@@ -6,13 +6,13 @@ and store timestamp, and seals it with the checksum that it ends with. Store tim
 whatever the clock does.
 
 A flush that fails is not tried again: the kernel may have dropped what it could not write, and the next
-flush would report success. From then on nothing is appended; reading goes on. A full disk is no such
-failure: nothing was acknowledged, what was written of it is wiped, and the next append may succeed.
+flush would report success. From then on nothing is appended; reading goes on. A lack of room, descriptors
+or memory is no such failure: nothing was acknowledged, what was written of it is wiped, and the next append
+may succeed.
 """
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from broker.store import lazy_numpy as np
 from broker.store.errors import StoreFailed
 from broker.store.file_pool import FileGroup, FilePool
+from broker.store.lacks import Hindrance, Lacking, is_lack, what_is_lacking
 from broker.store.mapped_file_queue import MappedFileQueue
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
@@ -34,9 +35,6 @@ LATER_BYTES_MAX = 1 << 14
 """So much may wait to be written together: some fifty messages share one write, and what is kept of each
 until then stays in the processor's cache. With sixteen times as much, sends cost a fifth more."""
 _RECORD_BYTES_LIKELY = 1 << 12
-FULL = (errno.ENOSPC, errno.EDQUOT)
-"""What a disk says that has no room, and may have some later."""
-
 
 Seal: TypeAlias = Callable[..., Sequence[Buffer]]
 """Gives a record in pieces, one behind the other."""
@@ -51,10 +49,6 @@ class Draft(Protocol):
 
     def sealed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
         """The records, with the place and the queue offset of the first, and with their time."""
-
-
-class DiskFull(Exception):
-    """There was no room. Nothing was appended."""
 
 
 class CommitLog:
@@ -73,6 +67,8 @@ class CommitLog:
         self.written_offset = 0
         self.flushed_offset = 0
         self.failure: Exception | None = None
+        self.writing = Hindrance("the commit log is not written to")
+        self.flushing = Hindrance("the commit log is not flushed")
 
     @property
     def files(self) -> MappedFileQueue:
@@ -184,15 +180,24 @@ class CommitLog:
         return self.read(physical_offset, size) if size <= room else b""
 
     def flush(self) -> int:
-        """Make all that has been written durable; up to where that is."""
+        """Make all that has been written durable; up to where that is.
+
+        Raises:
+            OSError: Something is lacking for that: it may be tried again.
+            StoreFailed: The disk has failed.
+        """
         with self._flushing:  # else a second one would find nothing to do, and return before the first
             self._check_failure()
             end_offset = self.written_offset
             try:
                 self._files.flush()
             except Exception as error:  # of whatever kind: what was not flushed is not known any more
+                if is_lack(error):
+                    self.flushing.begin(error)
+                    raise
                 self.failure = error
                 raise StoreFailed(f"flushing the commit log failed: {error}; restart the broker") from error
+            self.flushing.end()
             self.flushed_offset = end_offset
             return end_offset
 
@@ -227,6 +232,7 @@ class CommitLog:
             self._attempt(self.written_offset, encode_blank(position - self.written_offset))
             self.written_offset = position
         self._attempt(position, records)
+        self.writing.end()
         self.written_offset = position + len(records)
         return position, self.written_offset, timestamp
 
@@ -236,8 +242,9 @@ class CommitLog:
             self._files.write(position, data)
         except (OSError, StoreFailed) as error:
             self._to_wipe = (position, position + len(data))
-            if isinstance(error, OSError) and error.errno in FULL:
-                raise DiskFull from error
+            if isinstance(error, OSError) and is_lack(error):
+                self.writing.begin(error)
+                raise Lacking(what_is_lacking(error)) from error
             self.failure = error
             raise StoreFailed(f"writing the commit log failed: {error}; restart the broker") from error
 

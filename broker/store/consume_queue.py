@@ -219,7 +219,7 @@ class ConsumeQueue:
         """Blank entries up to an offset, so that it has its number; a new queue begins there."""
         is_new = self.max_offset == self.min_offset
         if is_new and not self._files.files:
-            self.max_offset = self._file_start(queue_offset)
+            self.min_offset = self.max_offset = self._file_start(queue_offset)
         self._write(self.max_offset, _BLANK * (queue_offset - self.max_offset))
         self.max_offset = queue_offset
         if is_new:

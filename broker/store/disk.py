@@ -14,6 +14,7 @@ from pathlib import Path
 from stat import S_ISDIR
 from typing import NamedTuple, Protocol
 
+from broker.store.lacks import FlushFailed
 from broker.store.local_file import LocalFile
 from broker.store.record_lock import RecordLock
 from rmq_spark.wire.framing import Buffer
@@ -51,7 +52,11 @@ class DiskFile(Protocol):
         """Write all of the data there, or raise OSError with some of it written."""
 
     def flush(self) -> None:
-        """Return when all that was written is on the disk, or raise OSError."""
+        """Return when all that was written is on the disk.
+
+        Raises:
+            FlushFailed: What was written may be lost.
+        """
 
     def next_data(self, position: int) -> int | None:
         """Where, from there on, the next byte may lie that was ever written; None if there is none."""
@@ -92,7 +97,12 @@ class Disk(Protocol):
         """A directory, with those above it, where they are missing."""
 
     def flush_directory(self, path: Path) -> None:
-        """Make the names in a directory durable."""
+        """Make the names in a directory durable.
+
+        Raises:
+            FlushFailed: They may be lost.
+            OSError: The directory cannot even be opened.
+        """
 
     def names(self, path: Path) -> list[str]:
         """What is in a directory, sorted; nothing if it does not exist."""
@@ -143,7 +153,7 @@ class LocalDisk:
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
-            os.fsync(descriptor)
+            _flush(descriptor, path)
         except OSError as error:
             error.filename = str(path)
             raise
@@ -169,10 +179,7 @@ class LocalDisk:
         """Make the names in a directory durable."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
-        except OSError as error:
-            error.filename = str(path)
-            raise
+            _flush(descriptor, path)
         finally:
             os.close(descriptor)
 
@@ -208,6 +215,13 @@ class LocalDisk:
     def lock(self, path: Path) -> RecordLock:
         """Lock a file as Java does."""
         return RecordLock(path)
+
+
+def _flush(descriptor: int, path: Path) -> None:
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise FlushFailed(error.errno, error.strerror, str(path)) from error
 
 
 def _look_into(paths: Sequence[Path]) -> list[dict[str, int | None]]:

@@ -16,7 +16,6 @@ is not known here.
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -26,10 +25,10 @@ from typing import Final
 
 from broker.store.disk import Disk, DiskFile
 from broker.store.errors import StoreFailed, UnreadableFile
+from broker.store.lacks import lacks_descriptor
 from rmq_spark.wire.framing import Buffer
 
 OPEN_FILES_MAX: Final = 4_096
-_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
 class PooledFile:
@@ -156,8 +155,8 @@ class FileGroup:
         """Return when all names, and all that was written before the call, are on the disk.
 
         Raises:
-            OSError: The disk has failed.
-            StoreFailed: It had failed before.
+            OSError: A directory cannot be opened for that, or its flush has failed.
+            StoreFailed: The disk has failed.
         """
         with self._flushing:  # else a second flush would find nothing to do, and return before the first
             with self.lock:
@@ -183,8 +182,7 @@ class FileGroup:
         """Return when what was written to a file before the call is on the disk; it may be closed then.
 
         Raises:
-            OSError: The disk has failed.
-            StoreFailed: It had failed before.
+            StoreFailed: The disk has failed.
         """
         with self.lock:
             self._check()
@@ -197,9 +195,11 @@ class FileGroup:
             open_file.flush()
         except BaseException as error:
             with self.lock:
-                self._failure = f"flushing {file.path} has failed: {error}; restart the broker"
+                self._failure = f"flushing {file.path} has failed: {error}"
                 self._pool.idle.update(self.unflushed)
                 self.unflushed.clear()  # so that the next write to any of them is refused
+            if isinstance(error, OSError):
+                raise StoreFailed(self._failure) from error
             raise
 
     def close(self) -> None:
@@ -240,7 +240,7 @@ class FilePool:
                 return open_one()
             except OSError as error:  # noqa: PERF203  # each makes room for the next attempt
                 # Others in this process, or on this machine, have more open than was planned for.
-                if error.errno not in _NO_DESCRIPTOR or not self._close_one():
+                if not lacks_descriptor(error) or not self._close_one():
                     raise
 
     def _close_one(self) -> bool:

@@ -2,7 +2,8 @@
 
 One thread flushes; whoever waits for an offset gets a future. All that wait when a flush begins, and were
 written before it, are done when it ends: one fdatasync acknowledges them all. When a flush fails, or what
-is to be done behind it, they and all later ones fail, and whoever owns the service is told.
+is to be done behind it, they and all later ones fail, and whoever owns the service is told. When something is
+lacking for it, they wait, and it is tried again.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from broker.store.errors import StoreClosed, StoreError, StoreFailed
+from broker.store.lacks import is_lack
+
+_AGAIN_SECONDS = 0.2
 
 
 class FlushService:
@@ -34,6 +38,7 @@ class FlushService:
         self._changed = threading.Condition()
         self._waiting: list[tuple[int, Future[None]]] = []
         self._stopping = False
+        self._is_hindered = False
         self._thread = threading.Thread(target=self._work, name="FlushService", daemon=True)
 
     def start(self) -> None:
@@ -69,11 +74,13 @@ class FlushService:
         stopping = False
         while not stopping and self._failure is None:
             with self._changed:
-                if not self._waiting and not self._stopping:
+                if self._is_hindered and not self._stopping:
+                    self._changed.wait(_AGAIN_SECONDS)
+                elif not self._waiting and not self._stopping:
                     self._changed.wait(self._interval_seconds)
                 waiting, self._waiting = self._waiting, []
                 stopping = self._stopping
-                idle = not waiting and self._interval_seconds is None
+                idle = not waiting and self._interval_seconds is None and not self._is_hindered
             if not idle or stopping:
                 self._flush_for(waiting)
 
@@ -84,10 +91,16 @@ class FlushService:
         except StoreError as error:
             self._fail(error, waiting)
         except Exception as error:  # noqa: BLE001  # a thread that ended here would leave all waiting
+            if is_lack(error) and not self._stopping:
+                self._is_hindered = True
+                with self._changed:
+                    self._waiting = waiting + self._waiting
+                return
             failure = StoreFailed(f"flushing failed: {error!r}; restart the broker")
             failure.__cause__ = error
             self._fail(failure, waiting)
         else:
+            self._is_hindered = False
             self._flushed_offset = flushed_offset
             for end_offset, future in waiting:
                 if end_offset <= flushed_offset:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from broker.store import chunks
 from broker.store import lazy_numpy as np
-from broker.store.errors import ForeignFile, StoreClosed
+from broker.store.errors import ForeignFile, StoreClosed, UnreadableFile
 from broker.store.file_pool import FileGroup, FilePool, PooledFile
 from broker.store.index_file import INDEX_HOPS_MAX, IndexFile, IndexSizes, Positions
 from broker.store.index_key import INDEX_KEY_SEPARATOR, IndexHashes, hash_keys, index_hash
@@ -210,7 +210,7 @@ class IndexService:
         path = self._directory / self._next_name(newest)
         try:
             file = IndexFile.create(self._group, path, self._sizes)
-        except OSError:
+        except (OSError, UnreadableFile):
             with suppress(OSError):
                 self._disk.delete(path)
             raise

@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from broker.store.lacks import FlushFailed
 from rmq_spark.wire.framing import Buffer
 
 if TYPE_CHECKING:
@@ -77,8 +78,7 @@ class LocalFile:
         try:
             os.fdatasync(self._descriptor)
         except OSError as error:
-            error.filename = str(self._path)
-            raise
+            raise FlushFailed(error.errno, error.strerror, str(self._path)) from error
 
     def next_data(self, position: int) -> int | None:
         """Find where the next byte may lie that was ever written, to the file system's block."""

@@ -177,6 +177,9 @@ class MappedFileQueue:
 
         Each is gone for good before the next one goes: a power loss must not bring back the older of two.
         One that cannot be deleted stays, and so do those behind it: none may be missing between two.
+
+        Raises:
+            OSError: The disk does not let one go.
         """
         count = 0
         while len(self._files) > 1 and self._files[0].from_offset + self._file_size <= offset:

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from broker.store.appender import MessageAppender
 from broker.store.checkpointing import Checkpointing
 from broker.store.chunk_appender import ChunkAppender, Sizes
-from broker.store.commit_log import FULL
 from broker.store.config import BrokerRole, StoreConfig
 from broker.store.directory_lock import AbortFile, lock_directory, make_root
 from broker.store.disk import Disk
 from broker.store.dispatch import MessageArrivingListener
 from broker.store.errors import StoreError, StoreFailed, UnreadableFile
 from broker.store.flush import FlushService
+from broker.store.lacks import Hindrance, is_lack
 from broker.store.message_filter import MessageFilter
 from broker.store.opening import open_parts
 from broker.store.parts import StoreParts
@@ -51,7 +51,7 @@ class StoreState:
     holes: tuple[tuple[int, int], ...]
     failure: str | None
     hindrance: str | None
-    """What keeps messages from their queues for now."""
+    """What is kept from being done for now, and by what."""
     recovered_from_crash: bool
 
 
@@ -83,7 +83,8 @@ class MessageStore:
         )
         self._failure: str | None = None
         self._ending: str | None = None
-        self._hindrance: str | None = None
+        self._carrying = Hindrance("messages are not carried to their consume queues")
+        self._noting = Hindrance("no checkpoint is taken")
         root = config.store_path_root_dir
         make_root(disk, root)
         self._lock = lock_directory(disk, root)
@@ -102,7 +103,7 @@ class MessageStore:
             self._log,
             self._queues,
             config.max_message_size,
-            lambda: self._failure or self._ending or self._refusal,
+            lambda: self._failure or self._ending or self._refusal or self._log.flushing.text,
             parts.fresh.runs,
         )
         self._chunks = ChunkAppender(self._log, self._appender, parts.fresh.chunks)
@@ -194,23 +195,25 @@ class MessageStore:
     def reput(self, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Carry what is confirmed to queues and index, and tell of it; False: that is to be tried again.
 
-        It is if the disk is full or does not give what is to be carried, which `state` tells as a
-        hindrance, or if ``is_over`` says, after a piece, that the rest is for another call. If writing
+        It is if something is lacking, or the disk does not give what is to be carried, which `state` tells
+        as a hindrance, or if ``is_over`` says, after a piece, that the rest is for another call. If writing
         fails, nothing more is taken.
         """
         is_all = True
         try:
             is_all = self._reput.run(is_over)
-        except UnreadableFile as error:
-            self._hindrance = f"messages cannot be carried to their consume queues: {error}"
-            return False
-        except (OSError, StoreFailed) as error:
-            if isinstance(error, OSError) and error.errno in FULL:
-                self._hindrance = f"there is no room for consume queues and index: {error}"
+        except (OSError, StoreFailed, UnreadableFile) as error:
+            if _may_pass(error):
+                self._carrying.begin(error)
                 return False
             self._fail(f"writing a consume queue or the index failed: {error}; restart the broker")
-        self._hindrance = None
+        self._carrying.end()
         return is_all
+
+    @property
+    def is_reput_hindered(self) -> bool:
+        """Whether something kept the last `reput` from its work, so that it is to be tried again later."""
+        return self._carrying.text is not None
 
     # ---- getting
 
@@ -283,16 +286,24 @@ class MessageStore:
 
     # ---- keeping house
 
-    def save_checkpoint(self) -> None:
-        """Make log, queues and index durable, and note that they are.
+    def save_checkpoint(self) -> bool:
+        """Make log, queues and index durable, and note that they are; False: something is lacking for that.
 
         If a flush of theirs fails, what the disk has of them is unknown from then on: nothing more is taken.
+
+        Raises:
+            OSError, StoreFailed: The disk has failed.
         """
         try:
             self._checkpointing.save()
-        except OSError as error:
+        except (OSError, StoreFailed, UnreadableFile) as error:
+            if _may_pass(error):
+                self._noting.begin(error)
+                return False
             self._fail(f"a checkpoint failed: {error}; restart the broker")
             raise
+        self._noting.end()
+        return True
 
     def delete_topic(self, topic: str) -> None:
         """Forget a topic. Its messages stay in the log until that expires, but are not found again.
@@ -338,6 +349,7 @@ class MessageStore:
 
     def state(self) -> StoreState:
         """What an operator looks at first."""
+        hindrances = (self._log.writing, self._log.flushing, self._carrying, self._noting)
         return StoreState(
             self._log.min_offset,
             self._log.written_offset,
@@ -345,7 +357,7 @@ class MessageStore:
             self._reput.reput_from_offset,
             self._opened.holes,
             str(self._log.failure) if self._log.failure else self._failure,
-            self._hindrance,
+            "; ".join(each.text for each in hindrances if each.text is not None) or None,
             self._opened.recovered_from_crash,
         )
 
@@ -358,16 +370,24 @@ class MessageStore:
         self._ending = why
 
     def shutdown(self) -> None:
-        """Make all durable, note that it is, and let others have the directory."""
+        """Make all durable, note that it is, and let others have the directory.
+
+        If something is lacking for that, what is not noted is found again by the next start.
+
+        Raises:
+            OSError, StoreFailed: The disk has failed.
+        """
         self.write_out()
         self.take_no_more("the store has been shut down")
         self._flusher.stop()
         try:
             if self.state().failure is None:
-                self._log.flush()
-                self._reput.run()
-                self.save_checkpoint()
+                self.reput()
+            if self.state().failure is None and self.save_checkpoint():
                 self._abort.remove()
+        except OSError as error:
+            if not is_lack(error):
+                raise
         finally:
             self._close_files()
 
@@ -376,6 +396,11 @@ class MessageStore:
             self._parts.close()
         finally:
             self._lock.release()
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether what was to be done can still be done later."""
+    return is_lack(error) or isinstance(error, UnreadableFile)
 
 
 def _nothing() -> None:

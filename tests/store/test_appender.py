@@ -249,8 +249,12 @@ def test_a_full_disk_takes_back_the_offsets_of_all_that_waits(tmp_path, prefix):
     disk.plan = (Fault(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, prefix=prefix),)
     later(store, "lost", "lost, too")
     later(store, "lost", queue_id=1)
+    refusal = (
+        f"the disk is full: [Errno {errno.ENOSPC}] No space left on device: "
+        f"'{tmp_path}/commitlog/00000000000000000000'"
+    )
     assert [(each.status, each.remark) for each in store.write_out()] == [
-        (Status.SERVICE_NOT_AVAILABLE, "the disk is full")
+        (Status.SERVICE_NOT_AVAILABLE, refusal)
     ] * 3
     disk.plan = ()
     later(store, "a")

@@ -7,10 +7,11 @@ import pytest
 from disks import Fault, FaultyDisk, ManualClock
 from stores import LOG_FILE_BYTES, encoded, message
 
-from broker.store.commit_log import BLANK_BYTES, CommitLog, DiskFull
+from broker.store.commit_log import BLANK_BYTES, CommitLog
 from broker.store.disk import LocalDisk
 from broker.store.errors import StoreFailed
 from broker.store.file_pool import FilePool
+from broker.store.lacks import Lacking
 from broker.store.record_draft import draft_of
 from broker.store.record_template import RecordTemplate
 from rmq_spark.wire.record import decode_blank, decode_record, decode_records
@@ -136,7 +137,7 @@ def test_a_full_disk_is_no_failure(tmp_path, clock):
     end = append(log, "one").end_offset
     disk.plan = (Fault(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, prefix=90),)
     for _ in range(2):
-        with pytest.raises(DiskFull):
+        with pytest.raises(Lacking):
             append(log, "two")
     assert log.written_offset == end
     disk.plan = ()
@@ -152,7 +153,7 @@ def test_what_a_full_disk_took_of_several_records_does_not_come_back_to_life(tmp
     data = np.frombuffer(bytearray(b"".join(records)), np.uint8)
     two_records = int(sizes[:2].sum())
     disk.plan = (Fault(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, prefix=two_records),)
-    with pytest.raises(DiskFull):
+    with pytest.raises(Lacking):
         log.append_many(data, sizes, np.arange(3), np.cumsum(sizes) - sizes + 56, lambda: None)
     assert decode_record(log.read(int(sizes[0]), 500)).body == b"size"
     disk.plan = ()
@@ -222,7 +223,7 @@ def test_what_waits_takes_its_place_and_is_written_by_one_write_or_not_at_all(tm
     assert later("x" * 3000).physical_offset == second.end_offset
     assert later("y" * 3000) is None  # it would begin another file
     disk.plan = (Fault(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, prefix=90),)
-    with pytest.raises(DiskFull):
+    with pytest.raises(Lacking):
         log.write_out()
     disk.plan = ()
     assert log.end_offset == log.written_offset == second.end_offset

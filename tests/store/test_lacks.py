@@ -1,0 +1,204 @@
+"""Room, descriptors and memory may be lacking for a while; a store waits for them, and says so."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+
+import pytest
+from disks import FaultyDisk
+from stores import bodies, crash, message, open_store
+
+from broker.store.config import FlushDiskType
+from broker.store.disk import LocalDisk
+from broker.store.errors import StoreFailed, UnreadableFile
+from broker.store.lacks import FlushFailed, Hindrance, is_lack
+
+SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
+SMALL = {"max_hash_slot_num": 16, "max_index_num": 8}
+ERRNOS = [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM]
+OF_WRITES = {"create", "write", "write_whole", "make_directory"}
+OF_OPENS = {"create", "open", "write_whole", "flush_directory", "read", "names"}
+
+
+class LackingDisk(FaultyDisk):
+    """From one operation on, each that needs what is lacking fails, until there is enough again.
+
+    Flushes of files that are open never do.
+    """
+
+    def __init__(self):
+        super().__init__(LocalDisk())
+        self.error = None
+        self.spared = 0
+
+    def lack(self, error, spared=0):
+        """From now on, but for so many operations that would fail."""
+        self.error, self.spared = error, spared
+
+    @property
+    def is_lacking(self):
+        return self.error is not None and self.spared < 0
+
+    def _check(self, kind, path):
+        kinds = OF_WRITES if self.error in {errno.ENOSPC, errno.EDQUOT} else OF_OPENS
+        if self.error is None or kind not in kinds:
+            return
+        self.spared -= 1
+        if self.spared < 0:
+            raise OSError(self.error, os.strerror(self.error), str(path))
+
+    def _run(self, call):
+        self._check(call.kind, call.path)
+        return super()._run(call)
+
+    def open(self, path):
+        self._check("open", path)
+        return super().open(path)
+
+    def read(self, path):
+        self._check("read", path)
+        return self._disk.read(path)
+
+    def names(self, path):
+        self._check("names", path)
+        return self._disk.names(path)
+
+
+def put(store, text, topic="T", queue_id=0, patience_seconds=20):
+    """Whether a message was taken; what was said if not."""
+    result = store.put_message(message(text, topic, queue_id, keys="k"))
+    result = store.wait_until_stored(result, patience_seconds)
+    return result.status.name, result.remark
+
+
+@pytest.mark.parametrize("error", ERRNOS, ids=errno.errorcode.get)
+def test_whenever_something_is_lacking_messages_are_refused_and_taken_again_when_it_is_there(tmp_path, error):
+    """A lack that begins at any operation, of sends, checkpoints and reads over many small files."""
+    for spared in itertools.count(0, 5):
+        root = tmp_path / str(spared)
+        root.mkdir()
+        disk = LackingDisk()
+        store = open_store(root, disk, open_files_max=3, **SYNC, **SMALL)
+        sent = [f"{number} " + "x" * 900 for number in range(6)]
+        for number, text in enumerate(sent):
+            assert put(store, text, queue_id=number % 2)[0] == "PUT_OK"
+        disk.lack(error, spared)
+        maybe = []
+        for number in range(12):
+            text = f"maybe {number} " + "x" * 700
+            status, remark = put(store, text, "T" if number % 2 else "New", patience_seconds=0.05)
+            maybe.append((text, status))
+            if status == "SERVICE_NOT_AVAILABLE":
+                assert os.strerror(error) in remark
+                assert str(root) in remark
+            if number % 4 == 3:
+                store.save_checkpoint()
+            assert store.state().failure is None
+        has_lacked = disk.is_lacking
+        disk.lack(None)
+        store.flushed(store.state().written_offset).result(10)
+        assert put(store, "after")[0] == "PUT_OK"
+        assert store.save_checkpoint()
+        state = store.state()
+        assert (state.failure, state.hindrance) == (None, None)
+        found = bodies(store) + bodies(store, "T", 1) + bodies(store, "New")
+        taken = {text for text, status in maybe if status != "SERVICE_NOT_AVAILABLE"}
+        assert set(found) == {*sent, *taken, "after"}
+        assert len(found) == len(set(found))
+        assert len(store.query_message("T", "k", 64, 0, 1 << 62)) > 6
+        store.shutdown()
+        again = open_store(root, **SYNC, **SMALL)
+        assert not again.state().recovered_from_crash
+        assert bodies(again) + bodies(again, "T", 1) + bodies(again, "New") == found
+        again.shutdown()
+        if not has_lacked:
+            break
+    assert spared > 9
+
+
+def test_messages_whose_file_cannot_be_named_yet_wait_and_others_are_refused(tmp_path):
+    """A directory is opened to flush it: that there is no descriptor for that loses nothing."""
+    disk = LackingDisk()
+    store = open_store(tmp_path, disk, **SYNC)
+    disk.lack(errno.ENFILE, spared=1)
+    waiting = store.put_message(message("first"))
+    stored = store.flushed(waiting.end_offset)
+    assert store.wait_until_stored(waiting, 0.3).status.name == "FLUSH_DISK_TIMEOUT"
+    status, remark = put(store, "refused")
+    assert status == "SERVICE_NOT_AVAILABLE"
+    assert remark.startswith("the commit log is not flushed: too many files and connections are open")
+    assert "Too many open files in system" in store.state().hindrance
+    disk.lack(None)
+    stored.result(10)
+    assert put(store, "second")[0] == "PUT_OK"
+    assert bodies(store) == ["first", "second"]
+    store.shutdown()
+
+
+@pytest.mark.parametrize("error", ERRNOS, ids=errno.errorcode.get)
+def test_a_flush_that_has_failed_is_no_lack_whatever_it_says(tmp_path, monkeypatch, error):
+    store = open_store(tmp_path, **SYNC)
+    assert put(store, "safe")[0] == "PUT_OK"
+
+    def fail(_):
+        raise OSError(error, os.strerror(error))
+
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, fail)
+    assert put(store, "lost")[0] == "SERVICE_NOT_AVAILABLE"
+    monkeypatch.undo()
+    assert os.strerror(error) in store.state().failure
+    assert put(store, "after")[0] == "SERVICE_NOT_AVAILABLE"
+    assert bodies(store) == ["safe"]
+    crash(store)
+
+
+@pytest.mark.parametrize("flush", ["flush_directory", "write_whole"])
+def test_flushes_of_names_and_of_small_files_say_that_they_have_failed(tmp_path, monkeypatch, flush):
+    def fail(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    path = tmp_path / "small" if flush == "write_whole" else tmp_path
+    with pytest.raises(FlushFailed, match=f"No space left on device: '{path}'") as raised:
+        getattr(LocalDisk(), flush)(path, *([b"x"] if flush == "write_whole" else []))
+    assert not is_lack(raised.value)
+
+
+def test_a_store_that_lacks_something_when_it_ends_is_recovered_and_nothing_is_lost(tmp_path):
+    disk = LackingDisk()
+    store = open_store(tmp_path, disk, **SYNC)
+    assert put(store, "a")[0] == "PUT_OK"
+    disk.lack(errno.ENOSPC)
+    store.shutdown()
+    again = open_store(tmp_path, **SYNC)
+    assert again.state().recovered_from_crash
+    assert bodies(again) == ["a"]
+    again.shutdown()
+
+
+def test_a_hindrance_is_told_once_when_it_begins_and_once_when_it_is_over(caplog):
+    hindrance = Hindrance("nothing is done")
+    hindrance.end()
+    for _ in range(2):
+        for path in ("a", "b"):
+            hindrance.begin(OSError(errno.ENOSPC, "No space", path))
+            assert (
+                hindrance.text
+                == f"nothing is done: the disk is full: [Errno {errno.ENOSPC}] No space: '{path}'"
+            )
+        hindrance.begin(UnreadableFile("a page is bad"))
+        hindrance.end()
+        hindrance.end()
+        assert hindrance.text is None
+    assert [each.message.partition(":")[0] for each in caplog.records] == [
+        "nothing is done",
+        "it is over that nothing is done",
+    ] * 2
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), StoreFailed("x"), OSError(errno.EIO, "x")])
+def test_other_errors_are_no_lacks(error):
+    assert not is_lack(error)
