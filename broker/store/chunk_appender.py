@@ -16,6 +16,7 @@ from broker.store.commit_log import CommitLog
 from broker.store.consume_queue import TRANSACTION_MASK
 from broker.store.errors import StoreFailed
 from broker.store.fresh_records import Fresh, FreshChunk
+from broker.store.lacks import Lacking
 from broker.store.large_batch import LargeBatch
 from broker.store.queue_table import topic_fault
 from broker.store.record_template import RecordTemplate, UniformParts
