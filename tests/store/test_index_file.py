@@ -323,7 +323,7 @@ def test_after_a_failed_flush_no_header_vouches_for_what_may_be_lost(tmp_path):
     disk = FaultyDisk(LocalDisk(), [Fault(3)])
     file = create(tmp_path, disk=disk)
     append(file, (7, 1000, NOON))
-    with pytest.raises(OSError, match="20231114221320500"):
+    with pytest.raises(StoreFailed, match="20231114221320500"):
         file.flush()
     with pytest.raises(StoreFailed, match=r"flushing .*20231114221320500 has failed"):
         file.flush()

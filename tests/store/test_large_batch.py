@@ -122,7 +122,11 @@ def test_a_batch_for_which_the_disk_has_no_room_takes_no_offsets(tmp_path):
     store.put_message(message("before"))
     disk.plan = [Fault(persistent=True, error=errno.ENOSPC)]
     result = put(store, range(20))
-    assert (result.status, result.remark) == (Status.SERVICE_NOT_AVAILABLE, "the disk is full")
+    assert result.status is Status.SERVICE_NOT_AVAILABLE
+    assert result.remark == (
+        f"the disk is full: [Errno {errno.ENOSPC}] No space left on device: "
+        f"'{tmp_path}/commitlog/00000000000000000000'"
+    )
     disk.plan = []
     assert store.put_message(message("after")).queue_offset == 1
     assert bodies(store) == ["before", "after"]
