@@ -109,6 +109,7 @@ class ClientConnection(asyncio.Protocol):
         self._bytes_here = 0
         self._steps: Steps | None = None
         """What is left to do of a request that takes many steps; those behind it wait."""
+        self._steps_bytes = 0
         self._is_in_line = False
         self._questions = Questions(loop)
         self.extensions: frozenset[Extension] = frozenset()
@@ -299,7 +300,7 @@ class ClientConnection(asyncio.Protocol):
         self._uncork()
         if wrong is not None:
             self.close(self._what_is_wrong(wrong))
-        here = self._reader.bytes_held
+        here = self._reader.bytes_held + self._steps_bytes
         if here != self._bytes_here:
             self._bytes_here = here
             self._table.holds_requests(self, here)
@@ -330,7 +331,7 @@ class ClientConnection(asyncio.Protocol):
                 return True
             dispatched = self._dispatch(self, command)
             if not (dispatched is None or isinstance(dispatched, RemotingCommand)):
-                self._steps = dispatched
+                self._steps, self._steps_bytes = dispatched, len(command.body)
                 return True
             answer = dispatched
         if answer is not None:
@@ -342,7 +343,7 @@ class ClientConnection(asyncio.Protocol):
         try:
             next(steps)
         except StopIteration as end:
-            self._steps = None
+            self._steps, self._steps_bytes = None, 0
             answer: RemotingCommand | None = end.value
             return answer
         return None

@@ -5,13 +5,28 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from broker_clients import pull_request, pulled, send_request
+from broker_clients import batch_request, pull_request, pulled, send_request
 from broker_stories import tell
 from slow_disks import SlowDisk
 
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.record import decode_record
+
+
+def test_a_batch_that_is_worked_on_counts_as_bytes_in_flight(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("the topic is there now")
+        request = batch_request(*range(15_000))
+        client.send(request)
+        server, sends = broker.controller.server, broker.controller.processors.sends
+        await broker.until(lambda: sends._taken_apart_bytes and server.in_flight_bytes >= len(request.body))
+        assert (await client.receive()).code == 0
+        await broker.until(lambda: not server.in_flight_bytes)
+        assert sends._taken_apart_bytes == 0
+
+    tell(story, tmp_path, mappedFileSizeCommitLog=64 << 20)
 
 
 @pytest.mark.parametrize("name", ["maxConnections", "maxConnectionsPerAddress", "maxAcceptsPerSecond"])

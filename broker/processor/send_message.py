@@ -49,6 +49,8 @@ LARGE_BATCH_BYTES: Final = 32_768
 """A shorter batch has at most 1,424 messages, and mostly far fewer: they are put at once."""
 _ENTRIES_PER_STEP = 256
 _STEPS_OF_FEW = 4
+TAKEN_APART_BYTES_MAX: Final = 4 << 20
+"""Of batches of more than 1,024 messages that are under way: apart, they take up to 40 times as much."""
 
 IDS_MAX: Final = 3_000
 """Of a batch's messages, so many are told by their ids: the header of an answer has room for no more."""
@@ -95,6 +97,7 @@ class SendMessageProcessor:
         self._sent_batch = UsualAnswer({"msgId": "%s", **place}, self._marks)
         self._plans = SendPlanTable(admission, advertised_host)
         self._unanswered: list[_Unanswered] = []
+        self._taken_apart_bytes = 0
 
     def handlers(self) -> Handlers:
         """All ways to send."""
@@ -202,18 +205,36 @@ class SendMessageProcessor:
     ) -> Steps:
         """Put a batch that may have very many messages, and so would keep all others waiting."""
         of_batch = self._properties.of_batch(properties.text)
-        parts = []
-        for entries in split_in_parts(request.body, _ENTRIES_PER_STEP):
-            parts.append(self._parts_of(entries, of_batch))
-            yield
+        parts: list[UniformParts] = []
         sizes: Sequence[int]
-        if len(parts) <= _STEPS_OF_FEW:
-            together = UniformParts(*(list(chain.from_iterable(each)) for each in zip(*parts, strict=True)))
-            result, sizes = self._store.put_uniform(plan.template, together, born_timestamp)
-        else:
-            result, sizes = yield from self._store.put_large(plan.template, parts, born_timestamp)
+        taken_apart = 0
+        try:
+            for entries in split_in_parts(request.body, _ENTRIES_PER_STEP):
+                if len(parts) == _STEPS_OF_FEW:
+                    self._check_room_for_parts(len(request.body))
+                    taken_apart = len(request.body)
+                    self._taken_apart_bytes += taken_apart
+                parts.append(self._parts_of(entries, of_batch))
+                yield
+            if taken_apart:
+                result, sizes = yield from self._store.put_large(plan.template, parts, born_timestamp)
+            else:
+                each_field = zip(*parts, strict=True)
+                together = UniformParts(*(list(chain.from_iterable(each)) for each in each_field))
+                result, sizes = self._store.put_uniform(plan.template, together, born_timestamp)
+        finally:  # also if its client goes
+            self._taken_apart_bytes -= taken_apart
         self._stored(connection, request, plan, sizes, result, waits=properties.waits)
         return None
+
+    def _check_room_for_parts(self, size: int) -> None:
+        """Whether one more batch may be taken apart beside those that are; one always may."""
+        under_way = self._taken_apart_bytes
+        if under_way and under_way + size > TAKEN_APART_BYTES_MAX:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_BUSY,
+                f"[REJECTREQUEST]system busy, batches of {under_way} bytes are being taken apart",
+            )
 
     def _parts_of(self, entries: Sequence[BatchEntry], of_batch: bytes) -> UniformParts:
         flags, bodies, own = zip(*entries, strict=True)

@@ -6,20 +6,22 @@ import errno
 
 import pytest
 from broker_clients import batch_request, send_request
-from broker_connections import FakeConnection
+from broker_connections import FakeConnection, finished
 from brokers import SlowAcknowledger, never_parked, saved_at_once
 from stores import bodies, read_all, small_config
 
 from broker.config import BrokerConfig
+from broker.processor import send_message
 from broker.processor.admission import TopicAdmission
 from broker.processor.dispatcher import RequestDispatcher
+from broker.processor.request import RequestRejected
 from broker.processor.retry_rules import RetryRules
 from broker.processor.send_message import SendMessageProcessor
 from broker.state.broker_stats import BrokerStats
 from broker.store.mapped_file_queue import MappedFileQueue
 from broker.store.results import PutMessageStatus
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
-from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_id import decode_offset_message_id
@@ -262,3 +264,29 @@ def test_a_batch_that_is_longer_than_a_message_may_be_is_not_even_taken_apart(pa
     assert (answer.code, answer.remark.endswith("is over 1000 (maxMessageSize)")) == (13, True)
     assert room.ask(batch_request(*["x" * 100] * 5)).code == 0
     assert parts.store.queue_offsets("T", 0) == (0, 5)
+
+
+def test_few_batches_of_very_many_messages_are_taken_apart_at_a_time(parts, monkeypatch):
+    """There is room for two here; one always may be."""
+    room = Room(parts)
+    request = batch_request(*("x" * 20 for _ in range(2_000)))
+    monkeypatch.setattr(send_message, "TAKEN_APART_BYTES_MAX", 2 * len(request.body))
+
+    def begun():
+        steps = room.processor.send_message(room.connection, request)
+        for _ in range(6):
+            next(steps)
+        return steps
+
+    first, second = begun(), begun()
+    with pytest.raises(RequestRejected, match=r"busy, batches of \d+ bytes are being") as raised:
+        begun()
+    assert raised.value.code is ResponseCode.SYSTEM_BUSY
+    first.close()  # its client has gone
+    third = begun()
+    finished(second)
+    finished(third)
+    assert len(room.connection.sent) == 2
+    monkeypatch.setattr(send_message, "TAKEN_APART_BYTES_MAX", 1)
+    finished(begun())
+    assert len(room.connection.sent) == 3
