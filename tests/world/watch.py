@@ -14,6 +14,7 @@ _AFTER_TROUBLE_SECONDS = 8.0
 _BUSY = {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLUSH_DISK_TIMEOUT}
 _OF_DISK = ("slow", "lack", "broken", "full")
 _ENDING = ("stopping", "shut down")
+_KEPT_SECONDS = 72 * 3_600
 _ASYNC_FLUSH_SECONDS = 1.0
 
 
@@ -26,7 +27,7 @@ class Watch:
         self._failed_at = None
         story = world.story
         self._of_disk = [each for each in story.troubles if each.kind in _OF_DISK]
-        self.may_expire = any(each.kind == "full" for each in story.troubles)
+        self.may_expire = any(each.kind == "full" or _is_far_ahead(each) for each in story.troubles)
         """Whether the oldest messages may go, to make room."""
         self.slack_seconds = 0.1 + 10 * story.latency_seconds + 10 * story.flush_seconds
         self.troubles_end = max(
@@ -160,3 +161,8 @@ class Watch:
         for what, count in left.items():
             if count:
                 self._world.ledger.complain(f"when all clients had gone, {count} {what} were left")
+
+
+def _is_far_ahead(trouble):
+    """Whether the clock moves so far that messages are too old to be kept."""
+    return trouble.kind == "clock" and trouble.arguments["ahead_seconds"] > _KEPT_SECONDS
