@@ -40,7 +40,10 @@ def draw(seed):
         seed=seed,
         settings=settings,
         endings=tuple(_ending(dice) for _ in range(lives)),
-        clients=tuple(_client(dice, number) for number in range(dice.choice([1, 2, 3, 4]))),
+        clients=(
+            *(_client(dice, number) for number in range(dice.choice([1, 2, 3, 4]))),
+            *(_consumer(dice, number) for number in range(dice.choice([0, 0, 1, 2]))),
+        ),
         troubles=tuple(_trouble(dice) for _ in range(dice.choice([0, 0, 0, 1, 2, 4]))),
         latency_seconds=dice.choice([0.000_05, 0.000_5, 0.01]),
         flush_seconds=dice.choice([0.000_2, 0.002, 0.02]),
@@ -72,6 +75,14 @@ def _client(dice, number):
         if pause := dice.choice(pauses):
             steps.append(Step("wait", {"seconds": pause}))
     return Client(f"c{number}", tuple(steps))
+
+
+def _consumer(dice, number):
+    """Somebody who mostly waits for what the others send."""
+    act = ACTS["consume"]
+    return Client(
+        f"consumer{number}", tuple(Step("consume", act.draw(dice)) for _ in range(dice.choice([1, 3, 10])))
+    )
 
 
 def _trouble(dice):

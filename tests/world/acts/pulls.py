@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from broker_clients import pull_request
@@ -73,6 +73,30 @@ async def wait_for_messages(player, topic, queue_id, where, suspend_ms, wanted=N
     """A pull that waits in the broker."""
     asked = _asked(player, topic, queue_id, where, wanted)
     await pull_once(player, asked, group=group, suspend_ms=suspend_ms)
+
+
+@act(
+    lambda dice: {
+        **place(dice),
+        "where": dice.choice([0, 1]),
+        "seconds": dice.choice([1.0, 5.0, 20.0]),
+        "suspend_ms": dice.choice([1_000, 3_000, 15_000]),
+        "wanted": dice.choice([None, None, *_FILTERS]),
+        "group": group(dice),
+        "bulk": dice.random() < 0.3,
+    }
+)
+async def consume(player, topic, queue_id, where, seconds, suspend_ms, wanted, group, bulk):
+    """Pull on and on for a while, and wait in the broker at the queue's end, as a consumer does."""
+    world = player.world
+    until = world.kernel.now + seconds
+    asked = _asked(player, topic, queue_id, where, wanted)
+    while world.kernel.now < until:
+        told = await pull_once(player, asked, group=group, suspend_ms=suspend_ms, bulk=bulk)
+        if told is None:
+            await world.tasks.sleep(0.1)
+        else:
+            asked = replace(asked, queue_offset=told.next_offset)
 
 
 @act(lambda dice: {"queue_id": dice.randrange(QUEUES), "suspend_ms": dice.choice([None, 1_000])})
