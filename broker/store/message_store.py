@@ -270,16 +270,20 @@ class MessageStore:
         return self._reader.record_at(physical_offset)
 
     def query_message(self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int) -> list[Buffer]:
-        """Records with a key, or with a unique id, stored within a time span; newest first."""
+        """Records with a key, or with a unique id, stored within a time span; newest first.
+
+        None is of a topic of this name that was deleted.
+        """
         if self._index is None:
             return []
         self._reput.catch_up_index()
         found: list[Buffer] = []
+        since = self._dispatcher.deleted_topics.get(topic, 0)
         candidates = self._index.query(topic, key, begin_ms, end_ms, max_num * _INDEX_CANDIDATES_PER_RESULT)
         for physical_offset in dict.fromkeys(candidates):
             if len(found) == max_num:
                 break
-            record = self.record_at(physical_offset)
+            record = self.record_at(physical_offset) if physical_offset >= since else None
             if record is not None and has_key(record, topic.encode(), key.encode()):
                 found.append(record)
         return found

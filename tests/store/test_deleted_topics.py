@@ -8,6 +8,7 @@ from stores import bodies, message, open_store, read_all
 
 from broker.store.config import FlushDiskType
 from broker.store.disk import LocalDisk
+from rmq_spark.wire.record import decode_record
 
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
 
@@ -159,3 +160,20 @@ def test_a_power_loss_neither_brings_back_the_old_messages_nor_takes_the_new(tmp
             put(again, "after")
             assert bodies(again)[-1] == "after"
             again.shutdown()
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["at once", "after a restart"])
+def test_messages_of_a_topic_that_went_are_not_found_by_their_keys(tmp_path, restart):
+    store = open_store(tmp_path)
+    store.put_message(message("old", "T", KEYS="k"))
+    store.put_message(message("another's", "U", KEYS="k"))
+    store.delete_topic("T")
+    if restart:
+        store.shutdown()
+        store = open_store(tmp_path)
+    assert store.query_message("T", "k", 9, 0, 1 << 62) == []
+    store.put_message(message("new", "T", KEYS="k"))
+    for topic, text in (("T", b"new"), ("U", b"another's")):
+        (found,) = store.query_message(topic, "k", 9, 0, 1 << 62)
+        assert decode_record(found).body == text
+    store.shutdown()
