@@ -15,6 +15,8 @@ from rmq_spark.client.consumer.listeners import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
     MessageListenerConcurrently,
+    number_of,
+    status_of,
 )
 from rmq_spark.client.consumer.pull_message_service import PullRequest
 from rmq_spark.client.consumer.retries import FIRST_DELAY_LEVEL, Retries
@@ -24,6 +26,11 @@ from rmq_spark.client.message import MessageExt
 _log = logging.getLogger(__name__)
 
 TRY_AGAIN_HERE_MS = 5_000
+DEAD_LETTER = -1
+"""The delay level that makes a dead letter of a message at once."""
+
+_LEVEL_MAX = (1 << 31) - 1
+_SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
 
 class Acknowledge(Protocol):
@@ -76,15 +83,14 @@ class ConsumeMessageConcurrentlyService:
     def call(self, request: PullRequest, batch: Sequence[MessageExt]) -> tuple[int, int]:
         """What the listener makes of them: from which on they failed, and when to try those again."""
         context = ConsumeConcurrentlyContext(request.queue)
-        try:
-            status = self._listener(batch, context)
-        except Exception:  # noqa: BLE001  # whatever it is: the messages are tried again
-            _log.exception("the listener failed, and gets %d messages again later", len(batch))
-            return 0, context.delay_level_when_next_consume
-        if status is ConsumeConcurrentlyStatus.RECONSUME_LATER:
-            return 0, context.delay_level_when_next_consume
-        ack_index = len(batch) - 1 if context.ack_index is None else context.ack_index
-        return ack_index + 1, context.delay_level_when_next_consume
+        status = status_of(self._listener, batch, context, _SUCCESS)
+        level = context.delay_level_when_next_consume
+        delay_level = number_of("delay_level_when_next_consume", level, 0, DEAD_LETTER, _LEVEL_MAX)
+        if status is not _SUCCESS:
+            return 0, delay_level
+        if context.ack_index is None:
+            return len(batch), delay_level
+        return number_of("ack_index", context.ack_index, -1, -1, len(batch) - 1) + 1, delay_level
 
     def _give_back(
         self, request: PullRequest, failed: Sequence[MessageExt], delay_level: int

@@ -6,7 +6,6 @@ again in place, and nothing behind it comes before it; after enough times it goe
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,17 +16,18 @@ from rmq_spark.client.consumer.listeners import (
     ConsumeOrderlyContext,
     ConsumeOrderlyStatus,
     MessageListenerOrderly,
+    number_of,
+    status_of,
 )
 from rmq_spark.client.consumer.pull_message_service import PullRequest
 from rmq_spark.client.consumer.retries import Retries
 from rmq_spark.client.consumer.scheduled_tasks import ScheduledTasks
 from rmq_spark.client.message import MessageExt
 
-_log = logging.getLogger(__name__)
-
 CONTINUOUSLY_MS_MAX = 60_000
 YIELD_MS = 10
 NOT_LOCKED_MS = 3_000
+_SUSPEND_MS_MAX = (1 << 31) - 1
 
 
 class Lock(Protocol):
@@ -128,15 +128,14 @@ class ConsumeMessageOrderlyService:
     def call(self, request: PullRequest, batch: Sequence[MessageExt]) -> tuple[ConsumeOrderlyStatus, int]:
         """What the listener makes of them, and how long to wait if it was nothing."""
         context = ConsumeOrderlyContext(request.queue)
-        try:
-            status = self._listener(batch, context)
-        except Exception:  # noqa: BLE001  # whatever it is: the messages are tried again
-            _log.exception("the listener failed, and gets %d messages again", len(batch))
-            status = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+        status = status_of(self._listener, batch, context, ConsumeOrderlyStatus.SUCCESS)
         suspend_ms = context.suspend_current_queue_time_ms
+        if suspend_ms is not None:
+            name = "suspend_current_queue_time_ms"
+            suspend_ms = number_of(name, suspend_ms, self._suspend_ms, 1, _SUSPEND_MS_MAX)
         return (
-            ConsumeOrderlyStatus.SUCCESS if status is None else status,
-            self._suspend_ms if suspend_ms is None else max(1, suspend_ms),
+            ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT if status is None else status,
+            self._suspend_ms if suspend_ms is None else suspend_ms,
         )
 
     def _is_given_up(self, message: MessageExt) -> bool:

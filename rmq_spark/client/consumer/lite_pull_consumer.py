@@ -19,6 +19,7 @@ from rmq_spark.client.consumer.assigned_queues import AssignedQueue, AssignedQue
 from rmq_spark.client.consumer.consume_request_cache import ConsumeRequestCache
 from rmq_spark.client.consumer.group_brokers import Pull
 from rmq_spark.client.consumer.group_consumer import ConsumerInstance, GroupConsumer
+from rmq_spark.client.consumer.listeners import check_listener
 from rmq_spark.client.consumer.offset_table import ReadOffsetType
 from rmq_spark.client.consumer.pull_task import PullTask, Then
 from rmq_spark.client.consumer.scheduled_tasks import Repeated, ScheduledTasks
@@ -60,6 +61,9 @@ class LitePullConsumer(GroupConsumer):
         message_queue_listener: MessageQueueListener | None = None,
     ) -> None:
         self._lite = settings or LitePullSettings()
+        if message_queue_listener is not None:
+            parameters = ("topic", "all_queues", "own_queues")
+            check_listener("message_queue_listener", message_queue_listener, *parameters)
         super().__init__(group, instance, self._lite)
         self._listener = message_queue_listener
         self._assigned = AssignedQueues(monotonic_ms)
@@ -102,6 +106,7 @@ class LitePullConsumer(GroupConsumer):
         self, topic: str, listener: TopicMessageQueueChangeListener
     ) -> None:
         """Have somebody told when a topic has other queues than before."""
+        check_listener("listener", listener, "topic", "queues")
         known = self.fetch_message_queues(topic)
 
         def check() -> None:
@@ -124,7 +129,7 @@ class LitePullConsumer(GroupConsumer):
         if self._change_queues(mine, topic) and self._listener is not None:
             try:
                 self._listener(topic, frozenset(share.all), mine)
-            except Exception:  # noqa: BLE001  # what a listener raises keeps no queue from being consumed
+            except BaseException:  # noqa: BLE001  # what a listener raises keeps no queue from being consumed
                 _log.exception("the message queue listener of %s failed", self.group)
         return True
 

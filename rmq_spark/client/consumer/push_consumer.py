@@ -24,6 +24,7 @@ from rmq_spark.client.consumer.listeners import (
     ConsumeOrderlyStatus,
     MessageListenerConcurrently,
     MessageListenerOrderly,
+    check_listener,
 )
 from rmq_spark.client.consumer.lite_pull_consumer import monotonic_ms
 from rmq_spark.client.consumer.offset_table import ReadOffsetType
@@ -91,11 +92,13 @@ class PushConsumer(GroupConsumer):
     ) -> ConsumeMessageConcurrentlyService | ConsumeMessageOrderlyService:
         size = self._push.consume_message_batch_max_size
         if listener is not None and orderly_listener is None:
+            check_listener("listener", listener, "messages", "context")
             retries = self._retries(CONCURRENT_TIMES_MAX)
             return ConsumeMessageConcurrentlyService(
                 listener, self._threads, retries, self._acknowledge, size
             )
         if orderly_listener is not None and listener is None:
+            check_listener("orderly_listener", orderly_listener, "messages", "context")
             return ConsumeMessageOrderlyService(
                 orderly_listener,
                 self._threads,

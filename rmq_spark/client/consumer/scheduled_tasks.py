@@ -44,7 +44,7 @@ class Task:
         if action is not None:
             try:
                 action()
-            except Exception:  # noqa: BLE001  # what a task raises harms no other
+            except BaseException:  # noqa: BLE001  # what a task raises, sys.exit as well, harms no other
                 _log.exception("a task of a consumer failed")
 
 

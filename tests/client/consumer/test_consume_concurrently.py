@@ -97,6 +97,30 @@ def test_a_part_of_a_batch_may_succeed_and_the_rest_come_when_it_is_wanted():
     assert bench.committed == [4]
 
 
+@pytest.mark.parametrize(
+    ("ack_index", "succeed"), [(None, 4), (3, 4), (99, 4), (0, 1), (-1, 0), (-2, 0), ("1", 0), (1.0, 0)]
+)
+def test_no_more_succeed_than_the_listener_has_said(ack_index, succeed):
+    def listen(_, context):
+        context.ack_index = ack_index
+
+    bench = Bench(listen, batch_size=4)
+    bench.submit(0, 1, 2, 3)
+    assert [offset for offset, _ in bench.retries.given] == list(range(succeed, 4))
+
+
+@pytest.mark.parametrize(("level", "asked"), [("3", 0), (None, 0), (-7, -1), (1 << 40, (1 << 31) - 1)])
+def test_a_delay_that_makes_no_sense_does_not_keep_a_message_here(level, asked):
+    def listen(_, context):
+        context.delay_level_when_next_consume = level
+        raise RuntimeError
+
+    bench = Bench(listen)
+    bench.submit(0)
+    assert bench.retries.given == [(0, asked)]
+    assert bench.committed == [1]
+
+
 def test_in_broadcasting_what_fails_is_logged_and_passed_over(caplog):
     bench = Bench(fails(0), retries=False)
     bench.submit(0)

@@ -103,6 +103,38 @@ def test_a_listener_may_say_how_long_to_wait():
     assert times == [0, 70]
 
 
+@pytest.mark.parametrize(("wait_ms", "at_ms"), [("70", 1_000), (-5, 1), (None, 1_000)])
+def test_a_wait_that_makes_no_sense_is_one_that_does(wait_ms, at_ms):
+    times = []
+
+    def listen(_, context):
+        times.append(bench.tasks.now_ms)
+        context.suspend_current_queue_time_ms = wait_ms
+        return SUSPEND if len(times) == 1 else None
+
+    bench = Bench(listen)
+    bench.submit(0)
+    bench.tasks.move(1_000)
+    assert times == [0, at_ms]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit, KeyboardInterrupt])
+def test_nothing_overtakes_what_a_listener_has_not_processed(error):
+    seen = []
+
+    def listen(messages, _):
+        seen.append(messages[0].queue_offset)
+        if seen == [0]:
+            raise error
+
+    bench = Bench(listen)
+    bench.submit(0)
+    bench.submit(1)
+    bench.tasks.move(1_000)
+    assert seen == [0, 0, 1]
+    assert bench.committed == [0, 1, 2]
+
+
 def test_a_listener_that_raises_gets_the_same_again():
     calls = []
 
