@@ -154,8 +154,8 @@ class MessageExt:
 _host_text = lru_cache(maxsize=1024)(str)  # there are few hosts and many messages
 
 
-def received(stored: StoredMessage, broker_name: str) -> MessageExt:
-    """The message that a record holds.
+def received(stored: StoredMessage, broker_name: str, *, is_readable: bool = True) -> MessageExt:
+    """The message that a record holds; with its body as it is stored, if that is not ``is_readable``.
 
     Raises:
         BodyError: Its body was compressed, and cannot be inflated.
@@ -164,7 +164,7 @@ def received(stored: StoredMessage, broker_name: str) -> MessageExt:
     offset_message_id = stored.offset_message_id
     return MessageExt(
         topic=stored.topic,
-        body=stored.plain_body(),
+        body=stored.plain_body() if is_readable else stored.body,
         properties=properties,
         queue=MessageQueue(stored.topic, broker_name, stored.queue_id),
         queue_offset=stored.queue_offset,

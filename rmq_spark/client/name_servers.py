@@ -7,7 +7,6 @@ is `NameServers.admin`.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
@@ -44,7 +43,6 @@ class NameServers:
         """``ask`` gives the answer of one of them to a request."""
         self.addresses = parse_addresses(addresses)
         self.calls = Calls(ask, timeout_ms)
-        self._lock = threading.Lock()
         self._preferred = 0
 
     def route(self, topic: str) -> TopicRouteData:
@@ -81,7 +79,6 @@ class NameServers:
                 return call(self.addresses[at])
             except CONNECTION_FAULTS as error:
                 tries.append(error)
-                with self._lock:
-                    if self._preferred == at:
-                        self._preferred = (at + 1) % count
+                if self._preferred == at:
+                    self._preferred = (at + 1) % count
         raise NoNameServer(tries)

@@ -12,22 +12,24 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue, AssignedQueues, ConsumeRequest
 from rmq_spark.client.consumer.consume_request_cache import ConsumeRequestCache
-from rmq_spark.client.consumer.group_brokers import Pull
-from rmq_spark.client.consumer.group_consumer import ConsumerInstance, GroupConsumer
+from rmq_spark.client.consumer.group_brokers import Pull, by_broker
+from rmq_spark.client.consumer.group_consumer import GroupConsumer
 from rmq_spark.client.consumer.listeners import check_listener
 from rmq_spark.client.consumer.offset_table import ReadOffsetType
-from rmq_spark.client.consumer.pull_task import PullTask, Then
-from rmq_spark.client.consumer.scheduled_tasks import Repeated, ScheduledTasks
+from rmq_spark.client.consumer.pull_task import Abandon, PullTask, Then
+from rmq_spark.client.consumer.service_state import ConsumerInstance, ServiceState
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.consumer.subscriptions import ALL, MessageSelector, by_tag, subscription_data
 from rmq_spark.client.errors import NotAssigned, OffsetOutOfRange, SubscriptionConflict
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.rebalance.rebalance import Share
+from rmq_spark.client.scheduled_tasks import Repeated
+from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.bodies.clients import ConsumeType
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -49,7 +51,7 @@ def monotonic_ms() -> int:
 
 
 class LitePullConsumer(GroupConsumer):
-    """See the module."""
+    """A member of a group that is asked for messages. Its methods may be called from any thread."""
 
     consume_type = ConsumeType.CONSUME_ACTIVELY
 
@@ -72,9 +74,8 @@ class LitePullConsumer(GroupConsumer):
         self._cache = ConsumeRequestCache()
         self._tasks: dict[MessageQueue, PullTask] = {}
         self._changing_tasks = threading.Lock()
-        self._pullers = ScheduledTasks(f"{group}-pulls", self._lite.pull_threads)
         self._polling = threading.Lock()
-        self._last: AssignedQueue | None = None
+        self._to_confirm: dict[AssignedQueue, None] = {}
         self._next_commit_ms = monotonic_ms() + self._lite.auto_commit_interval_ms
         self._topic_checks: list[Repeated] = []
 
@@ -152,17 +153,14 @@ class LitePullConsumer(GroupConsumer):
         self._cache.forget_stale()
         if self._lite.auto_commit and consumed is not None:
             self._offset_store.update_offset(assigned.queue, consumed, increase_only=False)
-        self._offset_store.persist_all((assigned.queue,))
-        self._offset_store.remove_offset(assigned.queue)
+        self._forget_offset(assigned.queue)
 
     def _start_tasks(self, new: Iterable[AssignedQueue]) -> None:
         for assigned in new:
-            # What another has committed meanwhile counts, not what an earlier task still found out here.
-            self._offset_store.remove_offset(assigned.queue)
             task = PullTask(
                 assigned,
                 self,
-                self._pullers,
+                self._lanes.of(assigned.queue.broker_name),
                 self._lite.limits,
                 self._lite.pull_time_delay_ms_when_exception,
             )
@@ -189,29 +187,35 @@ class LitePullConsumer(GroupConsumer):
             for task in self._tasks.values():
                 task.cancel()
             self._tasks.clear()
-        self._pullers.stop(0)
         self._cache.close()
         for assigned in self._assigned.all():
             consumed = assigned.drop()
             if self._lite.auto_commit and consumed is not None:
                 self._offset_store.update_offset(assigned.queue, consumed, increase_only=False)
 
+    def forked(self) -> None:
+        """Be the parent's, if it was started: the queues are consumed there."""
+        super().forked()
+        if self.service_state is ServiceState.OF_THE_PARENT:
+            self._assigned = AssignedQueues(monotonic_ms)
+            self._cache = ConsumeRequestCache()
+
     # ---- what pull tasks need
 
     def first_offset(self, queue: MessageQueue) -> int:
         """Where to begin with a queue."""
-        return self._first_offset.of(queue, self._offset_store, self._brokers)
+        return self._offset_to_begin_at(queue)
 
     def is_ready(self, queue: MessageQueue) -> bool:
         """Whether the broker can be asked at once."""
         return self._brokers.is_ready(queue)
 
-    def pull(self, queue: MessageQueue, queue_offset: int, then: Then) -> None:
+    def pull(self, queue: MessageQueue, queue_offset: int, then: Then) -> Abandon:
         """Ask the broker for messages."""
         subscription = self._subscriptions.get(queue.topic)
         if subscription is None:
             subscription = subscription_data(queue.topic, self._selector_for_assign, 0)
-        self._brokers.pull(
+        return self._brokers.pull(
             Pull(
                 queue,
                 queue_offset,
@@ -228,10 +232,24 @@ class LitePullConsumer(GroupConsumer):
         """Messages for `poll`."""
         self._cache.put(request)
 
+    def bury(self, assigned: AssignedQueue, epoch: int, message: MessageExt) -> None:
+        """A message that cannot be read keeps the offset back until it is a dead letter."""
+
+        def done() -> None:
+            assigned.buried(epoch, message)
+            self._to_confirm[assigned] = None
+
+        self._dead_letters.bury(message, lambda: not assigned.is_stale(epoch), done)
+
     @property
     def cached_messages(self) -> int:
         """How many messages `poll` may take."""
         return self._assigned.message_count
+
+    @property
+    def cached_bytes(self) -> int:
+        """How much the messages of all queues take up."""
+        return self._assigned.body_bytes
 
     # ---- messages
 
@@ -244,19 +262,19 @@ class LitePullConsumer(GroupConsumer):
         self._check_running()
         with self._polling:
             if self._lite.auto_commit:
-                self._confirm_last()
+                self._confirm_returned()
                 self._commit_if_due()
             request = self._cache.poll(self._lite.poll_timeout_ms if timeout_ms is None else timeout_ms)
             if request is None:
                 return []
-            self._last = request.assigned
+            self._to_confirm[request.assigned] = None
             self._wake_throttled()
             return list(request.messages)
 
-    def _confirm_last(self) -> None:
-        if self._last is not None:
-            self._last.confirm_delivered()
-            self._last = None
+    def _confirm_returned(self) -> None:
+        for assigned in list(self._to_confirm):
+            del self._to_confirm[assigned]
+            assigned.confirm_delivered()
 
     def _commit_if_due(self) -> None:
         now_ms = monotonic_ms()
@@ -278,7 +296,8 @@ class LitePullConsumer(GroupConsumer):
         """Store how far this consumer has come: all that `poll` has returned, or these offsets.
 
         Raises:
-            ClientError: A broker does not answer; the offset is stored later, if the consumer lives on.
+            ClientError: A broker does not answer; the others have their offsets, and this one has its later,
+                if the consumer lives on.
         """
         self._check_running()
         if offsets is None:
@@ -286,14 +305,25 @@ class LitePullConsumer(GroupConsumer):
             for assigned in all_assigned:
                 assigned.confirm_delivered()
             self._store_consume_offsets(all_assigned)
-            queues: Collection[MessageQueue] = [assigned.queue for assigned in all_assigned]
+            queues: Iterable[MessageQueue] = [assigned.queue for assigned in all_assigned]
         else:
             for queue, offset in offsets.items():
                 self._checked(queue)
                 self._offset_store.update_offset(queue, offset, increase_only=False)
             queues = offsets
-        for queue in queues:
-            self._offset_store.persist(queue)
+        self._persist_now(queues)
+
+    def _persist_now(self, queues: Iterable[MessageQueue]) -> None:
+        """Wait until all brokers have these; one that fails keeps no other from having its own."""
+        failures: list[RocketPollError] = []
+        for own in by_broker(queues).values():
+            try:
+                for queue in own:
+                    self._offset_store.persist(queue)
+            except RocketPollError as error:  # noqa: PERF203  # of a broker that fails the rest would fail, too
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     def _store_consume_offsets(self, all_assigned: Iterable[AssignedQueue]) -> None:
         for assigned in all_assigned:

@@ -59,6 +59,7 @@ class ConsumerSettings:
         _check_range("rebalance_interval_ms", self.rebalance_interval_ms)
         _check_range("pull_threshold_for_all", self.limits.pull_threshold_for_all)
         _check_range("pull_threshold_for_queue", self.limits.pull_threshold_for_queue)
+        _check_range("pull_threshold_size_for_all_mib", self.limits.pull_threshold_size_for_all_mib)
         _check_range("pull_threshold_size_for_queue_mib", self.limits.pull_threshold_size_for_queue_mib)
         _check_range("consume_max_span", self.limits.consume_max_span)
 
@@ -70,9 +71,6 @@ class LitePullSettings(ConsumerSettings):
     pull_batch_size: int = 10
     broker_suspend_max_time_ms: int = 20_000
     consumer_timeout_ms_when_suspend: int = 30_000
-    pull_threads: int = 4
-    """Threads that begin pulls and find out first offsets; answers are taken where they are read."""
-
     auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
     poll_timeout_ms: int = 5_000
@@ -83,7 +81,6 @@ class LitePullSettings(ConsumerSettings):
         ConsumerSettings.check(self)
         _check_range("pull_batch_size", self.pull_batch_size, 1, PULL_BATCH_SIZE_MAX)
         _check_range("auto_commit_interval_ms", self.auto_commit_interval_ms, AUTO_COMMIT_INTERVAL_MS_MIN)
-        _check_range("pull_threads", self.pull_threads)
         _check_range("topic_metadata_check_interval_ms", self.topic_metadata_check_interval_ms)
         _check_suspension(self.broker_suspend_max_time_ms, self.consumer_timeout_ms_when_suspend)
 

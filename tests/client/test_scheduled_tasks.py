@@ -7,7 +7,7 @@ import pytest
 from broker_kinds import wait_until
 from moved_tasks import MovedTasks
 
-from rmq_spark.client.consumer.scheduled_tasks import Repeated, ScheduledTasks
+from rmq_spark.client.scheduled_tasks import Repeated, ScheduledTasks
 
 PATIENCE_S = 20
 
