@@ -267,10 +267,13 @@ class GroupConsumer(ProcessBound, ABC):
             name = getattr(self._settings.allocate_message_queue_strategy, "name", "without a name")
             _log.exception("%s keeps its queues of %s: the strategy %s failed", self.group, topic, name)
             return True
-        if share is None:
+        if share is None or not share.is_known:  # as after the restart of a broker, or of a topic that is new
             self._instance.heartbeat()
+        if share is None:
             return False
-        return topic not in self._subscriptions or not self.is_running or self._take_share(topic, share)
+        if topic not in self._subscriptions or not self.is_running:
+            return True
+        return self._take_share(topic, share) and share.is_known
 
     def _persist(self) -> None:
         """Keep all offsets: each broker is told in its lane, and waited for a moment."""

@@ -31,10 +31,11 @@ class GroupView(Protocol):
 
 
 class Share(NamedTuple):
-    """All queues of a topic, and this member's."""
+    """All queues of a topic, and this member's; whether the brokers know it as a member at all."""
 
     all: tuple[MessageQueue, ...]
     mine: tuple[MessageQueue, ...]
+    is_known: bool = True
 
 
 class Rebalance(NamedTuple):
@@ -54,4 +55,5 @@ class Rebalance(NamedTuple):
         members = in_java_order(view.consumer_ids(topic))
         if not members:
             return None
-        return Share(tuple(queues), tuple(self.strategy.allocate(view.client_id, queues, members)))
+        mine = tuple(self.strategy.allocate(view.client_id, queues, members))
+        return Share(tuple(queues), mine, view.client_id in members)

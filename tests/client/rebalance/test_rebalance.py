@@ -43,7 +43,7 @@ def test_in_broadcasting_each_has_all_and_nobody_is_asked_who_is_there():
 
 
 def test_who_is_missing_among_the_members_has_nothing():
-    assert share("3", View("1", "2")).mine == ()
+    assert share("3", View("1", "2")) == Share(tuple(QUEUES), (), is_known=False)
 
 
 def test_brokers_that_know_no_member_at_all_say_nothing():
