@@ -79,6 +79,8 @@ class ConsumeMessageConcurrentlyService:
             return
         request.process_queue.start_consuming(batch)
         failed_from, delay_level = self.call(request, batch)
+        if request.process_queue.is_dropped:  # as in a process that the listener has forked, too
+            return
         if done := batch[:failed_from]:
             self._acknowledge(request, done)
         if failed := batch[failed_from:]:
