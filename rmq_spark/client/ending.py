@@ -20,32 +20,37 @@ class Ending:
         self._end = end
         self._seconds = seconds
         self._still_to_begin = [None]
-        self._thread: threading.Thread | None = None
+        self._under_way = threading.Lock()  # no event: a signal handler could come in between its own locks
+        self._under_way.acquire()
+        self._ender: threading.Thread | None = None
 
     def run(self) -> None:
         """Begin, unless somebody has; come back when it is done, or the time is over."""
         try:
             self._still_to_begin.pop()  # one step, which no signal handler can come in between
         except IndexError:
-            if self._thread is not None and self._thread is not threading.current_thread():
-                self._thread.join(self._seconds)
+            if self._ender is not threading.current_thread():
+                self._wait()
             return
-        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         try:
-            thread.start()
+            threading.Thread(target=self._run, name=self._name, daemon=True).start()
         except RuntimeError:  # at a limit of threads, or so late that Python makes none any more
-            self._end()
-            return
-        self._thread = thread
-        thread.join(self._seconds)
+            self._run()
+        else:
+            self._wait()
+
+    def _wait(self) -> None:
+        if self._under_way.acquire(timeout=self._seconds):
+            self._under_way.release()
 
     def _run(self) -> None:
-        thread = threading.current_thread()
+        self._ender = thread = threading.current_thread()
         _under_way[thread] = self._seconds
         try:
             self._end()
         finally:
             del _under_way[thread]
+            self._under_way.release()
 
 
 _under_way: dict[threading.Thread, float] = {}
