@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from rmq_spark.client.arguments import check_kind
 from rmq_spark.client.calls import command_of, header_of
 from rmq_spark.client.connection import CONNECT_TIMEOUT_MS, Connection, OnRequest, as_it_is
 from rmq_spark.client.lines import Agreement, Lines
@@ -63,7 +64,9 @@ class Connections:
         self._tls = None
         if tls is not None:
             from rmq_spark.client.tls_client import TlsClient  # noqa: PLC0415  # brings OpenSSL
+            from rmq_spark.client.tls_settings import TlsSettings  # noqa: PLC0415  # only who speaks TLS
 
+            check_kind("tls", tls, TlsSettings, "TlsSettings", "TlsSettings.of_files(ca_file='ca.pem')")
             self._tls = TlsClient(tls)
         self._on_request = on_request
         self._extensions = extensions if HAS_MSGPACK else extensions - {Extension.MSGPACK_HEADER}

@@ -235,7 +235,7 @@ def refusal(code: int, remark: str | None, address: str, request_code: int) -> B
     return _KINDS.get(code, BrokerRefused)(code, remark, address, request_code)
 
 
-class MessageRejected(ClientError):
+class MessageRejected(ClientError, ValueError):
     """A message, or a name, that no broker would take."""
 
     def __init__(self, what: str, needed: str, found: object) -> None:

@@ -19,9 +19,10 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Final
 
+from rmq_spark.client.arguments import check_kind, check_range
 from rmq_spark.client.broker_api import BrokerApi
 from rmq_spark.client.broker_requests import BrokerRequests
 from rmq_spark.client.connection import CONNECT_TIMEOUT_MS, parse_address
@@ -76,6 +77,24 @@ class ClientInstance(ProcessBound):
         ``tls`` is for name servers and brokers alike, on the ports that they have without. A ``client_id``
         that is given has to differ from that of every other client, in this process and others.
         """
+        for name, found, kinds, needed, example in (
+            (
+                "credentials",
+                credentials,
+                (Credentials, NoneType),
+                "Credentials",
+                "Credentials('key', 'secret')",
+            ),
+            ("client_id", client_id, (str, NoneType), "a text (str)", "'10.0.0.1@42'"),
+        ):
+            check_kind(name, found, kinds, needed, example)
+        for name, number in (
+            ("request_timeout_ms", request_timeout_ms),
+            ("connect_timeout_ms", connect_timeout_ms),
+            ("route_interval_ms", route_interval_ms),
+            ("heartbeat_interval_ms", heartbeat_interval_ms),
+        ):
+            check_range(name, number)
         self._consumers: dict[str, ConsumerMember] = {}
         self._producers: dict[str, ProducerMember | None] = {}
         addresses = name_servers if name_servers is not None else os.environ.get(NAME_SERVER_VARIABLE)

@@ -19,9 +19,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
+from rmq_spark.client.arguments import check_kind, check_queue, check_range, check_time_ms, wrong_kind
 from rmq_spark.client.async_sends import AsyncSends
 from rmq_spark.client.ending import Ending
 from rmq_spark.client.errors import (
@@ -36,12 +37,14 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.instance import SHUTDOWN_MS, ClientInstance
 from rmq_spark.client.members import ProducerMember
 from rmq_spark.client.message import Message
+from rmq_spark.client.names import check_group
 from rmq_spark.client.outgoing import Outgoing, SendRules, batch_of, batch_parts, outgoing, split
 from rmq_spark.client.process_bound import ProcessBound
 from rmq_spark.client.queue_choice import QueueChoice, queue_of_key
 from rmq_spark.client.results import SendResult
 from rmq_spark.client.sends import Sends
 from rmq_spark.client.unique_ids import UniqueIds
+from rmq_spark.errors import excerpt
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -78,7 +81,23 @@ class Producer(ProcessBound):
 
         ``pending_max`` sends of `send_async` may wait for answers, with bodies of ``pending_bytes_max``.
         """
-        self.group = group
+        self.group = check_group(group)
+        for name, number, least in (
+            ("retry_times_when_send_failed", retry_times_when_send_failed, 0),
+            ("retry_times_when_send_async_failed", retry_times_when_send_async_failed, 0),
+            ("pending_max", pending_max, 1),
+            ("pending_bytes_max", pending_bytes_max, 1),
+        ):
+            check_range(name, number, least)
+        check_time_ms("send_timeout_ms", send_timeout_ms)
+        check_kind(
+            "instance",
+            instance,
+            (ClientInstance, NoneType),
+            "a ClientInstance",
+            "ClientInstance('localhost:9876')",
+        )
+        check_kind("rules", rules, (SendRules, NoneType), "SendRules", "SendRules('shop')")
         self.instance = instance or ClientInstance(name_servers)
         self.rules = rules or SendRules(group)
         self.send_timeout_ms = send_timeout_ms
@@ -189,7 +208,7 @@ class Producer(ProcessBound):
             SendFailed: All tries failed.
         """
         prepared = self._prepared(message)
-        timeout_ms = self.send_timeout_ms if timeout_ms is None else timeout_ms
+        timeout_ms = self._time(timeout_ms)
         fixed = self._fixed_queue(message, queue)
         if fixed is not None:
             return self.sends.send_once(prepared, fixed, timeout_ms)
@@ -207,7 +226,7 @@ class Producer(ProcessBound):
             TooManyPending: So much waits for answers that there was no room within the time.
         """
         prepared = self._prepared(message)
-        timeout_ms = self.send_timeout_ms if timeout_ms is None else timeout_ms
+        timeout_ms = self._time(timeout_ms)
         fixed = self._fixed_queue(message, queue)
         return self._async_sends.send(prepared, fixed, timeout_ms)
 
@@ -229,7 +248,8 @@ class Producer(ProcessBound):
         """
         self._check_runs()
         rules = self.rules
-        timeout_ms = self.send_timeout_ms if timeout_ms is None else timeout_ms
+        timeout_ms = self._time(timeout_ms)
+        check_kind("messages", messages, Iterable, "several messages", "[Message('orders', b'body')]")
         todo = list(split(batch_parts(messages, rules, self.ids), rules.max_message_bytes))
         todo.reverse()
         results: list[SendResult] = []
@@ -265,6 +285,12 @@ class Producer(ProcessBound):
         self._check_runs()
         return outgoing(message, self.rules, self.ids, _now_ms())
 
+    def _time(self, timeout_ms: int | None) -> int:
+        if timeout_ms is None:
+            return self.send_timeout_ms
+        check_time_ms("timeout_ms", timeout_ms)
+        return timeout_ms
+
     def _check_runs(self) -> None:
         if self._has_to_start_again:
             self.start()
@@ -288,12 +314,15 @@ class Producer(ProcessBound):
 
     def _fixed_queue(self, message: Message, queue: MessageQueue | Selector | None) -> MessageQueue | None:
         if isinstance(queue, MessageQueue):
-            if queue.topic != message.topic:
-                raise MessageRejected("queue", f"one of topic {message.topic}", str(queue))
             self.publish_queues(message.topic)  # so that the way there is known
-            return queue
+            return _of_topic("queue", queue, message.topic)
         if queue is not None:
-            return queue(self.publish_queues(message.topic))
+            example = "lambda queues: queues[0]"
+            if not callable(queue):
+                raise wrong_kind("queue", "a MessageQueue or a function", excerpt(queue), example)
+            return _of_topic(
+                "what queue= has chosen", queue(self.publish_queues(message.topic)), message.topic
+            )
         if message.sharding_key is not None:
             return queue_of_key(self.publish_queues(message.topic), message.sharding_key)
         return None
@@ -304,6 +333,13 @@ class Producer(ProcessBound):
         tries = error.tries if isinstance(error, SendFailed) else (error,)
         topic = results[0].queue.topic
         return PartlySent(topic, tries, results, sent)
+
+
+def _of_topic(name: str, queue: MessageQueue, topic: str) -> MessageQueue:
+    check_queue(name, queue)
+    if queue.topic != topic:
+        raise MessageRejected(name, f"one of topic {topic}", str(queue))
+    return queue
 
 
 def _now_ms() -> int:

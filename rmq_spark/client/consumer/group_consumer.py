@@ -14,8 +14,10 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from types import NoneType
 from typing import TYPE_CHECKING, TypeVar
 
+from rmq_spark.client.arguments import wrong_kind
 from rmq_spark.client.consumer.dead_letters import DeadLetters
 from rmq_spark.client.consumer.first_offset import FirstOffset
 from rmq_spark.client.consumer.group_brokers import GroupBrokers, by_broker
@@ -23,16 +25,23 @@ from rmq_spark.client.consumer.offset_table import OffsetStore
 from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
 from rmq_spark.client.consumer.service_state import ConsumerInstance, Life, ServiceState, own_instance
 from rmq_spark.client.consumer.settings import ConsumerSettings
-from rmq_spark.client.consumer.subscriptions import ALL, MessageSelector, by_tag, subscription_data
+from rmq_spark.client.consumer.subscriptions import (
+    ALL,
+    MessageSelector,
+    by_tag,
+    check_selector,
+    subscription_data,
+)
 from rmq_spark.client.ending import Ending
 from rmq_spark.client.errors import ClientError, ClientShutDown
 from rmq_spark.client.instance import SHUTDOWN_MS, ClientInstance
 from rmq_spark.client.lanes import Lanes
 from rmq_spark.client.message import MessageExt
-from rmq_spark.client.names import check_group
+from rmq_spark.client.names import check_group, check_topic
 from rmq_spark.client.process_bound import ProcessBound
 from rmq_spark.client.rebalance.rebalance import Rebalance, Share
 from rmq_spark.client.scheduled_tasks import Repeated, ScheduledTasks
+from rmq_spark.errors import excerpt
 from rmq_spark.wire.bodies.clients import ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from rmq_spark.wire.command import CURRENT_VERSION
 from rmq_spark.wire.message_queue import MessageQueue
@@ -67,6 +76,10 @@ class GroupConsumer(ProcessBound, ABC):
         """The instance, or the addresses of name servers for one of its own (None: NAMESRV_ADDR)."""
         self.group = check_group(group)
         settings.check()
+        if not isinstance(instance, (str, NoneType)) and not hasattr(instance, "register_consumer"):
+            raise wrong_kind(
+                "instance", "a ClientInstance or addresses", excerpt(instance), "'localhost:9876'"
+            )
         self._settings = settings
         self._own_instance: ClientInstance | None = None
         if instance is None or isinstance(instance, str):
@@ -213,6 +226,7 @@ class GroupConsumer(ProcessBound, ABC):
         """
         if isinstance(selector, str):
             selector = by_tag(selector)
+        check_selector(selector)
         data = subscription_data(topic, selector, time.time_ns() // 1_000_000)
         if self.is_running:
             self._brokers.check_subscription(data)
@@ -222,6 +236,7 @@ class GroupConsumer(ProcessBound, ABC):
 
     def unsubscribe(self, topic: str) -> None:
         """Consume it no more. What a listener is at ends first; then others of the group have its queues."""
+        check_topic(topic)
         with self._changing_subscriptions:
             self._subscriptions = {name: each for name, each in self._subscriptions.items() if name != topic}
         self._take_share(topic, Share((), ()))

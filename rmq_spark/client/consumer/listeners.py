@@ -14,6 +14,7 @@ from enum import Enum
 from types import CoroutineType, GeneratorType
 from typing import TypeVar
 
+from rmq_spark.client.arguments import wrong_kind
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.message_queue import MessageQueue
@@ -83,7 +84,7 @@ def check_listener(name: str, listener: object, *parameters: str) -> None:
     else:
         return
     needed = f"a function of ({', '.join(parameters)})"
-    raise TypeError(f"{name}: needed {needed}, found {found}; for example: {example}")
+    raise wrong_kind(name, needed, found, example)
 
 
 def _kind_that_only_begins(listener: Callable[..., object]) -> str | None:

@@ -13,8 +13,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from types import NoneType
 from typing import TYPE_CHECKING
 
+from rmq_spark.client.arguments import (
+    check_kind,
+    check_number,
+    check_queue,
+    check_range,
+    check_time_ms,
+    checked_queues,
+)
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue, AssignedQueues, ConsumeRequest
 from rmq_spark.client.consumer.consume_request_cache import ConsumeRequestCache
 from rmq_spark.client.consumer.group_brokers import Pull, by_broker
@@ -23,10 +32,17 @@ from rmq_spark.client.consumer.listeners import check_listener
 from rmq_spark.client.consumer.offset_table import ReadOffsetType
 from rmq_spark.client.consumer.pull_task import Abandon, PullTask, Then
 from rmq_spark.client.consumer.service_state import ConsumerInstance, ServiceState
-from rmq_spark.client.consumer.settings import LitePullSettings
-from rmq_spark.client.consumer.subscriptions import ALL, MessageSelector, by_tag, subscription_data
+from rmq_spark.client.consumer.settings import LitePullSettings, half_an_hour_ago
+from rmq_spark.client.consumer.subscriptions import (
+    ALL,
+    MessageSelector,
+    by_tag,
+    check_selector,
+    subscription_data,
+)
 from rmq_spark.client.errors import NotAssigned, OffsetOutOfRange, SubscriptionConflict
 from rmq_spark.client.message import MessageExt
+from rmq_spark.client.names import check_topic
 from rmq_spark.client.rebalance.rebalance import Share
 from rmq_spark.client.scheduled_tasks import Repeated
 from rmq_spark.errors import RocketPollError
@@ -62,6 +78,8 @@ class LitePullConsumer(GroupConsumer):
         settings: LitePullSettings | None = None,
         message_queue_listener: MessageQueueListener | None = None,
     ) -> None:
+        example = "LitePullSettings(pull_batch_size=16)"
+        check_kind("settings", settings, (LitePullSettings, NoneType), "LitePullSettings", example)
         self._lite = settings or LitePullSettings()
         if message_queue_listener is not None:
             parameters = ("topic", "all_queues", "own_queues")
@@ -89,11 +107,14 @@ class LitePullConsumer(GroupConsumer):
 
     def assign(self, queues: Iterable[MessageQueue], selector: MessageSelector | str = ALL) -> None:
         """Consume these queues, and no others; nobody is asked whether somebody else does."""
+        wanted = checked_queues("queues", queues)
+        selector = by_tag(selector) if isinstance(selector, str) else selector
+        check_selector(selector)
         if self._subscriptions:
             raise SubscriptionConflict
         self._is_assigned_by_hand = True
-        self._selector_for_assign = by_tag(selector) if isinstance(selector, str) else selector
-        self._change_queues(frozenset(queues), None)
+        self._selector_for_assign = selector
+        self._change_queues(wanted, None)
 
     def assignment(self) -> frozenset[MessageQueue]:
         """The queues that this consumer has now."""
@@ -101,7 +122,7 @@ class LitePullConsumer(GroupConsumer):
 
     def fetch_message_queues(self, topic: str) -> frozenset[MessageQueue]:
         """All queues of a topic that can be read."""
-        return frozenset(self._brokers.queues(topic))
+        return frozenset(self._brokers.queues(check_topic(topic)))
 
     def register_topic_message_queue_change_listener(
         self, topic: str, listener: TopicMessageQueueChangeListener
@@ -260,6 +281,8 @@ class LitePullConsumer(GroupConsumer):
             ClientShutDown: The consumer does not run.
         """
         self._check_running()
+        if timeout_ms is not None:
+            check_time_ms("timeout_ms", timeout_ms)
         with self._polling:
             if self._lite.auto_commit:
                 self._confirm_returned()
@@ -307,8 +330,11 @@ class LitePullConsumer(GroupConsumer):
             self._store_consume_offsets(all_assigned)
             queues: Iterable[MessageQueue] = [assigned.queue for assigned in all_assigned]
         else:
+            check_kind("offsets", offsets, Mapping, "a mapping of queues to offsets", "{queue: 42}")
             for queue, offset in offsets.items():
                 self._checked(queue)
+                check_range("offset", offset, 0)
+            for queue, offset in offsets.items():
                 self._offset_store.update_offset(queue, offset, increase_only=False)
             queues = offsets
         self._persist_now(queues)
@@ -334,6 +360,7 @@ class LitePullConsumer(GroupConsumer):
     def committed(self, queue: MessageQueue) -> int | None:
         """The offset that this group has stored; None if there is none."""
         self._check_running()
+        check_queue("queue", queue)
         kind = ReadOffsetType.MEMORY_FIRST_THEN_STORE
         if self._assigned.get(queue) is None:
             kind = ReadOffsetType.READ_FROM_STORE  # whoever has the queue moves its offset on
@@ -347,6 +374,7 @@ class LitePullConsumer(GroupConsumer):
             OffsetOutOfRange: It has no such offset.
         """
         self._checked(queue)
+        check_number("offset", offset, 42)
         least, most = self._brokers.min_offset(queue), self._brokers.max_offset(queue)
         if not least <= offset <= most:
             raise OffsetOutOfRange(queue, offset, least, most)
@@ -365,11 +393,14 @@ class LitePullConsumer(GroupConsumer):
     def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
         """Go on with the first message that was stored then, or later."""
         self._checked(queue)
+        check_number("timestamp_ms", timestamp_ms, half_an_hour_ago())
         self._seek(queue, self._brokers.search_offset(queue, timestamp_ms))
 
     def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The offset of the first message that was stored then, or later."""
         self._check_running()
+        check_queue("queue", queue)
+        check_number("timestamp_ms", timestamp_ms, half_an_hour_ago())
         return self._brokers.search_offset(queue, timestamp_ms)
 
     def _seek(self, queue: MessageQueue, offset: int) -> None:
@@ -389,6 +420,7 @@ class LitePullConsumer(GroupConsumer):
 
     def _checked(self, queue: MessageQueue) -> AssignedQueue:
         self._check_running()
+        check_queue("queue", queue)
         assigned = self._assigned.get(queue)
         if assigned is None:
             raise NotAssigned(queue)
@@ -398,12 +430,12 @@ class LitePullConsumer(GroupConsumer):
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Return nothing of these queues, and pull nothing, until they are resumed."""
-        for queue in queues:
-            self._checked(queue).is_paused = True
+        for assigned in [self._checked(queue) for queue in checked_queues("queues", queues)]:
+            assigned.is_paused = True
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         """Go on with these queues."""
-        for queue in queues:
+        for queue in sorted(checked_queues("queues", queues)):
             self._checked(queue).is_paused = False
             if (task := self._tasks.get(queue)) is not None:
                 task.wake()

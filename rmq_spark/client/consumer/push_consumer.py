@@ -16,8 +16,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import NoneType
 from typing import TYPE_CHECKING
 
+from rmq_spark.client.arguments import check_kind
 from rmq_spark.client.consumer.consume_concurrently import ConsumeMessageConcurrentlyService
 from rmq_spark.client.consumer.consume_orderly import ConsumeMessageOrderlyService
 from rmq_spark.client.consumer.group_brokers import Pull, by_broker
@@ -69,6 +71,9 @@ class PushConsumer(GroupConsumer):
         settings: PushSettings | None = None,
     ) -> None:
         """One of the two listeners decides what kind of consumer this is."""
+        check_kind(
+            "settings", settings, (PushSettings, NoneType), "PushSettings", "PushSettings(pull_batch_size=16)"
+        )
         self._push = settings or PushSettings()
         super().__init__(group, instance, self._push)
         self._is_clustering = self._push.message_model is MessageModel.CLUSTERING
