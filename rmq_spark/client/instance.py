@@ -129,6 +129,11 @@ class ClientInstance(ProcessBound):
 
     # ---- users
 
+    @property
+    def is_shut_down(self) -> bool:
+        """Whether it has ended, for all of its users."""
+        return self._is_shut_down
+
     def start(self) -> None:
         """One more user; the first one starts it.
 

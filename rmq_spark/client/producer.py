@@ -34,6 +34,7 @@ from rmq_spark.client.errors import (
     PartlySent,
     SendFailed,
 )
+from rmq_spark.client.health import ProducerHealth
 from rmq_spark.client.instance import SHUTDOWN_MS, ClientInstance
 from rmq_spark.client.members import ProducerMember
 from rmq_spark.client.message import Message
@@ -134,8 +135,18 @@ class Producer(ProcessBound):
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and not shut down, in this process."""
-        return self._is_running
+        """Whether it was started in this process, and neither it nor its instance was shut down."""
+        return self._is_running and not self.instance.is_shut_down
+
+    def health(self) -> ProducerHealth:
+        """What there is to know of this producer at this moment; nobody is asked, or waited for."""
+        pending = self._async_sends.pending
+        return ProducerHealth(
+            is_running=self.is_running,
+            pending_sends=pending.count,
+            pending_bytes=pending.bytes,
+            silent_brokers=self.instance.connections.silent_addresses,
+        )
 
     def start(self) -> None:
         """From now on it sends; a second call does nothing.

@@ -115,7 +115,8 @@ class ScheduledTasks(ProcessBound):
     @property
     def thread_count(self) -> int:
         """How many threads there are."""
-        return len(self._threads)
+        with self._state:
+            return sum(thread.is_alive() for thread in self._threads)
 
     def stop(self, wait_ms: int) -> bool:
         """Forget what waits, and wait so long for what is under way; whether all of it has ended."""

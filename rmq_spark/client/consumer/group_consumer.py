@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,6 +22,7 @@ from rmq_spark.client.consumer.dead_letters import DeadLetters
 from rmq_spark.client.consumer.first_offset import FirstOffset
 from rmq_spark.client.consumer.group_brokers import GroupBrokers, by_broker
 from rmq_spark.client.consumer.offset_table import OffsetStore
+from rmq_spark.client.consumer.process_queue import ProcessQueue
 from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
 from rmq_spark.client.consumer.service_state import ConsumerInstance, Life, ServiceState, own_instance
 from rmq_spark.client.consumer.settings import ConsumerSettings
@@ -34,6 +35,7 @@ from rmq_spark.client.consumer.subscriptions import (
 )
 from rmq_spark.client.ending import Ending
 from rmq_spark.client.errors import ClientError, ClientShutDown
+from rmq_spark.client.health import ConsumerHealth
 from rmq_spark.client.instance import SHUTDOWN_MS, ClientInstance
 from rmq_spark.client.lanes import Lanes
 from rmq_spark.client.message import MessageExt
@@ -127,8 +129,23 @@ class GroupConsumer(ProcessBound, ABC):
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and not shut down."""
-        return self._life.state is ServiceState.RUNNING
+        """Whether it was started in this process, and neither it nor its instance was shut down."""
+        return self._life.state is ServiceState.RUNNING and not self._instance.is_shut_down
+
+    def health(self) -> ConsumerHealth:
+        """What there is to know of this consumer at this moment; nobody is asked, or waited for."""
+        queues, caches = sorted(self._queues()), self._process_queues()
+        return ConsumerHealth(
+            is_running=self.is_running,
+            queues=len(queues),
+            unreachable_queues=tuple(queue for queue in queues if not self._brokers.is_ready(queue)),
+            cached_messages=sum(cache.message_count for cache in caches),
+            cached_bytes=sum(cache.body_bytes for cache in caches),
+            threads=sum(each.thread_count for each in self._schedulers()),
+        )
+
+    def _schedulers(self) -> list[ScheduledTasks | Lanes]:
+        return [self._services, self._lanes, self._retry_lanes]
 
     def start(self) -> None:
         """Join the group, once.
@@ -214,6 +231,8 @@ class GroupConsumer(ProcessBound, ABC):
     def _check_running(self) -> None:
         if self._life.state is not ServiceState.RUNNING:
             raise ClientShutDown(f"the consumer {self._life.state.value}")
+        if self._instance.is_shut_down:
+            raise ClientShutDown("the instance of the consumer was shut down: make a new one")
 
     # ---- subscriptions
 
@@ -322,6 +341,10 @@ class GroupConsumer(ProcessBound, ABC):
     @abstractmethod
     def _queues(self) -> frozenset[MessageQueue]:
         """The queues that are ours."""
+
+    @abstractmethod
+    def _process_queues(self) -> Sequence[ProcessQueue[MessageExt]]:
+        """What was pulled of each of them."""
 
     @abstractmethod
     def _stop_consuming(self) -> None:

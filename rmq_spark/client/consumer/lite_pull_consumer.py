@@ -30,6 +30,7 @@ from rmq_spark.client.consumer.group_brokers import Pull, by_broker
 from rmq_spark.client.consumer.group_consumer import GroupConsumer
 from rmq_spark.client.consumer.listeners import check_listener
 from rmq_spark.client.consumer.offset_table import ReadOffsetType
+from rmq_spark.client.consumer.process_queue import ProcessQueue
 from rmq_spark.client.consumer.pull_task import Abandon, PullTask, Then
 from rmq_spark.client.consumer.service_state import ConsumerInstance, ServiceState
 from rmq_spark.client.consumer.settings import LitePullSettings, half_an_hour_ago
@@ -145,6 +146,9 @@ class LitePullConsumer(GroupConsumer):
 
     def _queues(self) -> frozenset[MessageQueue]:
         return self._assigned.queues
+
+    def _process_queues(self) -> list[ProcessQueue[MessageExt]]:
+        return [assigned.process_queue for assigned in self._assigned.all()]
 
     def _take_share(self, topic: str, share: Share) -> bool:
         mine = frozenset(share.mine)

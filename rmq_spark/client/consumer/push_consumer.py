@@ -40,6 +40,7 @@ from rmq_spark.client.consumer.service_state import ConsumerInstance
 from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.consumer.subscriptions import by_tag, subscription_data
 from rmq_spark.client.errors import ClientError
+from rmq_spark.client.lanes import Lanes
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.rebalance.rebalance import Share
 from rmq_spark.client.scheduled_tasks import Repeated, ScheduledTasks
@@ -183,6 +184,13 @@ class PushConsumer(GroupConsumer):
         with self._changing_requests:
             return frozenset(self._requests)
 
+    def _process_queues(self) -> list[ProcessQueue[MessageExt]]:
+        with self._changing_requests:
+            return [request.process_queue for request in self._requests.values()]
+
+    def _schedulers(self) -> list[ScheduledTasks | Lanes]:
+        return [*super()._schedulers(), self._threads]
+
     def assignment(self) -> frozenset[MessageQueue]:
         """The queues that this consumer has now."""
         return self._queues()
@@ -298,8 +306,7 @@ class PushConsumer(GroupConsumer):
     @property
     def cached_bytes(self) -> int:
         """How much the messages of all queues take up."""
-        with self._changing_requests:
-            return sum(request.process_queue.body_bytes for request in self._requests.values())
+        return sum(cache.body_bytes for cache in self._process_queues())
 
     def pull(self, request: PullRequest, then: Then) -> None:
         """Ask the broker for messages."""

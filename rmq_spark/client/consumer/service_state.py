@@ -72,6 +72,10 @@ class ConsumerInstance(Protocol):
     def routes(self) -> Routes:
         """Where topics are."""
 
+    @property
+    def is_shut_down(self) -> bool:
+        """Whether it has ended, for all of its users."""
+
     def start(self) -> None:
         """One more user; the first one starts it."""
 

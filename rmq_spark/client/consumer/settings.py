@@ -5,9 +5,9 @@ Nothing here is optional in effect: each setting is read where it says.
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from types import NoneType
 from typing import TYPE_CHECKING
 
@@ -142,7 +142,7 @@ _KINDS = (
         "ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET",
     ),
     ("limits", PullLimits, "PullLimits", "PullLimits(pull_threshold_for_queue=100)"),
-    ("local_offset_directory", (PurePath, NoneType), "a path", "Path('/var/lib/shop/offsets')"),
+    ("local_offset_directory", (os.PathLike, NoneType), "a path", "Path('/var/lib/shop/offsets')"),
 )
 """What settings that are no numbers have to be, and an example of each."""
 
