@@ -8,6 +8,7 @@ A child says what it has seen through a pipe, and ends without what its parent w
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import sys
@@ -393,6 +394,78 @@ def threads_that_fork(address):
         for thread in threads:
             thread.join()
     return {"children": said, "failures": failures}
+
+
+# ---- as servers fork
+
+
+class Application:
+    """What a web service has in a module: its clients are made, and used, when that is imported."""
+
+    def __init__(self, address):
+        self.producer = Producer("P", address)
+        self.producer.start()
+        self.producer.send(Message("T", b"before"), QUEUE)
+        self.consumer = LitePullConsumer("G", address, LitePullSettings(consume_from_where=FIRST))
+        self.consumer.subscribe("T")
+
+
+application = None
+
+
+def preloaded_workers(address):
+    """As gunicorn with --preload, and Celery's prefork pool: one master, workers that come and go.
+
+    A worker ends by `sys.exit`, and so does what a program does at its end; or it is killed, and another
+    one is forked in its place.
+    """
+    app = Application(address)
+    reading, writing = os.pipe()
+
+    def worker():
+        child = os.fork()
+        if child:
+            return child
+        signal.alarm(PATIENCE_S)
+        sent = send_all(app.producer, os.getpid())
+        os.write(
+            writing, (json.dumps({"sent": sent, "client": app.producer.instance.client_id}) + "\n").encode()
+        )
+        if len(sent) and os.getpid() % 2:
+            app.producer.shutdown()  # some do, some leave that to the end of the program
+        sys.exit(7)
+
+    workers = [worker() for _ in range(3)]
+    doomed = os.fork()
+    if doomed == 0:
+        app.producer.send(Message("T", b"doomed"))
+        time.sleep(PATIENCE_S)
+    os.kill(doomed, signal.SIGKILL)
+    os.waitpid(doomed, 0)
+    workers.append(worker())
+    codes = [os.waitstatus_to_exitcode(os.waitpid(each, 0)[1]) for each in workers]
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        said = [json.loads(line) for line in pipe]
+    found = {"sent": send_all(app.producer, os.getpid()), "client": app.producer.instance.client_id}
+    app.producer.shutdown()
+    return {"parent": found, "children": said, "codes": codes}
+
+
+def work_of_a_pool(task):
+    """What a process of a pool does for a task, with what was made before there was a pool."""
+    return {"sent": send_all(application.producer, f"{os.getpid()}-{task}")}
+
+
+def pool_of_forks(address):
+    """`multiprocessing` with the method "fork"."""
+    global application  # noqa: PLW0603  # a pool's functions find things in modules
+    application = Application(address)
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        tasks = pool.map(work_of_a_pool, range(6), chunksize=1)
+    found = {"sent": send_all(application.producer, os.getpid())}
+    application.producer.shutdown()
+    return {"parent": found, "children": tasks}
 
 
 if __name__ == "__main__":
