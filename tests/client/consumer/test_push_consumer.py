@@ -11,6 +11,7 @@ from consumer_clusters import FIRST
 
 from rmq_spark.client.consumer.group_consumer import SHUTDOWN_MS
 from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
+from rmq_spark.client.consumer.lite_pull_consumer import monotonic_ms
 from rmq_spark.client.consumer.pull_task import PullLimits
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import PushSettings
@@ -419,6 +420,48 @@ def test_a_queue_that_is_given_up_while_a_listener_is_at_it_is_pulled_again_behi
     finally:
         free.set()
     assert listener.wait_for(2) == ["000", "001"]
+
+
+def test_a_queue_that_is_unsubscribed_from_is_let_go_of_as_soon_as_its_listener_ends(cluster, push):
+    """However long that takes, and not before."""
+    topic, group, free = cluster.topic(queues=1), cluster.group(), threading.Event()
+    queue = cluster.queue(topic)
+    listener = Listener(lambda *_: free.wait(PATIENCE_S) and None)
+    consumer = push(listener, group, topic, orderly=True, await_termination_ms=0)
+    cluster.send(topic, "000", queue_id=0)
+
+    def another_may_have_it():
+        return cluster.api.lock(cluster.address, group, "another", [queue])
+
+    try:
+        listener.wait_for(1)
+        consumer.unsubscribe(topic)
+        for _ in range(3):
+            consumer._rebalance()
+        assert not another_may_have_it()
+    finally:
+        free.set()
+    wait_until("it is let go of", another_may_have_it)
+    assert cluster.stored_offset(group, topic) == 1
+
+
+def test_a_lock_counts_from_when_it_was_asked_for(cluster, push, monkeypatch):
+    """When the answer comes, the broker may have given it to another long ago."""
+    topic, listener, asked_at_ms = cluster.topic(queues=1), Listener(), []
+    queue = cluster.queue(topic)
+    consumer = push(listener, topic=topic, orderly=True)
+    wait_until("a queue", lambda: queue in consumer.assignment())
+    request = consumer._requests[queue]
+
+    def lock(queues):
+        queues = frozenset(queues)
+        asked_at_ms.append(monotonic_ms())
+        wait_until("another millisecond", lambda: monotonic_ms() > asked_at_ms[-1])
+        return queues
+
+    monkeypatch.setattr(consumer._brokers, "lock", lock)
+    consumer._lock(queue.broker_name)
+    assert request.process_queue._locked_at_ms <= asked_at_ms[-1]
 
 
 def test_a_suspended_consumer_gets_nothing_until_it_is_resumed(cluster, push):
