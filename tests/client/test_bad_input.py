@@ -238,8 +238,10 @@ def test_a_broker_that_fails_a_send_is_an_error_that_names_it(stack, failure, se
     server = stack.enter_context(failing(failure))
     names = stack.enter_context(name_server_of(server.address))
     producer = producer_of(stack, instance_of(stack, names.address, timeout_ms=3_000))
-    producer.instance.routes.publish_queues("T")  # the name server is to have its time
-    error = in_time(lambda: sending(producer, SOON_MS))
+    producer.instance.routes.publish_queues("T")  # the name server is to have its time, and connecting
+    producer.instance.connections.reach(server.address, LATE_MS)
+    waits_in_vain = FAILURES[failure] is RequestTimeout
+    error = in_time(lambda: sending(producer, SOON_MS if waits_in_vain else LATE_MS))
     assert isinstance(error, ClientError)
     assert server.address in str(error)
     tries = error.tries if isinstance(error, SendFailed) else (error,)

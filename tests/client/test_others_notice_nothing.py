@@ -181,8 +181,12 @@ def test_a_heartbeat_waits_for_no_host_that_has_vanished(two_brokers, running_br
     two_brokers.start()
     two_brokers.register_producer("P")
     two_brokers.routes.route(topic)
-    two_brokers.heartbeat()
-    wait_until("a version", lambda: running_broker.address in two_brokers.broker_versions)
+
+    def is_told():
+        two_brokers.heartbeat()
+        return running_broker.address in two_brokers.broker_versions
+
+    wait_until("a version", is_told, PATIENCE_S)
 
 
 # ---- a message that nobody can read

@@ -64,7 +64,7 @@ def check_ended(ended, number, handler):
         assert code == 128 + number, log
         assert said.endswith("ended\n")
     else:
-        assert code == -signal.SIGINT, log
+        assert code in (-signal.SIGINT, 1), log  # 1, if another thread was evaluating something
         assert log.rstrip().endswith("KeyboardInterrupt"), log
     for fault in ("Fatal Python error", "deadlock", "Exception ignored", "Exception in thread"):
         assert fault not in log, log
