@@ -100,12 +100,14 @@ class AsyncSends:
         return send.future
 
     def try_again(self, send: _AsyncSend) -> bool:
-        """Have something tried again soon; not if this has stopped."""
+        """Have something tried again soon; not if nobody can do that."""
         with self._mutex:
             self._to_send_again[send] = None
         task = self._again.schedule(lambda: self._try_again(send))
-        # With nothing to do it is done already, or nobody does it: whoever takes the send out knows.
-        return not (task.is_cancelled and self._is_taken(send))
+        # With nothing to do it is done already, or nobody does it, as there are no threads to be had, or as
+        # this has stopped: whoever takes the send out knows.
+        may_be_left = task.is_cancelled or not self._again.thread_count
+        return not (may_be_left and self._is_taken(send))
 
     def _try_again(self, send: _AsyncSend) -> None:
         if self._is_taken(send):
