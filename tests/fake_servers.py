@@ -114,3 +114,26 @@ def silent(peer):
     """A story that reads all and says nothing."""
     while peer.receive() is not None:
         pass
+
+
+class BlackHole:
+    """An address as of a host that has vanished: whoever connects to it hears nothing at all.
+
+    As many connections wait to be accepted as may, and nobody accepts them.
+    """
+
+    def __init__(self):
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=0)
+        self.port = self._listener.getsockname()[1]
+        self.address = f"127.0.0.1:{self.port}"
+        self._waiting = []
+
+    def __enter__(self):
+        with suppress(TimeoutError):
+            while True:
+                self._waiting.append(socket.create_connection(("127.0.0.1", self.port), 0.2))
+        return self
+
+    def __exit__(self, *_):
+        for each in (*self._waiting, self._listener):
+            each.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 
-from rmq_spark.client.consumer.scheduled_tasks import Task
+from rmq_spark.client.scheduled_tasks import Task
 
 
 class MovedTasks:
@@ -24,6 +24,10 @@ class MovedTasks:
         task = Task(action, self.now_ms + delay_ms)
         heapq.heappush(self._tasks, (task.due_s, next(self._numbers), task))
         return task
+
+    def of(self, _):
+        """It is the lane of every broker, too."""
+        return self
 
     @property
     def pending(self):

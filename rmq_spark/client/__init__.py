@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
     from rmq_spark.client.consumer.subscriptions import by_sql, by_tag
     from rmq_spark.client.errors import ClientError
+    from rmq_spark.client.health import ConsumerHealth, ProducerHealth
     from rmq_spark.client.instance import ClientInstance
     from rmq_spark.client.message import Message, MessageExt
     from rmq_spark.client.outgoing import SendRules
@@ -46,6 +47,7 @@ _MODULES: Final = {
     "ConsumeConcurrentlyStatus": "rmq_spark.client.consumer.listeners",
     "ConsumeOrderlyContext": "rmq_spark.client.consumer.listeners",
     "ConsumeOrderlyStatus": "rmq_spark.client.consumer.listeners",
+    "ConsumerHealth": "rmq_spark.client.health",
     "Credentials": "rmq_spark.client.connections",
     "Lag": "rmq_spark.client.admin",
     "LitePullConsumer": "rmq_spark.client.consumer.lite_pull_consumer",
@@ -54,6 +56,7 @@ _MODULES: Final = {
     "MessageExt": "rmq_spark.client.message",
     "MessageQueue": "rmq_spark.wire.message_queue",
     "Producer": "rmq_spark.client.producer",
+    "ProducerHealth": "rmq_spark.client.health",
     "PullLimits": "rmq_spark.client.consumer.pull_task",
     "PullResult": "rmq_spark.client.results",
     "PullRules": "rmq_spark.client.bulk_pull",
@@ -81,6 +84,7 @@ __all__ = [
     "ConsumeConcurrentlyStatus",
     "ConsumeOrderlyContext",
     "ConsumeOrderlyStatus",
+    "ConsumerHealth",
     "Credentials",
     "Lag",
     "LitePullConsumer",
@@ -89,6 +93,7 @@ __all__ = [
     "MessageExt",
     "MessageQueue",
     "Producer",
+    "ProducerHealth",
     "PullLimits",
     "PullResult",
     "PullRules",

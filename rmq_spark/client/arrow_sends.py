@@ -29,7 +29,7 @@ from rmq_spark.client.errors import (
     SendFailed,
 )
 from rmq_spark.client.outgoing import BATCH_MESSAGES_MAX, check_topic_of_batch, encoded_batch
-from rmq_spark.client.producer import RETRIED_CODES
+from rmq_spark.client.sends import RETRIED_CODES
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk import encode_batch_columns, encode_chunk
 from rmq_spark.wire.chunk.sized import encode_sizes
@@ -168,7 +168,11 @@ class _Bulk:
             may_do_better = isinstance(error, (*CONNECTION_FAULTS, BrokerNotFound, _CutShort)) or (
                 isinstance(error, BrokerRefused) and error.code in RETRIED_CODES
             )
-            if self._queue is not None or not may_do_better or len(request.tries) > self._producer.retries:
+            if (
+                self._queue is not None
+                or not may_do_better
+                or len(request.tries) > self._producer.sends.retries
+            ):
                 if self.spans:
                     raise PartlySent(request.topic, request.tries, self.spans, self.sent) from error
                 raise SendFailed(request.topic, request.tries) from error

@@ -4,17 +4,16 @@
                 └─ connection fails ──> once more to another broker, by a thread of its own: whoever finds
                                         out that it failed has answers of others to read
 
-So many may wait for answers at once; who wants to send more waits, and is told if that takes too long.
+So many may wait for answers at once, with so many bytes; who wants to send more waits, and is told if that
+takes too long.
 """
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
+from typing import Final
 
 from rmq_spark.client.answers import sent
 from rmq_spark.client.errors import (
@@ -27,19 +26,25 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.outgoing import Outgoing
+from rmq_spark.client.pending_sends import PendingSends
 from rmq_spark.client.queue_choice import QueueChoice
-from rmq_spark.client.results import SendResult
+from rmq_spark.client.scheduled_tasks import ScheduledTasks
+from rmq_spark.client.send_futures import Callbacks, SendFuture
 from rmq_spark.client.waiters import Waiter
-from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import MessageQueue
 
 QueuesOf = Callable[[str], Sequence[MessageQueue]]
 
+RETRY_MS_MIN: Final = 50
+"""With less time left no try is begun: it would be given up while the broker stores the message."""
+
+_AGAIN_THREADS: Final = 4
+
 
 class AsyncSends:
-    """See the module. All methods may be called from any thread."""
+    """The sends of one producer that are under way. All methods may be called from any thread."""
 
     def __init__(
         self,
@@ -49,82 +54,83 @@ class AsyncSends:
         *,
         retries: int,
         pending_max: int,
+        pending_bytes_max: int,
     ) -> None:
         self.instance = instance
         self.choice = choice
         self.queues_of = queues_of
         self.retries = retries
         self._pending_max = pending_max
-        # One for each that may wait: in C, unlike a semaphore.
-        self._free: queue.SimpleQueue[None] = queue.SimpleQueue()
-        for _ in range(pending_max):
-            self._free.put(None)
-        self._again: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._is_running = False
+        self._pending_bytes_max = pending_bytes_max
+        self._begin()
+
+    def _begin(self) -> None:
+        self.pending = PendingSends(self._pending_max, self._pending_bytes_max)
+        self._callbacks = Callbacks("rocketpoll callbacks")
+        self._again = ScheduledTasks("rocketpoll sends again", _AGAIN_THREADS)
+        self._mutex = threading.Lock()
+        self._to_send_again: dict[_AsyncSend, None] = {}
 
     def start(self) -> None:
-        """From now on what fails is tried again."""
-        self._is_running = True
-        threading.Thread(target=self._try_again, name="rocketpoll sends again", daemon=True).start()
+        """From now on what fails is tried again; what waited in another process is forgotten."""
+        self._begin()
 
     def stop(self) -> None:
         """What fails from now on has failed."""
-        self._is_running = False
-        self._again.put(None)
+        self._again.stop(0)
+        with self._mutex:
+            left, self._to_send_again = self._to_send_again, {}
+        for send in left:
+            send.ends()
 
-    def send(self, prepared: Outgoing, fixed: MessageQueue | None, timeout_ms: int) -> Future[SendResult]:
+    def send(self, prepared: Outgoing, fixed: MessageQueue | None, timeout_ms: int) -> SendFuture:
         """Send; to ``fixed``, if given, and then only once.
 
         Raises:
-            TooManyPending: So many wait for answers that none was free within the time.
+            TooManyPending: So much waits for answers that there was no room within the time.
             MessageRejected: Nobody would read the answer.
         """
         if self.instance.connections.reads_itself:
             needed = "a ClientInstance whose connections are read by threads"
             raise MessageRejected("send_async", needed, "reads_itself=True")
-        try:
-            self._free.get(timeout=timeout_ms / 1000)
-        except queue.Empty:
-            raise TooManyPending(self._pending_max) from None
-        send = _AsyncSend(self, prepared, fixed, timeout_ms)
+        if not self.pending.enter(len(prepared.body), timeout_ms / 1000):
+            raise TooManyPending(self.pending.count, self.pending.bytes)
+        send = _AsyncSend(self, prepared, fixed, timeout_ms, SendFuture(self._callbacks))
         send.attempt()
         return send.future
 
-    def has_ended(self) -> None:
-        """One waits no more."""
-        self._free.put(None)
+    def try_again(self, send: _AsyncSend) -> bool:
+        """Have something tried again soon; not if nobody can do that."""
+        with self._mutex:
+            self._to_send_again[send] = None
+        task = self._again.schedule(lambda: self._try_again(send))
+        # With nothing to do it is done already, or nobody does it, as there are no threads to be had, or as
+        # this has stopped: whoever takes the send out knows.
+        may_be_left = task.is_cancelled or not self._again.thread_count
+        return not (may_be_left and self._is_taken(send))
 
-    def may_try_again(self, attempt: Callable[[], None]) -> bool:
-        """Have something tried again soon; not if this has stopped."""
-        if not self._is_running:
-            return False
-        self._again.put(attempt)
-        if not self._is_running:
-            self._finish()
-        return True
+    def _try_again(self, send: _AsyncSend) -> None:
+        if self._is_taken(send):
+            send.attempt()
 
-    def _try_again(self) -> None:
-        while (attempt := self._again.get()) is not None:
-            attempt()
-        self._finish()
-
-    def _finish(self) -> None:
-        """What came last ends in some way, too."""
-        with suppress(queue.Empty):
-            while True:
-                attempt = self._again.get_nowait()
-                if attempt is not None:
-                    attempt()
+    def _is_taken(self, send: _AsyncSend) -> bool:
+        with self._mutex:
+            return self._to_send_again.pop(send, send) is None
 
 
 class _AsyncSend(Waiter):
     """One of them, and what waits for the answers to its tries."""
 
     def __init__(
-        self, sends: AsyncSends, prepared: Outgoing, fixed: MessageQueue | None, timeout_ms: int
+        self,
+        sends: AsyncSends,
+        prepared: Outgoing,
+        fixed: MessageQueue | None,
+        timeout_ms: int,
+        future: SendFuture,
     ) -> None:
         super().__init__(RequestCode.SEND_MESSAGE_V2, timeout_ms, time.monotonic())
-        self.future: Future[SendResult] = Future()
+        self.future = future
         self._sends = sends
         self._prepared = prepared
         self._fixed = fixed
@@ -140,15 +146,21 @@ class _AsyncSend(Waiter):
             self.asked_at = time.monotonic()
             self._address = sends.instance.routes.master_address(chosen.broker_name)
             self._header = prepared.header(chosen)
+            sends.instance.connections.reach(self._address, self._connect_ms())
             sends.instance.api.send_to(self, self._address, self._header, prepared.body)
-        except RocketPollError as error:
+        except Exception as error:  # noqa: BLE001  # whatever it is, whoever waits for the future shall hear of it
             self.failed(error)
+
+    def _connect_ms(self) -> int:
+        """The share of the time that a connection may take, so that other brokers have theirs."""
+        tries_left = 0 if self._fixed else self._sends.retries - len(self._tries)
+        return max(int((self.deadline - self.asked_at) * 1000), 1) // (max(tries_left, 0) + 1)
 
     def answered(self, command: RemotingCommand) -> None:
         """It is stored, or refused."""
         result = sent(self._address, self.request_code, command, self._header, self._prepared.message_id)
         self._sends.choice.sent(self._header.broker_name or "", (time.monotonic() - self.asked_at) * 1000)
-        self._sends.has_ended()
+        self._leave()
         if self.future.set_running_or_notify_cancel():
             self.future.set_result(result)
 
@@ -158,11 +170,22 @@ class _AsyncSend(Waiter):
             self._tries.append(error)
             if self._failed is not None:
                 self._sends.choice.failed(self._failed)
-            is_over = time.monotonic() >= self.deadline or len(self._tries) > self._sends.retries
-            if not is_over and self._sends.may_try_again(self.attempt):
-                return
-            error = SendFailed(self._prepared.topic, self._tries)
-            error.__cause__ = self._tries[-1]
-        self._sends.has_ended()
+            is_over = time.monotonic() + RETRY_MS_MIN / 1000 >= self.deadline
+            if is_over or len(self._tries) > self._sends.retries or not self._sends.try_again(self):
+                self.ends()
+        else:
+            self._ends_with(error)
+
+    def ends(self) -> None:
+        """It is not tried again."""
+        error = SendFailed(self._prepared.topic, self._tries)
+        error.__cause__ = self._tries[-1]
+        self._ends_with(error)
+
+    def _ends_with(self, error: Exception) -> None:
+        self._leave()
         if self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
+
+    def _leave(self) -> None:
+        self._sends.pending.leave(len(self._prepared.body))

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.answers import pulled, sent
 from rmq_spark.client.calls import Calls, body_of, checked, command_of, header_of
-from rmq_spark.client.connections import REQUEST_TIMEOUT_MS, Agreement, Connections
+from rmq_spark.client.connections import REQUEST_TIMEOUT_MS, Connections
+from rmq_spark.client.lines import Agreement
 from rmq_spark.client.results import AppendResult, PullResult, SendResult
-from rmq_spark.client.waiters import Waiter
+from rmq_spark.client.waiters import Answer, Waiter
 from rmq_spark.wire.bodies.clients import (
     CheckClientRequestBody,
     GetConsumerListByGroupResponseBody,
@@ -162,7 +163,7 @@ class BrokerApi:
         timeout_ms: int | None = None,
         *,
         is_chunk: bool = False,
-    ) -> Future[PullResult]:
+    ) -> Answer[PullResult]:
         """The same, answered by a future; ``is_chunk``: in megabytes, where `agreement` has PULL_CHUNK."""
         command, timeout_ms = self._pull_command(header, timeout_ms, is_chunk=is_chunk)
 

@@ -15,6 +15,7 @@ from rmq_spark.client.connection import Connection
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.members import ConsumerMember, ProducerMember
 from rmq_spark.client.message import received
+from rmq_spark.client.process_bound import ProcessBound
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
@@ -37,12 +38,12 @@ class NotForUs(ClientError):
         return f"there is no {self.args[0]} in this client"
 
 
-class BrokerRequests:
-    """See the module."""
+class BrokerRequests(ProcessBound):
+    """Leads brokers' requests to the members of one client."""
 
     def __init__(
         self,
-        client_id: str,
+        client_id: Callable[[], str],
         consumers: Mapping[str, ConsumerMember],
         producers: Mapping[str, ProducerMember | None],
     ) -> None:
@@ -58,6 +59,7 @@ class BrokerRequests:
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
         }
+        ProcessBound.__init__(self)
 
     def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """Take a request of a broker; what is answered later goes out by the connection."""
@@ -75,13 +77,23 @@ class BrokerRequests:
         if not self._free.acquire(blocking=False):
             remark = f"the client is busy with {AT_ONCE_MAX} other requests"
             return request.respond(ResponseCode.SYSTEM_BUSY, remark)
-        threading.Thread(
+        thread = threading.Thread(
             target=self._handle,
             args=(connection, request, handler, header),
             name=f"rocketpoll request {request.code}",
             daemon=True,
-        ).start()
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:  # at a limit of threads
+            self._free.release()
+            remark = f"the client has no thread for it: {error}"
+            return request.respond(ResponseCode.SYSTEM_BUSY, remark)
         return None
+
+    def forked(self) -> None:
+        """Take as many requests as ever: those that are under way are the parent's."""
+        self._free = threading.Semaphore(AT_ONCE_MAX)
 
     def _handle(
         self,
@@ -97,7 +109,7 @@ class BrokerRequests:
         except NotForUs as error:
             _log.info("%s: request %d: %s", connection.address, request.code, error)
             answer = request.respond(ResponseCode.SYSTEM_ERROR, str(error))
-        except Exception as error:  # noqa: BLE001  # the broker shall hear of it
+        except BaseException as error:  # noqa: BLE001  # the broker shall hear of it, also of a listener's sys.exit
             _log.exception("%s: request %d failed", connection.address, request.code)
             answer = request.respond(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         finally:
@@ -140,7 +152,7 @@ class BrokerRequests:
         return self._consumer(header.consumer_group).consume_directly(message, header.broker_name or "")
 
     def _check_client_id(self, client_id: str | None) -> None:
-        if client_id not in (None, self._client_id):
+        if client_id not in (None, self._client_id()):
             raise NotForUs(f"client {client_id!r}")
 
     def _consumer(self, group: str) -> ConsumerMember:

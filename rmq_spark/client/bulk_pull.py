@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 
 from rmq_spark.client.broker_api import HOLD_MARGIN_MS, BrokerApi
 from rmq_spark.client.errors import CONNECTION_FAULTS, ClientError, OffsetMoved, ProtocolError, RequestTimeout
+from rmq_spark.client.process_bound import ProcessBound
 from rmq_spark.client.results import PullResult, PullStatus
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
@@ -87,7 +88,7 @@ class _Span(NamedTuple):
     answer: Future[PullResult]
 
 
-class BulkPull:
+class BulkPull(ProcessBound):
     """See the module. Iterate over it, in one thread, once."""
 
     def __init__(
@@ -130,6 +131,11 @@ class BulkPull:
             self._rules.expression_type,
             self._rules.chunk_bytes,
         )
+        ProcessBound.__init__(self)
+
+    def forked(self) -> None:
+        """Ask anew for what is under way: that comes to the parent."""
+        self._ask_from_here()
 
     def __iter__(self) -> Iterator[RawChunk]:
         """All chunks, in order; none of them is empty.
@@ -201,6 +207,10 @@ class BulkPull:
         self._faults += 1
         if self._faults >= self._rules.tries:
             raise error
+        self._ask_from_here()
+
+    def _ask_from_here(self) -> None:
+        """Forget what was asked for: it is asked for again, from what is handed out next."""
         self._spans.clear()
         self._asked_to = self._next_offset
 
@@ -224,8 +234,7 @@ class BulkPull:
         try:
             self._ask_ahead(next_offset, span)
         except CONNECTION_FAULTS:
-            self._spans.clear()  # the next turn asks again; what has come is handed out before
-            self._asked_to = self._next_offset
+            self._ask_from_here()  # in the next turn; what has come is handed out before
         if result.pull_status is not PullStatus.FOUND:
             return None
         records, sizes = self._before_the_end(result) if next_offset > self._end else result[5:7]

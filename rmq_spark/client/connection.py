@@ -12,6 +12,7 @@ stream's end all that wait are told at once. It knows neither routes nor what re
 from __future__ import annotations
 
 import logging
+import os
 import select
 import socket
 import threading
@@ -47,6 +48,9 @@ OnRequest = Callable[["Connection", RemotingCommand], "RemotingCommand | None"]
 
 CONNECT_TIMEOUT_MS: Final = 3_000
 
+SILENCE_SECONDS: Final = 1.0
+"""A peer that has said nothing for so long while a request waited in vain has gone without a word."""
+
 _READ_BYTES: Final = 1 << 18
 _ONE_WAY: Final = CommandFlag.ONE_WAY.value
 
@@ -57,7 +61,7 @@ def as_it_is(command: RemotingCommand) -> RemotingCommand:
 
 
 class Connection:
-    """See the module."""
+    """One socket to one address. All methods may be called from any thread."""
 
     def __init__(
         self,
@@ -81,6 +85,8 @@ class Connection:
         self._waiters = Waiters(address)
         self._writer = FrameWriter(sock, address, clock, self._check_has_not_ended, self._end, self._why_gone)
         self._received_at = clock()
+        self._silent_since: float | None = None
+        self.fell_silent = False
         self._swept_at = clock()
         self._reads_itself = reads_itself
         self._is_read = False
@@ -111,10 +117,14 @@ class Connection:
             raise ConnectionFailed(address, error.strerror or str(error)) from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if tls is None:
-            return cls(sock, address, on_request, on_closed, reads_itself=reads_itself)
-        under_tls = tls.handshake(sock, address, host, deadline - time.monotonic())
-        return cls(under_tls, address, on_request, on_closed, reads_itself=reads_itself)
+        under_tls = None if tls is None else tls.handshake(sock, address, host, deadline - time.monotonic())
+        try:
+            return cls(under_tls or sock, address, on_request, on_closed, reads_itself=reads_itself)
+        except RuntimeError as error:  # at a limit of threads
+            (under_tls or sock).close()
+            raise ConnectionFailed(
+                address, f"no thread can be started that reads from it: {error}"
+            ) from error
 
     @property
     def is_closed(self) -> bool:
@@ -140,7 +150,7 @@ class Connection:
         """Ask, and wait for the answer, whatever its code is.
 
         Raises:
-            RequestTimeout: It has not come in time. A peer that has said nothing at all since is left.
+            RequestTimeout: It has not come in time. A peer that has been silent for a second is left.
             ConnectionClosed: The stream ended first.
             ProtocolError: What came was no answer.
         """
@@ -179,8 +189,10 @@ class Connection:
                 self._writer.gather(command)
             else:
                 self._writer.write(command, waiter.deadline, waiter.timeout_ms)
-        except RocketPollError:
+        except RocketPollError as error:
             if self._waiters.remove(waiter):
+                if isinstance(error, RequestTimeout):
+                    self._waited_in_vain(waiter)
                 raise
 
     def send_one_way(self, command: RemotingCommand, timeout_ms: int) -> None:
@@ -192,6 +204,10 @@ class Connection:
         """Send a command as it is: an answer to what the broker asked."""
         self._waiters.check_has_not_ended()
         self._writer.write(command, self.clock() + timeout_ms / 1000, timeout_ms)
+
+    def forget(self, waiter: Waiter) -> None:
+        """Tell it nothing, whatever comes: nobody wants its answer any more."""
+        self._waiters.forget(waiter)
 
     def close(self, why: str = "it was closed here") -> None:
         """End it; all that wait are told."""
@@ -335,9 +351,23 @@ class Connection:
 
     def _give_up_on(self, waiter: Waiter) -> None:
         error = RequestTimeout(self.address, waiter.request_code, waiter.timeout_ms)
-        if self._waiters.give_up(waiter, error) and self._received_at < waiter.asked_at:
-            # Not slow but silent: a peer that has gone without a word would cost every request its time.
-            self._end(ConnectionClosed(self.address, f"it has been silent for {waiter.timeout_ms} ms"))
+        if self._waiters.give_up(waiter, error):
+            self._waited_in_vain(waiter)
+
+    def _waited_in_vain(self, waiter: Waiter) -> None:
+        """End the connection if the peer is not slow but silent, which would cost every request its time.
+
+        One request that had little time says nothing of the peer: others wait on this connection, too.
+        """
+        if self._received_at > waiter.asked_at:
+            return
+        if self._silent_since is None or self._silent_since < self._received_at:
+            self._silent_since = waiter.asked_at
+        silent_seconds = self.clock() - self._silent_since
+        if silent_seconds >= SILENCE_SECONDS:
+            self.fell_silent = True
+            why = f"it has been silent for {int(silent_seconds * 1000)} ms"
+            self._end(ConnectionClosed(self.address, why))
 
     def _end(self, error: ClientError) -> None:
         waiters = self._waiters.end(error)
@@ -351,6 +381,13 @@ class Connection:
             waiter.failed(type(error)(*error.args))
         if self._on_closed is not None:
             self._on_closed(self)
+
+    def forked(self) -> None:
+        """Let go of the socket, which stays open in the parent process: nothing is said on it here."""
+        error = ConnectionClosed(self.address, "it belongs to the process that this one was forked from")
+        self._waiters.forked(error)
+        with suppress(OSError):
+            os.close(self._socket.detach())
 
 
 def parse_address(address: str) -> tuple[str, int]:

@@ -1,23 +1,21 @@
-"""Connections: one to each address, made when it is needed and again after it has ended.
+"""Connections: requests on their way to an address, over the one connection that `lines` has to it.
 
-Requests pass here on their way: signed, where the client has credentials, and in the best header that the
-peer reads. Which that is, and what else a rocketpoll broker offers, is asked once on each connection, before
-the first request to a broker; a RocketMQ broker does not know the question, and is spoken to in its own
-binary header from then on. It knows neither routes nor what requests mean.
+They are signed, where the client has credentials, and go in the best header that the peer reads. Which that
+is, and what else a rocketpoll broker offers, is asked once on each connection, before the first request to a
+broker; a RocketMQ broker does not know the question, and is spoken to in its own binary header from then on.
+It knows neither routes nor what requests mean.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+from rmq_spark.client.arguments import check_kind
 from rmq_spark.client.calls import command_of, header_of
 from rmq_spark.client.connection import CONNECT_TIMEOUT_MS, Connection, OnRequest, as_it_is
-from rmq_spark.client.errors import ClientShutDown, ConnectionFailed
+from rmq_spark.client.lines import Agreement, Lines
 from rmq_spark.client.waiters import Answer, Waiter
 from rmq_spark.wire.codes import RequestCode, ResponseCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
@@ -43,28 +41,8 @@ class Credentials:
     security_token: str | None = field(default=None, repr=False)
 
 
-class Agreement(NamedTuple):
-    """What a broker and this client may use towards each other.
-
-    The hosts are those that records must have which the client encodes itself.
-    """
-
-    serialize_type: SerializeType = SerializeType.ROCKETMQ
-    extensions: frozenset[Extension] = frozenset()
-    born_host: str | None = None
-    store_host: str | None = None
-
-
-class _Line(NamedTuple):
-    """A connection, and what was agreed on it: asked by the first who needs it, the others wait for that."""
-
-    connection: Connection
-    agreeing: threading.Lock
-    agreed: list[Agreement]
-
-
 class Connections:
-    """See the module. All methods may be called from any thread."""
+    """The connections of one client. All methods may be called from any thread."""
 
     def __init__(
         self,
@@ -86,17 +64,16 @@ class Connections:
         self._tls = None
         if tls is not None:
             from rmq_spark.client.tls_client import TlsClient  # noqa: PLC0415  # brings OpenSSL
+            from rmq_spark.client.tls_settings import TlsSettings  # noqa: PLC0415  # only who speaks TLS
 
+            check_kind("tls", tls, TlsSettings, "TlsSettings", "TlsSettings.of_files(ca_file='ca.pem')")
             self._tls = TlsClient(tls)
         self._on_request = on_request
-        self._on_closed = on_closed
         self._extensions = extensions if HAS_MSGPACK else extensions - {Extension.MSGPACK_HEADER}
         self.reads_itself = reads_itself
         self._connect_timeout_ms = connect_timeout_ms
-        self._lock = threading.Lock()
-        self._lines: dict[str, _Line] = {}
-        self._dialled: dict[str, Future[_Line]] = {}
-        self._is_shut_down = False
+        seconds_max = (connect_timeout_ms + REQUEST_TIMEOUT_MS) / 1000 + _PATIENCE_SECONDS
+        self._lines = Lines(self._connect, self._agree, on_closed, seconds_max=seconds_max)
 
     # ---- asking
 
@@ -140,129 +117,73 @@ class Connections:
         connection, command = self._prepared(address, command)
         connection.send_one_way(command, timeout_ms)
 
+    def reach(self, address: str, timeout_ms: int) -> None:
+        """Connect to a broker and agree with it, if need be, within this time.
+
+        Raises:
+            ConnectionFailed: Nobody is there, or it takes longer. Then connecting goes on for others.
+        """
+        self._lines.line(address, seconds=timeout_ms / 1000)
+
     def agreement(self, address: str) -> Agreement:
         """What a broker and this client may use towards each other."""
-        return self._agreement(self._line(address))
+        return self._lines.line(address).agreement or Agreement()
 
     def peer_version(self, address: str) -> int:
         """The version that a peer has last called its own; 0 before it has said anything."""
-        line = self._lines.get(address)
+        line = self._lines.there(address)
         return line.connection.peer_version if line is not None else 0
 
     def local_address(self, address: str) -> str:
         """This machine's own address on the way to a peer."""
-        return self._line(address).connection.local_address
+        return self._lines.line(address, is_broker=False).connection.local_address
 
     def close(self, address: str, why: str = "it was closed here") -> None:
         """End the connection to one address, if there is one."""
-        line = self._lines.get(address)
+        line = self._lines.there(address)
         if line is not None:
             line.connection.close(why)
 
     def is_ready(self, address: str) -> bool:
         """Whether a broker can be asked at once: connected, and agreed with."""
-        line = self._lines.get(address)
-        return line is not None and bool(line.agreed) and not line.connection.is_closed
+        return self._lines.is_ready(address)
+
+    def is_silent(self, address: str) -> bool:
+        """Whether no broker answers there, for all that is known; looked at again while somebody asks."""
+        return self._lines.is_silent(address)
+
+    @property
+    def silent_addresses(self) -> tuple[str, ...]:
+        """Where no broker answers, for all that is known."""
+        return self._lines.silent_addresses
 
     def agreed_addresses(self) -> tuple[str, ...]:
         """The brokers that are connected now."""
-        with self._lock:
-            lines = list(self._lines.items())
-        return tuple(address for address, line in lines if line.agreed and not line.connection.is_closed)
+        return self._lines.ready_addresses()
 
     def shutdown(self) -> None:
-        """End them all; what is asked afterwards is refused."""
-        with self._lock:
-            self._is_shut_down = True
-            lines = list(self._lines.values())
-        for line in lines:
-            line.connection.close("the client was shut down")
+        """End them all; what is asked afterwards is refused, and who waits for one is told."""
+        self._lines.shutdown()
 
-    # ---- connecting
+    # ---- connecting, agreeing, signing
 
-    def _line(self, address: str) -> _Line:
-        line = self._lines.get(address)
-        if line is not None:
-            line.connection.notice_end()
-            if not line.connection.is_closed:
-                return line
-        with self._lock:
-            if self._is_shut_down:
-                raise ClientShutDown
-            line = self._lines.get(address)
-            if line is not None and not line.connection.is_closed:
-                return line
-            dialled = self._dialled.get(address)
-            is_mine = dialled is None
-            if dialled is None:
-                dialled = self._dialled[address] = Future()
-        if is_mine:
-            self._dial(address, dialled)
-        try:
-            return dialled.result(self._connect_timeout_ms / 1000 + _PATIENCE_SECONDS)
-        except FutureTimeout as error:
-            why = f"somebody else's try to connect has taken over {self._connect_timeout_ms} ms"
-            raise ConnectionFailed(address, why) from error
-
-    def _dial(self, address: str, dialled: Future[_Line]) -> None:
-        """Connect; others who want the same connection meanwhile get the same result, also a failure.
-
-        What is meant for this thread, as Ctrl-C, they do not get, but that it has failed.
-        """
-        try:
-            connection = Connection.connect(
-                address,
-                self._on_request,
-                self._forget,
-                reads_itself=self.reads_itself,
-                timeout_ms=self._connect_timeout_ms,
-                tls=self._tls,
-            )
-        except BaseException as error:  # the others must hear of it, whatever it is
-            with self._lock:
-                del self._dialled[address]
-            if isinstance(error, ConnectionFailed):
-                dialled.set_exception(error)
-                return
-            why = f"who was connecting was stopped by {type(error).__name__}"
-            dialled.set_exception(ConnectionFailed(address, why))
-            raise
-        line = _Line(connection, threading.Lock(), [])
-        with self._lock:
-            del self._dialled[address]
-            is_late = self._is_shut_down
-            self._lines[address] = line
-        if is_late:
-            connection.close("the client was shut down")
-        dialled.set_result(line)
-
-    def _forget(self, connection: Connection) -> None:
-        with self._lock:
-            line = self._lines.get(connection.address)
-            if line is not None and line.connection is connection:
-                del self._lines[connection.address]
-        if self._on_closed is not None:
-            self._on_closed(connection.address)
-
-    # ---- agreeing, signing
+    def _connect(self, address: str, on_closed: Callable[[Connection], None]) -> Connection:
+        return Connection.connect(
+            address,
+            self._on_request,
+            on_closed,
+            reads_itself=self.reads_itself,
+            timeout_ms=self._connect_timeout_ms,
+            tls=self._tls,
+        )
 
     def _prepared(
         self, address: str, command: RemotingCommand, *, is_broker: bool = True
     ) -> tuple[Connection, RemotingCommand]:
-        line = self._line(address)
-        if is_broker:
-            agreement = self._agreement(line)
-            if agreement.serialize_type != command.serialize_type:
-                command = command.with_serialize_type(agreement.serialize_type)
-        return line.connection, self._signed(line.connection, command)
-
-    def _agreement(self, line: _Line) -> Agreement:
-        if line.agreed:
-            return line.agreed[0]
-        with line.agreeing:
-            if not line.agreed:
-                line.agreed.append(self._agree(line.connection))
-            return line.agreed[0]
+        connection, agreement = self._lines.line(address, is_broker=is_broker)
+        if is_broker and agreement is not None and agreement.serialize_type != command.serialize_type:
+            command = command.with_serialize_type(agreement.serialize_type)
+        return connection, self._signed(connection, command)
 
     def _agree(self, connection: Connection) -> Agreement:
         if not self._extensions:

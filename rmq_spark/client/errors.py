@@ -29,6 +29,7 @@
     ├── SubscriptionConflict         both subscribed and assigned: make another consumer
     ├── TlsRejected                  TLS settings that cannot work: correct the setting that it names
     ├── OffsetFileDamaged            of a group that broadcasts: mend the file, or delete it
+    ├── OffsetFileFailed             it cannot be read or written: see to its directory
     └── ClientShutDown               it was shut down, or was never started
 
 The first four are faults of the way to a broker (`CONNECTION_FAULTS`): another broker may do better.
@@ -234,7 +235,7 @@ def refusal(code: int, remark: str | None, address: str, request_code: int) -> B
     return _KINDS.get(code, BrokerRefused)(code, remark, address, request_code)
 
 
-class MessageRejected(ClientError):
+class MessageRejected(ClientError, ValueError):
     """A message, or a name, that no broker would take."""
 
     def __init__(self, what: str, needed: str, found: object) -> None:
@@ -280,14 +281,18 @@ class PartlySent(SendFailed):
 
 
 class TooManyPending(ClientError):
-    """A producer has as many sends under way as it may have."""
+    """A producer has as many sends under way as it may have, or as many bytes of them."""
 
-    def __init__(self, limit: int) -> None:
-        super().__init__(limit)
-        self.limit = limit
+    def __init__(self, sends: int, size: int) -> None:
+        super().__init__(sends, size)
+        self.sends = sends
+        self.size = size
 
     def __str__(self) -> str:
-        return f"{self.limit} sends wait for their answers already; wait for some of them, or raise the limit"
+        return (
+            f"{self.sends} sends wait for their answers already, with {self.size} bytes; "
+            "wait for some of them, or raise pending_max or pending_bytes_max"
+        )
 
 
 class OffsetMoved(ClientError):
@@ -359,6 +364,17 @@ class OffsetFileDamaged(ClientError):
     def __str__(self) -> str:
         path, why = self.args
         return f"{path} and its backup hold no offsets: {why}; mend one of them, or delete both to start anew"
+
+
+class OffsetFileFailed(ClientError):
+    """The file of offsets of a group that broadcasts cannot be read or written."""
+
+    def __init__(self, path: str, doing: str, why: str) -> None:
+        super().__init__(path, doing, why)
+
+    def __str__(self) -> str:
+        path, doing, why = self.args
+        return f"{path} cannot be {doing}: {why}; check that its directory is there and may be written"
 
 
 class ClientShutDown(ClientError):

@@ -3,7 +3,9 @@
     write     whoever asks writes: soonest for one
     gather    a thread writes all that has come in the meantime at once: many times as fast for thousands
 
-Half a request cannot be taken back: where the peer takes no more within the time, the connection has to end.
+Half a request cannot be taken back. Whoever has no more time in the middle of one leaves the rest to the next
+who writes: others share the connection. It ends where a peer takes nothing of what has gathered for long, and
+where nobody knows how much was sent.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -32,7 +34,7 @@ _LARGE_BODY_BYTES: Final = 1 << 16
 
 
 class FrameWriter:
-    """See the module. All methods may be called from any thread."""
+    """Writes frames to one socket. All methods may be called from any thread."""
 
     def __init__(
         self,
@@ -53,9 +55,11 @@ class FrameWriter:
         self._check = check
         self._end = end
         self._why_gone = why_gone
-        self._lock = threading.Lock()
-        self._gathering = threading.Condition()
-        self._gathered: deque[bytes] = deque()
+        self._writing = threading.Lock()
+        self._unsent: deque[memoryview] = deque()  # its first piece may be the rest of another's request
+        self._mutex = threading.Lock()
+        self._has_gathered = threading.Condition(self._mutex)
+        self._gathered: deque[Buffer] = deque()
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
@@ -63,78 +67,124 @@ class FrameWriter:
         """Write it now.
 
         Raises:
-            RequestTimeout: The peer takes nothing. If it has taken a part, the connection is at its end.
-            ConnectionClosed: It is already.
+            RequestTimeout: The peer takes nothing, or not all of it.
+            ConnectionClosed: The connection is at its end.
         """
-        body: Buffer = command.body
-        if len(body) < _LARGE_BODY_BYTES:
-            pieces: tuple[Buffer, ...] = (command.encode(),)
-        else:
-            pieces = (command.encode_head(len(body)), body)
-        if not self._lock.acquire(timeout=max(deadline - self._clock(), 0)):
+        if not self._writing.acquire(timeout=max(deadline - self._clock(), 0)):
             raise RequestTimeout(self._address, command.code, timeout_ms)
         try:
             self._check()
-            self._write_pieces(pieces, deadline, command.code, timeout_ms)
+            if not self._write_until(deadline, _pieces_of(command)):
+                raise RequestTimeout(self._address, command.code, timeout_ms)
         finally:
-            self._lock.release()
+            self._writing.release()
 
     def gather(self, command: RemotingCommand) -> None:
         """Have it written soon, with what else there will be by then."""
-        frame = command.encode()
-        with self._gathering:
+        pieces = _pieces_of(command)
+        with self._mutex:
             is_first = not self._gathered
-            self._gathered.append(frame)
+            self._gathered.extend(pieces)
             if not is_first:
                 return  # the first has said so already, and the thread has not taken it yet
-            if self._thread is None:
-                name = f"rocketpoll writer {self._address}"
-                self._thread = threading.Thread(target=self._write_on, name=name, daemon=True)
-                self._thread.start()
-            self._gathering.notify()
+            if self._has_thread():
+                self._has_gathered.notify()
+                return
+        self._write_gathered()
+
+    def _has_thread(self) -> bool:
+        if self._thread is None:
+            name = f"rocketpoll writer {self._address}"
+            thread = threading.Thread(target=self._write_on, name=name, daemon=True)
+            try:
+                thread.start()
+            except (
+                RuntimeError
+            ):  # at a limit of threads: then it is written here, until there is room for one
+                return False
+            self._thread = thread
+        return True
 
     def close(self) -> None:
         """Nothing more is written."""
-        with self._gathering:
-            self._is_closed = True
-            self._gathering.notify()
+        self._is_closed = True
+        with self._mutex:
+            self._has_gathered.notify()
 
     def _write_on(self) -> None:
         """What the thread does that writes what has gathered."""
         while not self._is_closed:
-            with self._gathering:
+            with self._mutex:
                 while not self._gathered and not self._is_closed:
-                    self._gathering.wait(TICK_SECONDS)
-            pieces = (b"".join(self._taken()),)
-            with suppress(ClientError), self._lock:  # those who wait for answers are told of a failure
-                self._write_pieces(pieces, self._clock() + WRITE_TIMEOUT_MS / 1000, 0, WRITE_TIMEOUT_MS)
+                    self._has_gathered.wait(TICK_SECONDS)
+            self._write_gathered()
 
-    def _taken(self) -> Iterator[bytes]:
-        with suppress(IndexError):
-            while True:
-                yield self._gathered.popleft()
+    def _write_gathered(self) -> None:
+        with suppress(ClientError), self._writing:  # those who wait for answers are told of a failure
+            with self._mutex:
+                pieces, self._gathered = self._gathered, deque()
+            deadline = self._clock() + WRITE_TIMEOUT_MS / 1000
+            if not self._write_until(deadline, _joined(pieces)):
+                self._end(ConnectionClosed(self._address, "it takes no more requests"))
 
-    def _write_pieces(self, pieces: Iterable[Buffer], deadline: float, code: int, timeout_ms: int) -> None:
+    def _write_until(self, deadline: float, pieces: Iterable[Buffer]) -> bool:
+        """Write the rest of what another has begun, and then these; whether there was time for that.
+
+        Of a frame of which nothing was sent nothing is kept; of one that was begun, its rest.
+        """
+        own = [memoryview(piece).cast("B") for piece in pieces]
+        self._unsent.extend(own)
         try:
-            for piece in pieces:
-                self._write_piece(memoryview(piece).cast("B"), deadline, code, timeout_ms)
+            while self._unsent:
+                self._write_some()
+                if self._unsent and self._clock() >= deadline:
+                    self._withdraw(own)
+                    return False
         except ClientError:
             raise  # which has ended it
         except BaseException:  # as Ctrl-C: how much has been sent, nobody knows
             self._end(ConnectionClosed(self._address, "interrupted in the middle of a request"))
             raise
+        return True
 
-    def _write_piece(self, unsent: memoryview, deadline: float, code: int, timeout_ms: int) -> None:
-        while unsent:
-            try:
-                unsent = unsent[self._socket.send(unsent) :]
-            except TimeoutError:
-                pass  # a tick is over; the deadline decides
-            except OSError as error:
-                closed = ConnectionClosed(self._address, self._why_gone(error.strerror or str(error)))
-                self._end(closed)
-                self._check()  # who reads may have found out before, and knows better why
-                raise closed from error
-            if unsent and self._clock() >= deadline:
-                self._end(ConnectionClosed(self._address, "it takes no more requests"))
-                raise RequestTimeout(self._address, code, timeout_ms)
+    def _write_some(self) -> None:
+        unsent = self._unsent
+        try:
+            sent = self._socket.send(unsent[0])
+        except TimeoutError:
+            return  # a tick is over; the deadline decides
+        except OSError as error:
+            closed = ConnectionClosed(self._address, self._why_gone(error.strerror or str(error)))
+            self._end(closed)
+            self._check()  # who reads may have found out before, and knows better why
+            raise closed from error
+        if sent == len(unsent[0]):
+            unsent.popleft()
+        else:
+            unsent[0] = unsent[0][sent:]
+
+    def _withdraw(self, own: list[memoryview]) -> None:
+        if any(piece is own[0] for piece in self._unsent):
+            for _ in own:
+                self._unsent.pop()
+
+
+def _pieces_of(command: RemotingCommand) -> tuple[Buffer, ...]:
+    """A frame; a large body is not copied for it."""
+    body = command.body
+    if len(body) < _LARGE_BODY_BYTES:
+        return (command.encode(),)
+    return (command.encode_head(len(body)), body)
+
+
+def _joined(pieces: Iterable[Buffer]) -> list[Buffer]:
+    """The same in fewer pieces: small ones are written together."""
+    found: list[Buffer] = []
+    small: list[Buffer] = []
+    for piece in pieces:
+        if len(piece) < _LARGE_BODY_BYTES:
+            small.append(piece)
+            continue
+        found += (b"".join(small), piece)
+        small = []
+    return [piece for piece in (*found, b"".join(small)) if piece]

@@ -7,7 +7,8 @@
     requests of brokers, led to whom they are for
 
 It runs from the first user's `start` to the last one's `stop`. `shutdown` ends it at once for all, within
-two seconds, whatever is under way: whoever waits for an answer gets an error.
+two seconds, whatever is under way: whoever waits for an answer gets an error. In a process that was forked it
+is another client, with an id of its own, which nobody has started yet.
 """
 
 from __future__ import annotations
@@ -17,19 +18,23 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable
-from types import TracebackType
+from collections.abc import Iterable, Mapping
+from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Final
 
+from rmq_spark.client.arguments import check_kind, check_range
 from rmq_spark.client.broker_api import BrokerApi
 from rmq_spark.client.broker_requests import BrokerRequests
 from rmq_spark.client.connection import CONNECT_TIMEOUT_MS, parse_address
 from rmq_spark.client.connections import REQUEST_TIMEOUT_MS, Connections, Credentials
+from rmq_spark.client.ending import Ending
 from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected
+from rmq_spark.client.heartbeats import Heartbeats
 from rmq_spark.client.members import ConsumerMember, ProducerMember
 from rmq_spark.client.name_servers import NameServers
 from rmq_spark.client.names import check_group
 from rmq_spark.client.periodic import Periodic
+from rmq_spark.client.process_bound import ProcessBound
 from rmq_spark.client.routes import Routes
 from rmq_spark.wire.bodies.clients import HeartbeatData, ProducerData
 from rmq_spark.wire.command import RemotingCommand
@@ -44,13 +49,14 @@ ROUTE_INTERVAL_MS: Final = 30_000
 HEARTBEAT_INTERVAL_MS: Final = 30_000
 NAME_SERVER_VARIABLE: Final = "NAMESRV_ADDR"
 
-_LEAVE_SECONDS: Final = 1.0
-_LEAVE_REQUEST_MS: Final = 500
+SHUTDOWN_MS: Final = 2_000
+"""Whatever is under way, `shutdown` comes back after so long."""
+
 _ANY_ADDRESS: Final = "127.0.0.1"
 
 
-class ClientInstance:
-    """See the module. All methods may be called from any thread."""
+class ClientInstance(ProcessBound):
+    """What producers and consumers share. All methods may be called from any thread."""
 
     def __init__(
         self,
@@ -68,18 +74,38 @@ class ClientInstance:
     ) -> None:
         """``name_servers`` as ``host:port;host:port``; without them, what NAMESRV_ADDR says.
 
-        ``tls`` is for name servers and brokers alike, on the ports that they have without.
+        ``tls`` is for name servers and brokers alike, on the ports that they have without. A ``client_id``
+        that is given has to differ from that of every other client, in this process and others.
         """
+        for name, found, kinds, needed, example in (
+            (
+                "credentials",
+                credentials,
+                (Credentials, NoneType),
+                "Credentials",
+                "Credentials('key', 'secret')",
+            ),
+            ("client_id", client_id, (str, NoneType), "a text (str)", "'10.0.0.1@42'"),
+        ):
+            check_kind(name, found, kinds, needed, example)
+        for name, number in (
+            ("request_timeout_ms", request_timeout_ms),
+            ("connect_timeout_ms", connect_timeout_ms),
+            ("route_interval_ms", route_interval_ms),
+            ("heartbeat_interval_ms", heartbeat_interval_ms),
+        ):
+            check_range(name, number)
         self._consumers: dict[str, ConsumerMember] = {}
         self._producers: dict[str, ProducerMember | None] = {}
         addresses = name_servers if name_servers is not None else os.environ.get(NAME_SERVER_VARIABLE)
         self.name_servers = NameServers(addresses, self._ask_name_server, request_timeout_ms)
         self.local_address = local_address(self.name_servers.addresses)
-        self.client_id = client_id or f"{self.local_address}@{os.getpid()}#{time.time_ns()}"
+        self._given_client_id = client_id
+        self.client_id = self._own_client_id()
         self.connections = Connections(
             credentials=credentials,
             tls=tls,
-            on_request=BrokerRequests(self.client_id, self._consumers, self._producers),
+            on_request=BrokerRequests(lambda: self.client_id, self._consumers, self._producers),
             on_closed=self._connection_closed,
             extensions=extensions,
             reads_itself=reads_itself,
@@ -87,16 +113,26 @@ class ClientInstance:
         )
         self.api = BrokerApi(self.connections, request_timeout_ms)
         self.routes = Routes(self.name_servers.route)
-        self.broker_versions: dict[str, int] = {}
-        self._silent: set[str] = set()
-        self._lock = threading.Lock()
-        self._beating = threading.Lock()
+        self._telling = Heartbeats(self.api, self._heartbeat_data)
+        self._lock = threading.RLock()
         self._users = 0
         self._is_shut_down = False
-        self._refreshing = Periodic("routes", route_interval_ms, self.routes.refresh_all)
-        self._heartbeats = Periodic("heartbeats", heartbeat_interval_ms, self.heartbeat)
+        self._route_interval_ms = route_interval_ms
+        self._heartbeat_interval_ms = heartbeat_interval_ms
+        self._refreshing: Periodic | None = None
+        self._heartbeats: Periodic | None = None
+        self._ending = Ending("rocketpoll client ends", self._end, SHUTDOWN_MS / 1000)
+        ProcessBound.__init__(self)
+
+    def _own_client_id(self) -> str:
+        return self._given_client_id or f"{self.local_address}@{os.getpid()}#{time.time_ns()}"
 
     # ---- users
+
+    @property
+    def is_shut_down(self) -> bool:
+        """Whether it has ended, for all of its users."""
+        return self._is_shut_down
 
     def start(self) -> None:
         """One more user; the first one starts it.
@@ -108,9 +144,12 @@ class ClientInstance:
             if self._is_shut_down:
                 raise ClientShutDown
             self._users += 1
-            if self._users == 1:
-                self._refreshing.start()
-                self._heartbeats.start()
+            if self._heartbeats is None:
+                refreshing = Periodic("routes", self._route_interval_ms, self.routes.refresh_all)
+                heartbeats = Periodic("heartbeats", self._heartbeat_interval_ms, self.heartbeat)
+                refreshing.start()
+                heartbeats.start()
+                self._refreshing, self._heartbeats = refreshing, heartbeats
 
     def stop(self) -> None:
         """One user fewer; the last one ends it."""
@@ -122,17 +161,29 @@ class ClientInstance:
 
     def shutdown(self) -> None:
         """Leave all groups, end all connections. It takes two seconds at most."""
-        with self._lock:
-            if self._is_shut_down:
-                return
-            self._is_shut_down = True
-        self._refreshing.stop()
-        self._heartbeats.stop()
+        self._is_shut_down = True
+        self._ending.run()
+
+    def _end(self) -> None:
+        for periodic in (self._refreshing, self._heartbeats):
+            if periodic is not None:
+                periodic.stop()
         producers, consumers = list(self._producers), list(self._consumers)
         self._producers.clear()
         self._consumers.clear()
         self._leave(producers, consumers)
+        self._telling.stop()
         self.connections.shutdown()
+
+    def forked(self) -> None:
+        """Be another client, which has no members: those of the parent are the parent's."""
+        self._lock = threading.RLock()
+        self._users = 0
+        self._refreshing = self._heartbeats = None
+        self._producers.clear()
+        self._consumers.clear()
+        self.client_id = self._own_client_id()
+        self._ending = Ending("rocketpoll client ends", self._end, SHUTDOWN_MS / 1000)
 
     def __enter__(self) -> ClientInstance:
         self.start()
@@ -186,30 +237,26 @@ class ClientInstance:
 
     def heartbeat_soon(self) -> None:
         """Tell the brokers at once what has changed, from another thread."""
-        self._heartbeats.soon()
+        if self._heartbeats is not None:
+            self._heartbeats.soon()
 
     def heartbeat(self) -> None:
-        """Tell all brokers now that this client lives, and in which groups."""
-        with self._beating:
-            data = self._heartbeat_data()
-            if not data.consumer_data_set and not data.producer_data_set:
-                return
-            for address in self.routes.addresses(masters_only=not data.consumer_data_set):
-                if self._is_shut_down:
-                    return
-                try:
-                    self.broker_versions[address] = self.api.heartbeat(address, data)
-                    self._silent.discard(address)
-                except ClientError as error:
-                    if address not in self._silent:
-                        _log.warning("heartbeat: %s", error)
-                    self._silent.add(address)
+        """Tell all brokers now that this client lives, and in which groups.
+
+        It comes back when they have answered, or after a second: one that takes longer keeps nobody waiting.
+        """
+        data = self._heartbeat_data()
+        if data.consumer_data_set or data.producer_data_set:
+            self._telling.tell(self.routes.addresses(masters_only=not data.consumer_data_set))
+
+    @property
+    def broker_versions(self) -> Mapping[str, int]:
+        """What brokers have answered to the last heartbeat, by address."""
+        return self._telling.versions
 
     def broker_version(self, address: str) -> int:
         """What a broker has answered to the last heartbeat; asked now if there was none."""
-        if address not in self.broker_versions:
-            self.broker_versions[address] = self.api.heartbeat(address, self._heartbeat_data())
-        return self.broker_versions[address]
+        return self._telling.version(address)
 
     def _heartbeat_data(self) -> HeartbeatData:
         with self._lock:
@@ -227,39 +274,12 @@ class ClientInstance:
 
     def _connection_closed(self, address: str) -> None:
         """A broker that was left without a word has forgotten this client."""
-        self.broker_versions.pop(address, None)
+        self._telling.versions.pop(address, None)
         if not self._is_shut_down and (self._consumers or self._producers):
-            self._heartbeats.soon()
+            self.heartbeat_soon()
 
-    def _leave(self, producers: list[str], consumers: list[str]) -> None:
-        """Tell those brokers that are connected; aside, as one that stalls may cost a second and no more."""
-        groups: list[tuple[str | None, str | None]] = [(group, None) for group in producers]
-        groups += [(None, group) for group in consumers]
-        addresses = self.connections.agreed_addresses()
-        if not groups or not addresses:
-            return
-        deadline = time.monotonic() + _LEAVE_SECONDS
-
-        def leave(address: str) -> None:
-            for producer_group, consumer_group in groups:
-                if time.monotonic() > deadline:
-                    return
-                try:
-                    self.api.unregister(
-                        address, self.client_id, producer_group, consumer_group, _LEAVE_REQUEST_MS
-                    )
-                except ClientError as error:
-                    _log.info("leaving: %s", error)
-                    return
-
-        threads = [
-            threading.Thread(target=leave, args=(address,), name=f"rocketpoll leaves {address}", daemon=True)
-            for address in addresses
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(max(deadline - time.monotonic(), 0))
+    def _leave(self, producers: Iterable[str], consumers: Iterable[str]) -> None:
+        self._telling.leave(self.connections.agreed_addresses(), producers, consumers)
 
 
 def local_address(peers: Iterable[str]) -> str:

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import attrgetter
+from types import NoneType
 from typing import Final
 
+from rmq_spark.client.arguments import check_kind, check_text
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.names import check_topic_to_send_to
 from rmq_spark.errors import RecordError
@@ -61,11 +64,13 @@ class Message:
 
         Raises:
             MessageRejected: Names what is wrong.
+            TypeError: Names what is of another kind than it should be.
         """
+        if not all(map(isinstance, _fields(self), _FIELD_KINDS)):
+            for name, kinds, needed, example in _KINDS:
+                check_kind(name, getattr(self, name), kinds, needed, example)
         check_topic_to_send_to(self.topic)
         body = self.body
-        if not isinstance(body, (bytes, bytearray, memoryview)):
-            raise MessageRejected("body", "bytes", body)
         if not body:
             raise MessageRejected(
                 "body", "at least one byte: RocketMQ's consumers fail on empty ones", "none"
@@ -86,12 +91,13 @@ class Message:
 
         Raises:
             MessageRejected: A name or a value cannot be one, or all are too long.
+            TypeError: A name, a value or a key is no text.
         """
         properties = dict(self.properties)
         if self.tags:
             properties[TAGS] = self.tags
         if self.keys:
-            properties[KEYS] = self.keys if isinstance(self.keys, str) else KEY_SEPARATOR.join(self.keys)
+            properties[KEYS] = self.keys if isinstance(self.keys, str) else self._joined_keys(self.keys)
         if self.delay_level:
             properties[DELAY] = str(self.delay_level)
         if self.sharding_key:
@@ -102,10 +108,35 @@ class Message:
             text = encode_properties(properties)
             size = len(text) if text.isascii() else len(text.encode())
         except (RecordError, TypeError, UnicodeEncodeError) as error:
+            for name, value in properties.items():
+                check_text("the name of a property", name, "colour")
+                check_text(f"property {name}", value, "red")
             raise MessageRejected("properties", "texts without the characters 1 and 2", str(error)) from error
         if size > PROPERTIES_BYTES_MAX:
             raise MessageRejected("properties", f"at most {PROPERTIES_BYTES_MAX} bytes", f"{size} bytes")
         return text
+
+    def _joined_keys(self, keys: Sequence[str]) -> str:
+        for key in keys:
+            check_text("one of keys", key, "order-42")
+        return KEY_SEPARATOR.join(keys)
+
+
+_KINDS: Final = (
+    ("topic", str, "a text (str)", "'orders'"),
+    ("body", (bytes, bytearray, memoryview), "bytes", "b'body', or 'text'.encode()"),
+    ("tags", (str, NoneType), "one tag (str)", "'red'"),
+    ("keys", (str, list, tuple, NoneType), "a text or several", "['order-42', 'customer-7']"),
+    ("properties", (dict, Mapping), "a mapping of texts to texts", "{'colour': 'red'}"),
+    ("delay_level", int, "a whole number (int)", "3"),
+    ("flag", int, "a whole number (int)", "0"),
+    ("sharding_key", (str, NoneType), "a text (str)", "'customer-7'"),
+    ("wait_store_ok", bool, "True or False", "True"),
+)
+"""What the fields of a message have to be, and an example of each."""
+
+_fields: Final = attrgetter(*(name for name, *_ in _KINDS))
+_FIELD_KINDS: Final = tuple(kinds for _, kinds, *_ in _KINDS)  # every message that is sent is looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +185,8 @@ class MessageExt:
 _host_text = lru_cache(maxsize=1024)(str)  # there are few hosts and many messages
 
 
-def received(stored: StoredMessage, broker_name: str) -> MessageExt:
-    """The message that a record holds.
+def received(stored: StoredMessage, broker_name: str, *, is_readable: bool = True) -> MessageExt:
+    """The message that a record holds; with its body as it is stored, if that is not ``is_readable``.
 
     Raises:
         BodyError: Its body was compressed, and cannot be inflated.
@@ -164,7 +195,7 @@ def received(stored: StoredMessage, broker_name: str) -> MessageExt:
     offset_message_id = stored.offset_message_id
     return MessageExt(
         topic=stored.topic,
-        body=stored.plain_body(),
+        body=stored.plain_body() if is_readable else stored.body,
         properties=properties,
         queue=MessageQueue(stored.topic, broker_name, stored.queue_id),
         queue_offset=stored.queue_offset,

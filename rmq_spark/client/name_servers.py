@@ -7,11 +7,11 @@ is `NameServers.admin`.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
+from rmq_spark.client.arguments import check_kind
 from rmq_spark.client.calls import Ask, Calls
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
@@ -33,6 +33,11 @@ _Found = TypeVar("_Found")
 def parse_addresses(text: str | Iterable[str] | None) -> tuple[str, ...]:
     """The addresses in ``a:9876;b:9876``; commas and spaces separate them as well."""
     texts = (text or "",) if isinstance(text, str) or text is None else text
+    name, needed, example = "name_servers", "addresses (str, or several)", "'localhost:9876;other:9876'"
+    check_kind(name, texts, Iterable, needed, example)
+    texts = tuple(texts)
+    for each in texts:
+        check_kind(name, each, str, needed, example)
     found = [address for each in texts for address in re.split(r"[;,\s]+", each) if address]
     return tuple(dict.fromkeys(found))
 
@@ -44,7 +49,6 @@ class NameServers:
         """``ask`` gives the answer of one of them to a request."""
         self.addresses = parse_addresses(addresses)
         self.calls = Calls(ask, timeout_ms)
-        self._lock = threading.Lock()
         self._preferred = 0
 
     def route(self, topic: str) -> TopicRouteData:
@@ -81,7 +85,6 @@ class NameServers:
                 return call(self.addresses[at])
             except CONNECTION_FAULTS as error:
                 tries.append(error)
-                with self._lock:
-                    if self._preferred == at:
-                        self._preferred = (at + 1) % count
+                if self._preferred == at:
+                    self._preferred = (at + 1) % count
         raise NoNameServer(tries)

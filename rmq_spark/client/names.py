@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
+from rmq_spark.client.arguments import check_text
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.wire.names import (
     GROUP_CHARACTERS_MAX,
@@ -25,7 +26,9 @@ def check_topic(topic: str) -> str:
 
     Raises:
         MessageRejected: It cannot.
+        TypeError: It is no text.
     """
+    check_text("topic", topic, "orders")
     if topic_fault(topic) is not None:
         raise _rejected("topic", topic, topic_characters_max(topic))
     return topic
@@ -48,7 +51,9 @@ def check_group(group: str) -> str:
 
     Raises:
         MessageRejected: It cannot.
+        TypeError: It is no text.
     """
+    check_text("group", group, "billing")
     if group_fault(group) is not None:
         raise _rejected("group", group, GROUP_CHARACTERS_MAX)
     return group

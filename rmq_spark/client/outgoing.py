@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from rmq_spark.client.arguments import check_kind
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import BODY_BYTES_MAX, Message
 from rmq_spark.client.unique_ids import UniqueIds
@@ -109,6 +110,8 @@ def _checked(message: Message, rules: SendRules) -> Message:
 
     A view may have items of other sizes, or gaps, and what lies below it may change before it is sent.
     """
+    if not isinstance(message, Message):
+        check_kind("message", message, Message, "a Message", "Message('orders', b'body')")
     if isinstance(message.body, (bytearray, memoryview)):
         message = replace(message, body=bytes(message.body))
     message.check(rules.max_message_bytes)

@@ -39,6 +39,11 @@ class Periodic:
         """Do it now, or after the gap if it was done only just now."""
         self._wanted.set()
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has begun and not been stopped."""
+        return self._thread.is_alive()
+
     def stop(self) -> None:
         """Not again; a job that is under way is not waited for."""
         self._stopped.set()
@@ -57,6 +62,6 @@ class Periodic:
                 self._job()
             except ClientError as error:
                 _log.warning("%s: %s", self._thread.name, error)
-            except Exception:  # noqa: BLE001  # the next time may be better
+            except BaseException:  # noqa: BLE001  # the next time may be better
                 _log.exception("%s failed", self._thread.name)
             rested_at = self._clock() + self._gap

@@ -6,9 +6,11 @@
     send_batch      several messages of one topic in as few requests as brokers take
     send_table      an Arrow table, at bulk speed (`arrow_sends`)
 
-Tried again is what another broker, or another moment, may do better: `RETRIED_CODES` and failures of the
-connection. What would fail anywhere, or makes a busy broker busier, is not. A message with a sharding key or
-a given queue is tried once: elsewhere it would be out of order.
+Tried again is what another broker, or another moment, may do better (`sends`). What would fail anywhere, or
+makes a busy broker busier, is not. A message with a sharding key or a given queue is tried once: elsewhere it
+would be out of order. A broker that cannot be reached is passed over while others can be.
+
+In a process that was forked a running producer starts anew when it is first used.
 """
 
 from __future__ import annotations
@@ -17,31 +19,33 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
+from rmq_spark.client.arguments import check_kind, check_queue, check_range, check_time_ms, wrong_kind
 from rmq_spark.client.async_sends import AsyncSends
+from rmq_spark.client.ending import Ending
 from rmq_spark.client.errors import (
-    CONNECTION_FAULTS,
     BrokerNotFound,
-    BrokerRefused,
     ClientError,
     ClientShutDown,
     MessageIllegal,
     MessageRejected,
     PartlySent,
-    RequestTimeout,
     SendFailed,
-    TopicNotFound,
 )
-from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.health import ProducerHealth
+from rmq_spark.client.instance import SHUTDOWN_MS, ClientInstance
 from rmq_spark.client.members import ProducerMember
 from rmq_spark.client.message import Message
+from rmq_spark.client.names import check_group
 from rmq_spark.client.outgoing import Outgoing, SendRules, batch_of, batch_parts, outgoing, split
+from rmq_spark.client.process_bound import ProcessBound
 from rmq_spark.client.queue_choice import QueueChoice, queue_of_key
-from rmq_spark.client.results import SendResult, SendStatus
+from rmq_spark.client.results import SendResult
+from rmq_spark.client.sends import Sends
 from rmq_spark.client.unique_ids import UniqueIds
-from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.errors import excerpt
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -50,23 +54,13 @@ if TYPE_CHECKING:
 SEND_TIMEOUT_MS: Final = 3_000
 RETRY_TIMES: Final = 2
 PENDING_MAX: Final = 10_000
-RETRIED_CODES: Final = frozenset(
-    {
-        ResponseCode.SYSTEM_ERROR.value,
-        ResponseCode.SERVICE_NOT_AVAILABLE.value,
-        ResponseCode.NO_PERMISSION.value,
-        ResponseCode.TOPIC_NOT_EXIST.value,
-        ResponseCode.NO_BUYER_ID.value,
-        ResponseCode.NOT_IN_CURRENT_UNIT.value,
-    }
-)
-"""As RocketMQ's producer has it."""
+PENDING_BYTES_MAX: Final = 64 * 1024 * 1024
 
 Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
 
 
-class Producer:
-    """See the module. All methods may be called from any thread."""
+class Producer(ProcessBound):
+    """Sends messages of one group. All methods may be called from any thread."""
 
     def __init__(
         self,
@@ -81,29 +75,78 @@ class Producer:
         retry_another_broker_when_not_store_ok: bool = False,
         send_latency_fault_enable: bool = False,
         pending_max: int = PENDING_MAX,
+        pending_bytes_max: int = PENDING_BYTES_MAX,
         member: ProducerMember | None = None,
     ) -> None:
-        """``instance`` is shared with other producers and consumers; without it this one has its own."""
-        self.group = group
+        """``instance`` is shared with other producers and consumers; without it this one has its own.
+
+        ``pending_max`` sends of `send_async` may wait for answers, with bodies of ``pending_bytes_max``.
+        """
+        self.group = check_group(group)
+        for name, number, least in (
+            ("retry_times_when_send_failed", retry_times_when_send_failed, 0),
+            ("retry_times_when_send_async_failed", retry_times_when_send_async_failed, 0),
+            ("pending_max", pending_max, 1),
+            ("pending_bytes_max", pending_bytes_max, 1),
+        ):
+            check_range(name, number, least)
+        check_time_ms("send_timeout_ms", send_timeout_ms)
+        check_kind(
+            "instance",
+            instance,
+            (ClientInstance, NoneType),
+            "a ClientInstance",
+            "ClientInstance('localhost:9876')",
+        )
+        check_kind("rules", rules, (SendRules, NoneType), "SendRules", "SendRules('shop')")
         self.instance = instance or ClientInstance(name_servers)
         self.rules = rules or SendRules(group)
         self.send_timeout_ms = send_timeout_ms
-        self.retries = retry_times_when_send_failed
-        self._retries_not_ok = retry_another_broker_when_not_store_ok
         self._member = member
         self.ids = UniqueIds(self.instance.local_address)
-        self.choice = QueueChoice(time.monotonic, send_latency_fault_enable=send_latency_fault_enable)
+        self.choice = QueueChoice(
+            time.monotonic, self._is_silent, send_latency_fault_enable=send_latency_fault_enable
+        )
+        self.sends = Sends(
+            self.instance,
+            self.choice,
+            self.publish_queues,
+            retries=retry_times_when_send_failed,
+            retries_not_ok=retry_another_broker_when_not_store_ok,
+        )
         self._async_sends = AsyncSends(
             self.instance,
             self.choice,
             self.publish_queues,
             retries=retry_times_when_send_async_failed,
             pending_max=pending_max,
+            pending_bytes_max=pending_bytes_max,
         )
         self._is_running = False
-        self._ending = threading.Lock()
+        self._has_to_start_again = False
+        self._changing_state = threading.RLock()
+        self._ending = self._new_ending()
+        ProcessBound.__init__(self)
+
+    def _new_ending(self) -> Ending:
+        return Ending(f"{self.group} ends", self._end, SHUTDOWN_MS / 1000)
 
     # ---- its life
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started in this process, and neither it nor its instance was shut down."""
+        return self._is_running and not self.instance.is_shut_down
+
+    def health(self) -> ProducerHealth:
+        """What there is to know of this producer at this moment; nobody is asked, or waited for."""
+        pending = self._async_sends.pending
+        return ProducerHealth(
+            is_running=self.is_running,
+            pending_sends=pending.count,
+            pending_bytes=pending.bytes,
+            silent_brokers=self.instance.connections.silent_addresses,
+        )
 
     def start(self) -> None:
         """From now on it sends; a second call does nothing.
@@ -111,26 +154,41 @@ class Producer:
         Raises:
             MessageRejected: The group cannot be one, or another producer of the instance has it.
         """
-        if self._is_running:
-            return
-        self.instance.start()
-        try:
-            self.instance.register_producer(self.group, self._member)
-        except ClientError:
-            self.instance.stop()
-            raise
-        self._async_sends.start()
-        self._is_running = True
+        with self._changing_state:
+            if self._is_running:
+                return
+            self.instance.start()
+            try:
+                self.instance.register_producer(self.group, self._member)
+            except BaseException:
+                self.instance.stop()
+                raise
+            self._async_sends.start()
+            self._ending = self._new_ending()
+            self._has_to_start_again = False
+            self._is_running = True
 
     def shutdown(self) -> None:
-        """Nothing more is sent; who still waits for an answer is told, if the instance ends as well."""
-        with self._ending:  # two at once must not count as two users who leave the instance
-            if not self._is_running:
-                return
+        """Nothing more is sent; who still waits for an answer is told, if the instance ends as well.
+
+        It takes two seconds at most.
+        """
+        self._has_to_start_again = False
+        if self._is_running:
             self._is_running = False
+            self._ending.run()
+
+    def _end(self) -> None:
         self._async_sends.stop()
         self.instance.unregister_producer(self.group)
         self.instance.stop()
+
+    def forked(self) -> None:
+        """Start anew when it is first used, if it was running: the parent's one goes on there."""
+        self._has_to_start_again |= self._is_running
+        self._is_running = False
+        self._changing_state = threading.RLock()
+        self.ids = UniqueIds(self.instance.local_address)
 
     def __enter__(self) -> Producer:
         self.start()
@@ -161,11 +219,11 @@ class Producer:
             SendFailed: All tries failed.
         """
         prepared = self._prepared(message)
-        timeout_ms = self.send_timeout_ms if timeout_ms is None else timeout_ms
+        timeout_ms = self._time(timeout_ms)
         fixed = self._fixed_queue(message, queue)
         if fixed is not None:
-            return self._send_once(prepared, fixed, timeout_ms)
-        return self._send(prepared, timeout_ms)
+            return self.sends.send_once(prepared, fixed, timeout_ms)
+        return self.sends.send(prepared, timeout_ms)
 
     def send_async(
         self,
@@ -173,13 +231,13 @@ class Producer:
         queue: MessageQueue | Selector | None = None,
         timeout_ms: int | None = None,
     ) -> Future[SendResult]:
-        """Send a message; the future has the result. Its callbacks must not wait for this client.
+        """Send a message; the future has the result. Its callbacks run in a thread of this producer.
 
         Raises:
-            TooManyPending: So many wait for answers that no more are taken within the time.
+            TooManyPending: So much waits for answers that there was no room within the time.
         """
         prepared = self._prepared(message)
-        timeout_ms = self.send_timeout_ms if timeout_ms is None else timeout_ms
+        timeout_ms = self._time(timeout_ms)
         fixed = self._fixed_queue(message, queue)
         return self._async_sends.send(prepared, fixed, timeout_ms)
 
@@ -188,6 +246,7 @@ class Producer:
         prepared = self._prepared(message)
         target = self._fixed_queue(message, queue) or self.choice.choose(self.publish_queues(message.topic))
         address = self.instance.routes.master_address(target.broker_name)
+        self.instance.connections.reach(address, self.send_timeout_ms)
         self.instance.api.send_one_way(address, prepared.header(target), prepared.body)
 
     def send_batch(self, messages: Iterable[Message], timeout_ms: int | None = None) -> list[SendResult]:
@@ -200,7 +259,8 @@ class Producer:
         """
         self._check_runs()
         rules = self.rules
-        timeout_ms = self.send_timeout_ms if timeout_ms is None else timeout_ms
+        timeout_ms = self._time(timeout_ms)
+        check_kind("messages", messages, Iterable, "several messages", "[Message('orders', b'body')]")
         todo = list(split(batch_parts(messages, rules, self.ids), rules.max_message_bytes))
         todo.reverse()
         results: list[SendResult] = []
@@ -208,7 +268,7 @@ class Producer:
         while todo:
             parts = todo.pop()
             try:
-                results.append(self._send(batch_of(parts, rules, _now_ms()), timeout_ms))
+                results.append(self.sends.send(batch_of(parts, rules, _now_ms()), timeout_ms))
             except ClientError as error:
                 half = len(parts) // 2
                 if not half or not isinstance(error, MessageIllegal):
@@ -230,61 +290,31 @@ class Producer:
         self._check_runs()
         return arrow_sends.send_batches(self, batches, topic, **settings)
 
-    # ---- one try, and the next
-
-    def _send(self, prepared: Outgoing, timeout_ms: int) -> SendResult:
-        deadline = time.monotonic() + timeout_ms / 1000
-        tries: list[ClientError] = []
-        failed: str | None = None
-        stored: SendResult | None = None
-        for left in range(self.retries, -1, -1):
-            remaining_ms = int((deadline - time.monotonic()) * 1000)
-            if failed is not None and remaining_ms <= 0:
-                break
-            target = self.choice.choose(self.publish_queues(prepared.topic), failed)
-            try:
-                stored = self._send_once(prepared, target, max(remaining_ms, 1))
-            except (*CONNECTION_FAULTS, BrokerNotFound) as error:
-                tries.append(error)
-                self._refresh_after(error, prepared.topic)
-            except BrokerRefused as error:
-                if error.code not in RETRIED_CODES:
-                    if stored is None:
-                        raise
-                    break
-                tries.append(error)
-                self._refresh_after(error, prepared.topic)
-            else:
-                is_ok = stored.send_status is SendStatus.SEND_OK
-                if is_ok or not self._retries_not_ok or not left:
-                    return stored
-            failed = target.broker_name
-        if stored is not None:  # if not as safely as was wanted
-            return stored
-        raise SendFailed(prepared.topic, tries) from tries[-1]
-
-    def _send_once(self, prepared: Outgoing, target: MessageQueue, timeout_ms: int) -> SendResult:
-        instance = self.instance
-        started = time.monotonic()
-        try:
-            address = instance.routes.master_address(target.broker_name)
-            header = prepared.header(target)
-            result = instance.api.send(address, header, prepared.body, prepared.message_id, timeout_ms)
-        except CONNECTION_FAULTS:
-            self.choice.failed(target.broker_name)
-            raise
-        self.choice.sent(target.broker_name, (time.monotonic() - started) * 1000)
-        return result
-
     # ---- within
 
     def _prepared(self, message: Message) -> Outgoing:
         self._check_runs()
         return outgoing(message, self.rules, self.ids, _now_ms())
 
+    def _time(self, timeout_ms: int | None) -> int:
+        if timeout_ms is None:
+            return self.send_timeout_ms
+        check_time_ms("timeout_ms", timeout_ms)
+        return timeout_ms
+
     def _check_runs(self) -> None:
+        if self._has_to_start_again:
+            self.start()
         if not self._is_running:
             raise ClientShutDown("the producer does not run: start it, or use it in a with statement")
+
+    def _is_silent(self, broker_name: str) -> bool:
+        if not self.instance.connections.silent_addresses:  # the usual case, without looking for an address
+            return False
+        try:
+            return self.instance.connections.is_silent(self.instance.routes.master_address(broker_name))
+        except BrokerNotFound:
+            return False
 
     def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues that a topic's messages may go to; those that it will have, if it is yet to be made."""
@@ -295,24 +325,18 @@ class Producer:
 
     def _fixed_queue(self, message: Message, queue: MessageQueue | Selector | None) -> MessageQueue | None:
         if isinstance(queue, MessageQueue):
-            if queue.topic != message.topic:
-                raise MessageRejected("queue", f"one of topic {message.topic}", str(queue))
             self.publish_queues(message.topic)  # so that the way there is known
-            return queue
+            return _of_topic("queue", queue, message.topic)
         if queue is not None:
-            return queue(self.publish_queues(message.topic))
+            example = "lambda queues: queues[0]"
+            if not callable(queue):
+                raise wrong_kind("queue", "a MessageQueue or a function", excerpt(queue), example)
+            return _of_topic(
+                "what queue= has chosen", queue(self.publish_queues(message.topic)), message.topic
+            )
         if message.sharding_key is not None:
             return queue_of_key(self.publish_queues(message.topic), message.sharding_key)
         return None
-
-    def _refresh_after(self, error: ClientError, topic: str) -> None:
-        """Look where the topic lives now, if the error says that it is not where it was."""
-        if isinstance(error, RequestTimeout) or not isinstance(error, (*CONNECTION_FAULTS, TopicNotFound)):
-            return
-        try:
-            self.instance.routes.refresh(topic)
-        except ClientError:
-            return  # then it is still where it was, for all that is known
 
     def _not_all(self, error: ClientError, results: Sequence[SendResult], sent: int) -> ClientError:
         if not results:
@@ -320,6 +344,13 @@ class Producer:
         tries = error.tries if isinstance(error, SendFailed) else (error,)
         topic = results[0].queue.topic
         return PartlySent(topic, tries, results, sent)
+
+
+def _of_topic(name: str, queue: MessageQueue, topic: str) -> MessageQueue:
+    check_queue(name, queue)
+    if queue.topic != topic:
+        raise MessageRejected(name, f"one of topic {topic}", str(queue))
+    return queue
 
 
 def _now_ms() -> int:

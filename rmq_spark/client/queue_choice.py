@@ -3,8 +3,8 @@
     latency of a send, ms     50   100    550   1,000    2,000    3,000   15,000
     not chosen for, ms         0     0  30,000  60,000  120,000  180,000  600,000
 
-Slow brokers are passed over only if the producer wants that; the broker that has just failed always is, as
-long as there is another. It knows no connection; the clock is given.
+Slow brokers are passed over only if the producer wants that; one that has just failed, or cannot be reached,
+always is, as long as there is another. It knows no connection; the clock is given.
 """
 
 from __future__ import annotations
@@ -29,11 +29,18 @@ def not_available_ms(latency_ms: float) -> int:
 
 
 class QueueChoice:
-    """See the module. May be called from any thread."""
+    """Chooses queues for one producer. May be called from any thread."""
 
-    def __init__(self, clock: Callable[[], float], *, send_latency_fault_enable: bool = False) -> None:
-        """``clock`` in seconds, one that never jumps."""
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        is_silent: Callable[[str], bool],
+        *,
+        send_latency_fault_enable: bool = False,
+    ) -> None:
+        """``clock`` in seconds, one that never jumps; ``is_silent``: whether a broker cannot be reached."""
         self._clock = clock
+        self._is_silent = is_silent
         self._avoids_slow = send_latency_fault_enable
         self._turns = threading.local()
         self._available_at: dict[str, float] = {}
@@ -46,7 +53,7 @@ class QueueChoice:
             queue = queues[(turn + step) % len(queues)]
             if queue.broker_name == failed_broker:
                 continue
-            if not self._avoids_slow or self.is_available(queue.broker_name):
+            if self.is_available(queue.broker_name):
                 return queue
             if first is None or self._is_sooner(queue, first):
                 first = queue
@@ -62,11 +69,14 @@ class QueueChoice:
         self.sent(broker_name, FAILURE_LATENCY_MS)
 
     def is_available(self, broker_name: str) -> bool:
-        """Whether it has not been slow lately."""
-        return self._clock() >= self._available_at.get(broker_name, 0.0)
+        """Whether it can be reached, and has not been slow lately where that matters."""
+        if self._is_silent(broker_name):
+            return False
+        return not self._avoids_slow or self._clock() >= self._available_at.get(broker_name, 0.0)
 
     def _is_sooner(self, queue: MessageQueue, other: MessageQueue) -> bool:
-        return self._available_at[queue.broker_name] < self._available_at[other.broker_name]
+        available_at = self._available_at
+        return available_at.get(queue.broker_name, 0.0) < available_at.get(other.broker_name, 0.0)
 
     def _next_turn(self) -> int:
         turn: int = getattr(self._turns, "turn", None) or random.randrange(1 << 16)  # noqa: S311  # any will do

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from rmq_spark.client.errors import BrokerNotFound, ClientError, NoNameServer, RouteNotFound, TopicNotUsable
+from rmq_spark.client.process_bound import ProcessBound
 from rmq_spark.wire.bodies.routes import BrokerData, TopicRouteData
 from rmq_spark.wire.flags import TopicPermission
 from rmq_spark.wire.message_queue import MessageQueue
@@ -57,8 +58,8 @@ def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
     )
 
 
-class Routes:
-    """See the module. All methods may be called from any thread."""
+class Routes(ProcessBound):
+    """The routes that one client knows. All methods may be called from any thread."""
 
     def __init__(self, ask: Callable[[str], TopicRouteData]) -> None:
         """``ask`` gives what a name server says of a topic."""
@@ -67,6 +68,7 @@ class Routes:
         self._table: dict[str, TopicRoute] = {}
         self._brokers: dict[str, BrokerData] = {}
         self._listeners: list[OnChange] = []
+        ProcessBound.__init__(self)
 
     def on_change(self, listener: OnChange) -> None:
         """Tell somebody of each topic whose queues or brokers have changed, on the thread that found out."""
@@ -218,6 +220,10 @@ class Routes:
         """It was deleted: it is asked for no more until somebody needs it."""
         with self._lock:
             self._table.pop(topic, None)
+
+    def forked(self) -> None:
+        """What is known of topics is as true here; the lock may be another thread's of the parent."""
+        self._lock = threading.Lock()
 
     def _broker(self, broker_name: str) -> BrokerData:
         broker = self._brokers.get(broker_name)

@@ -86,6 +86,10 @@ class TlsSocket:
             self._is_shut = True
             self._socket.close()
 
+    def detach(self) -> int:
+        """The descriptor, for whoever closes it without a word to the peer."""
+        return self._socket.detach()
+
     def fileno(self) -> int:
         """What can be polled for the other side's end. Whether something can be read, it cannot tell."""
         return self._socket.fileno()

@@ -9,12 +9,13 @@ Each is told once, by whoever finds out, and that never waits. It knows no socke
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final, Protocol, TypeVar
 
-from rmq_spark.client.errors import ClientError, ConnectionClosed, ProtocolError
+from rmq_spark.client.errors import ClientError, ClientShutDown, ConnectionClosed, ProtocolError
 from rmq_spark.errors import WireError
 from rmq_spark.wire.command import RemotingCommand
 
@@ -46,14 +47,50 @@ class Waiter:
         raise NotImplementedError
 
 
+class OwnFuture(Future[_Answer]):
+    """A future that resolves in the process that made it; in a child of that nobody waits for it in vain."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._process_id = os.getpid()
+
+    def result(self, timeout: float | None = None) -> _Answer:
+        """What it was resolved with.
+
+        Raises:
+            ClientShutDown: It belongs to the process that this one was forked from.
+        """
+        self.check_process()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Why it failed; None if it did not.
+
+        Raises:
+            ClientShutDown: It belongs to the process that this one was forked from.
+        """
+        self.check_process()
+        return super().exception(timeout)
+
+    def check_process(self) -> None:
+        """Refuse to wait for what comes to another process."""
+        if self._process_id != os.getpid():
+            raise ClientShutDown(
+                "this answer comes to the process that asked, from which this one was forked"
+            )
+
+
 class Reader(Protocol):
-    """Where no thread reads, whoever waits does."""
+    """The connection that brings an answer; where no thread reads, whoever waits does."""
+
+    def forget(self, waiter: Waiter) -> None:
+        """Pass the answer over, should it come."""
 
     def read_for(self, answer: Answer[Any], timeout: float | None) -> float | None:
         """Read until it is there, if need be; how long there is still to wait."""
 
 
-class Answer(Future[_Answer], Waiter):
+class Answer(OwnFuture[_Answer], Waiter):
     """A future that reads from its connection while somebody waits for it, where nobody else does."""
 
     def __init__(
@@ -64,7 +101,7 @@ class Answer(Future[_Answer], Waiter):
         asked_at: float,
         interpret: Callable[[RemotingCommand], _Answer],
     ) -> None:
-        Future.__init__(self)
+        OwnFuture.__init__(self)
         Waiter.__init__(self, request_code, timeout_ms, asked_at)
         self._reader = reader
         self._interpret = interpret
@@ -80,12 +117,18 @@ class Answer(Future[_Answer], Waiter):
         if self.set_running_or_notify_cancel():
             self.set_exception(error)
 
+    def abandon(self) -> None:
+        """Nobody wants it any more: nobody is told what comes, and what comes late is passed over."""
+        self._reader.forget(self)
+
     def result(self, timeout: float | None = None) -> _Answer:
         """The answer."""
+        self.check_process()
         return super().result(self._reader.read_for(self, timeout))
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Why there is none."""
+        self.check_process()
         return super().exception(self._reader.read_for(self, timeout))
 
 
@@ -167,11 +210,20 @@ class Waiters:
         with self._lock:
             if self._waiters.pop(waiter.opaque, None) is None:
                 return False
-            self._given_up[waiter.opaque] = None
-            if len(self._given_up) > _GIVEN_UP_MAX:
-                del self._given_up[next(iter(self._given_up))]
+            self._pass_over(waiter)
         waiter.failed(error)
         return True
+
+    def forget(self, waiter: Waiter) -> None:
+        """It is told nothing; an answer that comes all the same is passed over."""
+        with self._lock:
+            if self._waiters.pop(waiter.opaque, None) is not None:
+                self._pass_over(waiter)
+
+    def _pass_over(self, waiter: Waiter) -> None:
+        self._given_up[waiter.opaque] = None
+        if len(self._given_up) > _GIVEN_UP_MAX:
+            del self._given_up[next(iter(self._given_up))]
 
     def end(self, error: ClientError) -> list[Waiter] | None:
         """There will be no more answers: whom to tell; None if it had ended before."""
@@ -181,3 +233,9 @@ class Waiters:
             self.ended = error
             waiters, self._waiters = self._waiters, {}
         return list(waiters.values())
+
+    def forked(self, error: ClientError) -> None:
+        """Forget all without a word: they wait in the parent process, and this one adds none."""
+        self._lock = threading.Lock()
+        self._waiters = {}
+        self.ended = error

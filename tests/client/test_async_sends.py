@@ -1,4 +1,5 @@
 import threading
+from types import NoneType
 
 import pytest
 from client_clusters import FakeCluster
@@ -46,6 +47,25 @@ def test_three_tries_and_no_more():
         with pytest.raises(SendFailed) as raised:
             producer.send_async(X).result(10)
         assert len(raised.value.tries) == 3
+
+
+def test_without_a_thread_to_try_again_the_failure_is_told_and_later_ones_are_tried(monkeypatch):
+    real, is_limited = threading.Thread.start, True
+
+    def start(thread):
+        if is_limited and thread.name.startswith("rocketpoll sends again"):
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with FakeCluster(a=ok, b=ok) as cluster, Producer("P", cluster.address) as producer:
+        producer.publish_queues("T")
+        cluster.servers["a"].__exit__()
+        futures = [producer.send_async(X, timeout_ms=20_000) for _ in range(6)]
+        found = [future.exception(10) for future in futures]
+        assert {type(error) for error in found} == {SendFailed, NoneType}  # some went to b at once
+        is_limited = False
+        assert {producer.send_async(X).result(10).queue.broker_name for _ in range(6)} == {"b"}
 
 
 def test_what_has_to_go_to_one_queue_is_tried_once():

@@ -22,6 +22,7 @@ from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.errors import (
     BrokerRefused,
     ClientError,
+    ClientShutDown,
     ConnectionClosed,
     ConnectionFailed,
     NoNameServer,
@@ -237,8 +238,10 @@ def test_a_broker_that_fails_a_send_is_an_error_that_names_it(stack, failure, se
     server = stack.enter_context(failing(failure))
     names = stack.enter_context(name_server_of(server.address))
     producer = producer_of(stack, instance_of(stack, names.address, timeout_ms=3_000))
-    producer.instance.routes.publish_queues("T")  # the name server is to have its time
-    error = in_time(lambda: sending(producer, SOON_MS))
+    producer.instance.routes.publish_queues("T")  # the name server is to have its time, and connecting
+    producer.instance.connections.reach(server.address, LATE_MS)
+    waits_in_vain = FAILURES[failure] is RequestTimeout
+    error = in_time(lambda: sending(producer, SOON_MS if waits_in_vain else LATE_MS))
     assert isinstance(error, ClientError)
     assert server.address in str(error)
     tries = error.tries if isinstance(error, SendFailed) else (error,)
@@ -405,7 +408,8 @@ def test_a_shutdown_does_not_wait_for_a_connection_that_is_being_made(stack, mon
     sender.start()
     assert dialling.wait(PATIENCE_S)
     assert in_time(instance.shutdown) is None
-    assert not free.is_set()
-    free.set()
     sender.join(PATIENCE_S)
-    assert [type(error) for error in raised] == [NoNameServer]
+    assert not sender.is_alive()
+    assert not free.is_set()
+    assert [type(error) for error in raised] == [ClientShutDown]
+    free.set()

@@ -49,7 +49,7 @@ def producer():
 
 @pytest.fixture
 def requests(consumer, producer):
-    return BrokerRequests("me", {"G": consumer}, {"P": producer, "Q": None})
+    return BrokerRequests(lambda: "me", {"G": consumer}, {"P": producer, "Q": None})
 
 
 @pytest.fixture

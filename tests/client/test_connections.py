@@ -4,6 +4,7 @@ import pytest
 from broker_kinds import wait_until
 from fake_servers import FakeServer, answering, silent
 
+from rmq_spark.client import lines
 from rmq_spark.client.connection import Connection
 from rmq_spark.client.connections import Connections, Credentials
 from rmq_spark.client.errors import (
@@ -63,7 +64,7 @@ def test_a_connection_that_the_broker_has_ended_meanwhile_is_made_again_and_cost
             assert connections.request(server.address, ASK).remark == "yes"
             server._threads[-1].join(10)
             if not reads_itself:  # its thread notices a moment later
-                wait_until("an end", lambda: server.address not in connections._lines)
+                wait_until("an end", lambda: connections._lines.there(server.address) is None)
         assert len(server.peers) == 3
         connections.shutdown()
 
@@ -93,33 +94,88 @@ def test_a_broker_is_ready_while_it_is_connected_and_agreed_with(connections):
         assert not connections.is_ready(server.address)
 
 
-def test_what_stops_the_one_who_connects_stops_nobody_else(connections, monkeypatch):
-    is_connecting, is_stopped = threading.Event(), threading.Event()
-    heard = {}
+def test_who_has_no_time_for_a_connection_leaves_it_to_those_who_have(connections, monkeypatch):
+    go_on, real = threading.Event(), Connection.connect
 
-    def connect(*_, **__):
-        is_connecting.set()
-        assert is_stopped.wait(10)
-        raise KeyboardInterrupt
-
-    def ask(name):
-        try:
-            connections.request("h:1", ASK)
-        except BaseException as error:  # it is what the test is about
-            heard[name] = error
+    def connect(*arguments, **more):
+        assert go_on.wait(10)
+        return real(*arguments, **more)
 
     monkeypatch.setattr(Connection, "connect", connect)
-    connects, waits = (threading.Thread(target=ask, args=(name,)) for name in ("connects", "waits"))
-    connects.start()
-    assert is_connecting.wait(10)
-    dialled = connections._dialled["h:1"]
-    waits.start()
-    wait_until("somebody who waits", lambda: dialled._condition._waiters)
-    is_stopped.set()
-    for thread in (connects, waits):
-        thread.join(10)
-    assert isinstance(heard["connects"], KeyboardInterrupt)
-    assert isinstance(heard["waits"], ConnectionFailed)
+    with FakeServer(answering(Heard())) as server:
+        with pytest.raises(ConnectionFailed, match="no answer within 20 ms"):
+            connections.reach(server.address, 20)
+        waits = threading.Thread(target=connections.reach, args=(server.address, 10_000))
+        waits.start()
+        go_on.set()
+        waits.join(10)
+        assert connections.is_ready(server.address)
+        assert len(server.peers) == 1
+
+
+def test_where_connecting_takes_long_is_known_for_those_who_have_a_choice(monkeypatch):
+    monkeypatch.setattr(lines, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(lines, "LOOK_AGAIN_SECONDS", 0.0)
+    connections = Connections(connect_timeout_ms=100)
+    is_back = threading.Event()
+
+    def story(peer):
+        request = peer.receive()
+        if is_back.is_set():
+            peer.send(heard(request))
+            peer.receive()
+
+    heard = Heard()
+    with FakeServer(story) as server:
+        assert not connections.is_silent(server.address)
+        with pytest.raises(ConnectionClosed):
+            connections.reach(server.address, 10_000)
+        assert connections.silent_addresses == (server.address,)
+        is_back.set()
+        # Who asks has it looked at again, and waits for nothing.
+        wait_until("a broker that is back", lambda: not connections.is_silent(server.address))
+        assert connections.is_ready(server.address)
+    connections.shutdown()
+
+
+def test_a_connection_that_fell_silent_is_known_at_once(connections):
+    def story(peer):
+        peer.send(heard(peer.receive()))
+        silent(peer)
+
+    heard = Heard()
+    with FakeServer(story) as server:
+        with pytest.raises(RequestTimeout):
+            connections.request(server.address, ASK, 1_100)
+        assert connections.silent_addresses == (server.address,)
+
+
+def test_where_nobody_listens_is_tried_again_at_once(connections):
+    with FakeServer(silent) as server:
+        address = server.address
+    for _ in range(3):
+        with pytest.raises(ConnectionFailed):
+            connections.reach(address, 10_000)
+    assert connections.silent_addresses == ()
+
+
+def test_no_thread_for_a_connection_is_a_connection_that_fails(connections, monkeypatch):
+    real, limited = threading.Thread.start, {"rocketpoll dials": True, "rocketpoll reader": True}
+
+    def start(thread):
+        if any(thread.name.startswith(name) and left for name, left in limited.items()):
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with FakeServer(answering(Heard())) as server:
+        with pytest.raises(ConnectionFailed, match="no thread can be started that connects"):
+            connections.request(server.address, ASK)
+        limited["rocketpoll dials"] = False
+        with pytest.raises(ConnectionFailed, match="no thread can be started that reads from it"):
+            connections.request(server.address, ASK)
+        limited["rocketpoll reader"] = False
+        assert connections.request(server.address, ASK).remark == "yes"
 
 
 def test_a_name_server_is_asked_nothing_but_the_question(connections):
@@ -230,7 +286,7 @@ def test_the_owner_is_told_which_address_has_gone():
     connections = Connections(on_closed=gone.append)
     with FakeServer(silent) as server:
         with pytest.raises(RequestTimeout):
-            connections.request(server.address, ASK, 10, is_broker=False)
+            connections.request(server.address, ASK, 1_100, is_broker=False)
         assert gone == [server.address]
     with pytest.raises(ConnectionFailed):
         connections.request(server.address, ASK)

@@ -5,6 +5,7 @@ from collections import deque
 
 import pytest
 
+from rmq_spark.client import frame_writer
 from rmq_spark.client.errors import ConnectionClosed, RequestTimeout
 from rmq_spark.client.frame_writer import FrameWriter
 from rmq_spark.wire.command import RemotingCommand, decode_command
@@ -76,8 +77,8 @@ def test_two_that_gather_at_the_same_moment_are_both_written(room):
     class Meeting(deque):
         """While the first is put in, a second comes."""
 
-        def append(self, frame):
-            super().append(frame)
+        def extend(self, pieces):
+            super().extend(pieces)
             if not second.ident:
                 second.start()
                 second.join(0.2)  # it may have to wait for the first
@@ -98,12 +99,53 @@ def test_what_must_not_be_written_is_not(room):
     assert room.received(1) == [2]
 
 
-def test_a_peer_that_takes_no_more_costs_the_time_and_the_connection(room):
+def test_a_peer_that_takes_no_more_costs_the_time_and_nobody_else_the_connection(room):
     with pytest.raises(RequestTimeout) as raised:
-        room.writer.write(ASK._replace(body=bytes(15 << 20)), time.monotonic() + 0.05, 50)
+        room.writer.write(ASK._replace(opaque=1, body=bytes(15 << 20)), time.monotonic() + 0.05, 50)
     assert (raised.value.request_code, raised.value.timeout_ms) == (105, 50)
+    with pytest.raises(RequestTimeout):  # of this one nothing was sent, and nothing will be
+        room.writer.write(ASK._replace(opaque=2, body=bytes(15 << 20)), time.monotonic() + 0.05, 50)
+    assert room.ended == []
+    found = []
+    reader = threading.Thread(target=lambda: found.extend(room.received(2)))
+    reader.start()
+    room.writer.write(ASK._replace(opaque=3), time.monotonic() + 10, 10_000)
+    reader.join(10)
+    assert found == [1, 3]
+
+
+def test_a_peer_that_takes_nothing_of_what_has_gathered_is_left(room, monkeypatch):
+    monkeypatch.setattr(frame_writer, "WRITE_TIMEOUT_MS", 50)
+    room.writer.gather(ASK._replace(body=bytes(15 << 20)))
+    room.writer._thread.join(0.1)
+    while not room.ended:
+        time.sleep(0.01)
     (ended,) = room.ended
     assert "takes no more requests" in str(ended)
+
+
+def test_without_a_thread_what_has_gathered_is_written_by_whoever_gathers(room, monkeypatch):
+    def start(_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        for opaque in range(3):
+            room.writer.gather(ASK._replace(opaque=opaque))
+    room.writer.gather(ASK._replace(opaque=3))
+    assert room.received(4) == [0, 1, 2, 3]
+
+
+def test_large_bodies_are_gathered_as_they_are_and_small_ones_are_written_together(room):
+    bodies = [bytes([n]) * size for n, size in enumerate([10, 1 << 17, 20, 30, 1 << 16])]
+    room.writer._has_thread = lambda: True  # that it is written later
+    for opaque, body in enumerate(bodies):
+        room.writer.gather(ASK._replace(opaque=opaque, body=body))
+    assert [piece for piece in room.writer._gathered if len(piece) > 1 << 15] == [bodies[1], bodies[4]]
+    writing = threading.Thread(target=room.writer._write_gathered)
+    writing.start()
+    assert room.received(5) == [0, 1, 2, 3, 4]
+    writing.join(10)
 
 
 def test_a_peer_that_has_gone_is_noticed(room):

@@ -16,7 +16,6 @@ REFUSED = {
     "a topic that cannot be": (Message("a/b", b"x"), "topic"),
     "the broker's own topic": (Message("SCHEDULE_TOPIC_XXXX", b"x"), "broker's own"),
     "no body": (Message("T", b""), "at least one byte"),
-    "text for a body": (Message("T", "x"), "body: needed bytes"),
     "a body too long": (Message("T", bytes(BODY_BYTES_MAX + 1)), "4194304 bytes"),
     "a flag of 33 bits": (Message("T", b"x", flag=1 << 31), "32-bit"),
     "a delay of less than nothing": (Message("T", b"x", delay_level=-1), "delay_level"),
@@ -37,7 +36,7 @@ def test_no_property_of_a_user_has_a_name_that_means_something_to_rocketmq(name)
 
 
 @pytest.mark.parametrize(
-    "properties", [{"a": "b\x02c"}, {"a\x01b": "c"}, {"": "c"}, {"a": ""}, {"a": "\ud800"}, {"a": 5}]
+    "properties", [{"a": "b\x02c"}, {"a\x01b": "c"}, {"": "c"}, {"a": ""}, {"a": "\ud800"}]
 )
 def test_properties_that_would_be_read_back_differently_are_refused(properties):
     with pytest.raises(MessageRejected, match="properties"):

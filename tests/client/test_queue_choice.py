@@ -7,6 +7,11 @@ A = [MessageQueue("T", "a", n) for n in range(2)]
 B = [MessageQueue("T", "b", n) for n in range(2)]
 
 
+def nobody(_):
+    """A broker that can be reached."""
+    return False
+
+
 class Clock:
     now = 1_000.0
 
@@ -32,21 +37,21 @@ def test_the_slower_a_broker_the_longer_it_is_left_alone(latency_ms, away_ms):
 
 
 def test_queues_take_turns():
-    choice = QueueChoice(Clock())
+    choice = QueueChoice(Clock(), nobody)
     chosen = [choice.choose(A + B) for _ in range(8)]
     assert sorted(chosen[:4]) == A + B
     assert chosen[:4] == chosen[4:]
 
 
 def test_a_broker_that_has_just_failed_is_passed_over_if_there_is_another():
-    choice = QueueChoice(Clock())
+    choice = QueueChoice(Clock(), nobody)
     assert {choice.choose(A + B, "a").broker_name for _ in range(8)} == {"b"}
     assert choice.choose(A, "a") in A
 
 
 def test_a_slow_broker_is_passed_over_until_its_time_is_over():
     clock = Clock()
-    choice = QueueChoice(clock, send_latency_fault_enable=True)
+    choice = QueueChoice(clock, nobody, send_latency_fault_enable=True)
     choice.sent("a", 600)
     choice.sent("b", 10)
     assert {choice.choose(A + B).broker_name for _ in range(8)} == {"b"}
@@ -55,7 +60,7 @@ def test_a_slow_broker_is_passed_over_until_its_time_is_over():
 
 
 def test_where_all_are_slow_the_one_that_is_back_first_is_chosen():
-    choice = QueueChoice(Clock(), send_latency_fault_enable=True)
+    choice = QueueChoice(Clock(), nobody, send_latency_fault_enable=True)
     choice.failed("a")
     choice.sent("b", 600)
     assert choice.choose(A + B).broker_name == "b"
@@ -63,7 +68,7 @@ def test_where_all_are_slow_the_one_that_is_back_first_is_chosen():
 
 
 def test_slowness_counts_only_for_who_asked_for_it():
-    choice = QueueChoice(Clock())
+    choice = QueueChoice(Clock(), nobody)
     choice.failed("a")
     assert choice.is_available("a")
 

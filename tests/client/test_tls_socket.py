@@ -188,7 +188,7 @@ def test_a_server_that_takes_no_bytes_does_not_hang_a_sender(connect):
     with serving(lambda _: stop.wait(30)) as server:
         connection = connect(server.address)
         with pytest.raises((RequestTimeout, ConnectionClosed)):
-            connection.request(ASK._replace(body=bytes(15 << 20)), 100)
+            connection.request(ASK._replace(body=bytes(15 << 20)), 1_500)  # silence is a second's
         assert connection.is_closed
         stop.set()
 

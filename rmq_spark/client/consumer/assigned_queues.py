@@ -11,7 +11,7 @@ back or sought in has another: whatever arrives for an earlier one is passed ove
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -78,10 +78,18 @@ class AssignedQueue:
             self.process_queue.clear()
             self._pull_offset = self._delivered_offset = self._consume_offset = offset
 
-    def found(self, epoch: int, messages: Collection[MessageExt], next_offset: int) -> bool:
+    def found(
+        self,
+        epoch: int,
+        messages: Collection[MessageExt],
+        next_offset: int,
+        unreadable: Collection[MessageExt] = (),
+    ) -> bool:
         """A pull of that epoch has brought these; whether it still matters."""
         with self._mutex:
-            if epoch != self._epoch or not self.process_queue.put_messages(tuple(messages)):
+            if epoch != self._epoch:
+                return False
+            if not self.process_queue.put_messages(tuple(messages), tuple(unreadable)):
                 return False
             self._pull_offset = next_offset
             if not self.process_queue.message_count:
@@ -98,10 +106,19 @@ class AssignedQueue:
                 return Taking.STALE
             if self.is_paused:
                 return Taking.PAUSED
-            self.process_queue.acknowledge(request.messages, self._deliver)
-            if not self.process_queue.message_count:
-                self._delivered_offset = self._pull_offset  # nothing more of what lies before is wanted
+            self._done_with(request.messages)
             return Taking.TAKEN
+
+    def buried(self, epoch: int, message: MessageExt) -> None:
+        """A message that nobody can read is among the dead letters: it keeps the offset back no more."""
+        with self._mutex:
+            if not self.is_stale(epoch):
+                self._done_with((message,))
+
+    def _done_with(self, messages: Sequence[MessageExt]) -> None:
+        self.process_queue.acknowledge(messages, self._deliver)
+        if not self.process_queue.message_count:
+            self._delivered_offset = self._pull_offset  # nothing more of what lies before is wanted
 
     def _deliver(self, offset: int) -> None:
         self._delivered_offset = offset
@@ -154,6 +171,11 @@ class AssignedQueues:
     def message_count(self) -> int:
         """How many messages wait in queues that are not paused."""
         return sum(each.process_queue.message_count for each in self.all() if not each.is_paused)
+
+    @property
+    def body_bytes(self) -> int:
+        """How much the messages of all queues take up."""
+        return sum(each.process_queue.body_bytes for each in self.all())
 
     @property
     def queues(self) -> frozenset[MessageQueue]:

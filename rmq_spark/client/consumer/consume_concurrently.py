@@ -9,21 +9,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from rmq_spark.client.consumer.listeners import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
     MessageListenerConcurrently,
+    number_of,
+    status_of,
 )
-from rmq_spark.client.consumer.pull_message_service import PullRequest
-from rmq_spark.client.consumer.retries import FIRST_DELAY_LEVEL, Retries
-from rmq_spark.client.consumer.scheduled_tasks import ScheduledTasks
+from rmq_spark.client.consumer.pull_message_service import LaneOf, PullRequest
+from rmq_spark.client.consumer.retries import DEAD_LETTER, FIRST_DELAY_LEVEL, Retries
 from rmq_spark.client.message import MessageExt
+from rmq_spark.client.scheduled_tasks import Scheduler
 
 _log = logging.getLogger(__name__)
 
 TRY_AGAIN_HERE_MS = 5_000
+_LEVEL_MAX = (1 << 31) - 1
+_SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
 
 class Acknowledge(Protocol):
@@ -41,14 +47,19 @@ class ConsumeMessageConcurrentlyService:
     def __init__(
         self,
         listener: MessageListenerConcurrently,
-        threads: ScheduledTasks,
+        threads: Scheduler,
+        lanes: LaneOf,
         retries: Retries | None,
         acknowledge: Acknowledge,
         batch_size: int,
     ) -> None:
-        """Without ``retries`` (BROADCASTING) what fails is logged, and not tried again."""
+        """Messages are given back in ``lanes``: a listener's thread waits for no broker.
+
+        Without ``retries`` (BROADCASTING) what fails is logged, and not tried again.
+        """
         self._listener = listener
         self._threads = threads
+        self._lanes = lanes
         self._retries = retries
         self._acknowledge = acknowledge
         self._batch_size = batch_size
@@ -62,29 +73,44 @@ class ConsumeMessageConcurrentlyService:
         self._threads.schedule(lambda: self._consume(request, batch), delay_ms)
 
     def _consume(self, request: PullRequest, batch: Sequence[MessageExt]) -> None:
-        if request.process_queue.is_dropped:
+        # Before another try here some may have been given back, as they had taken too long.
+        batch = [message for message in batch if request.process_queue.waits(message)]
+        if not batch or request.process_queue.is_dropped:
             return
         request.process_queue.start_consuming(batch)
         failed_from, delay_level = self.call(request, batch)
+        if request.process_queue.is_dropped:  # as in a process that the listener has forked, too
+            return
+        if done := batch[:failed_from]:
+            self._acknowledge(request, done)
+        if failed := batch[failed_from:]:
+            self._lane(request).schedule(lambda: self._settle(request, failed, delay_level))
+
+    def _lane(self, request: PullRequest) -> Scheduler:
+        return self._lanes.of(request.queue.broker_name)
+
+    def _settle(self, request: PullRequest, failed: Sequence[MessageExt], delay_level: int) -> None:
+        """See to it that what failed comes again: from its broker, or else here."""
         if request.process_queue.is_dropped:
             return
-        kept = self._give_back(request, batch[failed_from:], delay_level)
-        done = [message for message in batch if message not in kept]
-        if self._acknowledge(request, done) and kept:
-            self._submit_batch(request, kept, TRY_AGAIN_HERE_MS)
+        kept = self._give_back(request, failed, delay_level)
+        again = [replace(message, reconsume_times=message.reconsume_times + 1) for message in kept]
+        request.process_queue.keep(list(zip(kept, again, strict=True)))
+        given = [message for message in failed if message not in kept]
+        if self._acknowledge(request, given) and again:
+            self._submit_batch(request, again, TRY_AGAIN_HERE_MS)
 
     def call(self, request: PullRequest, batch: Sequence[MessageExt]) -> tuple[int, int]:
         """What the listener makes of them: from which on they failed, and when to try those again."""
         context = ConsumeConcurrentlyContext(request.queue)
-        try:
-            status = self._listener(batch, context)
-        except Exception:  # noqa: BLE001  # whatever it is: the messages are tried again
-            _log.exception("the listener failed, and gets %d messages again later", len(batch))
-            return 0, context.delay_level_when_next_consume
-        if status is ConsumeConcurrentlyStatus.RECONSUME_LATER:
-            return 0, context.delay_level_when_next_consume
-        ack_index = len(batch) - 1 if context.ack_index is None else context.ack_index
-        return ack_index + 1, context.delay_level_when_next_consume
+        status = status_of(self._listener, batch, context, _SUCCESS)
+        level = context.delay_level_when_next_consume
+        delay_level = number_of("delay_level_when_next_consume", level, 0, DEAD_LETTER, _LEVEL_MAX)
+        if status is not _SUCCESS:
+            return 0, delay_level
+        if context.ack_index is None:
+            return len(batch), delay_level
+        return number_of("ack_index", context.ack_index, -1, -1, len(batch) - 1) + 1, delay_level
 
     def _give_back(
         self, request: PullRequest, failed: Sequence[MessageExt], delay_level: int
@@ -100,7 +126,16 @@ class ConsumeMessageConcurrentlyService:
     def clean_expired(self, requests: Sequence[PullRequest], timeout_ms: int) -> None:
         """Give back what listeners have had for too long: it keeps the offset from moving."""
         for request in requests:
-            for message in request.process_queue.consumed_for_longer_than(timeout_ms):
-                if self._retries is None or self._retries.give_back(message, FIRST_DELAY_LEVEL):
-                    _log.warning("%s took longer than %d ms", message.message_id, timeout_ms)
-                    self._acknowledge(request, (message,))
+            late = request.process_queue.consumed_for_longer_than(timeout_ms)
+            for message in late:
+                self._lane(request).schedule(partial(self._give_up_on, request, message, timeout_ms))
+
+    def _give_up_on(self, request: PullRequest, message: MessageExt, timeout_ms: int) -> None:
+        cache = request.process_queue
+        if cache.is_dropped or not cache.waits(message):
+            return
+        if self._retries is None or self._retries.give_back(message, FIRST_DELAY_LEVEL):
+            _log.warning("%s took longer than %d ms", message.message_id, timeout_ms)
+            self._acknowledge(request, (message,))
+        else:
+            cache.start_consuming((message,))

@@ -6,7 +6,6 @@ again in place, and nothing behind it comes before it; after enough times it goe
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,24 +16,25 @@ from rmq_spark.client.consumer.listeners import (
     ConsumeOrderlyContext,
     ConsumeOrderlyStatus,
     MessageListenerOrderly,
+    number_of,
+    status_of,
 )
 from rmq_spark.client.consumer.pull_message_service import PullRequest
 from rmq_spark.client.consumer.retries import Retries
-from rmq_spark.client.consumer.scheduled_tasks import ScheduledTasks
 from rmq_spark.client.message import MessageExt
-
-_log = logging.getLogger(__name__)
+from rmq_spark.client.scheduled_tasks import ScheduledTasks
 
 CONTINUOUSLY_MS_MAX = 60_000
 YIELD_MS = 10
-NOT_LOCKED_MS = 3_000
+NOT_LOCKED_MS = 1_000
+_SUSPEND_MS_MAX = (1 << 31) - 1
 
 
 class Lock(Protocol):
-    """Has a queue locked for this consumer."""
+    """Whether a queue is locked for this consumer."""
 
     def __call__(self, request: PullRequest, /) -> bool:
-        """Whether it is."""
+        """It waits for nobody: if the queue is not locked, the broker is asked in the background."""
 
 
 class ConsumeMessageOrderlyService:
@@ -76,7 +76,7 @@ class ConsumeMessageOrderlyService:
 
     def _consume_queue(self, request: PullRequest) -> None:
         queue = request.process_queue
-        while queue.has_waiting and not queue.is_dropped and not request.is_suspended:
+        while queue.has_waiting and _goes_on(request) and not request.is_suspended:
             if not queue.consuming.acquire(blocking=False):
                 return  # whoever has it looks once more behind it
             try:
@@ -98,8 +98,8 @@ class ConsumeMessageOrderlyService:
     def _consume_what_waits(self, request: PullRequest) -> int:
         """Until nothing waits; or after how many milliseconds to go on."""
         since = time.monotonic()
-        while not request.process_queue.is_dropped:
-            if self._lock is not None and not request.process_queue.is_locked and not self._lock(request):
+        while _goes_on(request):
+            if self._lock is not None and not self._lock(request):
                 return NOT_LOCKED_MS
             if (time.monotonic() - since) * 1000 > CONTINUOUSLY_MS_MAX:
                 return YIELD_MS
@@ -128,15 +128,14 @@ class ConsumeMessageOrderlyService:
     def call(self, request: PullRequest, batch: Sequence[MessageExt]) -> tuple[ConsumeOrderlyStatus, int]:
         """What the listener makes of them, and how long to wait if it was nothing."""
         context = ConsumeOrderlyContext(request.queue)
-        try:
-            status = self._listener(batch, context)
-        except Exception:  # noqa: BLE001  # whatever it is: the messages are tried again
-            _log.exception("the listener failed, and gets %d messages again", len(batch))
-            status = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+        status = status_of(self._listener, batch, context, ConsumeOrderlyStatus.SUCCESS)
         suspend_ms = context.suspend_current_queue_time_ms
+        if suspend_ms is not None:
+            name = "suspend_current_queue_time_ms"
+            suspend_ms = number_of(name, suspend_ms, self._suspend_ms, 1, _SUSPEND_MS_MAX)
         return (
-            ConsumeOrderlyStatus.SUCCESS if status is None else status,
-            self._suspend_ms if suspend_ms is None else max(1, suspend_ms),
+            ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT if status is None else status,
+            self._suspend_ms if suspend_ms is None else suspend_ms,
         )
 
     def _is_given_up(self, message: MessageExt) -> bool:
@@ -147,3 +146,7 @@ class ConsumeMessageOrderlyService:
             and message.reconsume_times >= retries.max_reconsume_times
             and retries.send_again(message)
         )
+
+
+def _goes_on(request: PullRequest) -> bool:
+    return not request.process_queue.is_dropped and not request.process_queue.is_retired

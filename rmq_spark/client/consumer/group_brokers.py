@@ -6,15 +6,16 @@ raised, or handed to the one who waits for a pull: nothing here is tried twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from rmq_spark.client.broker_api import BrokerApi
+from rmq_spark.client.consumer.decoding import decoded_pull
 from rmq_spark.client.consumer.subscriptions import wanted
 from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerNotFound, ClientError
-from rmq_spark.client.message import MessageExt, decode_messages
+from rmq_spark.client.message import MessageExt
 from rmq_spark.client.results import PullResult, PullStatus
 from rmq_spark.client.routes import MASTER_ID, Routes
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION, CheckClientRequestBody, SubscriptionData
@@ -46,13 +47,17 @@ class Pull(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """What a pull brought: the messages that were wanted, and where to go on."""
+    """What a pull brought: the messages that were wanted, and where to go on.
+
+    Those that are ``unreadable`` have their bodies as they are stored.
+    """
 
     status: PullStatus
     next_begin_offset: int
     min_offset: int
     max_offset: int
     messages: tuple[MessageExt, ...]
+    unreadable: tuple[MessageExt, ...] = ()
 
     def legal_offset(self, asked: int) -> int:
         """Where to go on after OFFSET_ILLEGAL: what the broker says, if that exists, or else the nearest.
@@ -64,15 +69,36 @@ class Pulled(NamedTuple):
         return max(0, self.min_offset, min(asked, self.max_offset))
 
 
+class Client(Protocol):
+    """The client that is a member of the group."""
+
+    @property
+    def client_id(self) -> str:
+        """Who this is, among the members."""
+
+    @property
+    def api(self) -> BrokerApi:
+        """To ask brokers."""
+
+    @property
+    def routes(self) -> Routes:
+        """Where topics are."""
+
+
 class GroupBrokers:
     """Brokers, as one member of one group sees them. Safe in any thread."""
 
-    def __init__(self, api: BrokerApi, routes: Routes, group: str, client_id: str) -> None:
-        self._api = api
-        self._routes = routes
+    def __init__(self, client: Client, group: str) -> None:
+        self._client = client  # its id is read when it is needed: after a fork it is another
+        self._api = client.api
+        self._routes = client.routes
         self._group = group
-        self._client_id = client_id
         self._suggested: dict[MessageQueue, int] = {}
+
+    @property
+    def client_id(self) -> str:
+        """Who this is, among the members of the group."""
+        return self._client.client_id
 
     # ---- pulling
 
@@ -85,8 +111,11 @@ class GroupBrokers:
             return False
         return self._api.connections.is_ready(address)
 
-    def pull(self, pull: Pull, then: Callable[[Pulled | BaseException], object]) -> None:
-        """Ask for messages; ``then`` learns the outcome on the thread that reads, or on this one."""
+    def pull(self, pull: Pull, then: Callable[[Pulled | BaseException], object]) -> Callable[[], None]:
+        """Ask for messages; ``then`` learns the outcome on the thread that reads, or on this one.
+
+        Gives what to call if nobody wants the outcome any more.
+        """
         queue = pull.queue
         broker_id = self._suggested.get(queue, MASTER_ID)
         address = self._found(
@@ -100,6 +129,7 @@ class GroupBrokers:
             self._suggested.pop(queue, None)
             raise
         future.add_done_callback(lambda answer: then(self._outcome(pull, answer)))
+        return future.abandon
 
     def _pull_header(self, pull: Pull, broker_id: int) -> PullMessageRequestHeader:
         # A slave keeps no offsets of groups.
@@ -127,13 +157,17 @@ class GroupBrokers:
             self._suggested.pop(pull.queue, None)
             return error
         try:
-            messages = decode_messages(result.records, pull.queue.broker_name)
-            found = tuple(_under_their_topics(wanted(messages, pull.subscription), pull.queue.topic))
+            decoded = decoded_pull(result.records, pull.queue.broker_name)
+            found, unreadable = (
+                tuple(_under_their_topics(wanted(messages, pull.subscription), pull.queue.topic))
+                for messages in (decoded.messages, decoded.unreadable)
+            )
         except BaseException as error:  # noqa: BLE001  # it is the outcome
             return error
         self._suggested[pull.queue] = result.suggest_which_broker_id
+        next_offset = result.next_begin_offset if decoded.stops_at is None else decoded.stops_at
         return Pulled(
-            result.pull_status, result.next_begin_offset, result.min_offset, result.max_offset, found
+            result.pull_status, next_offset, result.min_offset, result.max_offset, found, unreadable
         )
 
     # ---- offsets
@@ -165,31 +199,38 @@ class GroupBrokers:
         return self._routes.subscribe_queues(topic)
 
     def consumer_ids(self, topic: str) -> tuple[str, ...]:
-        """The members of the group, by any broker of a topic."""
+        """The members of the group, by any broker of a topic; first by one that can be asked at once."""
         failure: ClientError | None = None
-        for name in self._routes.route(topic).brokers:
+        names = self._routes.route(topic).brokers
+        for name in sorted(names, key=self._is_away):
             try:
                 return self._api.consumer_ids(self._routes.address_for_read(name), self._group)
             except ClientError as error:  # noqa: PERF203  # each is asked until one answers
                 failure = error
         raise failure or BrokerNotFound(topic, "its route names no broker")
 
+    def _is_away(self, broker_name: str) -> bool:
+        try:
+            return not self._api.connections.is_ready(self._routes.address_for_read(broker_name))
+        except BrokerNotFound:
+            return True
+
     def lock(self, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
         """Hold queues, to consume them in order; those that are held now: none of a broker that is down."""
-        held: set[MessageQueue] = set()
-        for broker_name, own in _by_broker(queues).items():
+        held: frozenset[MessageQueue] = frozenset()
+        for broker_name, own in by_broker(queues).items():
             try:
                 address = self._routes.master_address(broker_name)
-                held |= self._api.lock(address, self._group, self._client_id, own)
+                held |= self._api.lock(address, self._group, self.client_id, own)
             except ClientError:  # noqa: PERF203  # the others are asked all the same
                 continue
-        return frozenset(held)
+        return held
 
     def unlock(self, queues: Iterable[MessageQueue], *, one_way: bool) -> None:
         """Let go of queues."""
-        for broker_name, own in _by_broker(queues).items():
+        for broker_name, own in by_broker(queues).items():
             address = self._routes.master_address(broker_name)
-            self._api.unlock(address, self._group, self._client_id, own, one_way=one_way)
+            self._api.unlock(address, self._group, self.client_id, own, one_way=one_way)
 
     def send_back(self, message: MessageExt, delay_level: int, max_reconsume_times: int) -> None:
         """Have a message delivered again later, or to the dead letters."""
@@ -209,10 +250,17 @@ class GroupBrokers:
         if subscription.expression_type == TAG_EXPRESSION:
             return
         body = CheckClientRequestBody(
-            client_id=self._client_id, group=self._group, subscription_data=subscription
+            client_id=self.client_id, group=self._group, subscription_data=subscription
         )
-        for broker_name in self._routes.route(subscription.topic).brokers:
-            self._api.check_client_config(self._routes.address_for_read(broker_name), body)
+        faults: list[ClientError] = []
+        brokers = self._routes.route(subscription.topic).brokers
+        for broker_name in sorted(brokers, key=self._is_away):
+            try:
+                self._api.check_client_config(self._routes.address_for_read(broker_name), body)
+            except (*CONNECTION_FAULTS, BrokerNotFound) as error:  # noqa: PERF203  # another may say
+                faults.append(error)
+        if faults and len(faults) == len(brokers):
+            raise faults[0]
 
     # ---- addresses
 
@@ -234,8 +282,9 @@ def _under_their_topics(messages: list[MessageExt], topic: str) -> list[MessageE
     return [replace(message, topic=message.real_topic) for message in messages]
 
 
-def _by_broker(queues: Iterable[MessageQueue]) -> Mapping[str, set[MessageQueue]]:
-    found: dict[str, set[MessageQueue]] = {}
-    for queue in queues:
-        found.setdefault(queue.broker_name, set()).add(queue)
+def by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    """The same queues, those of each broker together, in order."""
+    found: dict[str, list[MessageQueue]] = {}
+    for queue in sorted(queues):
+        found.setdefault(queue.broker_name, []).append(queue)
     return found

@@ -1,11 +1,10 @@
 """GroupConsumer: what both kinds of consumers have in common, as members of a group.
 
-    CREATE_JUST ──start──▶ RUNNING ──shutdown──▶ SHUTDOWN_ALREADY
-         └────────── start failed ──▶ START_FAILED
-
 It registers with the client's instance (connections, routes, heartbeats), rebalances when the broker says
 that the group has changed and every 20 s, persists offsets every 5 s, and answers what brokers ask of
-consumers. What a share of queues means is the business of the kinds: `lite_pull_consumer`, `push_consumer`.
+consumers. What is asked of brokers in the background is asked in a lane for each of them: one that cannot be
+reached keeps no other's queues waiting. What a share of queues means is the business of the kinds:
+`lite_pull_consumer`, `push_consumer`.
 """
 
 from __future__ import annotations
@@ -14,27 +13,37 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from enum import Enum
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from types import NoneType
+from typing import TYPE_CHECKING, TypeVar
 
-from rmq_spark.client.broker_api import BrokerApi
+from rmq_spark.client.arguments import wrong_kind
+from rmq_spark.client.consumer.dead_letters import DeadLetters
 from rmq_spark.client.consumer.first_offset import FirstOffset
-from rmq_spark.client.consumer.group_brokers import GroupBrokers
+from rmq_spark.client.consumer.group_brokers import GroupBrokers, by_broker
 from rmq_spark.client.consumer.offset_table import OffsetStore
+from rmq_spark.client.consumer.process_queue import ProcessQueue
 from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
-from rmq_spark.client.consumer.scheduled_tasks import Repeated, ScheduledTasks
+from rmq_spark.client.consumer.service_state import ConsumerInstance, Life, ServiceState, own_instance
 from rmq_spark.client.consumer.settings import ConsumerSettings
-from rmq_spark.client.consumer.subscriptions import ALL, MessageSelector, by_tag, subscription_data
+from rmq_spark.client.consumer.subscriptions import (
+    ALL,
+    MessageSelector,
+    by_tag,
+    check_selector,
+    subscription_data,
+)
+from rmq_spark.client.ending import Ending
 from rmq_spark.client.errors import ClientError, ClientShutDown
-from rmq_spark.client.instance import ClientInstance
-from rmq_spark.client.members import ConsumerMember
+from rmq_spark.client.health import ConsumerHealth
+from rmq_spark.client.instance import SHUTDOWN_MS, ClientInstance
+from rmq_spark.client.lanes import Lanes
 from rmq_spark.client.message import MessageExt
-from rmq_spark.client.name_servers import NameServers
-from rmq_spark.client.names import check_group
+from rmq_spark.client.names import check_group, check_topic
+from rmq_spark.client.process_bound import ProcessBound
 from rmq_spark.client.rebalance.rebalance import Rebalance, Share
-from rmq_spark.client.routes import Routes
-from rmq_spark.errors import RocketPollError
+from rmq_spark.client.scheduled_tasks import Repeated, ScheduledTasks
+from rmq_spark.errors import excerpt
 from rmq_spark.wire.bodies.clients import ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from rmq_spark.wire.command import CURRENT_VERSION
 from rmq_spark.wire.message_queue import MessageQueue
@@ -51,58 +60,14 @@ _log = logging.getLogger(__name__)
 
 _Consumer = TypeVar("_Consumer", bound="GroupConsumer")
 
-SHUTDOWN_MS = 2_000
-"""Whatever is under way, `shutdown` comes back after so long."""
-
 UNBALANCED_MS = 1_000
 """Until the next try, where a share could not be found out or taken over."""
 
-
-class ServiceState(Enum):
-    """Where in its life a consumer is."""
-
-    CREATE_JUST = "was not started yet"
-    RUNNING = "is running"
-    START_FAILED = "could not be started: make a new one"
-    SHUTDOWN_ALREADY = "was shut down: make a new one"
+PERSIST_WAIT_MS = 500
+"""So long brokers are waited for when offsets are persisted."""
 
 
-class ConsumerInstance(Protocol):
-    """What several clients of a process share, as consumers need it."""
-
-    @property
-    def client_id(self) -> str:
-        """Who this is, among the members of a group."""
-
-    @property
-    def name_servers(self) -> NameServers:
-        """Who knows where topics are."""
-
-    @property
-    def api(self) -> BrokerApi:
-        """To ask brokers."""
-
-    @property
-    def routes(self) -> Routes:
-        """Where topics are."""
-
-    def start(self) -> None:
-        """One more user; the first one starts it."""
-
-    def stop(self) -> None:
-        """One user fewer; the last one ends it."""
-
-    def register_consumer(self, group: str, consumer: ConsumerMember, /) -> None:
-        """Heartbeats name it, and brokers' requests reach it, from now on."""
-
-    def unregister_consumer(self, group: str, /) -> None:
-        """Tell all brokers that it leaves its group."""
-
-    def heartbeat(self) -> None:
-        """Tell all brokers now what has changed."""
-
-
-class GroupConsumer(ABC):
+class GroupConsumer(ProcessBound, ABC):
     """A member of a group. Its methods may be called from any thread."""
 
     consume_type: ConsumeType
@@ -113,26 +78,36 @@ class GroupConsumer(ABC):
         """The instance, or the addresses of name servers for one of its own (None: NAMESRV_ADDR)."""
         self.group = check_group(group)
         settings.check()
+        if not isinstance(instance, (str, NoneType)) and not hasattr(instance, "register_consumer"):
+            raise wrong_kind(
+                "instance", "a ClientInstance or addresses", excerpt(instance), "'localhost:9876'"
+            )
         self._settings = settings
+        self._own_instance: ClientInstance | None = None
         if instance is None or isinstance(instance, str):
-            instance = _own_instance(instance, settings.message_model)
+            instance = self._own_instance = own_instance(instance, settings.message_model)
         self._instance: ConsumerInstance = instance
-        self._state = ServiceState.CREATE_JUST
-        self._changing_state = threading.Lock()
+        self._life = Life()
+        self._ending = Ending(f"{group} leaves", self._leave, SHUTDOWN_MS / 1000)
         self._subscriptions: dict[str, SubscriptionData] = {}
-        self._brokers = GroupBrokers(instance.api, instance.routes, group, instance.client_id)
+        self._changing_subscriptions = threading.Lock()
+        self._brokers = GroupBrokers(self._instance, group)
         self._offset_store = self._new_offset_store()
         self._first_offset = FirstOffset(settings.consume_from_where, settings.consume_timestamp_ms)
-        self._rule = Rebalance(
-            instance.client_id, settings.message_model, settings.allocate_message_queue_strategy
-        )
-        self._services = ScheduledTasks(f"{group}-services", threads_max=3)
+        self._rule = Rebalance(settings.message_model, settings.allocate_message_queue_strategy)
+        self._lanes = Lanes(group)
+        self._retry_lanes = Lanes(f"{group} gives back", threads_max=4)  # a message at a time would be slow
+        is_clustering = settings.message_model is MessageModel.CLUSTERING
+        self._dead_letters = DeadLetters(group, self._brokers, self._retry_lanes, is_clustering=is_clustering)
+        self._services = ScheduledTasks(f"{group} services", threads_max=3)
         self._rebalancing = Repeated(self._services, self._rebalance, settings.rebalance_interval_ms)
         self._persisting = Repeated(
             self._services, self._persist, settings.persist_consumer_offset_interval_ms
         )
         self._started_ms = 0
         self._is_registered = False
+        self._has_joined = False
+        ProcessBound.__init__(self)
 
     def _new_offset_store(self) -> OffsetStore:
         if self._settings.message_model is MessageModel.BROADCASTING:
@@ -142,7 +117,7 @@ class GroupConsumer(ABC):
             )
 
             directory = self._settings.local_offset_directory
-            return LocalFileOffsetStore(offset_file(self._instance.client_id, self.group, directory))
+            return LocalFileOffsetStore(lambda: offset_file(self._instance.client_id, self.group, directory))
         return RemoteBrokerOffsetStore(self._brokers.consumer_offset, self._brokers.update_consumer_offset)
 
     # ---- life
@@ -150,40 +125,56 @@ class GroupConsumer(ABC):
     @property
     def service_state(self) -> ServiceState:
         """Where in its life this consumer is."""
-        return self._state
+        return self._life.state
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and not shut down."""
-        return self._state is ServiceState.RUNNING
+        """Whether it was started in this process, and neither it nor its instance was shut down."""
+        return self._life.state is ServiceState.RUNNING and not self._instance.is_shut_down
+
+    def health(self) -> ConsumerHealth:
+        """What there is to know of this consumer at this moment; nobody is asked, or waited for."""
+        queues, caches = sorted(self._queues()), self._process_queues()
+        return ConsumerHealth(
+            is_running=self.is_running,
+            queues=len(queues),
+            unreachable_queues=tuple(queue for queue in queues if not self._brokers.is_ready(queue)),
+            cached_messages=sum(cache.message_count for cache in caches),
+            cached_bytes=sum(cache.body_bytes for cache in caches),
+            threads=sum(each.thread_count for each in self._schedulers()),
+        )
+
+    def _schedulers(self) -> list[ScheduledTasks | Lanes]:
+        return [self._services, self._lanes, self._retry_lanes]
 
     def start(self) -> None:
         """Join the group, once.
 
         Raises:
-            ClientShutDown: It was started before.
+            ClientShutDown: It was started before, or it was shut down meanwhile.
             ClientError: The brokers cannot be reached, or refuse the subscriptions.
         """
-        with self._changing_state:
-            if self._state is not ServiceState.CREATE_JUST:
-                raise ClientShutDown(f"cannot start: the consumer {self._state.value}")
-            self._state = ServiceState.START_FAILED
-            try:
-                self._offset_store.load()
-                self._instance.start()
-            except BaseException:
-                self._services.stop(0)
-                raise
+        if not self._life.change(ServiceState.CREATE_JUST, ServiceState.STARTING):
+            raise ClientShutDown(f"cannot start: the consumer {self._life.state.value}")
+        try:
+            self._offset_store.load()
+            self._instance.start()
             try:
                 self._join()
             except BaseException:  # only now: a start that failed did not count, and is not to be taken back
-                self._services.stop(0)
                 if self._is_registered:  # otherwise somebody else may be, in this group
                     self._instance.unregister_consumer(self.group)
                 self._instance.stop()
                 raise
-            self._started_ms = time.time_ns() // 1_000_000
-            self._state = ServiceState.RUNNING
+            self._has_joined = True
+        except BaseException:
+            self._stop_threads()
+            self._life.change(ServiceState.STARTING, ServiceState.START_FAILED)
+            raise
+        self._started_ms = time.time_ns() // 1_000_000
+        if not self._life.change(ServiceState.STARTING, ServiceState.RUNNING):
+            self._ending.run()
+            raise ClientShutDown("the consumer was shut down while it was being started")
         self._persisting.start(self._settings.persist_consumer_offset_interval_ms)
         self._rebalancing.start(0)
 
@@ -197,56 +188,81 @@ class GroupConsumer(ABC):
         self._instance.heartbeat()
 
     def shutdown(self) -> None:
-        """Leave the group: within two seconds, whatever is under way. What was acknowledged stays so."""
-        with self._changing_state:
-            if self._state is not ServiceState.RUNNING:
-                return
-            self._state = ServiceState.SHUTDOWN_ALREADY
-        self._rebalancing.stop()
-        self._persisting.stop()
-        # A broker that does not answer must not keep anybody from ending.
-        leaving = threading.Thread(target=self._leave, name=f"{self.group}-leaves", daemon=True)
-        leaving.start()
-        leaving.join(SHUTDOWN_MS / 1000)
+        """Leave the group: within two seconds, whatever is under way. What was acknowledged stays so.
+
+        A consumer that is being started, perhaps by the very thread that a signal has interrupted, gives up
+        on that, and `start` raises.
+        """
+        if self._life.change(ServiceState.STARTING, ServiceState.SHUTDOWN_ALREADY):
+            if self._own_instance is not None:
+                self._own_instance.shutdown()  # so that nobody waits for brokers
+            return
+        self._life.change(ServiceState.RUNNING, ServiceState.SHUTDOWN_ALREADY)
+        if self._life.state is ServiceState.SHUTDOWN_ALREADY:
+            self._ending.run()
 
     def _leave(self) -> None:
-        try:
-            self._stop_consuming()
-            self._offset_store.persist_all(self._queues())
-            self._instance.unregister_consumer(self.group)
-        except RocketPollError as error:
-            _log.warning("%s could not leave in order: %s", self.group, error)
-        finally:
-            self._services.stop(0)
-            self._instance.stop()
+        if not self._has_joined:
+            return
+        self._rebalancing.stop()
+        self._persisting.stop()
+        for step in (
+            self._stop_consuming,
+            self._persist,
+            lambda: self._instance.unregister_consumer(self.group),
+            self._stop_threads,
+            self._instance.stop,
+        ):
+            try:
+                step()
+            except Exception as error:  # noqa: BLE001, PERF203  # what fails keeps the rest from nothing
+                _log.warning("%s could not leave in order: %s: %s", self.group, type(error).__name__, error)
+
+    def _stop_threads(self) -> None:
+        self._services.stop(0)
+        self._lanes.stop()
+        self._retry_lanes.stop()
+
+    def forked(self) -> None:
+        """Be the parent's, if it was started: here it neither consumes nor says anything to brokers."""
+        self._life.forked()
+        self._changing_subscriptions = threading.Lock()
 
     def _check_running(self) -> None:
-        if self._state is not ServiceState.RUNNING:
-            raise ClientShutDown(f"the consumer {self._state.value}")
+        if self._life.state is not ServiceState.RUNNING:
+            raise ClientShutDown(f"the consumer {self._life.state.value}")
+        if self._instance.is_shut_down:
+            raise ClientShutDown("the instance of the consumer was shut down: make a new one")
 
     # ---- subscriptions
 
     def subscribe(self, topic: str, selector: MessageSelector | str = ALL) -> None:
-        """Consume a topic: all of it, by tags (``red || blue``), or by a selector (`by_sql`)."""
+        """Consume a topic: all of it, by tags (``red || blue``), or by a selector (`by_sql`).
+
+        Raises:
+            MessageRejected: The topic has no name that brokers take, or the selector makes no sense.
+            BrokerRefused: A running consumer's brokers do not filter like that. Nothing has changed.
+        """
         if isinstance(selector, str):
             selector = by_tag(selector)
-        made_ms = time.time_ns() // 1_000_000
-        self._subscriptions = {
-            **self._subscriptions,
-            topic: subscription_data(topic, selector, made_ms),
-        }
+        check_selector(selector)
+        data = subscription_data(topic, selector, time.time_ns() // 1_000_000)
+        if self.is_running:
+            self._brokers.check_subscription(data)
+        with self._changing_subscriptions:
+            self._subscriptions = {**self._subscriptions, topic: data}
         self._subscriptions_changed()
 
     def unsubscribe(self, topic: str) -> None:
-        """Consume it no more."""
-        self._subscriptions = {name: each for name, each in self._subscriptions.items() if name != topic}
+        """Consume it no more. What a listener is at ends first; then others of the group have its queues."""
+        check_topic(topic)
+        with self._changing_subscriptions:
+            self._subscriptions = {name: each for name, each in self._subscriptions.items() if name != topic}
         self._take_share(topic, Share((), ()))
         self._subscriptions_changed()
 
     def _subscriptions_changed(self) -> None:
         if self.is_running:
-            for subscription in self._subscriptions.values():
-                self._brokers.check_subscription(subscription)
             self._instance.heartbeat()
             self._rebalancing.wake()
 
@@ -269,31 +285,66 @@ class GroupConsumer(ABC):
 
     def _rebalance(self) -> int | None:
         balanced = True
-        for topic in sorted(self._subscriptions):
+        for topic in sorted({*self._subscriptions, *self._topics_of_queues()}):
             balanced &= self._rebalance_topic(topic)
         return None if balanced else UNBALANCED_MS
 
     def _rebalance_topic(self, topic: str) -> bool:
+        if topic not in self._subscriptions:
+            return self._take_share(topic, Share((), ()))
         try:
             share = self._rule.share(topic, self._brokers)
-            if share is None:
-                self._instance.heartbeat()
-                return False
         except ClientError as error:
             _log.warning("%s keeps its queues of %s as they are: %s", self.group, topic, error)
             return False
-        return topic not in self._subscriptions or not self.is_running or self._take_share(topic, share)
+        except BaseException:  # noqa: BLE001  # of a strategy, which is a user's: other topics have their share
+            name = getattr(self._settings.allocate_message_queue_strategy, "name", "without a name")
+            _log.exception("%s keeps its queues of %s: the strategy %s failed", self.group, topic, name)
+            return True
+        if share is None or not share.is_known:  # as after the restart of a broker, or of a topic that is new
+            self._instance.heartbeat()
+        if share is None:
+            return False
+        if topic not in self._subscriptions or not self.is_running:
+            return True
+        return self._take_share(topic, share) and share.is_known
 
     def _persist(self) -> None:
-        self._offset_store.persist_all(self._queues())
+        """Keep all offsets: each broker is told in its lane, and waited for a moment."""
+        queues = by_broker(self._queues())
+        self._lanes.at_each(
+            queues, lambda broker: self._offset_store.persist_all(queues[broker]), PERSIST_WAIT_MS
+        )
+
+    def _persist_soon(self, queue: MessageQueue) -> None:
+        """Keep the offset of one queue, behind what was asked of its broker before."""
+        self._lanes.of(queue.broker_name).schedule(lambda: self._offset_store.persist_all((queue,)))
+
+    def _forget_offset(self, queue: MessageQueue) -> None:
+        """Keep the offset of a queue that is given up, and know nothing of it any more."""
+        self._persist_soon(queue)
+        self._lanes.of(queue.broker_name).schedule(lambda: self._offset_store.remove_offset(queue))
+
+    def _offset_to_begin_at(self, queue: MessageQueue) -> int:
+        """Where to begin with a queue: what another has committed meanwhile counts."""
+        self._offset_store.remove_offset(queue)
+        return self._first_offset.of(queue, self._offset_store, self._brokers)
+
+    def _topics_of_queues(self) -> Iterable[str]:
+        """Topics of queues that are to be given up, should nobody subscribe to them any more."""
+        return ()
 
     @abstractmethod
     def _take_share(self, topic: str, share: Share) -> bool:
-        """These queues of a topic are ours now, and no others; False: try again soon."""
+        """These queues of a topic are ours now, and no others; False: try again soon. It waits for nobody."""
 
     @abstractmethod
     def _queues(self) -> frozenset[MessageQueue]:
         """The queues that are ours."""
+
+    @abstractmethod
+    def _process_queues(self) -> Sequence[ProcessQueue[MessageExt]]:
+        """What was pulled of each of them."""
 
     @abstractmethod
     def _stop_consuming(self) -> None:
@@ -355,11 +406,3 @@ class GroupConsumer(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.shutdown()
-
-
-def _own_instance(name_servers: str | None, message_model: MessageModel) -> ClientInstance:
-    if message_model is MessageModel.CLUSTERING:
-        return ClientInstance(name_servers)
-    # Its offsets are kept by its id, and must be found again after a restart: the id names no process.
-    found = ClientInstance(name_servers)
-    return ClientInstance(name_servers, client_id=f"{found.local_address}@DEFAULT")

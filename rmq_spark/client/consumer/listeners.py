@@ -1,16 +1,25 @@
 """What listeners of a push consumer are called with, and what they may say.
 
-A listener that returns nothing has succeeded; one that raises wants the messages again.
+A listener that returns nothing, or its SUCCESS, has succeeded. Whatever else it returns or raises means that
+the messages were not processed: what nobody can understand must never count as a success.
 """
 
 from __future__ import annotations
 
+import inspect
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import CoroutineType, GeneratorType
+from typing import TypeVar
 
+from rmq_spark.client.arguments import wrong_kind
 from rmq_spark.client.message import MessageExt
+from rmq_spark.errors import excerpt
 from rmq_spark.wire.message_queue import MessageQueue
+
+_log = logging.getLogger(__name__)
 
 
 class ConsumeConcurrentlyStatus(Enum):
@@ -52,3 +61,85 @@ MessageListenerConcurrently = Callable[
     [Sequence[MessageExt], ConsumeConcurrentlyContext], ConsumeConcurrentlyStatus | None
 ]
 MessageListenerOrderly = Callable[[Sequence[MessageExt], ConsumeOrderlyContext], ConsumeOrderlyStatus | None]
+
+_Context = TypeVar("_Context", ConsumeConcurrentlyContext, ConsumeOrderlyContext)
+_Status = TypeVar("_Status", ConsumeConcurrentlyStatus, ConsumeOrderlyStatus)
+
+_EXAMPLE = "def listen({}): ..."
+
+
+def check_listener(name: str, listener: object, *parameters: str) -> None:
+    """Refuse a listener that cannot be called with these parameters, or would do nothing when it is.
+
+    Raises:
+        TypeError: Says what was needed, what was found, and shows an example.
+    """
+    example = _EXAMPLE.format(", ".join(parameters))
+    if not callable(listener):
+        found = excerpt(listener)
+    elif (kind := _kind_that_only_begins(listener)) is not None:
+        found = f"{kind}, whose body does not run when it is called"
+    elif not _takes(listener, len(parameters)):
+        found = f"one that takes {inspect.signature(listener)}"
+    else:
+        return
+    needed = f"a function of ({', '.join(parameters)})"
+    raise wrong_kind(name, needed, found, example)
+
+
+def _kind_that_only_begins(listener: Callable[..., object]) -> str | None:
+    for function in (listener, getattr(listener, "__call__", None)):  # noqa: B004  # an object's own, if it is async
+        if inspect.iscoroutinefunction(function):
+            return "a coroutine function (async def)"
+        if inspect.isasyncgenfunction(function):
+            return "an asynchronous generator function"
+        if inspect.isgeneratorfunction(function):
+            return "a generator function (yield)"
+    return None
+
+
+def _takes(listener: Callable[..., object], count: int) -> bool:
+    try:
+        inspect.signature(listener).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # of some functions written in C Python does not know what they take
+        return True
+    return True
+
+
+def status_of(
+    listener: Callable[[Sequence[MessageExt], _Context], _Status | None],
+    messages: Sequence[MessageExt],
+    context: _Context,
+    success: _Status,
+) -> _Status | None:
+    """Call a listener; what it said, or None: it raised, or said what no listener of its kind may say."""
+    try:
+        said: object = listener(messages, context)
+    except BaseException:  # noqa: BLE001  # sys.exit and CancelledError, too: the thread serves others as well
+        _log.exception("the listener failed on %s", _which(messages))
+        return None
+    if said is None:
+        return success
+    if isinstance(said, type(success)):
+        return said
+    if isinstance(said, (CoroutineType, GeneratorType)):
+        said.close()  # nobody will ever run it
+    kind = type(success).__name__
+    text = "the listener returned %s (%s) for %s: needed None or a %s; it counts as a failure"
+    _log.error(text, excerpt(said), type(said).__name__, _which(messages), kind)
+    return None
+
+
+def number_of(name: str, found: object, otherwise: int, least: int, most: int) -> int:
+    """The nearest number within the limits to what a listener has set; what is no number is logged."""
+    if isinstance(found, int) and not isinstance(found, bool):
+        return max(least, min(found, most))
+    _log.error("the listener set %s to %s: needed a number from %d on", name, excerpt(found), least)
+    return otherwise
+
+
+def _which(messages: Sequence[MessageExt]) -> str:
+    first = messages[0]
+    return f"{len(messages)} messages of {first.queue} from offset {first.queue_offset} on"

@@ -12,21 +12,41 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from types import NoneType
 from typing import TYPE_CHECKING
 
+from rmq_spark.client.arguments import (
+    check_kind,
+    check_number,
+    check_queue,
+    check_range,
+    check_time_ms,
+    checked_queues,
+)
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue, AssignedQueues, ConsumeRequest
 from rmq_spark.client.consumer.consume_request_cache import ConsumeRequestCache
-from rmq_spark.client.consumer.group_brokers import Pull
-from rmq_spark.client.consumer.group_consumer import ConsumerInstance, GroupConsumer
+from rmq_spark.client.consumer.group_brokers import Pull, by_broker
+from rmq_spark.client.consumer.group_consumer import GroupConsumer
+from rmq_spark.client.consumer.listeners import check_listener
 from rmq_spark.client.consumer.offset_table import ReadOffsetType
-from rmq_spark.client.consumer.pull_task import PullTask, Then
-from rmq_spark.client.consumer.scheduled_tasks import Repeated, ScheduledTasks
-from rmq_spark.client.consumer.settings import LitePullSettings
-from rmq_spark.client.consumer.subscriptions import ALL, MessageSelector, by_tag, subscription_data
+from rmq_spark.client.consumer.process_queue import ProcessQueue
+from rmq_spark.client.consumer.pull_task import Abandon, PullTask, Then
+from rmq_spark.client.consumer.service_state import ConsumerInstance, ServiceState
+from rmq_spark.client.consumer.settings import LitePullSettings, half_an_hour_ago
+from rmq_spark.client.consumer.subscriptions import (
+    ALL,
+    MessageSelector,
+    by_tag,
+    check_selector,
+    subscription_data,
+)
 from rmq_spark.client.errors import NotAssigned, OffsetOutOfRange, SubscriptionConflict
 from rmq_spark.client.message import MessageExt
+from rmq_spark.client.names import check_topic
 from rmq_spark.client.rebalance.rebalance import Share
+from rmq_spark.client.scheduled_tasks import Repeated
+from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.bodies.clients import ConsumeType
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -48,7 +68,7 @@ def monotonic_ms() -> int:
 
 
 class LitePullConsumer(GroupConsumer):
-    """See the module."""
+    """A member of a group that is asked for messages. Its methods may be called from any thread."""
 
     consume_type = ConsumeType.CONSUME_ACTIVELY
 
@@ -59,7 +79,12 @@ class LitePullConsumer(GroupConsumer):
         settings: LitePullSettings | None = None,
         message_queue_listener: MessageQueueListener | None = None,
     ) -> None:
+        example = "LitePullSettings(pull_batch_size=16)"
+        check_kind("settings", settings, (LitePullSettings, NoneType), "LitePullSettings", example)
         self._lite = settings or LitePullSettings()
+        if message_queue_listener is not None:
+            parameters = ("topic", "all_queues", "own_queues")
+            check_listener("message_queue_listener", message_queue_listener, *parameters)
         super().__init__(group, instance, self._lite)
         self._listener = message_queue_listener
         self._assigned = AssignedQueues(monotonic_ms)
@@ -68,9 +93,8 @@ class LitePullConsumer(GroupConsumer):
         self._cache = ConsumeRequestCache()
         self._tasks: dict[MessageQueue, PullTask] = {}
         self._changing_tasks = threading.Lock()
-        self._pullers = ScheduledTasks(f"{group}-pulls", self._lite.pull_threads)
         self._polling = threading.Lock()
-        self._last: AssignedQueue | None = None
+        self._to_confirm: dict[AssignedQueue, None] = {}
         self._next_commit_ms = monotonic_ms() + self._lite.auto_commit_interval_ms
         self._topic_checks: list[Repeated] = []
 
@@ -84,11 +108,14 @@ class LitePullConsumer(GroupConsumer):
 
     def assign(self, queues: Iterable[MessageQueue], selector: MessageSelector | str = ALL) -> None:
         """Consume these queues, and no others; nobody is asked whether somebody else does."""
+        wanted = checked_queues("queues", queues)
+        selector = by_tag(selector) if isinstance(selector, str) else selector
+        check_selector(selector)
         if self._subscriptions:
             raise SubscriptionConflict
         self._is_assigned_by_hand = True
-        self._selector_for_assign = by_tag(selector) if isinstance(selector, str) else selector
-        self._change_queues(frozenset(queues), None)
+        self._selector_for_assign = selector
+        self._change_queues(wanted, None)
 
     def assignment(self) -> frozenset[MessageQueue]:
         """The queues that this consumer has now."""
@@ -96,12 +123,13 @@ class LitePullConsumer(GroupConsumer):
 
     def fetch_message_queues(self, topic: str) -> frozenset[MessageQueue]:
         """All queues of a topic that can be read."""
-        return frozenset(self._brokers.queues(topic))
+        return frozenset(self._brokers.queues(check_topic(topic)))
 
     def register_topic_message_queue_change_listener(
         self, topic: str, listener: TopicMessageQueueChangeListener
     ) -> None:
         """Have somebody told when a topic has other queues than before."""
+        check_listener("listener", listener, "topic", "queues")
         known = self.fetch_message_queues(topic)
 
         def check() -> None:
@@ -119,12 +147,15 @@ class LitePullConsumer(GroupConsumer):
     def _queues(self) -> frozenset[MessageQueue]:
         return self._assigned.queues
 
+    def _process_queues(self) -> list[ProcessQueue[MessageExt]]:
+        return [assigned.process_queue for assigned in self._assigned.all()]
+
     def _take_share(self, topic: str, share: Share) -> bool:
         mine = frozenset(share.mine)
         if self._change_queues(mine, topic) and self._listener is not None:
             try:
                 self._listener(topic, frozenset(share.all), mine)
-            except Exception:  # noqa: BLE001  # what a listener raises keeps no queue from being consumed
+            except BaseException:  # noqa: BLE001  # what a listener raises keeps no queue from being consumed
                 _log.exception("the message queue listener of %s failed", self.group)
         return True
 
@@ -147,17 +178,14 @@ class LitePullConsumer(GroupConsumer):
         self._cache.forget_stale()
         if self._lite.auto_commit and consumed is not None:
             self._offset_store.update_offset(assigned.queue, consumed, increase_only=False)
-        self._offset_store.persist_all((assigned.queue,))
-        self._offset_store.remove_offset(assigned.queue)
+        self._forget_offset(assigned.queue)
 
     def _start_tasks(self, new: Iterable[AssignedQueue]) -> None:
         for assigned in new:
-            # What another has committed meanwhile counts, not what an earlier task still found out here.
-            self._offset_store.remove_offset(assigned.queue)
             task = PullTask(
                 assigned,
                 self,
-                self._pullers,
+                self._lanes.of(assigned.queue.broker_name),
                 self._lite.limits,
                 self._lite.pull_time_delay_ms_when_exception,
             )
@@ -184,29 +212,35 @@ class LitePullConsumer(GroupConsumer):
             for task in self._tasks.values():
                 task.cancel()
             self._tasks.clear()
-        self._pullers.stop(0)
         self._cache.close()
         for assigned in self._assigned.all():
             consumed = assigned.drop()
             if self._lite.auto_commit and consumed is not None:
                 self._offset_store.update_offset(assigned.queue, consumed, increase_only=False)
 
+    def forked(self) -> None:
+        """Be the parent's, if it was started: the queues are consumed there."""
+        super().forked()
+        if self.service_state is ServiceState.OF_THE_PARENT:
+            self._assigned = AssignedQueues(monotonic_ms)
+            self._cache = ConsumeRequestCache()
+
     # ---- what pull tasks need
 
     def first_offset(self, queue: MessageQueue) -> int:
         """Where to begin with a queue."""
-        return self._first_offset.of(queue, self._offset_store, self._brokers)
+        return self._offset_to_begin_at(queue)
 
     def is_ready(self, queue: MessageQueue) -> bool:
         """Whether the broker can be asked at once."""
         return self._brokers.is_ready(queue)
 
-    def pull(self, queue: MessageQueue, queue_offset: int, then: Then) -> None:
+    def pull(self, queue: MessageQueue, queue_offset: int, then: Then) -> Abandon:
         """Ask the broker for messages."""
         subscription = self._subscriptions.get(queue.topic)
         if subscription is None:
             subscription = subscription_data(queue.topic, self._selector_for_assign, 0)
-        self._brokers.pull(
+        return self._brokers.pull(
             Pull(
                 queue,
                 queue_offset,
@@ -223,10 +257,24 @@ class LitePullConsumer(GroupConsumer):
         """Messages for `poll`."""
         self._cache.put(request)
 
+    def bury(self, assigned: AssignedQueue, epoch: int, message: MessageExt) -> None:
+        """A message that cannot be read keeps the offset back until it is a dead letter."""
+
+        def done() -> None:
+            assigned.buried(epoch, message)
+            self._to_confirm[assigned] = None
+
+        self._dead_letters.bury(message, lambda: not assigned.is_stale(epoch), done)
+
     @property
     def cached_messages(self) -> int:
         """How many messages `poll` may take."""
         return self._assigned.message_count
+
+    @property
+    def cached_bytes(self) -> int:
+        """How much the messages of all queues take up."""
+        return self._assigned.body_bytes
 
     # ---- messages
 
@@ -237,21 +285,23 @@ class LitePullConsumer(GroupConsumer):
             ClientShutDown: The consumer does not run.
         """
         self._check_running()
+        if timeout_ms is not None:
+            check_time_ms("timeout_ms", timeout_ms)
         with self._polling:
             if self._lite.auto_commit:
-                self._confirm_last()
+                self._confirm_returned()
                 self._commit_if_due()
             request = self._cache.poll(self._lite.poll_timeout_ms if timeout_ms is None else timeout_ms)
             if request is None:
                 return []
-            self._last = request.assigned
+            self._to_confirm[request.assigned] = None
             self._wake_throttled()
             return list(request.messages)
 
-    def _confirm_last(self) -> None:
-        if self._last is not None:
-            self._last.confirm_delivered()
-            self._last = None
+    def _confirm_returned(self) -> None:
+        for assigned in list(self._to_confirm):
+            del self._to_confirm[assigned]
+            assigned.confirm_delivered()
 
     def _commit_if_due(self) -> None:
         now_ms = monotonic_ms()
@@ -273,7 +323,8 @@ class LitePullConsumer(GroupConsumer):
         """Store how far this consumer has come: all that `poll` has returned, or these offsets.
 
         Raises:
-            ClientError: A broker does not answer; the offset is stored later, if the consumer lives on.
+            ClientError: A broker does not answer; the others have their offsets, and this one has its later,
+                if the consumer lives on.
         """
         self._check_running()
         if offsets is None:
@@ -281,14 +332,28 @@ class LitePullConsumer(GroupConsumer):
             for assigned in all_assigned:
                 assigned.confirm_delivered()
             self._store_consume_offsets(all_assigned)
-            queues: Collection[MessageQueue] = [assigned.queue for assigned in all_assigned]
+            queues: Iterable[MessageQueue] = [assigned.queue for assigned in all_assigned]
         else:
+            check_kind("offsets", offsets, Mapping, "a mapping of queues to offsets", "{queue: 42}")
             for queue, offset in offsets.items():
                 self._checked(queue)
+                check_range("offset", offset, 0)
+            for queue, offset in offsets.items():
                 self._offset_store.update_offset(queue, offset, increase_only=False)
             queues = offsets
-        for queue in queues:
-            self._offset_store.persist(queue)
+        self._persist_now(queues)
+
+    def _persist_now(self, queues: Iterable[MessageQueue]) -> None:
+        """Wait until all brokers have these; one that fails keeps no other from having its own."""
+        failures: list[RocketPollError] = []
+        for own in by_broker(queues).values():
+            try:
+                for queue in own:
+                    self._offset_store.persist(queue)
+            except RocketPollError as error:  # noqa: PERF203  # of a broker that fails the rest would fail, too
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     def _store_consume_offsets(self, all_assigned: Iterable[AssignedQueue]) -> None:
         for assigned in all_assigned:
@@ -299,6 +364,7 @@ class LitePullConsumer(GroupConsumer):
     def committed(self, queue: MessageQueue) -> int | None:
         """The offset that this group has stored; None if there is none."""
         self._check_running()
+        check_queue("queue", queue)
         kind = ReadOffsetType.MEMORY_FIRST_THEN_STORE
         if self._assigned.get(queue) is None:
             kind = ReadOffsetType.READ_FROM_STORE  # whoever has the queue moves its offset on
@@ -312,6 +378,7 @@ class LitePullConsumer(GroupConsumer):
             OffsetOutOfRange: It has no such offset.
         """
         self._checked(queue)
+        check_number("offset", offset, 42)
         least, most = self._brokers.min_offset(queue), self._brokers.max_offset(queue)
         if not least <= offset <= most:
             raise OffsetOutOfRange(queue, offset, least, most)
@@ -330,11 +397,14 @@ class LitePullConsumer(GroupConsumer):
     def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
         """Go on with the first message that was stored then, or later."""
         self._checked(queue)
+        check_number("timestamp_ms", timestamp_ms, half_an_hour_ago())
         self._seek(queue, self._brokers.search_offset(queue, timestamp_ms))
 
     def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The offset of the first message that was stored then, or later."""
         self._check_running()
+        check_queue("queue", queue)
+        check_number("timestamp_ms", timestamp_ms, half_an_hour_ago())
         return self._brokers.search_offset(queue, timestamp_ms)
 
     def _seek(self, queue: MessageQueue, offset: int) -> None:
@@ -354,6 +424,7 @@ class LitePullConsumer(GroupConsumer):
 
     def _checked(self, queue: MessageQueue) -> AssignedQueue:
         self._check_running()
+        check_queue("queue", queue)
         assigned = self._assigned.get(queue)
         if assigned is None:
             raise NotAssigned(queue)
@@ -363,12 +434,12 @@ class LitePullConsumer(GroupConsumer):
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Return nothing of these queues, and pull nothing, until they are resumed."""
-        for queue in queues:
-            self._checked(queue).is_paused = True
+        for assigned in [self._checked(queue) for queue in checked_queues("queues", queues)]:
+            assigned.is_paused = True
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         """Go on with these queues."""
-        for queue in queues:
+        for queue in sorted(checked_queues("queues", queues)):
             self._checked(queue).is_paused = False
             if (task := self._tasks.get(queue)) is not None:
                 task.wake()

@@ -5,7 +5,8 @@
 
 Java's consumers read the same file, and write it. Each write goes to a new file, which takes the old one's
 place when it is on the disk: whenever the power fails, one of the two is whole. If both are damaged that is
-an error: without it, everything would quietly be consumed again, or nothing.
+an error: without it, everything would quietly be consumed again, or nothing. While a file cannot be written,
+consuming goes on, and the next time says the same or more.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmq_spark.client.consumer.offset_table import OffsetTable, ReadOffsetType
-from rmq_spark.client.errors import OffsetFileDamaged
+from rmq_spark.client.errors import OffsetFileDamaged, OffsetFileFailed
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.message_queue import MessageQueue
@@ -44,15 +45,21 @@ def offset_file(client_id: str, group: str, directory: Path | None = None) -> Pa
 class LocalFileOffsetStore:
     """An `OffsetStore` in a file."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._backup = path.with_name(path.name + ".bak")
+    def __init__(self, path: Callable[[], Path]) -> None:
+        """``path`` is asked for each time: in a process that was forked it may be another."""
+        self._path_now = path
         self._table = OffsetTable()
         self._writing = threading.Lock()
         self._written: Mapping[MessageQueue, int] | None = None
+        self._is_failing = False
 
     def load(self) -> None:
-        """Take over what the file says; no file is as good as an empty one."""
+        """Take over what the file says; no file is as good as an empty one.
+
+        Raises:
+            OffsetFileDamaged: Neither the file nor its backup holds offsets.
+            OffsetFileFailed: It cannot be read.
+        """
         self._table.add_missing(self._read())
 
     def update_offset(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
@@ -64,16 +71,32 @@ class LocalFileOffsetStore:
         return self._table.read(queue, kind, lambda queue: self._read().get(queue))
 
     def persist_all(self, queues: Collection[MessageQueue]) -> None:  # noqa: ARG002  # the file holds all
-        """Write the file, if there is anything new."""
+        """Write the file, if there is anything new; that it cannot be written is logged once."""
+        try:
+            self._save()
+            self._is_failing = False
+        except OffsetFileFailed as error:
+            if not self._is_failing:
+                _log.warning("offsets are not kept for now: %s", error)
+            self._is_failing = True
+
+    def persist(self, queue: MessageQueue) -> None:  # noqa: ARG002  # the same
+        """Write the file.
+
+        Raises:
+            OffsetFileFailed: It cannot be written.
+        """
+        self._save()
+
+    def _save(self) -> None:
         with self._writing:
             offsets = self._table.all()
             if offsets != self._written:
-                self._write(offsets)
+                try:
+                    self._write(offsets)
+                except OSError as error:
+                    raise OffsetFileFailed(str(self._path), "written", why_of(error)) from error
                 self._written = offsets
-
-    def persist(self, queue: MessageQueue) -> None:
-        """Write the file."""
-        self.persist_all((queue,))
 
     def remove_offset(self, queue: MessageQueue) -> None:
         """Nothing: in BROADCASTING a queue comes back to the consumer that had it."""
@@ -83,16 +106,17 @@ class LocalFileOffsetStore:
         return self._table.of_topic(topic)
 
     def _write(self, offsets: Mapping[MessageQueue, int]) -> None:
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new = self._path.with_name(self._path.name + ".tmp")
+        path = self._path
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new = path.with_name(path.name + ".tmp")
         with new.open("wb") as file:
             file.write(encode_body(OffsetSerializeWrapper(offset_table=offsets)))
             file.flush()
             os.fsync(file.fileno())
-        if self._path.exists():
-            self._path.replace(self._backup)
-        new.replace(self._path)
-        directory = os.open(self._path.parent, os.O_RDONLY)
+        if path.exists():
+            path.replace(self._backup)
+        new.replace(path)
+        directory = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(directory)
         finally:
@@ -105,6 +129,8 @@ class LocalFileOffsetStore:
                 offsets = decode_body(OffsetSerializeWrapper, path.read_bytes()).offset_table
             except FileNotFoundError:
                 continue
+            except OSError as error:
+                raise OffsetFileFailed(str(path), "read", why_of(error)) from error
             except BodyError as error:
                 why = why or str(error)
                 continue
@@ -114,3 +140,17 @@ class LocalFileOffsetStore:
         if why:
             raise OffsetFileDamaged(str(self._path), why)
         return {}
+
+    @property
+    def _path(self) -> Path:
+        return self._path_now()
+
+    @property
+    def _backup(self) -> Path:
+        return self._path.with_name(self._path.name + ".bak")
+
+
+def why_of(error: OSError) -> str:
+    """What the system says, and of which file."""
+    of = f" ({error.filename})" if error.filename else ""
+    return f"{error.strerror or error}{of}"

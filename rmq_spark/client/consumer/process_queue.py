@@ -6,7 +6,8 @@
 
 What may be committed is the smallest offset that is still here: everything before it is done with. Once the
 queue is dropped (it belongs to somebody else now, or starts again elsewhere) nothing that is still under way
-for it moves an offset. Each method is safe in any thread. It knows neither brokers nor listeners.
+for it moves an offset. One that is retired before begins nothing more, but ends what is under way. Each
+method is safe in any thread. It knows neither brokers nor listeners.
 """
 
 from __future__ import annotations
@@ -49,8 +50,7 @@ Message = TypeVar("Message", bound=CachedMessage)
 class ProcessQueue(Generic[Message]):
     """The cache of one queue, for as long as it is assigned."""
 
-    def __init__(self, clock: Clock, first_offset: int | None = None) -> None:
-        """With a first offset, that is what may be committed before anything has come."""
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._mutex = threading.RLock()
         self._waiting: dict[int, Message] = {}
@@ -58,8 +58,9 @@ class ProcessQueue(Generic[Message]):
         self._taken: dict[int, Message] = {}
         self._started_ms: dict[int, int] = {}
         self._bytes = 0
-        self._end_offset = first_offset  # behind the last message that ever came
+        self._end_offset: int | None = None  # behind the last message that ever came
         self._is_dropped = False
+        self._is_retired = False
         self._locked_at_ms: int | None = None
         self._pulled_at_ms = clock()
         self._consumed_at_ms = clock()
@@ -102,13 +103,27 @@ class ProcessQueue(Generic[Message]):
 
     # ---- coming and going
 
-    def put_messages(self, messages: Sequence[Message]) -> bool:
-        """Add what a pull has found; False, and nothing is added, once the queue is dropped."""
+    def begin_at(self, offset: int) -> None:
+        """That is what may be committed before anything has come."""
+        with self._mutex:
+            if self._end_offset is None:
+                self._end_offset = offset
+
+    def put_messages(self, messages: Sequence[Message], unreadable: Sequence[Message] = ()) -> bool:
+        """Add what a pull has found; False, and nothing is added, once the queue is dropped.
+
+        What is unreadable counts as taken: no listener gets it, and it is acknowledged when it is buried.
+        """
         with self._mutex:
             if self._is_dropped:
                 return False
             for message in messages:
                 self._add(message)
+            for message in unreadable:
+                if message.queue_offset not in self._taken:
+                    self._taken[message.queue_offset] = message
+                    self._bytes += len(message.body)
+            for message in (*messages, *unreadable):
                 end = message.queue_offset + 1
                 self._end_offset = end if self._end_offset is None else max(self._end_offset, end)
             return True
@@ -163,6 +178,15 @@ class ProcessQueue(Generic[Message]):
                     insort(self._waiting_offsets, message.queue_offset)
                     self._waiting[message.queue_offset] = message
 
+    def keep(self, messages: Sequence[tuple[Message, Message]]) -> None:
+        """No listener has these any more; each waits, in its old place, as the other of its pair."""
+        with self._mutex:
+            for before, after in messages:
+                at = before.queue_offset
+                if self._waiting.get(at) is before:
+                    self._waiting[at] = after
+                    self._started_ms.pop(at, None)
+
     def clear(self) -> None:
         """Forget all messages, as if none had ever come."""
         with self._mutex:
@@ -179,9 +203,14 @@ class ProcessQueue(Generic[Message]):
             self._started_ms.update((message.queue_offset, self._clock()) for message in messages)
 
     def consumed_for_longer_than(self, timeout_ms: int) -> list[Message]:
-        """Messages that a listener has had for too long: they keep the commit offset from moving."""
+        """Messages that a listener has had for too long: they keep the commit offset from moving.
+
+        Each is named once, unless it is started again.
+        """
         with self._mutex:
             late = [at for at, since in self._started_ms.items() if self._clock() - since > timeout_ms]
+            for at in late:
+                del self._started_ms[at]
             return [self._waiting[at] for at in sorted(late) if at in self._waiting]
 
     # ---- whose it is
@@ -191,10 +220,24 @@ class ProcessQueue(Generic[Message]):
         """Whether the queue is somebody else's by now."""
         return self._is_dropped
 
+    @property
+    def is_retired(self) -> bool:
+        """Whether the queue is to be given up: nothing more of it is begun."""
+        return self._is_retired
+
+    def retire(self) -> None:
+        """From now on nothing is begun; what is under way ends, and moves the offset."""
+        self._is_retired = True
+
     def drop(self) -> None:
         """From now on nothing is added, and nothing moves an offset."""
         with self._mutex:
             self._is_dropped = True
+
+    def forked(self) -> None:
+        """Be dropped: the messages are the parent process's."""
+        self._mutex = threading.RLock()
+        self._is_dropped = True
 
     @property
     def is_locked(self) -> bool:
@@ -202,9 +245,9 @@ class ProcessQueue(Generic[Message]):
         locked_at = self._locked_at_ms
         return locked_at is not None and self._clock() - locked_at <= LOCK_EXPIRES_MS
 
-    def set_locked(self, *, locked: bool) -> None:
-        """What the broker said."""
-        self._locked_at_ms = self._clock() if locked else None
+    def set_locked(self, asked_at_ms: int, *, locked: bool) -> None:
+        """What the broker said when it was asked at that time."""
+        self._locked_at_ms = asked_at_ms if locked else None
 
     def touch_pull(self) -> None:
         """It is being pulled, or there is a reason not to."""

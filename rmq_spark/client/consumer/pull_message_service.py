@@ -1,10 +1,11 @@
-"""PullMessageService: the thread that pulls for push consumers, one request of a queue at a time.
+"""PullMessageService: pulls for push consumers, in their brokers' lanes, one request of a queue at a time.
 
-    pull request queue ──▶ pull_message ──▶ broker ──▶ answer ──▶ back into the queue, at once or later
-                                                          └──▶ process queue, listener
+    lane ──▶ pull_message ──▶ locked, first offset known ──▶ broker ──▶ answer ──▶ back into the lane, at once
+                                                                          │        or later
+                                                                          └──▶ process queue, listener
 
-Each queue of a consumer has one `PullRequest`, which travels in this circle for as long as its process queue
-is not dropped: after NO_MATCHED_MSG and NO_NEW_MSG it goes back at once with a corrected offset, after a
+Each queue of a consumer has one `PullRequest`, which travels in this circle until its process queue is
+retired or dropped: after NO_MATCHED_MSG and NO_NEW_MSG it goes back at once with a corrected offset, after a
 failure or with a full cache after a while. It knows no listener: messages are handed to its consumer.
 """
 
@@ -18,16 +19,16 @@ from typing import Protocol
 from rmq_spark.client.consumer.group_brokers import Pulled
 from rmq_spark.client.consumer.process_queue import ProcessQueue
 from rmq_spark.client.consumer.pull_task import BROKER_BUSY_MS, FLOW_CONTROL_MS, PAUSED_MS, PullLimits, Then
-from rmq_spark.client.consumer.scheduled_tasks import Scheduler
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.results import PullStatus
+from rmq_spark.client.scheduled_tasks import Scheduler
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
 
-NOT_LOCKED_MS = 3_000
+NOT_LOCKED_MS = 1_000
 
 
 @dataclass(slots=True, eq=False)
@@ -36,12 +37,17 @@ class PullRequest:
 
     queue: MessageQueue
     process_queue: ProcessQueue[MessageExt]
-    next_offset: int
+    next_offset: int | None = None
+    """None: the first is yet to be found out."""
+
     is_throttled: bool = field(default=False)
     """Whether it waits for listeners to make room."""
 
     is_suspended: bool = field(default=False)
     """Whether an orderly listener wants the queue only after a while."""
+
+    lock_asked_at_ms: int | None = field(default=None)
+    """When its broker was last asked to lock it."""
 
     listening: threading.Lock = field(default_factory=threading.Lock)
     """Held by an orderly listener while it has messages of the queue, be they from before it began anew."""
@@ -58,13 +64,23 @@ class PullingConsumer(Protocol):
         """Whether nothing is to be pulled at the moment."""
 
     def may_pull(self, request: PullRequest) -> bool:
-        """Whether the queue is this consumer's alone, where that matters."""
+        """Whether the queue is this consumer's alone, where that matters; its broker may be asked."""
+
+    def first_offset(self, request: PullRequest) -> int:
+        """Where to begin; raises where that cannot be found out."""
+
+    @property
+    def cached_bytes(self) -> int:
+        """How much the messages of all queues take up."""
 
     def pull(self, request: PullRequest, then: Then) -> None:
         """Ask the broker; the outcome comes by ``then``."""
 
     def consume(self, request: PullRequest, messages: tuple[MessageExt, ...]) -> None:
         """Messages for the listener; they are in the process queue already."""
+
+    def bury(self, request: PullRequest, message: MessageExt) -> None:
+        """A message that cannot be read, for the dead letters; it is in the process queue already."""
 
     def correct_tags_offset(self, request: PullRequest) -> None:
         """Nothing before the next offset was wanted: it may be committed."""
@@ -73,19 +89,26 @@ class PullingConsumer(Protocol):
         """Start the queue anew from there."""
 
 
+class LaneOf(Protocol):
+    """Where the lanes are."""
+
+    def of(self, broker: str, /) -> Scheduler:
+        """The lane of a broker."""
+
+
 class PullMessageService:
-    """See the module."""
+    """Pulls for one consumer. All methods may be called from any thread."""
 
     def __init__(
         self,
         consumer: PullingConsumer,
-        scheduler: Scheduler,
+        lanes: LaneOf,
         limits: PullLimits,
         pull_interval_ms: int,
         failed_ms: int,
     ) -> None:
         self._consumer = consumer
-        self._scheduler = scheduler
+        self._lanes = lanes
         self._limits = limits
         self._pull_interval_ms = pull_interval_ms
         self._failed_ms = failed_ms
@@ -111,7 +134,10 @@ class PullMessageService:
     def _put(self, request: PullRequest, delay_ms: int, *, is_throttled: bool) -> None:
         request.turn = turn = request.turn + 1
         request.is_throttled = is_throttled
-        self._scheduler.schedule(lambda: self._take(request, turn), delay_ms)
+        self._lane(request).schedule(lambda: self._take(request, turn), delay_ms)
+
+    def _lane(self, request: PullRequest) -> Scheduler:
+        return self._lanes.of(request.queue.broker_name)
 
     def _take(self, request: PullRequest, turn: int) -> None:
         with self._mutex:
@@ -123,17 +149,31 @@ class PullMessageService:
 
     def pull_message(self, request: PullRequest) -> None:
         """Pull once, or come back later."""
-        if request.process_queue.is_dropped:
+        queue = request.process_queue
+        if queue.is_dropped or queue.is_retired:
             return
-        request.process_queue.touch_pull()
+        queue.touch_pull()
         if self._is_full(request):
             self.execute_pull_request_later(request, FLOW_CONTROL_MS, is_throttled=True)
         elif self._consumer.is_paused:
             self.execute_pull_request_later(request, PAUSED_MS)
         elif not self._consumer.may_pull(request):
             self.execute_pull_request_later(request, NOT_LOCKED_MS)
-        else:
+        elif self._has_first_offset(request):
             self._pull(request)
+
+    def _has_first_offset(self, request: PullRequest) -> bool:
+        if request.next_offset is not None:
+            return True
+        try:
+            first = self._consumer.first_offset(request)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the queue must not stop for good
+            _log.warning("where to begin with %s cannot be found out yet: %s", request.queue, error)
+            self.execute_pull_request_later(request, self._failed_ms)
+            return False
+        request.process_queue.begin_at(first)
+        request.next_offset = first
+        return True
 
     def _pull(self, request: PullRequest) -> None:
         def then(outcome: Pulled | BaseException) -> None:
@@ -153,6 +193,7 @@ class PullMessageService:
             queue.message_count >= limits.pull_threshold_for_queue
             or queue.body_bytes >= limits.pull_threshold_size_for_queue_mib << 20
             or queue.span > limits.consume_max_span
+            or (queue.message_count > 0 and self._consumer.cached_bytes >= limits.bytes_for_all)
         )
 
     def _answered(self, request: PullRequest, outcome: Pulled | BaseException) -> None:
@@ -161,21 +202,23 @@ class PullMessageService:
         if isinstance(outcome, BaseException):
             self._failed(request, outcome)
         elif outcome.status is PullStatus.OFFSET_ILLEGAL:
-            legal = outcome.legal_offset(request.next_offset)
+            legal = outcome.legal_offset(request.next_offset or 0)
             _log.warning(
                 "%s has offsets %d to %d, not %d: going on at %d",
                 *(request.queue, outcome.min_offset, outcome.max_offset, request.next_offset, legal),
             )
             # That asks brokers, which the thread that reads their answers must not wait for.
-            self._scheduler.schedule(lambda: self._consumer.correct_illegal_offset(request, legal))
+            self._lane(request).schedule(lambda: self._consumer.correct_illegal_offset(request, legal))
         else:
             self._found(request, outcome)
 
     def _found(self, request: PullRequest, outcome: Pulled) -> None:
         # In this order: the next offset counts as consumed when nothing is in the process queue.
-        if not request.process_queue.put_messages(outcome.messages):
+        if not request.process_queue.put_messages(outcome.messages, outcome.unreadable):
             return
         request.next_offset = outcome.next_begin_offset
+        for message in outcome.unreadable:
+            self._consumer.bury(request, message)
         if outcome.messages:
             self._consumer.consume(request, outcome.messages)
             self.execute_pull_request_later(request, self._pull_interval_ms)

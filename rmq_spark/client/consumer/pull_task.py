@@ -6,8 +6,8 @@
     the broker asks for less              20 ms
     anything else went wrong              1 s; 3 s if the first offset could not be found out
 
-At most one pull of an assignment's epoch is under way. A task that is cancelled asks for nothing more, and
-keeps nothing alive: its last answer, whenever it comes, is passed over.
+At most one pull is under way. When the queue is sought in, the pull from before is abandoned. A task that is
+cancelled asks for nothing more, and keeps nothing alive: its last answer, whenever it comes, is passed over.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from typing import Protocol
 
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue, ConsumeRequest
 from rmq_spark.client.consumer.group_brokers import Pulled
-from rmq_spark.client.consumer.scheduled_tasks import Scheduler, Task
 from rmq_spark.client.errors import BrokerRefused
+from rmq_spark.client.message import MessageExt
 from rmq_spark.client.results import PullStatus
+from rmq_spark.client.scheduled_tasks import Scheduler, Task
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -35,6 +36,7 @@ FIRST_OFFSET_MS = 3_000
 FAILED_MS = 1_000
 
 Then = Callable[[Pulled | BaseException], object]
+Abandon = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +45,16 @@ class PullLimits:
 
     pull_threshold_for_all: int = 10_000
     pull_threshold_for_queue: int = 1_000
+    pull_threshold_size_for_all_mib: int = 512
+    """Of all queues together; one that has nothing cached may pull all the same."""
+
     pull_threshold_size_for_queue_mib: int = 100
     consume_max_span: int = 2_000
+
+    @property
+    def bytes_for_all(self) -> int:
+        """The size for all queues, in bytes."""
+        return self.pull_threshold_size_for_all_mib << 20
 
 
 class PullSource(Protocol):
@@ -56,8 +66,11 @@ class PullSource(Protocol):
     def is_ready(self, queue: MessageQueue) -> bool:
         """Whether `pull` would ask at once, without waiting for anybody."""
 
-    def pull(self, queue: MessageQueue, queue_offset: int, then: Then) -> None:
-        """Ask the broker; the outcome comes by ``then``."""
+    def pull(self, queue: MessageQueue, queue_offset: int, then: Then) -> Abandon:
+        """Ask the broker; the outcome comes by ``then``. Gives what to call if nobody wants it any more."""
+
+    def bury(self, assigned: AssignedQueue, epoch: int, message: MessageExt) -> None:
+        """A message that cannot be read, for the dead letters."""
 
     def deliver(self, request: ConsumeRequest) -> None:
         """Messages for `poll`."""
@@ -65,6 +78,10 @@ class PullSource(Protocol):
     @property
     def cached_messages(self) -> int:
         """How many of all queues `poll` may take: those of paused queues keep no other from going on."""
+
+    @property
+    def cached_bytes(self) -> int:
+        """How much the messages of all queues take up."""
 
 
 class PullTask:
@@ -86,6 +103,7 @@ class PullTask:
         self._mutex = threading.Lock()
         self._next: Task | None = None
         self._pulling_epoch: int | None = None
+        self._abandon: Abandon | None = None
         self._is_cancelled = False
         self.is_throttled = False
         """Whether it waits for `poll` to make room."""
@@ -100,6 +118,9 @@ class PullTask:
             self._is_cancelled = True
             if self._next is not None:
                 self._next.cancel()
+            abandon, self._abandon = self._abandon, None
+        if abandon is not None:
+            abandon()
 
     def wake(self) -> None:
         """Do not wait any longer: there is room, the queue is paused no more, or it is to go on elsewhere."""
@@ -127,6 +148,9 @@ class PullTask:
             if self._is_cancelled or self.assigned.is_dropped or self._pulling_epoch == epoch:
                 return
             self._pulling_epoch = epoch
+            abandon, self._abandon = self._abandon, None
+        if abandon is not None:  # of the pull from before it was sought in
+            abandon()
         if offset is None:
             offset = self._first_offset(epoch)
         if offset is not None:
@@ -142,6 +166,7 @@ class PullTask:
             or queue.message_count >= limits.pull_threshold_for_queue
             or queue.body_bytes >= limits.pull_threshold_size_for_queue_mib << 20
             or queue.span > limits.consume_max_span
+            or (queue.message_count > 0 and self._source.cached_bytes >= limits.bytes_for_all)
         )
         return FLOW_CONTROL_MS if self.is_throttled else 0
 
@@ -169,7 +194,10 @@ class PullTask:
             self._ended(epoch, delay_ms, goes_on=asking != [threading.get_ident()])
 
         try:
-            self._source.pull(self.assigned.queue, offset, then)
+            abandon = self._source.pull(self.assigned.queue, offset, then)
+            with self._mutex:
+                if self._pulling_epoch == epoch:
+                    self._abandon = abandon
         except Exception as error:  # noqa: BLE001  # the same
             self._ended(epoch, self._failed(error))
         finally:
@@ -177,7 +205,7 @@ class PullTask:
 
     def _answered(self, epoch: int, offset: int, outcome: Pulled | BaseException) -> int:
         """Take over what came; after how many milliseconds to go on."""
-        if self._is_cancelled or self.assigned.is_dropped:
+        if self._is_cancelled or self.assigned.is_stale(epoch):
             return 0
         if isinstance(outcome, BaseException):
             return self._failed(outcome)
@@ -188,7 +216,11 @@ class PullTask:
                 "%s has offsets %d to %d, not %d: going on at %d",
                 *(self.assigned.queue, outcome.min_offset, outcome.max_offset, offset, next_offset),
             )
-        if self.assigned.found(epoch, outcome.messages, next_offset) and outcome.messages:
+        if not self.assigned.found(epoch, outcome.messages, next_offset, outcome.unreadable):
+            return 0
+        for message in outcome.unreadable:
+            self._source.bury(self.assigned, epoch, message)
+        if outcome.messages:
             self._source.deliver(ConsumeRequest(self.assigned, epoch, outcome.messages))
         return 0
 
@@ -203,6 +235,7 @@ class PullTask:
             if self._pulling_epoch != epoch or self._is_cancelled:
                 return  # or the queue was sought in: another pull is under way
             self._pulling_epoch = None
+            self._abandon = None
         if goes_on and not delay_ms and self._source.is_ready(self.assigned.queue):
             self.run()  # on the thread that reads, which must not wait: answers to others would lie there
         else:

@@ -3,7 +3,8 @@
     rebalance ──▶ pull requests ──▶ pull message service ──▶ process queues ──▶ consume service ──▶ listener
 
 One that takes messages concurrently has them from many threads in no order, and may have each again later;
-one that takes them orderly has each queue's one after the other, from queues that the broker has locked.
+one that takes them orderly has each queue's one after the other, from queues that the broker has locked. Such
+a queue is given up when the listener has ended what it is at: nobody else may have it before.
 Offsets follow what was consumed, and are persisted every 5 s.
 """
 
@@ -14,30 +15,35 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from types import NoneType
 from typing import TYPE_CHECKING
 
+from rmq_spark.client.arguments import check_kind
 from rmq_spark.client.consumer.consume_concurrently import ConsumeMessageConcurrentlyService
 from rmq_spark.client.consumer.consume_orderly import ConsumeMessageOrderlyService
-from rmq_spark.client.consumer.group_brokers import Pull
-from rmq_spark.client.consumer.group_consumer import ConsumerInstance, GroupConsumer
+from rmq_spark.client.consumer.group_brokers import Pull, by_broker
+from rmq_spark.client.consumer.group_consumer import GroupConsumer
 from rmq_spark.client.consumer.listeners import (
     ConsumeOrderlyStatus,
     MessageListenerConcurrently,
     MessageListenerOrderly,
+    check_listener,
 )
 from rmq_spark.client.consumer.lite_pull_consumer import monotonic_ms
 from rmq_spark.client.consumer.offset_table import ReadOffsetType
 from rmq_spark.client.consumer.process_queue import ProcessQueue
-from rmq_spark.client.consumer.pull_message_service import PullMessageService, PullRequest
+from rmq_spark.client.consumer.pull_message_service import NOT_LOCKED_MS, PullMessageService, PullRequest
 from rmq_spark.client.consumer.pull_task import Then
 from rmq_spark.client.consumer.retries import CONCURRENT_TIMES_MAX, ORDERLY_TIMES_MAX, Retries
-from rmq_spark.client.consumer.scheduled_tasks import Repeated, ScheduledTasks
+from rmq_spark.client.consumer.service_state import ConsumerInstance
 from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.consumer.subscriptions import by_tag, subscription_data
 from rmq_spark.client.errors import ClientError
+from rmq_spark.client.lanes import Lanes
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.rebalance.rebalance import Share
-from rmq_spark.errors import RocketPollError
+from rmq_spark.client.scheduled_tasks import Repeated, ScheduledTasks
 from rmq_spark.wire.bodies.clients import ConsumeType, MessageModel
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import retry_topic
@@ -48,11 +54,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 LOCK_INTERVAL_MS = 20_000
-UNLOCK_WAIT_S = 1.0
+LOCK_WAIT_MS = 5_000
 
 
 class PushConsumer(GroupConsumer):
-    """See the module."""
+    """A member of a group that calls a listener. Its methods may be called from any thread."""
 
     consume_type = ConsumeType.CONSUME_PASSIVELY
 
@@ -66,6 +72,9 @@ class PushConsumer(GroupConsumer):
         settings: PushSettings | None = None,
     ) -> None:
         """One of the two listeners decides what kind of consumer this is."""
+        check_kind(
+            "settings", settings, (PushSettings, NoneType), "PushSettings", "PushSettings(pull_batch_size=16)"
+        )
         self._push = settings or PushSettings()
         super().__init__(group, instance, self._push)
         self._is_clustering = self._push.message_model is MessageModel.CLUSTERING
@@ -73,11 +82,10 @@ class PushConsumer(GroupConsumer):
         self._changing_requests = threading.RLock()
         self._listening: dict[MessageQueue, threading.Lock] = {}
         self._is_paused = False
-        self._threads = ScheduledTasks(f"{group}-listener", self._push.consume_thread_max)
-        self._pullers = ScheduledTasks(f"{group}-pulls")
+        self._threads = ScheduledTasks(f"{group} listener", self._push.consume_thread_max)
         self._pull_service = PullMessageService(
             self,
-            self._pullers,
+            self._lanes,
             self._push.limits,
             self._push.pull_interval_ms,
             self._push.pull_time_delay_ms_when_exception,
@@ -91,17 +99,19 @@ class PushConsumer(GroupConsumer):
     ) -> ConsumeMessageConcurrentlyService | ConsumeMessageOrderlyService:
         size = self._push.consume_message_batch_max_size
         if listener is not None and orderly_listener is None:
+            check_listener("listener", listener, "messages", "context")
             retries = self._retries(CONCURRENT_TIMES_MAX)
             return ConsumeMessageConcurrentlyService(
-                listener, self._threads, retries, self._acknowledge, size
+                listener, self._threads, self._retry_lanes, retries, self._acknowledge, size
             )
         if orderly_listener is not None and listener is None:
+            check_listener("orderly_listener", orderly_listener, "messages", "context")
             return ConsumeMessageOrderlyService(
                 orderly_listener,
                 self._threads,
                 self._retries(ORDERLY_TIMES_MAX),
                 self._acknowledge,
-                self._lock_one if self._is_clustering else None,
+                self._asks_for_lock if self._is_clustering else None,
                 size,
                 self._push.suspend_current_queue_time_ms,
             )
@@ -125,9 +135,10 @@ class PushConsumer(GroupConsumer):
         if self._is_clustering:
             topic = retry_topic(self.group)
             data = subscription_data(topic, by_tag(), time.time_ns() // 1_000_000)
-            self._subscriptions = {**self._subscriptions, topic: data}
+            with self._changing_subscriptions:
+                self._subscriptions = {**self._subscriptions, topic: data}
         super()._join()
-        if self._service.is_orderly and self._is_clustering:
+        if self._needs_locks:
             self._locking.start(LOCK_INTERVAL_MS)
         if not self._service.is_orderly:
             self._cleaning.start(self._push.consume_timeout_ms)
@@ -135,15 +146,24 @@ class PushConsumer(GroupConsumer):
     def _stop_consuming(self) -> None:
         self._locking.stop()
         self._cleaning.stop()
-        self._pullers.stop(0)
         self._is_paused = True
         # Listeners that end in time have their offsets taken over; what has not begun does not begin.
         self._threads.stop(self._push.await_termination_ms)
         with self._changing_requests:
-            for request in self._requests.values():
-                request.process_queue.drop()
-        if self._service.is_orderly and self._is_clustering:
-            self._unlock(self._queues())
+            requests = list(self._requests.values())
+        for request in requests:
+            request.process_queue.drop()
+        if self._needs_locks:
+            # What a listener still has stays locked until the broker forgets of it: the order is kept.
+            self._unlock([request.queue for request in requests if not request.listening.locked()])
+
+    def forked(self) -> None:
+        """Be the parent's, if it was started: what its listener has or will have is consumed there."""
+        super().forked()
+        self._changing_requests = threading.RLock()
+        for request in self._requests.values():
+            request.process_queue.forked()
+        self._requests = {}
 
     def suspend(self) -> None:
         """Pull nothing more, until `resume`; what was pulled is still consumed."""
@@ -164,9 +184,19 @@ class PushConsumer(GroupConsumer):
         with self._changing_requests:
             return frozenset(self._requests)
 
+    def _process_queues(self) -> list[ProcessQueue[MessageExt]]:
+        with self._changing_requests:
+            return [request.process_queue for request in self._requests.values()]
+
+    def _schedulers(self) -> list[ScheduledTasks | Lanes]:
+        return [*super()._schedulers(), self._threads]
+
     def assignment(self) -> frozenset[MessageQueue]:
         """The queues that this consumer has now."""
         return self._queues()
+
+    def _topics_of_queues(self) -> Iterable[str]:
+        return [queue.topic for queue in self._queues()]
 
     def _take_share(self, topic: str, share: Share) -> bool:
         mine = frozenset(share.mine)
@@ -174,54 +204,40 @@ class PushConsumer(GroupConsumer):
             leaving = [
                 request
                 for queue, request in self._requests.items()
-                if queue.topic == topic and (queue not in mine or request.process_queue.is_pull_expired)
+                if queue.topic == topic and (queue not in mine or _is_over(request.process_queue))
             ]
         settled = True
         for request in leaving:
             settled &= self._let_go(request)
-        new = mine - self._queues()
-        if new and self._needs_locks:
-            locked = self._brokers.lock(new)
-            settled &= locked == new
-            new = locked
-        for queue in sorted(new):
-            settled &= self._begin(queue)
+        with self._changing_requests:  # so that those of one broker are locked together
+            for queue in sorted(mine - self._requests.keys()):
+                self._put_request(queue, None)
         return settled
 
     @property
     def _needs_locks(self) -> bool:
         return self._service.is_orderly and self._is_clustering
 
-    def _begin(self, queue: MessageQueue) -> bool:
-        self._offset_store.remove_offset(queue)  # what another has committed meanwhile counts
-        try:
-            offset = self._first_offset.of(queue, self._offset_store, self._brokers)
-        except RocketPollError as error:
-            _log.warning("where to begin with %s cannot be found out yet: %s", queue, error)
-            return False
-        if not self._put_request(queue, offset) and self._needs_locks:
-            self._unlock((queue,))
-        return True
-
-    def _put_request(self, queue: MessageQueue, offset: int) -> bool:
+    def _put_request(self, queue: MessageQueue, offset: int | None) -> None:
         """Have it pulled, unless somebody has unsubscribed or shut down meanwhile."""
         # The lock outlives the request: a listener may be at what came before the queue began anew.
         listening = self._listening.setdefault(queue, threading.Lock())
-        request = PullRequest(queue, ProcessQueue(monotonic_ms, offset), offset, listening=listening)
-        request.process_queue.set_locked(locked=self._needs_locks)
+        request = PullRequest(queue, ProcessQueue(monotonic_ms), offset, listening=listening)
+        if offset is not None:
+            request.process_queue.begin_at(offset)
         with self._changing_requests:
             if not self.is_running or queue.topic not in self._subscriptions:
-                return False
+                return
             self._requests[queue] = request
         self._pull_service.execute_pull_request_immediately(request)
-        return True
 
     def _let_go(self, request: PullRequest) -> bool:
         """Give a queue up; False while an orderly listener is at it: nobody else may have it meanwhile."""
         if not self._needs_locks:
             self._drop(request)
             return True
-        if not request.listening.acquire(timeout=UNLOCK_WAIT_S):
+        request.process_queue.retire()
+        if not request.listening.acquire(blocking=False):
             return False
         try:
             self._drop(request)
@@ -235,24 +251,38 @@ class PushConsumer(GroupConsumer):
         with self._changing_requests:
             if self._requests.get(request.queue) is request:
                 del self._requests[request.queue]
-        self._offset_store.persist_all((request.queue,))
-        self._offset_store.remove_offset(request.queue)
+        self._forget_offset(request.queue)
 
     # ---- locks of orderly consumers
 
     def _lock_all(self) -> None:
+        self._lanes.at_each(by_broker(self._queues()), self._lock, LOCK_WAIT_MS)
+
+    def _lock(self, broker_name: str) -> None:
+        """Have all queues of a broker locked, or locked for longer."""
         with self._changing_requests:
-            requests = list(self._requests.values())
+            requests = [each for each in self._requests.values() if each.queue.broker_name == broker_name]
+        # Not when the answer is there: until then the broker may have given the lock to another.
+        asked_at_ms = monotonic_ms()
+        for request in requests:
+            request.lock_asked_at_ms = asked_at_ms
         locked = self._brokers.lock(request.queue for request in requests)
         for request in requests:
-            request.process_queue.set_locked(locked=request.queue in locked)
+            request.process_queue.set_locked(asked_at_ms, locked=request.queue in locked)
 
-    def _lock_one(self, request: PullRequest) -> bool:
-        is_locked = request.queue in self._brokers.lock((request.queue,))
-        request.process_queue.set_locked(locked=is_locked)
-        return is_locked
+    def _asks_for_lock(self, request: PullRequest) -> bool:
+        """Whether a queue is locked; if not, its broker is asked, in its lane."""
+        if not request.process_queue.is_locked:
+            self._lanes.of(request.queue.broker_name).schedule(lambda: self.may_pull(request))
+        return request.process_queue.is_locked
 
     def _unlock(self, queues: Iterable[MessageQueue]) -> None:
+        """Let go of queues, behind what was asked of their brokers before."""
+        for broker_name, own in by_broker(queues).items():
+            self._lanes.of(broker_name).schedule(partial(self._unlock_now, own))
+
+    def _unlock_now(self, queues: Sequence[MessageQueue]) -> None:
+        self._offset_store.persist_all(queues)  # whoever has them next begins where we have come to
         try:
             self._brokers.unlock(queues, one_way=True)
         except ClientError as error:
@@ -261,14 +291,28 @@ class PushConsumer(GroupConsumer):
     # ---- what the pull message service needs
 
     def may_pull(self, request: PullRequest) -> bool:
-        """An orderly consumer pulls what is locked for it."""
-        return not self._needs_locks or request.process_queue.is_locked
+        """An orderly consumer pulls what is locked for it; all queues of a broker are asked for at once."""
+        queue, asked_at_ms = request.process_queue, request.lock_asked_at_ms
+        if not self._needs_locks or queue.is_locked:
+            return True
+        if asked_at_ms is None or monotonic_ms() - asked_at_ms >= NOT_LOCKED_MS:
+            self._lock(request.queue.broker_name)
+        return queue.is_locked
+
+    def first_offset(self, request: PullRequest) -> int:
+        """Where to begin with a queue."""
+        return self._offset_to_begin_at(request.queue)
+
+    @property
+    def cached_bytes(self) -> int:
+        """How much the messages of all queues take up."""
+        return sum(cache.body_bytes for cache in self._process_queues())
 
     def pull(self, request: PullRequest, then: Then) -> None:
         """Ask the broker for messages."""
         subscription = self._subscriptions.get(request.queue.topic)
         if subscription is None:
-            request.process_queue.drop()  # unsubscribed this moment
+            request.process_queue.retire()  # unsubscribed this moment
             return
         committed = None
         if self._is_clustering:
@@ -276,7 +320,7 @@ class PushConsumer(GroupConsumer):
         self._brokers.pull(
             Pull(
                 request.queue,
-                request.next_offset,
+                request.next_offset or 0,
                 subscription,
                 self._push.pull_batch_size,
                 self._push.broker_suspend_max_time_ms,
@@ -284,6 +328,13 @@ class PushConsumer(GroupConsumer):
                 committed or None,
             ),
             then,
+        )
+
+    def bury(self, request: PullRequest, message: MessageExt) -> None:
+        """A message that cannot be read is acknowledged when it is a dead letter."""
+        cache = request.process_queue
+        self._dead_letters.bury(
+            message, lambda: not cache.is_dropped, lambda: self._acknowledge(request, (message,))
         )
 
     def consume(self, request: PullRequest, messages: tuple[MessageExt, ...]) -> None:
@@ -305,7 +356,7 @@ class PushConsumer(GroupConsumer):
             request.process_queue.drop()
             self._offset_store.update_offset(request.queue, offset, increase_only=False)
             self._put_request(request.queue, offset)
-        self._offset_store.persist_all((request.queue,))
+        self._persist_soon(request.queue)
         return True
 
     def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:
@@ -320,7 +371,7 @@ class PushConsumer(GroupConsumer):
 
         def publish(offset: int) -> None:
             # Behind the last message there may be some that the filter passes over.
-            reached = offset if cache.message_count else max(offset, request.next_offset)
+            reached = offset if cache.message_count else max(offset, request.next_offset or 0)
             self._offset_store.update_offset(request.queue, reached, increase_only=True)
 
         if not cache.acknowledge(messages, publish):
@@ -374,3 +425,8 @@ class PushConsumer(GroupConsumer):
             )
             for request in requests
         }
+
+
+def _is_over(queue: ProcessQueue[MessageExt]) -> bool:
+    """Whether a queue has to begin anew, if it is ours at all."""
+    return queue.is_pull_expired or queue.is_retired

@@ -17,16 +17,20 @@ from dataclasses import dataclass
 
 from rmq_spark.client.broker_api import BrokerApi
 from rmq_spark.client.consumer.group_brokers import GroupBrokers
-from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.routes import Routes
+from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
+from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import retry_topic
 from rmq_spark.wire.properties import DELAY, UNIQ_KEY, encode_properties
 
 _log = logging.getLogger(__name__)
 
 FIRST_DELAY_LEVEL = 3
+DEAD_LETTER = -1
+"""The delay level that makes a dead letter of a message at once."""
+
 CONCURRENT_TIMES_MAX = 16
 ORDERLY_TIMES_MAX = (1 << 31) - 1
 _DROPPED = ("TRAN_MSG", "CONSUME_START_TIME", "MIN_OFFSET", "MAX_OFFSET")
@@ -46,7 +50,7 @@ class Retries:
         """Have a message delivered again; whether any broker has taken it."""
         try:
             self.brokers.send_back(message, delay_level, self.max_reconsume_times)
-        except ClientError as error:
+        except RocketPollError as error:
             _log.warning("%s was not taken back (%s); sending it again", message.message_id, error)
             return self.send_again(message)
         return True
@@ -54,15 +58,20 @@ class Retries:
     def send_again(self, message: MessageExt) -> bool:
         """Send it to the group's retry topic; whether any broker has taken it."""
         try:
-            queue = random.choice(self.routes.publish_queues(retry_topic(self.group)))  # noqa: S311  # any will do
+            queues = self.routes.publish_queues(retry_topic(self.group))
+            reachable = [queue for queue in queues if not self._is_silent(queue)]
+            queue = random.choice(reachable or queues)  # noqa: S311  # any will do
             header = self._header(message, queue.queue_id)
             self.api.send(
                 self.routes.master_address(queue.broker_name), header, message.body, message.message_id
             )
-        except ClientError as error:
+        except RocketPollError as error:
             _log.warning("%s cannot be sent again now: %s", message.message_id, error)
             return False
         return True
+
+    def _is_silent(self, queue: MessageQueue) -> bool:
+        return self.api.connections.is_silent(self.routes.master_address(queue.broker_name))
 
     def _header(self, message: MessageExt, queue_id: int) -> SendMessageRequestHeader:
         properties = {name: text for name, text in message.properties.items() if name not in _DROPPED}

@@ -5,16 +5,19 @@ Nothing here is optional in effect: each setting is read where it says.
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import TYPE_CHECKING
 
+from rmq_spark.client.arguments import check_kind, check_number, check_range, wrong_kind
 from rmq_spark.client.consumer.pull_task import PullLimits
-from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.rebalance.strategies import (
     AllocateMessageQueueAveragely,
     AllocateMessageQueueStrategy,
 )
+from rmq_spark.errors import excerpt
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
 
 if TYPE_CHECKING:
@@ -54,13 +57,26 @@ class ConsumerSettings:
 
         Raises:
             MessageRejected: Names the setting.
+            TypeError: Names one that is of another kind than it should be.
         """
-        _check_range("persist_consumer_offset_interval_ms", self.persist_consumer_offset_interval_ms)
-        _check_range("rebalance_interval_ms", self.rebalance_interval_ms)
-        _check_range("pull_threshold_for_all", self.limits.pull_threshold_for_all)
-        _check_range("pull_threshold_for_queue", self.limits.pull_threshold_for_queue)
-        _check_range("pull_threshold_size_for_queue_mib", self.limits.pull_threshold_size_for_queue_mib)
-        _check_range("consume_max_span", self.limits.consume_max_span)
+        for name, kinds, needed, example in _KINDS:
+            check_kind(name, getattr(self, name), kinds, needed, example)
+        allocate = getattr(self.allocate_message_queue_strategy, "allocate", None)
+        if not callable(allocate) or isinstance(self.allocate_message_queue_strategy, type):
+            raise wrong_kind(
+                "allocate_message_queue_strategy",
+                "an object that allocates queues",
+                excerpt(self.allocate_message_queue_strategy),
+                "AllocateMessageQueueAveragely()",
+            )
+        check_number("consume_timestamp_ms", self.consume_timestamp_ms, half_an_hour_ago())
+        check_range("persist_consumer_offset_interval_ms", self.persist_consumer_offset_interval_ms)
+        check_range("rebalance_interval_ms", self.rebalance_interval_ms)
+        check_range("pull_threshold_for_all", self.limits.pull_threshold_for_all)
+        check_range("pull_threshold_for_queue", self.limits.pull_threshold_for_queue)
+        check_range("pull_threshold_size_for_all_mib", self.limits.pull_threshold_size_for_all_mib)
+        check_range("pull_threshold_size_for_queue_mib", self.limits.pull_threshold_size_for_queue_mib)
+        check_range("consume_max_span", self.limits.consume_max_span)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +86,6 @@ class LitePullSettings(ConsumerSettings):
     pull_batch_size: int = 10
     broker_suspend_max_time_ms: int = 20_000
     consumer_timeout_ms_when_suspend: int = 30_000
-    pull_threads: int = 4
-    """Threads that begin pulls and find out first offsets; answers are taken where they are read."""
-
     auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
     poll_timeout_ms: int = 5_000
@@ -81,10 +94,9 @@ class LitePullSettings(ConsumerSettings):
     def check(self) -> None:
         """Refuse what cannot work."""
         ConsumerSettings.check(self)
-        _check_range("pull_batch_size", self.pull_batch_size, 1, PULL_BATCH_SIZE_MAX)
-        _check_range("auto_commit_interval_ms", self.auto_commit_interval_ms, AUTO_COMMIT_INTERVAL_MS_MIN)
-        _check_range("pull_threads", self.pull_threads)
-        _check_range("topic_metadata_check_interval_ms", self.topic_metadata_check_interval_ms)
+        check_range("pull_batch_size", self.pull_batch_size, 1, PULL_BATCH_SIZE_MAX)
+        check_range("auto_commit_interval_ms", self.auto_commit_interval_ms, AUTO_COMMIT_INTERVAL_MS_MIN)
+        check_range("topic_metadata_check_interval_ms", self.topic_metadata_check_interval_ms)
         _check_suspension(self.broker_suspend_max_time_ms, self.consumer_timeout_ms_when_suspend)
 
 
@@ -110,24 +122,32 @@ class PushSettings(ConsumerSettings):
     def check(self) -> None:
         """Refuse what cannot work."""
         ConsumerSettings.check(self)
-        _check_range("pull_batch_size", self.pull_batch_size, 1, PULL_BATCH_SIZE_MAX)
-        _check_range("pull_interval_ms", self.pull_interval_ms, 0)
-        _check_range("consume_thread_max", self.consume_thread_max, 1, 1_000)
-        _check_range("consume_message_batch_max_size", self.consume_message_batch_max_size, 1, 1_024)
-        _check_range("max_reconsume_times", self.max_reconsume_times, -1)
-        _check_range("consume_timeout_ms", self.consume_timeout_ms)
-        _check_range("await_termination_ms", self.await_termination_ms, 0, AWAIT_TERMINATION_MS_MAX)
-        _check_range("suspend_current_queue_time_ms", self.suspend_current_queue_time_ms, 10, 30_000)
+        check_range("pull_batch_size", self.pull_batch_size, 1, PULL_BATCH_SIZE_MAX)
+        check_range("pull_interval_ms", self.pull_interval_ms, 0)
+        check_range("consume_thread_max", self.consume_thread_max, 1, 1_000)
+        check_range("consume_message_batch_max_size", self.consume_message_batch_max_size, 1, 1_024)
+        check_range("max_reconsume_times", self.max_reconsume_times, -1)
+        check_range("consume_timeout_ms", self.consume_timeout_ms)
+        check_range("await_termination_ms", self.await_termination_ms, 0, AWAIT_TERMINATION_MS_MAX)
+        check_range("suspend_current_queue_time_ms", self.suspend_current_queue_time_ms, 10, 30_000)
         _check_suspension(self.broker_suspend_max_time_ms, self.consumer_timeout_ms_when_suspend)
 
 
+_KINDS = (
+    ("message_model", MessageModel, "a MessageModel", "MessageModel.CLUSTERING"),
+    (
+        "consume_from_where",
+        ConsumeFromWhere,
+        "a ConsumeFromWhere",
+        "ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET",
+    ),
+    ("limits", PullLimits, "PullLimits", "PullLimits(pull_threshold_for_queue=100)"),
+    ("local_offset_directory", (os.PathLike, NoneType), "a path", "Path('/var/lib/shop/offsets')"),
+)
+"""What settings that are no numbers have to be, and an example of each."""
+
+
 def _check_suspension(suspend_ms: int, timeout_ms: int) -> None:
-    _check_range("broker_suspend_max_time_ms", suspend_ms)
+    check_range("broker_suspend_max_time_ms", suspend_ms)
     # Otherwise each pull that finds nothing would be taken for a broker that is gone.
-    _check_range("consumer_timeout_ms_when_suspend", timeout_ms, suspend_ms + 1)
-
-
-def _check_range(name: str, found: int, least: int = 1, most: int | None = None) -> None:
-    if found < least or (most is not None and found > most):
-        needed = f"{least} or more" if most is None else f"{least} to {most}"
-        raise MessageRejected(name, needed, found)
+    check_range("consumer_timeout_ms_when_suspend", timeout_ms, suspend_ms + 1)

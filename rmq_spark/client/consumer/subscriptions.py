@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from rmq_spark.client.arguments import check_kind
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.names import check_topic
@@ -33,6 +34,21 @@ def by_tag(expression: str = ALL) -> MessageSelector:
 def by_sql(condition: str) -> MessageSelector:
     """Messages whose properties fulfil a condition: ``size > 3 AND colour = 'red'``."""
     return MessageSelector(condition, SQL92_EXPRESSION)
+
+
+def check_selector(selector: object) -> None:
+    """Refuse what selects no messages.
+
+    Raises:
+        TypeError: Says what was found, and shows an example.
+    """
+    check_kind(
+        "selector",
+        selector,
+        MessageSelector,
+        "tags (str) or a selector",
+        "'red || blue', or by_sql('size > 3')",
+    )
 
 
 def subscription_data(topic: str, selector: MessageSelector, sub_version: int) -> SubscriptionData:

@@ -19,6 +19,10 @@ from rmq_spark.wire.message_queue import MessageQueue
 class GroupView(Protocol):
     """What is known of a group and its topics."""
 
+    @property
+    def client_id(self) -> str:
+        """This member's name among the others."""
+
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """All queues of a topic that can be read; raises if there are none."""
 
@@ -27,16 +31,16 @@ class GroupView(Protocol):
 
 
 class Share(NamedTuple):
-    """All queues of a topic, and this member's."""
+    """All queues of a topic, and this member's; whether the brokers know it as a member at all."""
 
     all: tuple[MessageQueue, ...]
     mine: tuple[MessageQueue, ...]
+    is_known: bool = True
 
 
 class Rebalance(NamedTuple):
     """One member's rule."""
 
-    client_id: str
     message_model: MessageModel
     strategy: AllocateMessageQueueStrategy
 
@@ -51,4 +55,5 @@ class Rebalance(NamedTuple):
         members = in_java_order(view.consumer_ids(topic))
         if not members:
             return None
-        return Share(tuple(queues), tuple(self.strategy.allocate(self.client_id, queues, members)))
+        mine = tuple(self.strategy.allocate(view.client_id, queues, members))
+        return Share(tuple(queues), mine, view.client_id in members)

@@ -26,7 +26,7 @@ class Bench:
         self.tasks, self.retries, self.committed = MovedTasks(), Retries(), []
         self.request = PullRequest(QUEUE, ProcessQueue(self.tasks), 0)
         self.service = ConsumeMessageConcurrentlyService(
-            listener, self.tasks, self.retries if retries else None, self.acknowledge, batch_size
+            listener, self.tasks, self.tasks, self.retries if retries else None, self.acknowledge, batch_size
         )
 
     def acknowledge(self, request, messages):
@@ -94,7 +94,31 @@ def test_a_part_of_a_batch_may_succeed_and_the_rest_come_when_it_is_wanted():
     bench = Bench(listen, batch_size=4)
     bench.submit(0, 1, 2, 3)
     assert bench.retries.given == [(2, 5), (3, 5)]
-    assert bench.committed == [4]
+    assert bench.committed == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("ack_index", "succeed"), [(None, 4), (3, 4), (99, 4), (0, 1), (-1, 0), (-2, 0), ("1", 0), (1.0, 0)]
+)
+def test_no_more_succeed_than_the_listener_has_said(ack_index, succeed):
+    def listen(_, context):
+        context.ack_index = ack_index
+
+    bench = Bench(listen, batch_size=4)
+    bench.submit(0, 1, 2, 3)
+    assert [offset for offset, _ in bench.retries.given] == list(range(succeed, 4))
+
+
+@pytest.mark.parametrize(("level", "asked"), [("3", 0), (None, 0), (-7, -1), (1 << 40, (1 << 31) - 1)])
+def test_a_delay_that_makes_no_sense_does_not_keep_a_message_here(level, asked):
+    def listen(_, context):
+        context.delay_level_when_next_consume = level
+        raise RuntimeError
+
+    bench = Bench(listen)
+    bench.submit(0)
+    assert bench.retries.given == [(0, asked)]
+    assert bench.committed == [1]
 
 
 def test_in_broadcasting_what_fails_is_logged_and_passed_over(caplog):
@@ -124,21 +148,65 @@ def test_what_takes_too_long_is_given_back_once():
     def listen(*_):
         bench.tasks.now_ms += 101
         bench.service.clean_expired([bench.request], 100)
+        bench.service.clean_expired([bench.request], 100)
         return ConsumeConcurrentlyStatus.RECONSUME_LATER
 
     bench = Bench(listen)
     bench.submit(0)
+    bench.tasks.move(101)
     assert bench.retries.given == [(0, 3)]
     assert bench.committed == [1, 1]
 
 
-def test_what_takes_too_long_and_is_not_taken_back_stays():
-    def listen(*_):
-        bench.tasks.now_ms += 101
-        bench.retries.takes = False
-        bench.service.clean_expired([bench.request], 100)
+def test_what_takes_too_long_and_is_not_taken_back_stays_and_is_given_back_later():
+    bench, messages = Bench(lambda *_: None), several(0)
+    bench.request.process_queue.put_messages(messages)
+    bench.request.process_queue.start_consuming(messages)
+    for takes in (False, False, True, True):
         assert bench.committed == []
+        bench.retries.takes = takes
+        bench.tasks.move(101)
+        bench.service.clean_expired([bench.request], 100)
+        bench.tasks.move(0)
+        if takes:
+            break
+    assert bench.retries.given == [(0, 3)] * 3
+    assert bench.committed == [1]
+
+
+def test_what_is_tried_again_here_has_been_tried_once_more():
+    times = []
+
+    def listen(messages, _):
+        times.append([message.reconsume_times for message in messages])
+        raise RuntimeError
 
     bench = Bench(listen)
+    bench.retries.takes = False
     bench.submit(0)
-    assert bench.committed == [1]
+    bench.tasks.move(10_000)
+    assert times == [[0], [1], [2]]
+
+
+def test_what_was_given_back_meanwhile_is_not_tried_again_here():
+    """What waits here for its next try may take so long that it is given back after all."""
+    seen = []
+    bench = Bench(fails(0, 1, seen=seen), batch_size=2)
+    bench.retries.takes = False
+    bench.submit(0, 1)
+    bench.retries.takes = True
+    waiting = [bench.request.process_queue._waiting[0]]
+    bench.request.process_queue.acknowledge(waiting, bench.committed.append)
+    bench.tasks.move(5_000)
+    assert seen == [[0, 1], [1]]
+
+
+def test_what_waits_for_its_next_try_here_is_no_listeners_and_cannot_take_too_long():
+    bench = Bench(fails(0))
+    bench.retries.takes = False
+    bench.submit(0)
+    given = list(bench.retries.given)
+    bench.tasks.now_ms += 1_000
+    bench.service.clean_expired([bench.request], 100)
+    bench.tasks.move(0)
+    assert bench.retries.given == given

@@ -30,7 +30,7 @@ class Bench:
     def __init__(self, listener, batch_size=1, locks=True, retries=None):
         self.tasks, self.committed, self.asked_for_locks, self.grants = MovedTasks(), [], 0, True
         self.request = PullRequest(QUEUE, ProcessQueue(self.tasks), 0)
-        self.request.process_queue.set_locked(locked=True)
+        self.request.process_queue.set_locked(self.tasks(), locked=True)
         self.service = ConsumeMessageOrderlyService(
             listener, self.tasks, retries, self.acknowledge, self.lock if locks else None, batch_size, 1_000
         )
@@ -39,9 +39,10 @@ class Bench:
         return request.process_queue.acknowledge(messages, self.committed.append)
 
     def lock(self, request):
-        self.asked_for_locks += 1
-        request.process_queue.set_locked(locked=self.grants)
-        return self.grants
+        if not request.process_queue.is_locked:
+            self.asked_for_locks += 1
+            request.process_queue.set_locked(self.tasks(), locked=self.grants)
+        return request.process_queue.is_locked
 
     def submit(self, *offsets):
         self.request.process_queue.put_messages(several(*offsets))
@@ -103,6 +104,38 @@ def test_a_listener_may_say_how_long_to_wait():
     assert times == [0, 70]
 
 
+@pytest.mark.parametrize(("wait_ms", "at_ms"), [("70", 1_000), (-5, 1), (None, 1_000)])
+def test_a_wait_that_makes_no_sense_is_one_that_does(wait_ms, at_ms):
+    times = []
+
+    def listen(_, context):
+        times.append(bench.tasks.now_ms)
+        context.suspend_current_queue_time_ms = wait_ms
+        return SUSPEND if len(times) == 1 else None
+
+    bench = Bench(listen)
+    bench.submit(0)
+    bench.tasks.move(1_000)
+    assert times == [0, at_ms]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit, KeyboardInterrupt])
+def test_nothing_overtakes_what_a_listener_has_not_processed(error):
+    seen = []
+
+    def listen(messages, _):
+        seen.append(messages[0].queue_offset)
+        if seen == [0]:
+            raise error
+
+    bench = Bench(listen)
+    bench.submit(0)
+    bench.submit(1)
+    bench.tasks.move(1_000)
+    assert seen == [0, 0, 1]
+    assert bench.committed == [0, 1, 2]
+
+
 def test_a_listener_that_raises_gets_the_same_again():
     calls = []
 
@@ -136,11 +169,11 @@ def test_without_a_lock_nothing_is_consumed():
     listener = Listener()
     bench = Bench(listener)
     bench.grants = False
-    bench.request.process_queue.set_locked(locked=False)
+    bench.request.process_queue.set_locked(bench.tasks(), locked=False)
     bench.submit(0)
     assert (listener.seen, bench.asked_for_locks) == ([], 1)
     bench.grants = True
-    bench.tasks.move(3_000)
+    bench.tasks.move(1_000)
     assert listener.offsets == [[0]]
 
 
@@ -154,7 +187,7 @@ def test_a_lock_that_is_too_old_is_asked_for_again():
 def test_in_broadcasting_nothing_is_locked():
     listener = Listener()
     bench = Bench(listener, locks=False)
-    bench.request.process_queue.set_locked(locked=False)
+    bench.request.process_queue.set_locked(bench.tasks(), locked=False)
     bench.submit(0)
     assert listener.offsets == [[0]]
 
@@ -196,7 +229,7 @@ def test_a_queue_that_began_anew_waits_for_what_a_listener_still_has_of_before()
 
     bench = Bench(listen)
     before, bench.request = bench.request, replace(bench.request, process_queue=ProcessQueue(bench.tasks))
-    bench.request.process_queue.set_locked(locked=True)
+    bench.request.process_queue.set_locked(bench.tasks(), locked=True)
     before.process_queue.put_messages(several(5, 6))
     bench.service.submit(before)
     bench.tasks.move(0)

@@ -24,7 +24,8 @@ class Api:
     """Remembers what brokers are asked; answers what the test wants."""
 
     def __init__(self):
-        self.asked, self.down, self.answers = [], set(), {}
+        self.asked, self.down, self.answers, self.connected = [], set(), {}, {"a:1", "b:1"}
+        self.connections = SimpleNamespace(is_ready=lambda address: address in self.connected)
 
     def __getattr__(self, name):
         def ask(address, *arguments, **more):
@@ -35,6 +36,13 @@ class Api:
             return answer(*arguments) if callable(answer) else answer
 
         return ask
+
+
+class PullAnswer(Future):
+    """An answer to come, as a connection gives it."""
+
+    def abandon(self):
+        """Nobody is told."""
 
 
 class NameServer:
@@ -68,7 +76,7 @@ def name_server():
 
 @pytest.fixture
 def brokers(api, name_server):
-    return GroupBrokers(api, Routes(name_server), "G", "me")
+    return GroupBrokers(SimpleNamespace(client_id="me", api=api, routes=Routes(name_server)), "G")
 
 
 def pull_of(queue=A, selector=None, **more):
@@ -78,7 +86,7 @@ def pull_of(queue=A, selector=None, **more):
 
 def answered(brokers, api, pull, result):
     """What a pull comes to, if the broker answers so."""
-    future, outcomes = Future(), []
+    future, outcomes = PullAnswer(), []
     api.answers["pull_async"] = future
     brokers._routes.route(pull.queue.topic)
     brokers.pull(pull, outcomes.append)
@@ -122,13 +130,12 @@ def test_who_wants_more_than_a_plain_pull_gives_gets_it_where_it_is_offered(
 
 
 def test_a_queue_is_ready_if_the_broker_is_connected_that_was_suggested(brokers, api):
-    connected = set()
-    api.connections = SimpleNamespace(is_ready=connected.__contains__)
+    api.connected = set()
     assert not brokers.is_ready(A)
     answered(brokers, api, pull_of(), found(suggests=1))
-    connected.add("a:1")
+    api.connected.add("a:1")
     assert not brokers.is_ready(A)
-    connected.add("a:2")
+    api.connected.add("a:2")
     assert brokers.is_ready(A)
 
 
@@ -222,6 +229,14 @@ def test_members_are_asked_of_one_broker_after_the_other(brokers, api):
         brokers.consumer_ids("T")
 
 
+def test_members_are_asked_first_of_a_broker_that_is_connected(brokers, api):
+    """Whether the other can be reached may take a while to find out."""
+    api.answers["consumer_ids"] = ("me", "you")
+    api.connected = {"b:1"}
+    brokers.consumer_ids("T")
+    assert [address for _, address, _ in api.asked] == ["b:1"]
+
+
 def test_queues_are_locked_broker_by_broker_and_one_that_is_down_locks_none(brokers, api):
     api.answers["lock"] = lambda _, __, queues: frozenset(queues)
     brokers.queues("T")
@@ -229,7 +244,7 @@ def test_queues_are_locked_broker_by_broker_and_one_that_is_down_locks_none(brok
     api.down = {"a:1"}
     assert brokers.lock([A, B]) == {B}
     brokers.unlock([B], one_way=True)
-    assert api.asked[-1] == ("unlock", "b:1", "G", "me", {B}, True)
+    assert api.asked[-1] == ("unlock", "b:1", "G", "me", [B], True)
 
 
 def test_conditions_are_checked_by_every_broker_and_tags_by_none(brokers, api):
@@ -237,6 +252,15 @@ def test_conditions_are_checked_by_every_broker_and_tags_by_none(brokers, api):
     assert api.asked == []
     brokers.check_subscription(subscription_data("T", by_sql("a > 1"), 0))
     assert [address for _, address, _ in api.asked] == ["a:1", "b:1"]
+
+
+def test_a_broker_that_is_down_keeps_no_condition_from_being_checked(brokers, api):
+    condition = subscription_data("T", by_sql("a > 1"), 0)
+    api.down = {"a:1"}
+    brokers.check_subscription(condition)
+    api.down = {"a:1", "b:1"}
+    with pytest.raises(ConnectionClosed):
+        brokers.check_subscription(condition)
 
 
 def test_offsets_are_asked_of_the_master(brokers, api):

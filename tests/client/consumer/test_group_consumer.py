@@ -277,6 +277,28 @@ def test_one_whose_instance_has_ended_takes_no_user_from_it():
     assert instance.users == 0
 
 
+def test_topics_that_are_subscribed_to_at_the_same_time_are_all_subscribed_to():
+    old = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(100):
+            consumer, together = LitePullConsumer("G", "127.0.0.1:1"), threading.Barrier(8)
+
+            def subscribe(topic, consumer=consumer, together=together):
+                together.wait(10)
+                consumer.subscribe(topic, "a || b || c")
+
+            topics = [f"T{number}" for number in range(8)]
+            threads = [threading.Thread(target=subscribe, args=(topic,)) for topic in topics]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(10)
+            assert consumer.topics == frozenset(topics)
+    finally:
+        sys.setswitchinterval(old)
+
+
 def test_brokers_that_cannot_say_who_is_there_leave_the_queues_where_they_are(cluster, monkeypatch):
     topic, asked = cluster.topic(queues=QUEUES), threading.Event()
     member = Member(cluster, cluster.group(), topic, set())

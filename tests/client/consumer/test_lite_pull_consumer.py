@@ -370,6 +370,17 @@ def test_unsubscribing_gives_the_queues_back(cluster, lite):
     assert consumer.assignment() == frozenset()
 
 
+def test_a_queue_that_is_given_up_leaves_to_the_next_one_how_far_it_is(cluster, lite):
+    """At once, and not when offsets are persisted the next time."""
+    topic, group = cluster.topic(queues=1), cluster.group()
+    cluster.send(topic, *numbers(3), queue_id=0)
+    consumer = lite(group, topic=topic, persist_consumer_offset_interval_ms=600_000)
+    assert polled(consumer, 3) == numbers(3)
+    assert consumer.poll(1) == []  # which says that those are dealt with
+    consumer.unsubscribe(topic)
+    wait_until("the offset", lambda: cluster.stored_offset(group, topic) == 3)
+
+
 def test_a_consumer_lives_once(cluster, lite):
     topic = cluster.topic()
     consumer = lite(topic=topic, start=False)

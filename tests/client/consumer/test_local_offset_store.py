@@ -37,7 +37,7 @@ def path(tmp_path):
 
 
 def opened(path):
-    store = LocalFileOffsetStore(path)
+    store = LocalFileOffsetStore(lambda: path)
     store.load()
     return store
 

@@ -52,7 +52,9 @@ def test_what_never_came_commits_nothing(queue):
 
 
 def test_before_anything_has_come_the_first_offset_may_be_committed(clock):
-    assert acknowledged(ProcessQueue(clock, 7)) == [7]
+    queue = ProcessQueue(clock)
+    queue.begin_at(7)
+    assert acknowledged(queue) == [7]
 
 
 def test_the_first_that_is_not_acknowledged_is_what_may_be_committed(queue):
@@ -125,13 +127,13 @@ def test_a_listener_that_takes_too_long_is_found(queue, clock):
 
 def test_a_lock_is_worth_half_a_minute(queue, clock):
     assert not queue.is_locked
-    queue.set_locked(locked=True)
+    queue.set_locked(clock(), locked=True)
     clock.move(LOCK_EXPIRES_MS)
     assert queue.is_locked
     clock.move(1)
     assert not queue.is_locked
-    queue.set_locked(locked=True)
-    queue.set_locked(locked=False)
+    queue.set_locked(clock(), locked=True)
+    queue.set_locked(clock(), locked=False)
     assert not queue.is_locked
 
 
@@ -157,7 +159,7 @@ def test_a_cleared_queue_is_as_new(queue):
 def test_operators_see_the_time_of_day(queue, clock):
     queue.put_messages([Cached(4, bytes(3 << 20)), Cached(6)])
     queue.take_messages(1)
-    queue.set_locked(locked=True)
+    queue.set_locked(clock(), locked=True)
     clock.move(500)
     info = queue.info(4, wall_ms=1_700_000_000_000)
     assert (info.commit_offset, info.cached_msg_count, info.transaction_msg_count) == (4, 1, 1)

@@ -26,9 +26,19 @@ class Consumer:
     def __init__(self):
         self.asked, self.consumed, self.corrected, self.illegal = [], [], [], []
         self.is_paused, self.is_locked, self.refuses = False, True, None
+        self.first_offsets, self.buried, self.cached_bytes = [], [], 0
 
     def may_pull(self, _):
         return self.is_locked
+
+    def first_offset(self, _):
+        found = self.first_offsets.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def bury(self, _, message):
+        self.buried.append(message.queue_offset)
 
     def pull(self, request, then):
         if self.refuses:
@@ -131,7 +141,52 @@ def test_a_queue_that_is_not_locked_is_looked_at_later(bench):
     bench.consumer.is_locked = False
     bench.start()
     bench.consumer.is_locked = True
-    assert bench.comes_back_after(3_000)
+    assert bench.comes_back_after(1_000)
+
+
+def test_before_the_first_pull_it_is_found_out_where_to_begin(bench):
+    bench.request.next_offset = None
+    bench.consumer.first_offsets = [DOWN, ZeroDivisionError(), 7]
+    bench.start()
+    assert bench.request.process_queue.commit_offset is None
+    bench.tasks.move(1_000)
+    assert bench.offsets == []
+    bench.tasks.move(1_000)
+    assert bench.offsets == [7]
+    assert bench.request.process_queue.commit_offset == 7
+
+
+def test_what_cannot_be_read_is_buried_and_keeps_nothing_from_the_listener(bench):
+    bench.start()
+    bench.answer(pulled(*several(5, 7), then=8)._replace(unreadable=several(6)))
+    assert (bench.consumer.consumed, bench.consumer.buried) == ([5, 7], [6])
+    cache = bench.request.process_queue
+    cache.acknowledge(several(5, 7), lambda _: None)
+    assert cache.commit_offset == 6
+    cache.acknowledge(several(6), lambda _: None)
+    assert cache.commit_offset == 8
+
+
+def test_a_queue_that_is_retired_is_pulled_no_more(bench):
+    bench.start()
+    bench.request.process_queue.retire()
+    bench.answer(pulled(*several(5), then=6))
+    bench.tasks.move(10_000)
+    assert bench.offsets == [5]
+
+
+def test_when_all_queues_together_take_up_too_much_only_one_without_anything_is_pulled(bench):
+    bench.start()
+    bench.consumer.cached_bytes = LIMITS.bytes_for_all
+    bench.answer(pulled(then=6, status=PullStatus.NO_MATCHED_MSG))
+    bench.tasks.move(0)
+    assert bench.offsets == [5, 6]
+    bench.answer(pulled(*several(6), then=7))
+    bench.tasks.move(500)
+    assert bench.offsets == [5, 6]
+    bench.consumer.cached_bytes -= 1
+    bench.tasks.move(50)
+    assert bench.offsets == [5, 6, 7]
 
 
 def test_a_paused_consumer_is_looked_at_later(bench):

@@ -36,7 +36,8 @@ class Source:
         self.cache = ConsumeRequestCache()
         self.refuses = None
         self.is_connected = True
-        self.cached_messages = 0
+        self.cached_messages = self.cached_bytes = 0
+        self.abandoned, self.buried = [], []
 
     def first_offset(self, _):
         found = self.first_offsets.pop(0)
@@ -51,6 +52,10 @@ class Source:
         if self.refuses:
             raise self.refuses
         self.asked.append((queue_offset, then))
+        return lambda: self.abandoned.append(queue_offset)
+
+    def bury(self, _, __, message):
+        self.buried.append(message.queue_offset)
 
     def deliver(self, request):
         self.delivered += [each.queue_offset for each in request.messages]

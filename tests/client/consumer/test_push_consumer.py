@@ -11,6 +11,7 @@ from consumer_clusters import FIRST
 
 from rmq_spark.client.consumer.group_consumer import SHUTDOWN_MS
 from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
+from rmq_spark.client.consumer.lite_pull_consumer import monotonic_ms
 from rmq_spark.client.consumer.pull_task import PullLimits
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import PushSettings
@@ -388,22 +389,22 @@ def test_operators_see_a_consumer_and_have_it_consume_a_message(cluster, push):
 
 @pytest.mark.parametrize("orderly", [False, True])
 def test_a_share_that_comes_after_unsubscribing_is_not_taken(cluster, push, monkeypatch, orderly):
-    topic, listener, unlocked = cluster.topic(queues=1), Listener(), []
+    topic, listener, asked = cluster.topic(queues=1), Listener(), []
     queue = cluster.queue(topic)
     consumer = push(listener, topic=topic, orderly=orderly)
     wait_until("a queue", lambda: queue in consumer.assignment())
     consumer.unsubscribe(topic)
     with monkeypatch.context() as patched:
-        patched.setattr(consumer._brokers, "unlock", lambda queues, **_: unlocked.extend(queues))
+        patched.setattr(consumer._brokers, "lock", lambda queues: asked.extend(queues) or frozenset())
         consumer._take_share(topic, Share((queue,), (queue,)))  # of a rebalance that began before
     assert queue not in consumer.assignment()
-    assert unlocked == [queue] * orderly
+    assert asked == []
     consumer.subscribe(topic)
     cluster.send(topic, *numbers(3), queue_id=0)
     assert sorted(listener.wait_for(3)) == numbers(3)
 
 
-def test_a_queue_that_was_dropped_while_a_listener_was_at_it_is_pulled_again(cluster, push):
+def test_a_queue_that_is_given_up_while_a_listener_is_at_it_is_pulled_again_behind_that(cluster, push):
     topic, free = cluster.topic(queues=1), threading.Event()
     listener = Listener(lambda *_: free.wait(PATIENCE_S) and None)
     consumer = push(listener, topic=topic, orderly=True)
@@ -413,11 +414,54 @@ def test_a_queue_that_was_dropped_while_a_listener_was_at_it_is_pulled_again(clu
         request = consumer._requests[cluster.queue(topic)]
         consumer.unsubscribe(topic)
         cluster.send(topic, "001", queue_id=0)
-        wait_until("a pull that is given up", lambda: request.process_queue.is_dropped)
+        assert request.process_queue.is_retired
+        assert not request.process_queue.is_dropped
+        consumer.subscribe(topic)
     finally:
         free.set()
-    consumer.subscribe(topic)
-    assert listener.wait_for(3) == ["000", "000", "001"]
+    assert listener.wait_for(2) == ["000", "001"]
+
+
+def test_a_queue_that_is_unsubscribed_from_is_let_go_of_as_soon_as_its_listener_ends(cluster, push):
+    """However long that takes, and not before."""
+    topic, group, free = cluster.topic(queues=1), cluster.group(), threading.Event()
+    queue = cluster.queue(topic)
+    listener = Listener(lambda *_: free.wait(PATIENCE_S) and None)
+    consumer = push(listener, group, topic, orderly=True, await_termination_ms=0)
+    cluster.send(topic, "000", queue_id=0)
+
+    def another_may_have_it():
+        return cluster.api.lock(cluster.address, group, "another", [queue])
+
+    try:
+        listener.wait_for(1)
+        consumer.unsubscribe(topic)
+        for _ in range(3):
+            consumer._rebalance()
+        assert not another_may_have_it()
+    finally:
+        free.set()
+    wait_until("it is let go of", another_may_have_it)
+    assert cluster.stored_offset(group, topic) == 1
+
+
+def test_a_lock_counts_from_when_it_was_asked_for(cluster, push, monkeypatch):
+    """When the answer comes, the broker may have given it to another long ago."""
+    topic, listener, asked_at_ms = cluster.topic(queues=1), Listener(), []
+    queue = cluster.queue(topic)
+    consumer = push(listener, topic=topic, orderly=True)
+    wait_until("a queue", lambda: queue in consumer.assignment())
+    request = consumer._requests[queue]
+
+    def lock(queues):
+        queues = frozenset(queues)
+        asked_at_ms.append(monotonic_ms())
+        wait_until("another millisecond", lambda: monotonic_ms() > asked_at_ms[-1])
+        return queues
+
+    monkeypatch.setattr(consumer._brokers, "lock", lock)
+    consumer._lock(queue.broker_name)
+    assert request.process_queue._locked_at_ms <= asked_at_ms[-1]
 
 
 def test_a_suspended_consumer_gets_nothing_until_it_is_resumed(cluster, push):

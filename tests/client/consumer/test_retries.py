@@ -14,6 +14,7 @@ class Brokers:
 
     def __init__(self):
         self.back, self.sent, self.refuses_back, self.refuses_send = [], [], False, None
+        self.names, self.silent = ["broker-b"], set()
 
     def send_back(self, message, delay_level, times):
         if self.refuses_back:
@@ -28,10 +29,17 @@ class Brokers:
     def publish_queues(self, topic):
         if isinstance(self.refuses_send, RouteNotFound):
             raise self.refuses_send
-        return (MessageQueue(topic, "broker-b", 0),)
+        return tuple(MessageQueue(topic, name, 0) for name in self.names)
 
     def master_address(self, broker_name):
         return f"{broker_name}:1"
+
+    @property
+    def connections(self):
+        return self
+
+    def is_silent(self, address):
+        return address in self.silent
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ def test_the_defaults_are_fine_and_begin_half_an_hour_ago(kind):
         (LitePullSettings, "pull_batch_size", 0),
         (LitePullSettings, "pull_batch_size", 1_025),
         (LitePullSettings, "auto_commit_interval_ms", 999),
-        (LitePullSettings, "pull_threads", 0),
         (LitePullSettings, "topic_metadata_check_interval_ms", 0),
         (LitePullSettings, "rebalance_interval_ms", 0),
         (LitePullSettings, "persist_consumer_offset_interval_ms", 0),

@@ -12,6 +12,8 @@ QUEUES = [MessageQueue("T", broker, number) for broker in ("a", "b") for number 
 
 
 class View:
+    client_id = ""
+
     def __init__(self, *members, queues=QUEUES):
         self.members, self.known = members, tuple(queues)
 
@@ -25,7 +27,8 @@ class View:
 
 
 def share(me, view, model=MessageModel.CLUSTERING):
-    return Rebalance(me, model, AllocateMessageQueueAveragely()).share("T", view)
+    view.client_id = me
+    return Rebalance(model, AllocateMessageQueueAveragely()).share("T", view)
 
 
 def test_members_share_whatever_order_the_brokers_name_them_and_the_queues_in():
@@ -40,7 +43,7 @@ def test_in_broadcasting_each_has_all_and_nobody_is_asked_who_is_there():
 
 
 def test_who_is_missing_among_the_members_has_nothing():
-    assert share("3", View("1", "2")).mine == ()
+    assert share("3", View("1", "2")) == Share(tuple(QUEUES), (), is_known=False)
 
 
 def test_brokers_that_know_no_member_at_all_say_nothing():

@@ -7,7 +7,7 @@ import pytest
 from broker_kinds import wait_until
 from moved_tasks import MovedTasks
 
-from rmq_spark.client.consumer.scheduled_tasks import Repeated, ScheduledTasks
+from rmq_spark.client.scheduled_tasks import Repeated, ScheduledTasks
 
 PATIENCE_S = 20
 
@@ -110,7 +110,7 @@ def test_a_task_that_raises_is_logged_and_harms_no_other(tasks, caplog):
         tasks.schedule(lambda: 1 // 0)
         tasks.schedule(done.set, 10)
         assert done.wait(PATIENCE_S)
-    assert "ZeroDivisionError" in caplog.text
+        wait_until("a log", lambda: "ZeroDivisionError" in caplog.text)  # by another thread, perhaps
 
 
 def test_stopping_does_not_wait_for_what_never_ends():

@@ -3,6 +3,8 @@
 They are daemons and made as they are needed, up to a number. Stopping forgets what is not due yet and waits
 for what is under way only as long as it is told to: a listener that never comes back must not keep a process
 from ending. What a task raises is logged and harms no other task. Nothing here knows what the tasks do.
+
+In a process that was forked they are stopped: what was to be done is done by the parent.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Protocol
+
+from rmq_spark.client.process_bound import ProcessBound
 
 _log = logging.getLogger(__name__)
 
@@ -44,8 +48,8 @@ class Task:
         if action is not None:
             try:
                 action()
-            except Exception:  # noqa: BLE001  # what a task raises harms no other
-                _log.exception("a task of a consumer failed")
+            except BaseException:  # noqa: BLE001  # what a task raises, sys.exit as well, harms no other
+                _log.exception("a task failed")
 
 
 class Scheduler(Protocol):
@@ -55,7 +59,7 @@ class Scheduler(Protocol):
         """Have it done after a delay, if the scheduler still runs then."""
 
 
-class ScheduledTasks:
+class ScheduledTasks(ProcessBound):
     """A `Scheduler` with threads."""
 
     def __init__(self, name: str, threads_max: int = 1) -> None:
@@ -68,6 +72,7 @@ class ScheduledTasks:
         self._idle = 0
         self._has_leader = False
         self._is_stopped = False
+        ProcessBound.__init__(self)
 
     def schedule(self, action: Action, delay_ms: int = 0) -> Task:
         """Have it done after a delay; a stopped scheduler forgets it."""
@@ -93,14 +98,25 @@ class ScheduledTasks:
     def _start_thread(self) -> None:
         name = f"{self._name}-{len(self._threads) + 1}"
         thread = threading.Thread(target=self._work, name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # at a limit of threads; whoever has something to do next tries again
+            count = len(self._threads)
+            _log.error("%s: another thread cannot be started (%s): there are %d", self._name, error, count)
+            return
         self._threads.append(thread)
-        thread.start()
 
     @property
     def pending(self) -> int:
         """How many tasks wait."""
         with self._state:
             return sum(not task.is_cancelled for _, _, task in self._tasks)
+
+    @property
+    def thread_count(self) -> int:
+        """How many threads there are."""
+        with self._state:
+            return sum(thread.is_alive() for thread in self._threads)
 
     def stop(self, wait_ms: int) -> bool:
         """Forget what waits, and wait so long for what is under way; whether all of it has ended."""
@@ -113,6 +129,12 @@ class ScheduledTasks:
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
+
+    def forked(self) -> None:
+        """Stop, if anything has begun."""
+        self._state = threading.Condition()
+        self._is_stopped = self._is_stopped or bool(self._threads)
+        self._tasks = []
 
     def _work(self) -> None:
         while (task := self._next_due()) is not None:

@@ -1,0 +1,104 @@
+"""Arguments: whether callers give what is needed, and what they are told if they do not.
+
+What is of another kind is refused at the call that it was given to, and not where it would be used, in
+another thread perhaps, or by a broker. This module knows no client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from rmq_spark.client.errors import MessageRejected
+from rmq_spark.errors import excerpt
+from rmq_spark.wire.message_queue import MessageQueue
+
+_QUEUE_EXAMPLE: Final = 'MessageQueue("orders", "broker-a", 0)'
+_NUMBER: Final = (int,)
+_TIME: Final = (int, float)
+
+
+def wrong_kind(name: str, needed: str, found: str, example: str) -> TypeError:
+    """What is raised where something is of another kind than is needed."""
+    return TypeError(f"{name}: needed {needed}, found {found}; for example: {example}")
+
+
+def check_kind(name: str, found: object, kinds: type | tuple[type, ...], needed: str, example: str) -> None:
+    """Refuse what is of none of these kinds.
+
+    Raises:
+        TypeError: Says what was needed, what was found, and shows an example.
+    """
+    if not isinstance(found, kinds):
+        raise wrong_kind(name, needed, f"{type(found).__name__} {excerpt(found)}", example)
+
+
+def check_text(name: str, found: object, example: str) -> None:
+    """Refuse what is no text.
+
+    Raises:
+        TypeError: Says what was found, and shows an example.
+    """
+    check_kind(name, found, str, "a text (str)", repr(example))
+
+
+def check_number(name: str, found: object, example: int) -> None:
+    """Refuse what is no whole number; True and False are none.
+
+    Raises:
+        TypeError: Says what was found, and shows an example.
+    """
+    _check_number(name, found, _NUMBER, "a whole number (int)", example)
+
+
+def check_range(name: str, found: int, least: int = 1, most: int | None = None) -> None:
+    """Refuse what is no whole number within limits.
+
+    Raises:
+        MessageRejected: It is outside of them.
+        TypeError: It is no whole number.
+    """
+    check_number(name, found, max(least, 1))
+    if found < least or (most is not None and found > most):
+        needed = f"{least} or more" if most is None else f"{least} to {most}"
+        raise MessageRejected(name, needed, found)
+
+
+def check_time_ms(name: str, found: object) -> None:
+    """Refuse what is no number of milliseconds.
+
+    Raises:
+        TypeError: Says what was found, and shows an example.
+    """
+    _check_number(name, found, _TIME, "a number of milliseconds", 3_000)
+
+
+def _check_number(name: str, found: object, kinds: tuple[type, ...], needed: str, example: int) -> None:
+    check_kind(name, found, kinds, needed, str(example))
+    if isinstance(found, bool):
+        raise wrong_kind(name, needed, repr(found), str(example))
+
+
+def check_queue(name: str, found: object) -> None:
+    """Refuse what is no queue.
+
+    Raises:
+        TypeError: Says what was found, and shows an example.
+    """
+    check_kind(name, found, MessageQueue, "a MessageQueue", _QUEUE_EXAMPLE)
+
+
+def checked_queues(name: str, found: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
+    """Several queues; one alone, or names instead of queues, are refused.
+
+    Raises:
+        TypeError: Says what was found, and shows an example.
+    """
+    example = f"[{_QUEUE_EXAMPLE}]"
+    if isinstance(found, str):
+        raise wrong_kind(name, "several queues", f"str {excerpt(found)}", example)
+    check_kind(name, found, Iterable, "several queues", example)
+    queues = tuple(found)
+    for queue in queues:
+        check_kind(f"one of {name}", queue, MessageQueue, "a MessageQueue", _QUEUE_EXAMPLE)
+    return frozenset(queues)

@@ -1,0 +1,64 @@
+"""Ending: how a client ends, whoever asks for it, how often, and at whatever moment.
+
+A signal handler may ask, in the midst of a call that holds a lock which ending needs. So a thread ends the
+client; who asks waits for it, and no longer than is said. A program that ends meanwhile waits once more for
+as long, so that what is said to brokers last is said. Nothing here knows what is ended.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Callable
+
+
+class Ending:
+    """Does something once, in a thread of its own."""
+
+    def __init__(self, name: str, end: Callable[[], None], seconds: float) -> None:
+        self._name = name
+        self._end = end
+        self._seconds = seconds
+        self._still_to_begin = [None]
+        self._under_way = threading.Lock()  # no event: a signal handler could come in between its own locks
+        self._under_way.acquire()
+        self._ender: threading.Thread | None = None
+
+    def run(self) -> None:
+        """Begin, unless somebody has; come back when it is done, or the time is over."""
+        try:
+            self._still_to_begin.pop()  # one step, which no signal handler can come in between
+        except IndexError:
+            if self._ender is not threading.current_thread():
+                self._wait()
+            return
+        try:
+            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        except RuntimeError:  # at a limit of threads, or so late that Python makes none any more
+            self._run()
+        else:
+            self._wait()
+
+    def _wait(self) -> None:
+        if self._under_way.acquire(timeout=self._seconds):
+            self._under_way.release()
+
+    def _run(self) -> None:
+        self._ender = thread = threading.current_thread()
+        _under_way[thread] = self._seconds
+        try:
+            self._end()
+        finally:
+            del _under_way[thread]
+            self._under_way.release()
+
+
+_under_way: dict[threading.Thread, float] = {}
+
+
+def _wait_for_all() -> None:
+    for thread, seconds in list(_under_way.items()):
+        thread.join(seconds)
+
+
+atexit.register(_wait_for_all)

@@ -1,0 +1,84 @@
+"""SendFuture: what becomes of a send, for whoever sent it; and the thread that runs its callbacks.
+
+A callback may take as long as it likes, raise what it likes, and use the client: it runs in a thread of its
+producer, and not in the one that reads the answers of all who share the connection.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from rmq_spark.client.results import SendResult
+from rmq_spark.client.waiters import OwnFuture
+
+_log = logging.getLogger(__name__)
+
+IDLE_SECONDS = 1.0
+"""So long the thread waits for more to do before it ends."""
+
+
+class Callbacks:
+    """Runs callbacks one after the other, in a thread that is there while there are some."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._mutex = threading.Lock()
+        self._has_come = threading.Condition(self._mutex)
+        self._calls: deque[Callable[[], object]] = deque()
+        self._has_thread = False
+
+    def call(self, action: Callable[[], object]) -> None:
+        """Have it run soon, after those that came before."""
+        with self._mutex:
+            self._calls.append(action)
+            if self._has_thread:
+                self._has_come.notify()
+                return
+            self._has_thread = True
+        try:
+            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        except RuntimeError:  # at a limit of threads, or as Python ends: then here
+            self._run()
+
+    def _run(self) -> None:
+        while (action := self._next()) is not None:
+            _run(action)
+
+    def _next(self) -> Callable[[], object] | None:
+        with self._mutex:
+            if not self._calls:
+                self._has_come.wait(IDLE_SECONDS)
+            if self._calls:
+                return self._calls.popleft()
+            self._has_thread = False
+            return None
+
+
+class SendFuture(OwnFuture[SendResult]):
+    """A future whose callbacks disturb nobody."""
+
+    def __init__(self, callbacks: Callbacks) -> None:
+        super().__init__()
+        self._callbacks = callbacks
+
+    def add_done_callback(self, fn: Callable[[Future[SendResult]], Any]) -> None:
+        """Have a function called with this future when it is done, in a thread of the producer.
+
+        One that is done already calls it at once, in this thread.
+        """
+        if self.done():
+            super().add_done_callback(fn)
+        else:
+            super().add_done_callback(lambda future: self._callbacks.call(lambda: fn(future)))
+
+
+def _run(callback: Callable[[], object]) -> None:
+    try:
+        callback()
+    except BaseException:  # noqa: BLE001  # whatever it raises, sys.exit as well, harms no other
+        _log.exception("a callback of a send failed")

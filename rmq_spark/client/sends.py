@@ -1,0 +1,130 @@
+"""Sends: a send that is waited for, try by try, until it is stored, time is over, or trying again is no use.
+
+    a try ──> stored
+       ├─ connection fails, or a code of RETRIED_CODES ──> the next one, at another broker if there is one
+       └─ any other refusal ──> the end
+
+A connection that is yet to be made has its share of the time, so that other brokers have theirs.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from rmq_spark.client.async_sends import RETRY_MS_MIN, QueuesOf
+from rmq_spark.client.errors import (
+    CONNECTION_FAULTS,
+    BrokerNotFound,
+    BrokerRefused,
+    ClientError,
+    RequestTimeout,
+    SendFailed,
+    TopicNotFound,
+)
+from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.outgoing import Outgoing
+from rmq_spark.client.queue_choice import QueueChoice
+from rmq_spark.client.results import SendResult, SendStatus
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.message_queue import MessageQueue
+
+RETRIED_CODES: Final = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR.value,
+        ResponseCode.SERVICE_NOT_AVAILABLE.value,
+        ResponseCode.NO_PERMISSION.value,
+        ResponseCode.TOPIC_NOT_EXIST.value,
+        ResponseCode.NO_BUYER_ID.value,
+        ResponseCode.NOT_IN_CURRENT_UNIT.value,
+    }
+)
+"""As RocketMQ's producer has it."""
+
+
+class Sends:
+    """The tries of one producer. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        choice: QueueChoice,
+        queues_of: QueuesOf,
+        *,
+        retries: int,
+        retries_not_ok: bool,
+    ) -> None:
+        """``retries_not_ok``: what is stored, but not as safely as it should be, is sent again as well."""
+        self.retries = retries
+        self._instance = instance
+        self._choice = choice
+        self._queues_of = queues_of
+        self._retries_not_ok = retries_not_ok
+
+    def send(self, prepared: Outgoing, timeout_ms: int) -> SendResult:
+        """Send to a queue of the topic, and once more elsewhere if that fails.
+
+        Raises:
+            BrokerRefused: For a reason for which trying again is no use.
+            SendFailed: All tries failed.
+        """
+        deadline = time.monotonic() + timeout_ms / 1000
+        tries: list[ClientError] = []
+        failed: str | None = None
+        stored: SendResult | None = None
+        for left in range(self.retries, -1, -1):
+            remaining_ms = int((deadline - time.monotonic()) * 1000)
+            if failed is not None and remaining_ms < RETRY_MS_MIN:
+                break
+            target = self._choice.choose(self._queues_of(prepared.topic), failed)
+            try:
+                stored = self.send_once(prepared, target, max(remaining_ms, 1), left)
+            except (*CONNECTION_FAULTS, BrokerNotFound) as error:
+                tries.append(error)
+                self._refresh_after(error, prepared.topic)
+            except BrokerRefused as error:
+                if error.code not in RETRIED_CODES:
+                    if stored is None:
+                        raise
+                    break
+                tries.append(error)
+                self._refresh_after(error, prepared.topic)
+            else:
+                is_ok = stored.send_status is SendStatus.SEND_OK
+                if is_ok or not self._retries_not_ok or not left:
+                    return stored
+            failed = target.broker_name
+        if stored is not None:  # if not as safely as was wanted
+            return stored
+        raise SendFailed(prepared.topic, tries) from tries[-1]
+
+    def send_once(
+        self, prepared: Outgoing, target: MessageQueue, timeout_ms: int, tries_left: int = 0
+    ) -> SendResult:
+        """Send to one queue.
+
+        Raises:
+            ClientError: It may be stored all the same, unless the broker has refused it.
+        """
+        instance = self._instance
+        started = time.monotonic()
+        try:
+            address = instance.routes.master_address(target.broker_name)
+            instance.connections.reach(address, timeout_ms // (tries_left + 1))
+            remaining_ms = max(timeout_ms - int((time.monotonic() - started) * 1000), 1)
+            header = prepared.header(target)
+            result = instance.api.send(address, header, prepared.body, prepared.message_id, remaining_ms)
+        except CONNECTION_FAULTS:
+            self._choice.failed(target.broker_name)
+            raise
+        self._choice.sent(target.broker_name, (time.monotonic() - started) * 1000)
+        return result
+
+    def _refresh_after(self, error: ClientError, topic: str) -> None:
+        """Look where the topic lives now, if the error says that it is not where it was."""
+        if isinstance(error, RequestTimeout) or not isinstance(error, (*CONNECTION_FAULTS, TopicNotFound)):
+            return
+        try:
+            self._instance.routes.refresh(topic)
+        except ClientError:
+            return  # then it is still where it was, for all that is known

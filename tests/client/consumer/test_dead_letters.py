@@ -1,0 +1,72 @@
+import pytest
+from moved_tasks import MovedTasks
+from received_messages import received
+
+from rmq_spark.client.consumer.dead_letters import AGAIN_MS, DeadLetters
+from rmq_spark.client.errors import ConnectionClosed
+
+
+class Brokers:
+    """Take dead letters, unless they are told to fail so many times."""
+
+    def __init__(self, failures=0):
+        self.taken, self.failures = [], failures
+
+    def send_back(self, message, delay_level, max_reconsume_times):
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionClosed("b:1", "gone")
+        self.taken.append((message.queue_offset, delay_level, max_reconsume_times))
+
+
+@pytest.fixture
+def tasks():
+    return MovedTasks()
+
+
+def buried(tasks, brokers, *, is_clustering=True, is_wanted=lambda: True):
+    done = []
+    letters = DeadLetters("G", brokers, tasks, is_clustering=is_clustering)
+    letters.bury(received(7), is_wanted, lambda: done.append(tasks.now_ms))
+    return done
+
+
+def test_a_message_that_cannot_be_read_becomes_a_dead_letter_at_once_and_is_logged_once(tasks, caplog):
+    brokers = Brokers()
+    done = buried(tasks, brokers)
+    assert done == []  # not by the thread that reads
+    tasks.move(0)
+    assert (brokers.taken, done) == ([(7, -1, 0)], [0])
+    [line] = caplog.messages
+    assert "offset 7" in line
+    assert "id-7" in line
+    assert "it goes to %DLQ%G" in line
+
+
+def test_it_is_tried_until_a_broker_takes_it_and_only_then_is_it_done_with(tasks):
+    brokers = Brokers(failures=3)
+    done = buried(tasks, brokers)
+    tasks.move(3 * AGAIN_MS - 1)
+    assert done == []
+    tasks.move(1)
+    assert done == [3 * AGAIN_MS]
+    tasks.move(10 * AGAIN_MS)
+    assert len(brokers.taken) == 1
+
+
+def test_one_that_is_not_wanted_any_more_is_left_to_whoever_has_the_queue(tasks):
+    wanted = [True]
+    brokers = Brokers(failures=1)
+    done = buried(tasks, brokers, is_wanted=lambda: wanted[0])
+    tasks.move(0)
+    wanted[0] = False
+    tasks.move(10 * AGAIN_MS)
+    assert (brokers.taken, done, tasks.pending) == ([], [], 0)
+
+
+def test_who_broadcasts_passes_it_over(tasks, caplog):
+    brokers = Brokers()
+    done = buried(tasks, brokers, is_clustering=False)
+    tasks.move(0)
+    assert (brokers.taken, done) == ([], [0])
+    assert "it is passed over" in caplog.text

@@ -1,0 +1,160 @@
+"""What a listener says: a success is only what is one, and whatever it raises ends in a word about it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+
+import pytest
+from received_messages import QUEUE, several
+
+from rmq_spark.client.consumer.listeners import (
+    ConsumeConcurrentlyContext,
+    ConsumeConcurrentlyStatus,
+    ConsumeOrderlyStatus,
+    check_listener,
+    number_of,
+    status_of,
+)
+
+CONTEXT = ConsumeConcurrentlyContext(QUEUE)
+SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
+
+
+async def coroutine(_messages, _context):
+    pass
+
+
+def generator(_messages, _context):
+    yield
+
+
+async def async_generator(_messages, _context):
+    yield
+
+
+class AsyncCallable:
+    async def __call__(self, messages, context):
+        pass
+
+    async def method(self, messages, context):
+        pass
+
+
+class Callable:
+    def __call__(self, messages, context):
+        pass
+
+    def method(self, messages, context):
+        pass
+
+
+ONLY_BEGIN = {
+    "a coroutine function": coroutine,
+    "a generator function": generator,
+    "an asynchronous generator function": async_generator,
+    "an object that is called asynchronously": AsyncCallable(),
+    "an asynchronous method": AsyncCallable().method,
+    "a part of a coroutine function": functools.partial(coroutine),
+}
+
+
+@pytest.mark.parametrize("listener", ONLY_BEGIN.values(), ids=list(ONLY_BEGIN))
+def test_what_would_only_begin_when_it_is_called_is_refused(listener):
+    with pytest.raises(TypeError, match=r"whose body does not run.*def listen\(messages, context\): "):
+        check_listener("listener", listener, "messages", "context")
+
+
+@pytest.mark.parametrize(
+    "listener", [lambda _: None, lambda: None, lambda _, __, ___: None, lambda _, *, _context: None]
+)
+def test_a_listener_that_takes_something_else_is_refused(listener):
+    with pytest.raises(TypeError, match=r"needed a function of \(messages, context\), found one that takes"):
+        check_listener("listener", listener, "messages", "context")
+
+
+@pytest.mark.parametrize("listener", [None, "listen", 5, [print]])
+def test_what_cannot_be_called_is_refused(listener):
+    with pytest.raises(TypeError, match="listener: needed a function of"):
+        check_listener("listener", listener, "messages", "context")
+
+
+@pytest.mark.parametrize(
+    "listener",
+    [
+        lambda _messages, _context: None,
+        lambda *_: None,
+        lambda _messages, _context, _more=None: None,
+        Callable(),
+        Callable().method,
+        functools.partial(lambda _first, _messages, _context: None, 1),
+        max,
+    ],
+)
+def test_all_others_are_taken(listener):
+    check_listener("listener", listener, "messages", "context")
+
+
+def said_by(listener, success=SUCCESS):
+    return status_of(listener, several(7), CONTEXT, success)
+
+
+def test_nothing_and_its_own_words_are_understood():
+    assert said_by(lambda *_: None) is SUCCESS
+    assert said_by(lambda *_: SUCCESS) is SUCCESS
+    assert said_by(lambda *_: LATER) is LATER
+
+
+NONSENSE = {
+    "false": False,
+    "true": True,
+    "a number": 0,
+    "a text": "CONSUME_SUCCESS",
+    "a word of the other kind": ConsumeOrderlyStatus.SUCCESS,
+    "an exception": RuntimeError("returned, not raised"),
+}
+
+
+@pytest.mark.parametrize("nonsense", NONSENSE.values(), ids=list(NONSENSE))
+def test_what_nobody_can_understand_is_no_success_and_is_shown_with_its_kind(nonsense, caplog):
+    assert said_by(lambda *_: nonsense) is None
+    assert type(nonsense).__name__ in caplog.text
+    assert "needed None or a ConsumeConcurrentlyStatus" in caplog.text
+    assert "from offset 7 on" in caplog.text
+
+
+@pytest.mark.parametrize("begun", [coroutine, generator, async_generator])
+def test_what_a_listener_has_only_begun_is_no_success(begun):
+    assert said_by(begun) is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError,
+        asyncio.CancelledError,
+        SystemExit,
+        KeyboardInterrupt,
+        GeneratorExit,
+        pytest.fail.Exception,
+    ],
+)
+def test_whatever_it_raises_is_no_success_and_reaches_nobody_else(error, caplog):
+    def listen(*_):
+        raise error
+
+    with caplog.at_level(logging.ERROR):
+        assert said_by(listen) is None
+    assert error.__name__ in caplog.text
+
+
+def test_a_number_that_makes_no_sense_is_the_nearest_that_does():
+    assert [number_of("n", found, 9, -1, 3) for found in (-2, -1, 0, 3, 4)] == [-1, -1, 0, 3, 3]
+
+
+@pytest.mark.parametrize("found", ["1", 1.0, True, None])
+def test_what_is_no_number_is_logged_and_something_else_stands(found, caplog):
+    assert number_of("ack_index", found, 9, -1, 3) == 9
+    assert "set ack_index to" in caplog.text

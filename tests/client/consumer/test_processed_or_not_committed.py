@@ -1,0 +1,215 @@
+"""What no listener has processed comes again, whatever a listener does and whoever interferes meanwhile.
+
+A listener counts what it has finished. In the end all messages must be among that, by this member or by the
+next one of the group: what was committed without being processed would come to nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from broker_kinds import wait_until
+from consumer_clusters import FIRST
+
+from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
+from rmq_spark.client.consumer.push_consumer import PushConsumer
+from rmq_spark.client.consumer.settings import PushSettings
+from rmq_spark.client.errors import OffsetFileFailed
+
+BODIES = ["0", "1", "2", "3"]
+PATIENCE_S = 30
+
+
+class Listener:
+    """Finishes every message but "1", with which it first does something else."""
+
+    def __init__(self, first_does=lambda _: None):
+        self.finished, self._first_does, self._mutex = [], first_does, threading.Lock()
+        self._is_first = True
+
+    def __call__(self, messages, context):
+        [message] = messages
+        body = message.body.decode()
+        with self._mutex:
+            is_first, self._is_first = self._is_first and body == "1", self._is_first and body != "1"
+        if is_first and (said := self._first_does(context)) is not None:
+            return said
+        with self._mutex:
+            self.finished.append(body)
+        return None
+
+
+@pytest.fixture
+def join(cluster):
+    """Makes members of a group, each with its client."""
+
+    def make(group, topic, listener, *, orderly):
+        name = "orderly_listener" if orderly else "listener"
+        settings = PushSettings(consume_from_where=FIRST, suspend_current_queue_time_ms=10)
+        consumer = PushConsumer(group, cluster.instance(), **{name: listener}, settings=settings)
+        consumer.subscribe(topic)
+        consumer.start()
+        return cluster.until_end(consumer)
+
+    return make
+
+
+def raises(error):
+    def act(_):
+        raise error
+
+    return act
+
+
+async def coroutine():
+    """Nobody awaits it."""
+
+
+async def async_generator():
+    yield  # nobody asks for it
+
+
+def generator():
+    yield  # nobody asks for it
+
+
+SAID = {
+    "False": lambda _: False,
+    "a number": lambda _: 0,
+    "a text": lambda _: "CONSUME_SUCCESS",
+    "a coroutine": lambda _: coroutine(),
+    "a generator": lambda _: generator(),
+    "an async generator": lambda _: async_generator(),
+    "later": lambda _: ConsumeConcurrentlyStatus.RECONSUME_LATER,
+    "a moment": lambda _: ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT,
+}
+RAISED = [
+    ValueError("x"),
+    OffsetFileFailed("path", "written", "one of our own"),
+    SystemExit(1),
+    KeyboardInterrupt(),
+    GeneratorExit(),
+    asyncio.CancelledError(),
+]
+DOES = {**SAID, **{type(error).__name__: raises(error) for error in RAISED}}
+
+
+@pytest.mark.filterwarnings("ignore:coroutine")
+@pytest.mark.parametrize("orderly", [False, True], ids=["concurrently", "orderly"])
+@pytest.mark.parametrize("does", DOES.values(), ids=list(DOES))
+def test_what_a_listener_has_not_finished_comes_again(cluster, join, does, orderly):
+    topic, listener = cluster.topic(queues=1), Listener(does)
+    cluster.send(topic, *BODIES, queue_id=0)
+    join(cluster.group(), topic, listener, orderly=orderly)
+    wait_until("all are finished", lambda: len(listener.finished) >= len(BODIES), PATIENCE_S)
+    assert sorted(listener.finished) == BODIES
+    assert not orderly or listener.finished == BODIES
+
+
+def sets(value):
+    def act(context):
+        context.ack_index = value
+        context.delay_level_when_next_consume = 1
+
+    return act
+
+
+@pytest.mark.parametrize("ack_index", [-1, -2, -(1 << 40), "x", None, 1.5, True])
+def test_no_more_of_a_batch_counts_as_finished_than_a_listener_can_have_meant(cluster, ack_index):
+    topic, group, seen, finished = cluster.topic(queues=1), cluster.group(), [], set()
+
+    def listen(messages, context):
+        bodies = [message.body.decode() for message in messages]
+        if not seen and ack_index is not None:
+            sets(ack_index)(context)
+        else:
+            finished.update(bodies)
+        seen.append(bodies)
+
+    cluster.send(topic, *BODIES, queue_id=0)
+    settings = PushSettings(consume_from_where=FIRST, consume_message_batch_max_size=4)
+    consumer = cluster.until_end(PushConsumer(group, cluster.instance(), listener=listen, settings=settings))
+    consumer.subscribe(topic)
+    consumer.start()
+    wait_until("all are finished", lambda: finished >= set(BODIES), PATIENCE_S)
+
+
+# ---- whoever interferes
+
+
+def unsubscribes(cluster, consumer, topic, _):
+    consumer.unsubscribe(topic)
+
+
+def unsubscribes_and_comes_back(cluster, consumer, topic, _):
+    consumer.unsubscribe(topic)
+    consumer.subscribe(topic)
+
+
+def suspends(cluster, consumer, topic, _):
+    consumer.suspend()
+
+
+def resets(cluster, consumer, topic, _):
+    consumer.reset_offsets(topic, {cluster.queue(topic): 0})
+
+
+def shuts_down(cluster, consumer, topic, _):
+    threading.Thread(target=consumer.shutdown).start()
+    wait_until("the end has begun", lambda: not consumer.is_running)
+
+
+def loses_its_lock(cluster, consumer, topic, _):
+    for request in consumer._requests.values():
+        request.process_queue.set_locked(0, locked=False)
+
+
+def is_joined_by_another(cluster, consumer, topic, join_another):
+    join_another()
+    wait_until("another member", lambda: len(cluster.members(consumer.group)) == 2)
+    consumer.rebalance_soon()
+
+
+INTERFERENCE = [
+    unsubscribes,
+    unsubscribes_and_comes_back,
+    suspends,
+    resets,
+    shuts_down,
+    loses_its_lock,
+    is_joined_by_another,
+]
+ENDS = {"and succeeds": lambda: None, "and fails": lambda: 1 / 0}
+
+
+@pytest.mark.parametrize("orderly", [False, True], ids=["concurrently", "orderly"])
+@pytest.mark.parametrize("ends", ENDS.values(), ids=list(ENDS))
+@pytest.mark.parametrize("interferes", INTERFERENCE, ids=lambda each: each.__name__)
+def test_whoever_interferes_nothing_is_committed_that_nobody_has_finished(
+    cluster, join, interferes, ends, orderly
+):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    at_it, go_on = threading.Event(), threading.Event()
+
+    def is_interfered_with(_):
+        at_it.set()
+        assert go_on.wait(PATIENCE_S)
+        ends()
+
+    listener, others = Listener(is_interfered_with), Listener()
+    cluster.send(topic, *BODIES, queue_id=0)
+    consumer = join(group, topic, listener, orderly=orderly)
+    assert at_it.wait(PATIENCE_S)
+    interferes(cluster, consumer, topic, lambda: join(group, topic, others, orderly=orderly))
+    go_on.set()
+    consumer.shutdown()
+    join(group, topic, others, orderly=orderly)
+
+    def all_finished():
+        return {*listener.finished, *others.finished} >= set(BODIES)
+
+    wait_until("all are finished, by whomever", all_finished, PATIENCE_S)
+    if orderly:
+        assert others.finished == sorted(others.finished)

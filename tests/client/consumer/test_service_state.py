@@ -1,0 +1,75 @@
+import threading
+
+import pytest
+
+from rmq_spark.client.consumer.service_state import Life, ServiceState, own_instance
+from rmq_spark.wire.bodies.clients import MessageModel
+
+CREATED, STARTING, RUNNING, FAILED, OVER, OF_THE_PARENT = ServiceState
+
+
+def life_in(state):
+    life = Life()
+    life.state = state
+    return life
+
+
+def test_of_several_that_start_one_does():
+    life, together, first = Life(), threading.Barrier(8), []
+
+    def start():
+        together.wait(10)
+        if life.change(CREATED, STARTING):
+            first.append(True)
+
+    threads = [threading.Thread(target=start) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert first == [True]
+    assert life.state is STARTING
+
+
+def test_a_change_from_another_state_changes_nothing():
+    life = life_in(OVER)
+    assert not life.change(STARTING, RUNNING)
+    assert life.state is OVER
+
+
+@pytest.mark.parametrize(
+    ("before", "behind"),
+    [
+        (CREATED, CREATED),
+        (STARTING, OF_THE_PARENT),
+        (RUNNING, OF_THE_PARENT),
+        (FAILED, FAILED),
+        (OVER, OVER),
+    ],
+)
+def test_what_had_begun_is_the_parents_behind_a_fork(before, behind):
+    life = life_in(before)
+    life.forked()
+    assert life.state is behind
+
+
+def test_a_state_that_was_being_changed_as_the_process_forked_can_be_changed_again():
+    life = Life()
+    life._changing.acquire()  # by a thread that is not there any more
+    life.forked()
+    changed = threading.Thread(target=life.change, args=(CREATED, STARTING))
+    changed.start()
+    changed.join(10)
+    assert life.state is STARTING
+
+
+def test_each_state_says_what_it_is_and_those_without_a_way_on_what_to_do():
+    for state in (FAILED, OVER, OF_THE_PARENT):
+        assert ": make a new one" in state.value
+
+
+def test_who_broadcasts_is_known_by_the_same_name_behind_a_restart_and_others_are_not():
+    first, second = (own_instance("127.0.0.1:1", MessageModel.BROADCASTING) for _ in range(2))
+    assert first.client_id == second.client_id
+    first, second = (own_instance("127.0.0.1:1", MessageModel.CLUSTERING) for _ in range(2))
+    assert first.client_id != second.client_id

@@ -1,0 +1,473 @@
+"""Programs that fork with clients in their hands, each run as a process of its own by `test_forks`.
+
+python forking_programs.py PROGRAM NAME_SERVER     prints what came of it as JSON, in its last line
+
+A child says what it has seen through a pipe, and ends without what its parent would do at its end.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from rmq_spark.client import (
+    Admin,
+    BulkPull,
+    ClientError,
+    ClientInstance,
+    Connections,
+    LitePullConsumer,
+    LitePullSettings,
+    Message,
+    MessageQueue,
+    Producer,
+    PullRules,
+    PushConsumer,
+    PushSettings,
+)
+from rmq_spark.client.broker_api import BrokerApi
+from rmq_spark.wire.bodies.clients import ConsumeFromWhere
+
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+QUEUE = MessageQueue("T", "broker-a", 0)
+PATIENCE_S = 30
+MESSAGES = 100
+
+
+class Child:
+    """A process that was forked to do something; what came of that is told to the parent."""
+
+    def __init__(self, action):
+        reading, writing = os.pipe()
+        self.process_id = os.fork()
+        if self.process_id == 0:
+            os.close(reading)
+            signal.alarm(PATIENCE_S)
+            try:
+                said = action()
+            except BaseException:
+                said = {"raised": traceback.format_exc()}
+            os.write(writing, json.dumps(said).encode())
+            os._exit(0)
+        os.close(writing)
+        self._reading = reading
+
+    def said(self):
+        """What came of it, when the child has ended."""
+        with os.fdopen(self._reading) as pipe:
+            said = json.loads(pipe.read() or "null")
+        os.waitpid(self.process_id, 0)
+        return said
+
+
+def until(condition):
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it has not come to that"
+        time.sleep(0.01)
+    return found
+
+
+def message_of(error):
+    return f"{type(error).__name__}: {error}"
+
+
+def raised_by(action):
+    try:
+        return f"nothing, but gave {action()!r}"
+    except Exception as error:
+        return message_of(error)
+
+
+def send_all(producer, who):
+    """Send some; each with where it is stored, by the word of the broker."""
+    found = []
+    for number in range(MESSAGES):
+        result = producer.send(Message("T", f"{who}-{number}".encode()), QUEUE)
+        found.append([f"{who}-{number}", result.queue_offset, result.message_id])
+    return found
+
+
+# ---- producers
+
+
+def producer_made_before(address):
+    """Made in the parent, started in each child."""
+    producer = Producer("P", address)
+
+    def work():
+        with producer:
+            return {"sent": send_all(producer, os.getpid()), "client": producer.instance.client_id}
+
+    children = [Child(work) for _ in range(2)]
+    return {"parent": work(), "children": [child.said() for child in children]}
+
+
+def producer_started_before(address):
+    """Started in the parent, and then used by all at the same time; by the children without a word more."""
+    producer = Producer("P", address)
+    producer.start()
+    producer.send(Message("T", b"before"), QUEUE)
+    own = producer.instance.connections._lines.there(address).connection
+
+    def work():
+        sent = send_all(producer, os.getpid())
+        client = producer.instance.client_id
+        producer.shutdown()
+        return {"sent": sent, "client": client}
+
+    children = [Child(work) for _ in range(3)]
+    found = {"sent": send_all(producer, os.getpid()), "client": producer.instance.client_id}
+    said = [child.said() for child in children]
+    producer.send(Message("T", b"behind"), QUEUE)
+    is_kept = producer.instance.connections._lines.there(address).connection is own
+    producer.shutdown()
+    return {"parent": found, "children": said, "connection is kept": is_kept}
+
+
+def futures_of_the_parent(address):
+    """What the parent waits for when it forks comes to the parent, and its callbacks run there."""
+    called = []
+    with Producer("P", address) as producer:
+        producer.send(Message("T", b"before"), QUEUE)
+        futures = [producer.send_async(Message("T", b"%d" % n), QUEUE, 20_000) for n in range(MESSAGES)]
+        for future in futures:
+            future.add_done_callback(lambda _: called.append(os.getpid()))
+        before = [future for future in futures if not future.done()][-1:]
+
+        def work():
+            refused = [raised_by(lambda future=future: future.result(5)) for future in before]
+            own = producer.send_async(Message("T", b"own"), QUEUE).result(10).send_status.name
+            return {"refused": refused, "own": own, "called here": called.count(os.getpid())}
+
+        said = Child(work).said()
+        offsets = [future.result(20).queue_offset for future in futures]
+        until(lambda: len(called) == MESSAGES)
+    return {"child": said, "parent": offsets, "waited": len(before)}
+
+
+# ---- consumers
+
+
+def polled_by(consumer, seconds):
+    """What a consumer gets in this time, once it has its share."""
+    found = []
+    with consumer:
+        consumer.subscribe("T")
+        until(consumer.assignment)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            found += [message.body.decode() for message in consumer.poll(100)]
+    return found
+
+
+def lite_made_before(address):
+    """Made in the parent, started in two children: they share the queues."""
+    consumer = LitePullConsumer("G", address, LitePullSettings(consume_from_where=FIRST))
+    children = [Child(lambda: polled_by(consumer, 4)) for _ in range(2)]
+    with Admin(address) as admin:
+        until(lambda: len(admin.members("G")) == 2)
+        clients = [member.client_id for member in admin.members("G")]
+    time.sleep(0.5)
+    sent = send_to_all_queues(address)
+    return {"sent": sent, "seen": [child.said() for child in children], "clients": clients}
+
+
+def push_made_before(address):
+    """The same of one with a listener."""
+    seen = []
+    consumer = PushConsumer(
+        "G",
+        address,
+        listener=lambda messages, _: seen.extend(each.body.decode() for each in messages),
+        settings=PushSettings(consume_from_where=FIRST),
+    )
+
+    def work():
+        consumer.subscribe("T")
+        with consumer:
+            time.sleep(4)
+        return seen
+
+    children = [Child(work) for _ in range(2)]
+    with Admin(address) as admin:
+        until(lambda: len(admin.members("G")) == 2)
+        clients = [member.client_id for member in admin.members("G")]
+    time.sleep(0.5)
+    sent = send_to_all_queues(address)
+    return {"sent": sent, "seen": [child.said() for child in children], "clients": clients}
+
+
+def send_to_all_queues(address):
+    with Producer("Senders", address) as producer:
+        queues = producer.publish_queues("T")
+        for number in range(40):
+            producer.send(Message("T", f"{number}".encode()), queues[number % len(queues)])
+    return [f"{number}" for number in range(40)]
+
+
+def lite_started_before(address):
+    """Started in the parent: in the child it refuses in a line, and the parent's is not touched."""
+    consumer = LitePullConsumer("G", address, LitePullSettings(consume_from_where=FIRST))
+    consumer.subscribe("T")
+    consumer.start()
+    until(consumer.assignment)
+
+    def work():
+        refused = [raised_by(action) for action in (consumer.poll, consumer.commit, consumer.start)]
+        consumer.shutdown()
+        return {"refused": refused, "is_running": consumer.is_running, "queues": len(consumer.assignment())}
+
+    said = Child(work).said()
+    sent = send_to_all_queues(address)
+    found = []
+    until(lambda: found.extend(message.body.decode() for message in consumer.poll(500)) or len(found) >= 40)
+    with Admin(address) as admin:
+        members = len(admin.members("G"))
+    consumer.shutdown()
+    return {"child": said, "sent": sent, "seen": found, "members": members}
+
+
+def push_started_before(address):
+    """The same of one with a listener; the child's copy calls it no more."""
+    seen = []
+    consumer = PushConsumer(
+        "G",
+        address,
+        listener=lambda messages, _: seen.extend((os.getpid(), each.body.decode()) for each in messages),
+        settings=PushSettings(consume_from_where=FIRST),
+    )
+    consumer.subscribe("T")
+    consumer.start()
+    until(consumer.assignment)
+
+    def work():
+        refused = [raised_by(consumer.start)]
+        time.sleep(2)  # while the parent's listener is called
+        consumer.shutdown()
+        return {"refused": refused, "seen": seen, "is_running": consumer.is_running}
+
+    child = Child(work)
+    sent = send_to_all_queues(address)
+    until(lambda: len(seen) == 40)
+    said = child.said()
+    with Admin(address) as admin:
+        members = len(admin.members("G"))
+    consumer.shutdown()
+    return {"child": said, "sent": sent, "seen": [body for _, body in seen], "members": members}
+
+
+def listener_that_forks(address):
+    """A listener forks, and the child goes on where it is: it must not do what the parent's threads do."""
+    children, seen, reading = [], [], None
+    reading, writing = os.pipe()
+
+    def listen(messages, _):
+        body = messages[0].body.decode()
+        os.write(writing, f"{body}\n".encode())
+        if body == "0" and not children:
+            child = os.fork()
+            if child == 0:
+                raise RuntimeError("in the child")  # it must not be given back
+            children.append(child)
+        seen.append(body)
+
+    settings = PushSettings(consume_from_where=FIRST, consume_thread_max=1)
+    consumer = PushConsumer("G", address, listener=listen, settings=settings)
+    sent = send_to_all_queues(address)
+    consumer.subscribe("T")
+    consumer.start()
+    until(lambda: len(seen) == 40)
+    until(lambda: os.waitpid(children[0], os.WNOHANG) != (0, 0))
+    time.sleep(1.5)  # what was given back would come again by now
+    consumer.shutdown()
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        calls = pipe.read().split()
+    return {"sent": sent, "seen": seen, "calls": calls}
+
+
+# ---- what they are made of
+
+
+def instance_started_before(address):
+    """One that is shared: in the child it has no members, and takes new ones."""
+    instance = ClientInstance(address)
+    instance.start()
+    with Producer("P", instance=instance) as producer:
+        producer.send(Message("T", b"before"), QUEUE)
+
+        def work():
+            with Producer("P", instance=instance) as own:
+                return {"sent": send_all(own, os.getpid()), "client": instance.client_id}
+
+        said = Child(work).said()
+        found = {"sent": send_all(producer, os.getpid()), "client": instance.client_id}
+    instance.stop()
+    return {"parent": found, "children": [said]}
+
+
+def admin_and_api_used_before(address):
+    """Each asks in the child over a connection of its own."""
+    connections = Connections()
+    api = BrokerApi(connections)
+    with Admin(address) as admin:
+        before = [admin.topics() is not None, api.max_offset(address, QUEUE)]
+
+        def work():
+            return [admin.topics() is not None, api.max_offset(address, QUEUE)]
+
+        return {"before": before, "child": Child(work).said(), "parent": work()}
+
+
+def bulk_pull_half_way(address):
+    """It goes on in the child, and in the parent."""
+    with Producer("P", address) as producer:
+        send_all(producer, "x")
+    connections = Connections()
+    pulls = iter(
+        BulkPull(BrokerApi(connections), address, "G", QUEUE, 0, MESSAGES, PullRules(chunk_bytes=1_000))
+    )
+    first = next(pulls)
+
+    def work():
+        return [chunk.next_offset for chunk in pulls][-1]
+
+    return {"first": first.next_offset, "child": Child(work).said(), "parent": work()}
+
+
+def parent_that_is_killed(address):
+    """A child that has the parent's sockets must not keep its broker from noticing the parent's death."""
+    reading, writing = os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        consumer = LitePullConsumer("G", address)
+        consumer.subscribe("T")
+        consumer.start()
+        until(consumer.assignment)
+        if os.fork() == 0:
+            os.write(writing, f"{os.getpid()}".encode())
+            time.sleep(PATIENCE_S)
+            os._exit(0)
+        time.sleep(PATIENCE_S)
+        os._exit(0)
+    grandchild = int(os.read(reading, 100))
+    with Admin(address) as admin:
+        before = len(admin.members("G"))
+        os.kill(parent, signal.SIGKILL)
+        os.waitpid(parent, 0)
+        until(lambda: not admin.members("G"))
+    os.kill(grandchild, signal.SIGKILL)
+    return {"before": before}
+
+
+def threads_that_fork(address):
+    """Forks at any moment of a producer that many threads use, with locks held in all places."""
+    stopped, failures = threading.Event(), []
+    with Producer("P", address) as producer:
+        producer.send(Message("T", b"before"), QUEUE)
+
+        def send():
+            try:
+                while not stopped.is_set():
+                    producer.send_async(Message("T", b"x")).result(20)
+            except ClientError as error:
+                failures.append(message_of(error))
+
+        threads = [threading.Thread(target=send) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        said = []
+        for _ in range(40):
+            child = Child(lambda: producer.send(Message("T", b"child")).send_status.name)
+            said.append(child.said())
+        stopped.set()
+        for thread in threads:
+            thread.join()
+    return {"children": said, "failures": failures}
+
+
+# ---- as servers fork
+
+
+class Application:
+    """What a web service has in a module: its clients are made, and used, when that is imported."""
+
+    def __init__(self, address):
+        self.producer = Producer("P", address)
+        self.producer.start()
+        self.producer.send(Message("T", b"before"), QUEUE)
+        self.consumer = LitePullConsumer("G", address, LitePullSettings(consume_from_where=FIRST))
+        self.consumer.subscribe("T")
+
+
+application = None
+
+
+def preloaded_workers(address):
+    """As gunicorn with --preload, and Celery's prefork pool: one master, workers that come and go.
+
+    A worker ends by `sys.exit`, and so does what a program does at its end; or it is killed, and another
+    one is forked in its place.
+    """
+    app = Application(address)
+    reading, writing = os.pipe()
+
+    def worker():
+        child = os.fork()
+        if child:
+            return child
+        signal.alarm(PATIENCE_S)
+        sent = send_all(app.producer, os.getpid())
+        os.write(
+            writing, (json.dumps({"sent": sent, "client": app.producer.instance.client_id}) + "\n").encode()
+        )
+        if len(sent) and os.getpid() % 2:
+            app.producer.shutdown()  # some do, some leave that to the end of the program
+        sys.exit(7)
+
+    workers = [worker() for _ in range(3)]
+    doomed = os.fork()
+    if doomed == 0:
+        app.producer.send(Message("T", b"doomed"))
+        time.sleep(PATIENCE_S)
+    os.kill(doomed, signal.SIGKILL)
+    os.waitpid(doomed, 0)
+    workers.append(worker())
+    codes = [os.waitstatus_to_exitcode(os.waitpid(each, 0)[1]) for each in workers]
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        said = [json.loads(line) for line in pipe]
+    found = {"sent": send_all(app.producer, os.getpid()), "client": app.producer.instance.client_id}
+    app.producer.shutdown()
+    return {"parent": found, "children": said, "codes": codes}
+
+
+def work_of_a_pool(task):
+    """What a process of a pool does for a task, with what was made before there was a pool."""
+    return {"sent": send_all(application.producer, f"{os.getpid()}-{task}")}
+
+
+def pool_of_forks(address):
+    """`multiprocessing` with the method "fork"."""
+    global application  # noqa: PLW0603  # a pool's functions find things in modules
+    application = Application(address)
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        tasks = pool.map(work_of_a_pool, range(6), chunksize=1)
+    found = {"sent": send_all(application.producer, os.getpid())}
+    application.producer.shutdown()
+    return {"parent": found, "children": tasks}
+
+
+if __name__ == "__main__":
+    program = globals()[sys.argv[1]]
+    sys.stdout.write(json.dumps(program(sys.argv[2])) + "\n")

@@ -1,0 +1,144 @@
+"""Programs that are sent signals, each run as a process of its own by `test_signals`.
+
+python signal_programs.py PROGRAM ADDRESS HANDLER     says "ready" when it has come to what it is to be hit in
+
+With HANDLER "shuts-down" a signal handler shuts all down, as services do, and ends the program; with "raises"
+Ctrl-C is what Python makes of it, and a with statement shuts down.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from rmq_spark.client import (
+    LitePullConsumer,
+    LitePullSettings,
+    Message,
+    Producer,
+    PushConsumer,
+    PushSettings,
+)
+from rmq_spark.wire.bodies.clients import ConsumeFromWhere
+
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+FOR_EVER_S = 3_600
+to_end = []
+
+
+def end_all(number, _):
+    for each in to_end:
+        each.shutdown()
+    say("ended")
+    sys.exit(128 + number)
+
+
+def say(word):
+    os.write(1, word.encode() + b"\n")
+
+
+def producer(address):
+    made = Producer("P", address)
+    to_end.append(made)
+    return made
+
+
+def lite(address):
+    made = LitePullConsumer("G", address, LitePullSettings(consume_from_where=FIRST))
+    made.subscribe("T")
+    to_end.append(made)
+    return made
+
+
+def push(address, listener, **kind):
+    made = PushConsumer("G", address, listener=listener, settings=PushSettings(consume_from_where=FIRST))
+    made.subscribe("T")
+    to_end.append(made)
+    return made
+
+
+def starts(address):
+    """While a name server that takes connections, and says nothing, is asked."""
+    consumer = lite(address)
+    threading.Timer(0.1, say, ["ready"]).start()
+    with consumer:
+        pass
+
+
+def polls(address):
+    with lite(address) as consumer:
+        say("ready")
+        while True:
+            consumer.poll(60_000)
+
+
+def sends(address):
+    with producer(address) as sender:
+        sender.send(Message("T", b"x"))
+        say("ready")
+        while True:
+            sender.send(Message("T", b"x"))
+
+
+def sends_by_futures(address):
+    with producer(address) as sender:
+        sender.send(Message("T", b"x"))
+        say("ready")
+        while True:
+            futures = [sender.send_async(Message("T", b"x")) for _ in range(100)]
+            for future in futures:
+                future.result(30)
+
+
+def is_called(address):
+    """While a listener has a message, for ever."""
+
+    def listen(*_):
+        say("ready")
+        threading.Event().wait(FOR_EVER_S)
+
+    with producer(address) as sender:
+        sender.send(Message("T", b"x"))
+    with push(address, listen):
+        threading.Event().wait(FOR_EVER_S)
+
+
+def shuts_down(address):
+    """While it is being shut down, which takes as long as a listener is waited for."""
+    at_it = threading.Event()
+
+    def listen(*_):
+        at_it.set()
+        threading.Event().wait(FOR_EVER_S)
+
+    with producer(address) as sender:
+        sender.send(Message("T", b"x"))
+    with push(address, listen):
+        at_it.wait(30)
+        say("ready")
+
+
+def lives(address):
+    """A whole life, again and again, to be hit anywhere in it."""
+    say("ready")
+    while True:
+        to_end.clear()
+        with producer(address) as sender, lite(address) as consumer, push(address, lambda *_: None):
+            sender.send(Message("T", b"x"))
+            sender.send_async(Message("T", b"x")).result(30)
+            consumer.poll(10)
+
+
+if __name__ == "__main__":
+    program, name_server, handler = sys.argv[1:]
+    if handler == "shuts-down":
+        signal.signal(signal.SIGTERM, end_all)
+        signal.signal(signal.SIGINT, end_all)
+    else:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    globals()[program](name_server)

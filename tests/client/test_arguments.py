@@ -1,0 +1,264 @@
+"""What is of the wrong kind is refused at the call, and the refusal says what is needed, with an example.
+
+The tables are the list: whoever adds an argument adds what it is most likely to be confused with.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rmq_spark.client.admin import Admin
+from rmq_spark.client.arguments import checked_queues
+from rmq_spark.client.connections import Connections
+from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
+from rmq_spark.client.consumer.push_consumer import PushConsumer
+from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
+from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer import Producer
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.message_queue import MessageQueue
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+ELSEWHERE = MessageQueue("U", "broker-a", 0)
+NOWHERE = "127.0.0.1:1"
+SAYS = re.compile(r".+: needed .+, found .+; for example: .+")
+LIMIT = re.compile(r".+: needed .+, found .+")
+
+
+def listen(_, __):
+    """A listener."""
+
+
+def lite(**settings):
+    return LitePullConsumer("G", NOWHERE, LitePullSettings(**settings))
+
+
+def pushing(*arguments, **more):
+    return PushConsumer("G", *arguments, **{"listener": listen, **more})
+
+
+WRONG_WHEN_MADE = {
+    "group: int": lambda: Producer(5, NOWHERE),
+    "group: bytes": lambda: Producer(b"P", NOWHERE),
+    "group: none": lambda: Producer(None, NOWHERE),
+    "group: a list": lambda: LitePullConsumer(["G"], NOWHERE),
+    "group: int, of listeners": lambda: PushConsumer(5, NOWHERE, listener=listen),
+    "name servers: int": lambda: Producer("P", 9876),
+    "name servers: bytes": lambda: Producer("P", b"localhost:9876"),
+    "name servers: ints": lambda: ClientInstance([9876]),
+    "name servers: an instance": lambda: Producer("P", ClientInstance(NOWHERE)),
+    "name servers: of operators": lambda: Admin(9876),
+    "instance: text": lambda: Producer("P", instance=NOWHERE),
+    "instance: int": lambda: LitePullConsumer("G", 9876),
+    "instance: a list": lambda: pushing([NOWHERE]),
+    "rules: a dict": lambda: Producer("P", NOWHERE, rules={"max_message_bytes": 1}),
+    "retries: text": lambda: Producer("P", NOWHERE, retry_times_when_send_failed="2"),
+    "retries: True": lambda: Producer("P", NOWHERE, retry_times_when_send_async_failed=True),
+    "pending: text": lambda: Producer("P", NOWHERE, pending_max="10"),
+    "pending: float": lambda: Producer("P", NOWHERE, pending_bytes_max=1e6),
+    "send timeout: text": lambda: Producer("P", NOWHERE, send_timeout_ms="3000"),
+    "credentials: a pair": lambda: ClientInstance(NOWHERE, credentials=("key", "secret")),
+    "tls: True": lambda: Connections(tls=True),
+    "client id: int": lambda: ClientInstance(NOWHERE, client_id=5),
+    "request timeout: text": lambda: ClientInstance(NOWHERE, request_timeout_ms="3"),
+    "settings: a dict": lambda: LitePullConsumer("G", NOWHERE, {"pull_batch_size": 5}),
+    "settings: an empty dict": lambda: pushing(NOWHERE, settings={}),
+    "settings: of the other kind": lambda: LitePullConsumer("G", NOWHERE, PushSettings()),
+    "settings: the other way round": lambda: pushing(NOWHERE, settings=LitePullSettings()),
+    "listener: a coroutine function": lambda: pushing(NOWHERE, listener=coroutine),
+    "listener: one parameter": lambda: pushing(NOWHERE, listener=lambda _: None),
+    "listener: its result": lambda: pushing(NOWHERE, listener=listen((), None) or 0),
+    "batch size: text": lambda: lite(pull_batch_size="10"),
+    "interval: float": lambda: lite(rebalance_interval_ms=1.5),
+    "model: text": lambda: lite(message_model="BROADCASTING"),
+    "where: text": lambda: lite(consume_from_where="CONSUME_FROM_FIRST_OFFSET"),
+    "since: text": lambda: lite(consume_timestamp_ms="2026-01-01"),
+    "strategy: a class": lambda: lite(allocate_message_queue_strategy=LitePullSettings),
+    "strategy: a function": lambda: lite(allocate_message_queue_strategy=listen),
+    "limits: a dict": lambda: lite(limits={"pull_threshold_for_queue": 5}),
+    "directory: text": lambda: lite(local_offset_directory="/tmp/offsets"),  # noqa: S108  # nothing is written
+}
+
+
+async def coroutine(_, __):
+    """Nobody would await it."""
+
+
+@pytest.mark.parametrize("make", WRONG_WHEN_MADE.values(), ids=list(WRONG_WHEN_MADE))
+def test_what_is_of_the_wrong_kind_is_refused_when_a_client_is_made(make):
+    with pytest.raises(TypeError) as raised:
+        make()
+    assert SAYS.fullmatch(str(raised.value)), raised.value
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Producer("", NOWHERE),
+        lambda: Producer("no group", NOWHERE),
+        lambda: Producer("P", NOWHERE, pending_max=0),
+        lambda: Producer("P", NOWHERE, pending_bytes_max=-1),
+        lambda: Producer("P", NOWHERE, retry_times_when_send_failed=-1),
+        lambda: ClientInstance(NOWHERE, request_timeout_ms=0),
+        lambda: lite(pull_batch_size=0),
+    ],
+)
+def test_what_is_out_of_its_limits_is_refused_when_a_client_is_made(make):
+    with pytest.raises(ValueError, match=LIMIT):
+        make()
+
+
+# ---- sending
+
+
+def message(**fields):
+    return lambda producer: producer.send(Message(**{"topic": "T", "body": b"x", **fields}))
+
+
+WRONG_WHEN_SENT = {
+    "a text": lambda producer: producer.send("x"),
+    "topic and body": lambda producer: producer.send("T", b"x"),
+    "by a future": lambda producer: producer.send_async("x"),
+    "and forgotten": lambda producer: producer.send_one_way(b"x"),
+    "body: text": message(body="x"),
+    "body: int": message(body=5),
+    "body: none": message(body=None),
+    "body: a dict": message(body={"a": 1}),
+    "topic: int": message(topic=5),
+    "topic: a list": message(topic=["T"]),
+    "topic: bytes": message(topic=b"T"),
+    "topic: none": message(topic=None),
+    "property: int": message(properties={"colour": 5}),
+    "property: bytes": message(properties={"colour": b"red"}),
+    "property: none": message(properties={"colour": None}),
+    "property of int": message(properties={5: "red"}),
+    "properties: a list": message(properties=["colour"]),
+    "properties: none": message(properties=None),
+    "keys: int": message(keys=5),
+    "keys: ints": message(keys=[5]),
+    "keys: bytes": message(keys=b"key"),
+    "tags: a list": message(tags=["red"]),
+    "tags: int": message(tags=5),
+    "delay level: text": message(delay_level="3"),
+    "delay level: float": message(delay_level=1.5),
+    "flag: text": message(flag="1"),
+    "sharding key: int": message(sharding_key=5),
+    "wait_store_ok: text": message(wait_store_ok="no"),
+    "queue: text": lambda producer: producer.send(Message("T", b"x"), "broker-a"),
+    "queue: int": lambda producer: producer.send(Message("T", b"x"), 0),
+    "queue: its parts": lambda producer: producer.send(Message("T", b"x"), ("T", "broker-a", 0)),
+    "chosen: int": lambda producer: producer.send(Message("T", b"x"), lambda _: 0),
+    "chosen: none": lambda producer: producer.send(Message("T", b"x"), lambda _: None),
+    "timeout: text": lambda producer: producer.send(Message("T", b"x"), timeout_ms="3"),
+    "timeout of a future: text": lambda producer: producer.send_async(Message("T", b"x"), timeout_ms="3"),
+    "batch: one message": lambda producer: producer.send_batch(Message("T", b"x")),
+    "batch: texts": lambda producer: producer.send_batch(["x"]),
+    "batch: none": lambda producer: producer.send_batch(None),
+}
+
+
+@pytest.fixture
+def broker(running_broker, api):
+    config = TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1)
+    api.admin.create_topic(running_broker.address, config)
+    return running_broker
+
+
+@pytest.fixture
+def producer(broker):
+    with Producer("P", broker.address) as producer:
+        yield producer
+
+
+@pytest.mark.parametrize("send", WRONG_WHEN_SENT.values(), ids=list(WRONG_WHEN_SENT))
+def test_what_is_of_the_wrong_kind_is_not_sent(producer, api, broker, send):
+    with pytest.raises(TypeError) as raised:
+        send(producer)
+    assert SAYS.fullmatch(str(raised.value)), raised.value
+    assert api.max_offset(broker.address, QUEUE) == 0
+    assert producer._async_sends.pending.count == 0
+
+
+@pytest.mark.parametrize("queue", [ELSEWHERE, lambda _: ELSEWHERE])
+def test_a_queue_of_another_topic_is_refused_whoever_has_chosen_it(producer, queue):
+    with pytest.raises(ValueError, match="needed one of topic T"):
+        producer.send(Message("T", b"x"), queue)
+
+
+# ---- consuming
+
+WRONG_BEFORE_THE_START = {
+    "topics: a list": lambda consumer: consumer.subscribe(["T"]),
+    "topic: none": lambda consumer: consumer.subscribe(None),
+    "topic: bytes": lambda consumer: consumer.subscribe(b"T"),
+    "tags: a list": lambda consumer: consumer.subscribe("T", ["red"]),
+    "tags: int": lambda consumer: consumer.subscribe("T", 5),
+    "tags: none": lambda consumer: consumer.subscribe("T", None),
+    "topics to leave: a list": lambda consumer: consumer.unsubscribe(["T"]),
+    "queues: one": lambda consumer: consumer.assign(QUEUE),
+    "queues: a topic": lambda consumer: consumer.assign("T"),
+    "queues: their parts": lambda consumer: consumer.assign([("T", "broker-a", 0)]),
+    "queues: with tags of int": lambda consumer: consumer.assign([QUEUE], 5),
+    "topic of queues: a list": lambda consumer: consumer.fetch_message_queues(["T"]),
+    "listener: int": lambda consumer: consumer.register_topic_message_queue_change_listener("T", 5),
+}
+
+
+@pytest.mark.parametrize("ask", WRONG_BEFORE_THE_START.values(), ids=list(WRONG_BEFORE_THE_START))
+def test_what_is_of_the_wrong_kind_changes_nothing_of_a_consumer(ask):
+    consumer = LitePullConsumer("G", NOWHERE)
+    with pytest.raises(TypeError) as raised:
+        ask(consumer)
+    assert SAYS.fullmatch(str(raised.value)), raised.value
+    assert consumer.topics == frozenset()
+    assert consumer.assignment() == frozenset()
+    consumer.subscribe("T")  # it has not become one that is assigned queues
+
+
+WRONG_WHILE_IT_RUNS = {
+    "poll: text": lambda consumer: consumer.poll("5"),
+    "offset: text": lambda consumer: consumer.seek(QUEUE, "5"),
+    "offset: float": lambda consumer: consumer.seek(QUEUE, 0.0),
+    "offset: True": lambda consumer: consumer.seek(QUEUE, False),
+    "queue: a topic": lambda consumer: consumer.seek("T", 0),
+    "time: text": lambda consumer: consumer.seek_to_time(QUEUE, "2026-01-01"),
+    "time: text, only asked": lambda consumer: consumer.offset_for_timestamp(QUEUE, "2026-01-01"),
+    "offsets: a list": lambda consumer: consumer.commit([QUEUE]),
+    "offsets: of text": lambda consumer: consumer.commit({QUEUE: "5"}),
+    "pause: one": lambda consumer: consumer.pause(QUEUE),
+    "pause: a topic": lambda consumer: consumer.pause("T"),
+    "resume: one": lambda consumer: consumer.resume(QUEUE),
+    "committed: a topic": lambda consumer: consumer.committed("T"),
+}
+
+
+@pytest.fixture
+def consumer(broker):
+    consumer = LitePullConsumer("G", broker.address)
+    consumer.assign([QUEUE])
+    with consumer:
+        yield consumer
+
+
+@pytest.mark.parametrize("ask", WRONG_WHILE_IT_RUNS.values(), ids=list(WRONG_WHILE_IT_RUNS))
+def test_what_is_of_the_wrong_kind_is_refused_while_a_consumer_runs_and_it_goes_on(consumer, producer, ask):
+    with pytest.raises(TypeError) as raised:
+        ask(consumer)
+    assert SAYS.fullmatch(str(raised.value)), raised.value
+    consumer.seek_to_begin(QUEUE)
+    producer.send(Message("T", b"x"), QUEUE)
+    assert [each.body for each in consumer.poll(10_000)] == [b"x"]
+
+
+def test_an_offset_below_zero_commits_none_of_those_beside_it(consumer):
+    with pytest.raises(ValueError, match=LIMIT):
+        consumer.commit({QUEUE: -5})
+
+
+def test_an_error_does_not_repeat_megabytes():
+    with pytest.raises(TypeError) as raised:
+        checked_queues("queues", "x" * 1_000_000)
+    assert len(str(raised.value)) < 300

@@ -1,0 +1,195 @@
+"""What was made before a fork works behind it as if made there, or refuses in a line; the parent goes on.
+
+Each program forks in a process of its own: see `forking_programs`.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import pickle
+import subprocess
+import sys
+from collections import Counter
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from rmq_spark.client import Admin, ClientInstance, Connections, LitePullConsumer, Producer, PushConsumer
+from rmq_spark.client.broker_api import BrokerApi
+from rmq_spark.client.bulk_pull import BulkPull
+from rmq_spark.client.message import Message, decode_messages
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.message_queue import MessageQueue
+
+PROGRAMS = Path(__file__).with_name("forking_programs.py")
+PATIENCE_S = 90
+QUEUE = MessageQueue("T", "broker-a", 0)
+
+
+@pytest.fixture
+def run(running_broker, api):
+    api.admin.create_topic(
+        running_broker.address, TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4)
+    )
+
+    def run(program):
+        ended = subprocess.run(
+            [
+                sys.executable,
+                "-W",
+                "ignore::DeprecationWarning",
+                str(PROGRAMS),
+                program,
+                running_broker.address,
+            ],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        return json.loads(ended.stdout.splitlines()[-1])
+
+    return run
+
+
+@pytest.fixture
+def stored(running_broker, api):
+    """What a queue holds, by offset."""
+
+    def stored():
+        end = api.max_offset(running_broker.address, QUEUE)
+        return {
+            message.queue_offset: message
+            for chunk in BulkPull(api, running_broker.address, "Readers", QUEUE, 0, end)
+            for message in decode_messages(chunk.records, "broker-a")
+        }
+
+    return stored
+
+
+def check_sent(found, log):
+    """Each was told the truth: what it sent lies where it was told, once, under an id of its own."""
+    sent = [each for process in found for each in process["sent"]]
+    assert [log[offset].body.decode() for _, offset, _ in sent] == [body for body, _, _ in sent]
+    bodies = Counter(message.body for message in log.values())
+    assert {body for body, count in bodies.items() if count > 1} <= {b"before"}
+    ids = Counter(message.message_id for message in log.values())
+    assert set(ids.values()) == {1}
+    clients = [process["client"] for process in found if "client" in process]
+    assert len(set(clients)) == len(clients)
+
+
+@pytest.mark.parametrize(
+    "program", ["producer_made_before", "producer_started_before", "instance_started_before"]
+)
+def test_parent_and_children_send_as_if_they_were_alone(run, stored, program):
+    found = run(program)
+    assert all("sent" in child for child in found["children"]), found["children"]
+    check_sent([found["parent"], *found["children"]], stored())
+    assert found.get("connection is kept", True)
+
+
+@pytest.mark.parametrize("program", ["preloaded_workers", "pool_of_forks"])
+def test_servers_and_pools_may_make_their_clients_before_they_fork(run, stored, program):
+    """By the calls that gunicorn and Celery make themselves: neither is needed for it."""
+    found = run(program)
+    assert len(found["children"]) in {4, 6}
+    check_sent([found["parent"], *found["children"]], stored())
+    assert found.get("codes", [7]) in ([7], [7] * 4)
+
+
+def test_what_the_parent_waits_for_comes_to_the_parent(run):
+    found = run("futures_of_the_parent")
+    assert len(found["parent"]) == len(set(found["parent"])) == 100
+    assert found["child"]["own"] == "SEND_OK"
+    assert found["child"]["called here"] == 0
+    assert len(found["child"]["refused"]) == found["waited"]
+    for refused in found["child"]["refused"]:
+        assert refused.startswith("ClientShutDown: this answer comes to the process that asked")
+
+
+@pytest.mark.parametrize("program", ["lite_made_before", "push_made_before"])
+def test_children_that_start_what_was_made_before_are_members_of_their_own(run, program):
+    found = run(program)
+    assert len(set(found["clients"])) == 2
+    assert all(found["seen"]), "one member had nothing"
+    assert sorted(chain(*found["seen"])) == sorted(found["sent"])
+
+
+@pytest.mark.parametrize("program", ["lite_started_before", "push_started_before"])
+def test_a_consumer_that_runs_is_the_parents_and_says_so_in_a_child(run, program):
+    found = run(program)
+    for refused in found["child"]["refused"]:
+        assert "was started before this process was forked: make a new one here" in refused
+        assert "\n" not in refused
+    assert not found["child"]["is_running"]
+    assert found["child"].get("seen", []) == []
+    assert sorted(found["seen"]) == sorted(found["sent"])
+    assert found["members"] == 1
+
+
+def test_a_child_that_a_listener_has_forked_consumes_nothing_and_gives_nothing_back(run):
+    found = run("listener_that_forks")
+    assert sorted(found["calls"]) == sorted(found["sent"])
+    assert sorted(found["seen"]) == sorted(found["sent"])
+
+
+def test_operators_and_those_who_ask_brokers_go_on_in_a_child(run):
+    found = run("admin_and_api_used_before")
+    assert found["before"] == found["child"] == found["parent"] == [True, 0]
+    found = run("bulk_pull_half_way")
+    assert found["first"] < 100
+    assert found["child"] == found["parent"] == 100
+
+
+def test_a_broker_notices_the_death_of_a_parent_though_its_child_lives(run):
+    assert run("parent_that_is_killed") == {"before": 1}
+
+
+def test_a_fork_may_come_at_any_moment(run):
+    found = run("threads_that_fork")
+    assert Counter(found["children"]) == {"SEND_OK": 40}
+    assert found["failures"] == []
+
+
+# ---- other ways to another process
+
+
+def things(address):
+    instance = ClientInstance(address)
+    connections = Connections()
+    return [
+        instance,
+        connections,
+        Producer("P", instance=instance),
+        LitePullConsumer("G", instance),
+        PushConsumer("G", instance, listener=lambda *_: None),
+        Admin(instance=instance),
+        BulkPull(BrokerApi(connections), address, "G", QUEUE, 0, 1),
+    ]
+
+
+@pytest.mark.parametrize("number", range(7))
+def test_what_has_threads_and_connections_does_not_travel_and_says_so(number):
+    thing = things("127.0.0.1:1")[number]
+    with pytest.raises(TypeError, match="cannot be sent to another process: make one there"):
+        pickle.dumps(thing)
+
+
+def sends_one(address, body):
+    with Producer("P", address) as producer:
+        return producer.send(Message("T", body), QUEUE).send_status.name
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_process_that_is_no_copy_makes_its_own(running_broker, api, method, stored):
+    api.admin.create_topic(running_broker.address, TopicConfig(topic_name="T"))
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        assert (
+            pool.starmap(sends_one, [(running_broker.address, b"%d" % n) for n in range(4)])
+            == ["SEND_OK"] * 4
+        )
+    assert sorted(message.body for message in stored().values()) == [b"0", b"1", b"2", b"3"]

@@ -1,0 +1,136 @@
+import threading
+
+import pytest
+from broker_kinds import wait_until
+from fake_servers import BlackHole, FakeServer, answering
+
+from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
+from rmq_spark.client.consumer.push_consumer import PushConsumer
+from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
+from rmq_spark.client.errors import ClientShutDown
+from rmq_spark.client.health import ProducerHealth
+from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer import Producer
+from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.clients import ConsumeFromWhere
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.message_queue import MessageQueue
+
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+QUEUE = MessageQueue("T", "broker-a", 0)
+
+
+@pytest.fixture
+def address(running_broker, api):
+    config = TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1)
+    api.admin.create_topic(running_broker.address, config)
+    return running_broker.address
+
+
+def silent_broker(request):
+    """It says who it is, and answers no send."""
+    if request.code == RequestCode.EXTENSIONS:
+        return request.respond(3, "not supported")
+    if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+        return None
+    return None if request.code == RequestCode.SEND_MESSAGE_V2 else request.respond(0)
+
+
+def route_to(**addresses):
+    route = TopicRouteData(
+        queue_datas=tuple(
+            QueueData(broker_name=name, read_queue_nums=1, write_queue_nums=1, perm=6) for name in addresses
+        ),
+        broker_datas=tuple(
+            BrokerData(broker_name=name, broker_addrs={0: address}) for name, address in addresses.items()
+        ),
+    )
+    return FakeServer(answering(lambda request: request.respond(0, body=encode_body(route))))
+
+
+def test_a_producer_says_what_waits():
+    with FakeServer(answering(silent_broker)) as server, route_to(a=server.address) as names:
+        producer = Producer("P", names.address)
+        nothing = ProducerHealth(is_running=False, pending_sends=0, pending_bytes=0, silent_brokers=())
+        assert producer.health() == nothing
+        with producer:
+            for _ in range(3):
+                producer.send_async(Message("T", b"12345"), timeout_ms=60_000)
+            health = producer.health()
+            assert (health.is_running, health.pending_sends, health.pending_bytes) == (True, 3, 15)
+        wait_until("nothing waits", lambda: producer.health() == nothing)
+
+
+def test_a_producer_names_the_brokers_that_do_not_answer(monkeypatch):
+    with BlackHole() as hole, route_to(a=hole.address) as names:
+        instance = ClientInstance(names.address, connect_timeout_ms=600)
+        with Producer("P", instance=instance) as producer:
+            future = producer.send_async(Message("T", b"x"), timeout_ms=1_000)
+            assert future.exception(10) is not None
+            wait_until("it is known", lambda: producer.health().silent_brokers == (hole.address,))
+
+
+def test_a_polling_consumer_says_what_it_has(address):
+    consumer = LitePullConsumer("G", address, LitePullSettings(consume_from_where=FIRST))
+    consumer.subscribe("T")
+    assert not consumer.health().is_running
+    with consumer, Producer("P", address) as producer:
+        for _ in range(3):
+            producer.send(Message("T", b"12345"), QUEUE)
+        wait_until("three messages", lambda: consumer.health().cached_messages == 3)
+        health = consumer.health()
+        assert (health.is_running, health.queues, health.cached_bytes) == (True, 1, 15)
+        assert health.unreachable_queues == ()
+        assert health.threads >= 1
+    assert not consumer.health().is_running
+    wait_until("no thread is left", lambda: consumer.health().threads == 0)
+
+
+def test_a_consumer_with_a_listener_counts_what_that_has_not_finished(address):
+    go_on = threading.Event()
+    settings = PushSettings(consume_from_where=FIRST, consume_thread_max=2)
+    consumer = PushConsumer("G", address, listener=lambda *_: go_on.wait(10) and None, settings=settings)
+    consumer.subscribe("T")
+    with consumer, Producer("P", address) as producer:
+        for _ in range(3):
+            producer.send(Message("T", b"12345"), QUEUE)
+        wait_until("three messages", lambda: consumer.health().cached_messages == 3)
+        assert consumer.health().cached_bytes == 15
+        go_on.set()
+        wait_until("nothing is left", lambda: consumer.health().cached_messages == 0)
+        assert consumer.health().queues == 2  # one is that of retries
+
+
+def test_queues_of_a_broker_that_cannot_be_reached_are_named(address):
+    with BlackHole() as hole, route_to(gone=hole.address, **{"broker-a": address}) as names:
+        instance = ClientInstance(names.address, connect_timeout_ms=600_000)
+        consumer = LitePullConsumer("G", instance)
+        consumer.assign([QUEUE, MessageQueue("T", "gone", 0)])
+        with consumer:
+            gone = (MessageQueue("T", "gone", 0),)
+            wait_until("one is reached", lambda: consumer.health().unreachable_queues == gone)
+
+
+@pytest.mark.parametrize("kind", ["lite", "push"])
+def test_whose_instance_was_shut_down_does_not_run_and_does_not_seem_to(address, kind):
+    instance = ClientInstance(address)
+    producer = Producer("P", instance=instance)
+    if kind == "lite":
+        consumer = LitePullConsumer("G", instance)
+    else:
+        consumer = PushConsumer("G", instance, listener=lambda *_: None)
+    consumer.subscribe("T")
+    with producer, consumer:
+        assert producer.is_running
+        assert consumer.is_running
+        instance.shutdown()
+        assert not producer.is_running
+        assert not consumer.is_running
+        with pytest.raises(ClientShutDown):
+            producer.send(Message("T", b"x"))
+        if kind == "lite":
+            with pytest.raises(ClientShutDown, match="the instance of the consumer was shut down"):
+                consumer.poll(60_000)

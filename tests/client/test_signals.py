@@ -1,0 +1,95 @@
+"""A program that is sent SIGTERM or SIGINT ends in order, whatever its clients are at; see `signal_programs`.
+
+ROCKETPOLL_SIGNALS=1000 has so many hit at moments of chance.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from broker_kinds import wait_until
+from fake_servers import FakeServer, silent
+
+from rmq_spark.wire.bodies.configs import TopicConfig
+
+PROGRAMS = Path(__file__).with_name("signal_programs.py")
+ROUNDS = int(os.environ.get("ROCKETPOLL_SIGNALS", "12"))
+END_SECONDS_MAX = 20
+"""Each client has two seconds; a machine that is busy, and Python's own end, have the rest."""
+
+HANDLERS = ["shuts-down", "raises"]
+SIGNALS = [signal.SIGTERM, signal.SIGINT]
+
+
+class Program:
+    """One of the programs, under way."""
+
+    def __init__(self, name, address, handler):
+        self._process = subprocess.Popen(
+            [sys.executable, str(PROGRAMS), name, address, handler],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout.readline() == "ready\n", self._process.communicate()[1]
+
+    def ends_by(self, number):
+        """What it ends with, and what it has said, if it ends when it is sent a signal."""
+        self._process.send_signal(number)
+        try:
+            said, log = self._process.communicate(timeout=END_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            raise
+        return self._process.returncode, said, log
+
+
+@pytest.fixture
+def address(running_broker, api):
+    topic = TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1)
+    api.admin.create_topic(running_broker.address, topic)
+    return running_broker.address
+
+
+def check_ended(ended, number, handler):
+    code, said, log = ended
+    if handler == "shuts-down":
+        assert code == 128 + number, log
+        assert said.endswith("ended\n")
+    else:
+        assert code in (-signal.SIGINT, 1), log  # 1, if another thread was evaluating something
+        assert log.rstrip().endswith("KeyboardInterrupt"), log
+    for fault in ("Fatal Python error", "deadlock", "Exception ignored", "Exception in thread"):
+        assert fault not in log, log
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda each: each.name)
+@pytest.mark.parametrize("handler", HANDLERS)
+@pytest.mark.parametrize("name", ["polls", "sends", "sends_by_futures", "is_called", "shuts_down"])
+def test_a_program_that_is_sent_a_signal_ends_in_order(running_broker, api, address, name, handler, number):
+    check_ended(Program(name, address, handler).ends_by(number), number, handler)
+    wait_until("the member has left", lambda: not api.consumer_ids(running_broker.address, "G"))
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda each: each.name)
+@pytest.mark.parametrize("handler", HANDLERS)
+def test_one_that_still_starts_ends_as_well(handler, number):
+    with FakeServer(silent) as name_server:
+        check_ended(Program("starts", name_server.address, handler).ends_by(number), number, handler)
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
+def test_a_signal_may_come_at_any_moment(address, handler):
+    for number in range(ROUNDS):
+        chance = random.Random(f"{handler}-{number}")
+        program = Program("lives", address, handler)
+        time.sleep(chance.random())  # the moment of chance
+        sent = chance.choice(SIGNALS)
+        check_ended(program.ends_by(sent), sent, handler)
