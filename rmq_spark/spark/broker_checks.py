@@ -18,9 +18,10 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.spark.access import Access
+from rmq_spark.spark.addresses import instance_for
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options import ReadOptions, WriteOptions
-from rmq_spark.spark.queues import Queues, instance_for
+from rmq_spark.spark.queues import Queues
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, CheckClientRequestBody, SubscriptionData
 from rmq_spark.wire.names import DEFAULT_TOPIC
 

@@ -15,7 +15,7 @@ from rmq_spark.spark.options import ReadOptions
 from rmq_spark.spark.positions import AtTime, BackInTime, Positions
 from rmq_spark.spark.queues import Queues
 from rmq_spark.spark.schema import BatchMaker
-from rmq_spark.spark.tasks import client_of
+from rmq_spark.spark.tasks import addresses_of
 from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
 from rmq_spark.wire.record import decode_records, encode_record
 
@@ -70,7 +70,7 @@ def read_key_piece(options: ReadOptions, schema: pa.Schema, piece: KeyPiece) -> 
 
 def _messages(options: ReadOptions, piece: KeyPiece) -> dict[int, StoredMessage]:
     """What was found, by its place in the log."""
-    instance = client_of(options.access)
+    instance = addresses_of(options.access).instance
     instance.routes.route(piece.topic)
     address = instance.routes.address_for_read(piece.broker_name)
     found: dict[int, StoredMessage] = {}

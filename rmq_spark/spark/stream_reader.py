@@ -19,12 +19,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from rmq_spark.client.instance import ClientInstance
+from rmq_spark.spark.addresses import instance_for
 from rmq_spark.spark.broker_checks import check_filter
 from rmq_spark.spark.micro_batches import NO_LIMITS, MicroBatches
 from rmq_spark.spark.option_table import Use
 from rmq_spark.spark.options import Limits, ReadOptions, read_options
 from rmq_spark.spark.planning import Piece
-from rmq_spark.spark.queues import Queues, instance_for
+from rmq_spark.spark.queues import Queues
 from rmq_spark.spark.schema import arrow_schema_of, columns_of
 from rmq_spark.spark.source_offset import SourceOffset, with_sizes
 from rmq_spark.spark.tasks import read_piece

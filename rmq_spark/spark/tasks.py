@@ -14,19 +14,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.bulk_pull import BulkPull, PullRules, RawChunk
-from rmq_spark.client.errors import (
-    BrokerNotFound,
-    BrokerRefused,
-    OffsetMoved,
-    RouteNotFound,
-)
-from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.errors import BrokerRefused, OffsetMoved
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.access import Access
+from rmq_spark.spark.addresses import BrokerAddresses, instance_for
+from rmq_spark.spark.asking import AWAY, is_gone
 from rmq_spark.spark.errors import lost, named, report_losses
 from rmq_spark.spark.options import ReadOptions
+from rmq_spark.spark.patience import Patience
 from rmq_spark.spark.planning import Piece
-from rmq_spark.spark.queues import AWAY, instance_for, is_gone, masters
 from rmq_spark.spark.schema import BatchMaker
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -44,18 +40,15 @@ PULL_TIMEOUT_MS: Final = 30_000
 """Several megabytes wait for those before them, and for the tasks beside this one."""
 
 _PAUSE_SECONDS: Final = 0.5
-_AWAY: Final = (*AWAY, RouteNotFound)
+_addresses: Final[dict[tuple[int, Access], BrokerAddresses]] = {}
 
 
-_clients: Final[dict[tuple[int, Access], ClientInstance]] = {}
-
-
-def client_of(access: Access) -> ClientInstance:
-    """The client that tasks of this process share; a fork begins with none."""
+def addresses_of(access: Access) -> BrokerAddresses:
+    """Return the addresses, and the client, that tasks of this process share; a fork begins with none."""
     key = (os.getpid(), access)
-    if key not in _clients:
-        _clients[key] = instance_for(access)
-    return _clients[key]
+    if key not in _addresses:
+        _addresses[key] = BrokerAddresses(instance_for(access))
+    return _addresses[key]
 
 
 def read_piece(options: ReadOptions, schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
@@ -64,28 +57,28 @@ def read_piece(options: ReadOptions, schema: pa.Schema, piece: Piece) -> Iterato
     Raises:
         DataLoss: Some of them are gone, and the query does not go on without.
     """
-    instance = client_of(options.access)
+    addresses = addresses_of(options.access)
+    patience = Patience(
+        options.access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
+    )
     maker = BatchMaker(schema)
     queue, at, end = piece
-    given_up_at: float | None = None
     is_done = False
     while not is_done and at < end:
         try:
-            for records, next_offset in _pulled(instance, options, Piece(queue, at, end)):
+            for records, next_offset in _pulled(addresses, options, Piece(queue, at, end)):
                 yield maker.record_batch(records, queue.broker_name)
-                at, given_up_at = next_offset, None
+                at = next_offset
+                patience.reset()
             is_done = True
         except OffsetMoved as moved:  # noqa: PERF203  # to be read again from where it stands
             at = _passed_over(options, piece, at, moved)
-        except _AWAY as error:
-            now = time.monotonic()
-            if given_up_at is None:
-                given_up_at = now + options.access.retry_timeout_ms / 1000
+        except AWAY as error:
+            if not patience.is_waiting:
                 _log.warning("%s is read again from offset %d on when it can be: %s", queue, at, error)
-            if now > given_up_at:
+            if not patience.pause():
                 raise
-            time.sleep(_PAUSE_SECONDS)
-            _look_again(instance, queue.topic)
+            addresses.look_again()
         except BrokerRefused as error:
             if not is_gone(error):
                 raise
@@ -94,14 +87,14 @@ def read_piece(options: ReadOptions, schema: pa.Schema, piece: Piece) -> Iterato
 
 
 def _pulled(
-    instance: ClientInstance, options: ReadOptions, piece: Piece
+    addresses: BrokerAddresses, options: ReadOptions, piece: Piece
 ) -> Iterator[tuple[RecordChunk, int]]:
     """Chunks of records, and where the next begins. Nothing is left out of them unsaid."""
     from rmq_spark.wire.chunk import RecordChunk  # noqa: PLC0415  # brings numpy and pyarrow
 
     queue, at, end = piece
     is_filtered = options.expression.strip() != "*"
-    for chunk in gathered(_pull(instance, options, piece)):
+    for chunk in gathered(_pull(addresses, options, piece)):
         records = RecordChunk(chunk.records, chunk.sizes)
         if not is_filtered and len(records) < chunk.next_offset - at:
             _check_gaps(options, queue, at, records, chunk.next_offset)
@@ -145,26 +138,16 @@ def _joined(chunks: Sequence[RawChunk]) -> RawChunk:
     return RawChunk(b"".join(chunk.records for chunk in chunks), sizes, chunks[-1].next_offset)
 
 
-def _pull(instance: ClientInstance, options: ReadOptions, piece: Piece) -> BulkPull:
+def _pull(addresses: BrokerAddresses, options: ReadOptions, piece: Piece) -> BulkPull:
     rules = PullRules(
         subscription=options.expression,
         expression_type=options.expression_type,
         timeout_ms=max(PULL_TIMEOUT_MS, options.access.request_timeout_ms),
     )
-    address = _address(instance, piece.queue)
-    return BulkPull(instance.api, address, options.group, piece.queue, piece.start, piece.end, rules)
-
-
-def _address(instance: ClientInstance, queue: MessageQueue) -> str:
-    """Where to ask; if no name server knows the topic, its broker still says whether it is gone."""
-    try:
-        instance.routes.route(queue.topic)
-        return instance.routes.address_for_read(queue.broker_name)
-    except (RouteNotFound, BrokerNotFound):
-        found = masters(instance).get(queue.broker_name)
-        if found is None:
-            raise
-        return found
+    address = addresses.of(piece.queue)
+    return BulkPull(
+        addresses.instance.api, address, options.group, piece.queue, piece.start, piece.end, rules
+    )
 
 
 def _passed_over(options: ReadOptions, piece: Piece, at: int, moved: OffsetMoved) -> int:
@@ -192,10 +175,3 @@ def _check_gaps(options: ReadOptions, queue: MessageQueue, at: int, records: Rec
 
 def _report(options: ReadOptions, losses: Sequence[str]) -> None:
     report_losses(losses, is_failure=options.fail_on_data_loss)
-
-
-def _look_again(instance: ClientInstance, topic: str) -> None:
-    try:
-        instance.routes.refresh(topic)
-    except _AWAY as error:
-        _log.warning("the route of %s stays as it is: %s", topic, error)

@@ -11,7 +11,7 @@ from rmq_spark.spark import tasks
 from rmq_spark.spark.errors import DataLoss
 from rmq_spark.spark.planning import Piece
 from rmq_spark.spark.schema import arrow_schema_of
-from rmq_spark.spark.tasks import GATHERED_BYTES, client_of, gathered, read_piece
+from rmq_spark.spark.tasks import GATHERED_BYTES, addresses_of, gathered, read_piece
 
 SCHEMA = arrow_schema_of(schema_of("body binary, queueOffset bigint"))
 
@@ -92,20 +92,20 @@ def test_the_broker_filters(rocketpoll_broker, rocketpoll_topic, more, found):
 
 def test_one_client_serves_all_tasks_of_a_process(rocketpoll_broker, rocketpoll_topic):
     access = options_for(rocketpoll_broker, rocketpoll_topic).access
-    client = client_of(access)
-    assert client_of(options_for(rocketpoll_broker, "another").access) is client
+    client = addresses_of(access)
+    assert addresses_of(options_for(rocketpoll_broker, "another").access) is client
     assert (
-        client_of(options_for(rocketpoll_broker, "another", accessKey="a", secretKey="b").access)
+        addresses_of(options_for(rocketpoll_broker, "another", accessKey="a", secretKey="b").access)
         is not client
     )
 
 
 def test_a_fork_has_a_client_of_its_own(rocketpoll_broker, rocketpoll_topic):
     access = options_for(rocketpoll_broker, rocketpoll_topic).access
-    client = client_of(access)
+    client = addresses_of(access)
     child = os.fork()
     if child == 0:
-        os._exit(0 if client_of(access) is not client else 1)
+        os._exit(0 if addresses_of(access) is not client else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 
