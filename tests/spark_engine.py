@@ -135,6 +135,14 @@ class Engine:
         """Where the last batch ends, as the checkpoint has it."""
         return json.loads(self.offsets[-1])
 
+    def report(self):
+        """Where the running query's queues end, as its progress says."""
+        return json.loads(json.dumps(self._reader.reportLatestOffset()))
+
+    def known_queues(self):
+        """The queues that the running query would look at next."""
+        return self._reader._planner.batches._queues.discover()
+
     # ---- within
 
     def _trigger(self):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
-from rmq_spark.client.errors import BrokerNotFound, ClientError, RouteNotFound
+from rmq_spark.client.errors import BrokerNotFound, BrokerRefused, ClientError, RouteNotFound
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.spark.access import Access
 from rmq_spark.wire.message_queue import MessageQueue
@@ -80,7 +80,10 @@ class BrokerAddresses:
         self._every = None
 
     def _by_name(self, broker_name: str) -> str:
-        address = self.every().get(broker_name)
+        try:
+            address = self.every().get(broker_name)
+        except BrokerRefused as error:
+            raise BrokerNotFound(broker_name, f"no route names it, and {error}") from error
         if address is None:
             raise BrokerNotFound(broker_name, "no name server knows a broker of that name")
         return address

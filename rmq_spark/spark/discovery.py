@@ -37,7 +37,10 @@ class Discovery:
         self._instance = instance
         self._clock = clock
         self._known: frozenset[MessageQueue] = frozenset()
-        self._unknown: set[str] = set()  # topics that no name server knew the last time
+        self._unknown: set[str] = set()  # topics that were known, and that no name server knew the last time
+        self._brokers: dict[
+            str, frozenset[str]
+        ] = {}  # of each topic that was routed when it was last looked for
         self._discovered_at: float | None = None
 
     def queues(self, *, now: bool = False) -> frozenset[MessageQueue]:
@@ -56,6 +59,28 @@ class Discovery:
         self._known = frozenset(found)
         return self._known
 
+    def is_routed(self, topic: str) -> bool:
+        """Tell whether a name server knew a topic when it was last looked for."""
+        return topic in self._brokers and topic not in self._unknown
+
+    def is_withdrawn(self, queue: MessageQueue) -> bool:
+        """Tell whether a queue is not to be read any more.
+
+        So it is with a queue of a topic that the query does not name, and with one that is missing in its
+        topic's route although that names its broker.
+        """
+        if queue in self._known:
+            return False
+        is_selected = _selects(self._options.selection, queue.topic)
+        return not is_selected or queue.broker_name in self._brokers.get(queue.topic, ())
+
+    def forget(self, queues: Iterable[MessageQueue]) -> None:
+        """Look no more for queues that are gone, unless they turn up again."""
+        gone = frozenset(queues)
+        self._known -= gone
+        for topic in {queue.topic for queue in gone} - {queue.topic for queue in self._known}:
+            self._brokers.pop(topic, None)
+
     def look_again(self) -> None:
         """Look for queues the next time that they are asked for, as brokers may have moved."""
         self._discovered_at = None if self._discovered_at is None else float("-inf")
@@ -63,15 +88,14 @@ class Discovery:
     def _found(self, selection: Selection) -> list[MessageQueue]:
         topics: Iterable[str] = selection.topics
         if selection.pattern is not None:
-            pattern = re.compile(selection.pattern)
             every = self._instance.name_servers.admin.topics()
-            matching = {t for t in every if pattern.fullmatch(t) and not t.startswith(_NOT_THE_USERS)}
+            matching = {topic for topic in every if _selects(selection, topic)}
             topics = sorted(matching | {queue.topic for queue in self._known})
         found: list[MessageQueue] = []
         unknown: set[str] = set()
         for topic in topics:
             try:
-                queues = self._instance.routes.refresh(topic).subscribe_queues
+                route = self._instance.routes.refresh(topic)
             except RouteNotFound:
                 # A name server that has just started knows nothing: its broker says whether it is gone.
                 before = [queue for queue in self._known if queue.topic == topic]
@@ -82,13 +106,20 @@ class Discovery:
                 unknown.add(topic)
                 found += before
                 continue
-            found += [queue for queue in queues if _is_assigned(selection, queue)]
+            found += [queue for queue in route.subscribe_queues if _is_assigned(selection, queue)]
+            self._brokers[topic] = frozenset(route.brokers)
         self._unknown = unknown
         if selection.assigned and self._discovered_at is None:
             _check_assigned(selection, found)
         elif selection.assigned:  # of a broker that is away no name server tells
             found += self._known.difference(found)
         return found
+
+
+def _selects(selection: Selection, topic: str) -> bool:
+    if selection.pattern is None:
+        return topic in selection.topics
+    return re.fullmatch(selection.pattern, topic) is not None and not topic.startswith(_NOT_THE_USERS)
 
 
 def _is_assigned(selection: Selection, queue: MessageQueue) -> bool:

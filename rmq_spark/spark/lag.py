@@ -104,6 +104,7 @@ def lag_now(offset: SourceOffset | Mapping[str, Any], namesrv_addr: str, **optio
     instance = instance_for(given.access)
     try:
         batches = MicroBatches(given, Queues(given, instance), time.monotonic)
+        reached = reached.renamed(given.broker_names)
         newest = batches.look(reached)
         return Lag(tuple(lag_between(reached, newest, batches.sizes)))
     finally:

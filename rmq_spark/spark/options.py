@@ -74,6 +74,10 @@ class ReadOptions:
     ending: Positions | None = None
     starts_at_end_without_match: bool = False
     fail_on_data_loss: bool = True
+    skips_away: bool = False
+    """Whether a stream goes on without brokers that are away."""
+    broker_names: Mapping[str, str] = field(default_factory=dict)
+    """The names that brokers have now, by those that they had."""
     limits: Limits = Limits()
     pieces_min: int | None = None
     piece_rows_max: int | None = None
@@ -142,6 +146,8 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             "startingOffsetsByTimestampStrategy", _strategy, default=False
         ),
         fail_on_data_loss=options.get("failOnDataLoss", values.truth, default=True),
+        skips_away=options.get("onBrokerAway", _on_away, default=False),
+        broker_names=options.get("brokerNames", _broker_names, {}),
         limits=limits,
         pieces_min=options.number("minPartitions"),
         piece_rows_max=options.number("maxRecordsPerPartition"),
@@ -237,6 +243,25 @@ def _strategy(option: str, text: str) -> bool:
     if word not in ("error", "latest"):
         raise OptionError(option, f"needed error or latest, found {text!r}")
     return word == "latest"
+
+
+def _on_away(option: str, text: str) -> bool:
+    word = text.strip().lower()
+    if word not in ("wait", "skip"):
+        raise OptionError(option, f"needed wait or skip, found {text!r}")
+    return word == "skip"
+
+
+def _broker_names(option: str, text: str) -> Mapping[str, str]:
+    found = values.json_object(option, text)
+    for old, new in found.items():
+        if not isinstance(new, str) or not new or not old:
+            raise OptionError(
+                option, f'needed names of brokers as {{"old": "new"}}, found {new!r} for {old!r}'
+            )
+        if new in found:
+            raise OptionError(option, f"{new} is an old name and a new one: name it once")
+    return found
 
 
 def _names(option: str, text: str) -> list[str]:

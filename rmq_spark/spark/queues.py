@@ -3,37 +3,45 @@
     discover     which queues there are (`discovery`)
     ends         where each ends; starts: where each begins
     stored       when single messages were stored, and how long they are
-    first_since  the first message from a time on
+    first_since  the first message of each queue from a time on
+    committed    what a group has stored; commit: stores it
     wait         until a queue has something new (`holds`)
 
-How long brokers that are away are waited for is `asking`'s business. It knows neither Spark nor what offsets
-mean to a query.
+How long brokers that are away are waited for is the business of `asking`. This module knows neither Spark
+nor what offsets mean to a query.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
 from rmq_spark.client.calls import checked, command_of, header_of
-from rmq_spark.client.errors import ClientError, NotFound, SystemBusy
+from rmq_spark.client.errors import ClientError
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.results import PullResult, PullStatus
+from rmq_spark.errors import RecordError
 from rmq_spark.spark.asking import Asker
 from rmq_spark.spark.discovery import Discovery
 from rmq_spark.spark.holds import Holds
 from rmq_spark.spark.options import ReadOptions
+from rmq_spark.spark.time_search import Search
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION
-from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import PullSysFlag
-from rmq_spark.wire.headers.offsets import GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader
+from rmq_spark.wire.headers.offsets import (
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    QueryConsumerOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+)
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.record import decode_record, record_size
+from rmq_spark.wire.record import StoredMessage, decode_record, record_size
 
 _log = logging.getLogger(__name__)
 
@@ -43,11 +51,26 @@ _MESSAGE_BYTES: Final = 1 << 20
 _PAUSE_SECONDS: Final = 0.2
 
 
+class Place(NamedTuple):
+    """Where one message stands."""
+
+    queue: MessageQueue
+    queue_offset: int
+
+
 class Stored(NamedTuple):
     """One message: when it was stored, and how long it is as it lies in the log."""
 
     timestamp_ms: int
     size: int
+
+
+class Since(NamedTuple):
+    """What is looked for: the first message stored at a time or later, of those in a range of offsets."""
+
+    timestamp_ms: int
+    start: int
+    end: int
 
 
 class Queues:
@@ -62,91 +85,135 @@ class Queues:
         clock = clock or time.monotonic
         self._discovery = Discovery(options, instance, clock)
         self._asker = Asker(instance, options.access, self._discovery.look_again)
-        self._holds = Holds(self._pull, clock)
+        self._holds = Holds(self._held_pull, clock)
 
     def discover(self, *, now: bool = False) -> frozenset[MessageQueue]:
         """Return all queues that may be read, looked for again when it is time, or ``now``."""
         return self._discovery.queues(now=now)
 
+    def is_routed(self, topic: str) -> bool:
+        """Tell whether a name server knew a topic when it was last looked for."""
+        return self._discovery.is_routed(topic)
+
+    def is_withdrawn(self, queue: MessageQueue) -> bool:
+        """Tell whether a queue is not to be read any more, see `Discovery.is_withdrawn`."""
+        return self._discovery.is_withdrawn(queue)
+
+    def forget(self, queues: Iterable[MessageQueue]) -> None:
+        """Look no more for queues that are gone, unless they turn up again."""
+        self._discovery.forget(queues)
+
     # ---- where they begin and end
 
-    def ends(self, queues: Iterable[MessageQueue], *, every: bool = False) -> dict[MessageQueue, int]:
-        """The offset of each queue's next message; none for those that nobody answers for now.
+    def ends(
+        self, queues: Iterable[MessageQueue], *, needed: Container[MessageQueue] | None = None
+    ) -> dict[MessageQueue, int]:
+        """Return the offset of each queue's next message; 0 where its broker does not know it any more.
 
-        ``every``: wait until all have answered. What a broker does not know any more ends at 0.
+        Args:
+            queues: Which.
+            needed: Those of them that are waited for; all, if it is not given.
         """
-        return self._numbers(queues, RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader, every=every)
+        return self._numbers(
+            queues,
+            RequestCode.GET_MAX_OFFSET,
+            lambda queue: GetMaxOffsetRequestHeader(queue.topic, queue.queue_id),
+            needed,
+        )
 
-    def starts(self, queues: Iterable[MessageQueue], *, every: bool = False) -> dict[MessageQueue, int]:
-        """The first offset that each queue still holds; likewise."""
-        return self._numbers(queues, RequestCode.GET_MIN_OFFSET, GetMinOffsetRequestHeader, every=every)
+    def starts(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """Return the first offset that each queue still holds; 0 where its broker does not know it."""
+        return self._numbers(
+            queues,
+            RequestCode.GET_MIN_OFFSET,
+            lambda queue: GetMinOffsetRequestHeader(queue.topic, queue.queue_id),
+        )
 
     def _numbers(
-        self, queues: Iterable[MessageQueue], code: int, header: Any, *, every: bool
+        self,
+        queues: Iterable[MessageQueue],
+        code: int,
+        header: Callable[[MessageQueue], Any],
+        needed: Container[MessageQueue] | None = None,
+        refused: frozenset[int] = frozenset(),
     ) -> dict[MessageQueue, int]:
-        def ask(queue: MessageQueue) -> Future[int]:
-            address = self._asker.addresses.of(queue)
+        """Ask for one offset of each queue; -1 where the answer is one of those that ``refused`` says."""
 
+        def ask(address: str, queue: MessageQueue) -> Future[int]:
             def interpret(answer: RemotingCommand) -> int:
+                if answer.code in refused:
+                    return -1
                 found: int = header_of(address, code, checked(address, code, answer)).offset
-                return max(found, 0)  # 4.9 says -1 of a queue that has no file yet
+                return found
 
-            command = command_of(code, header(queue.topic, queue.queue_id))
+            command = command_of(code, header(queue))
             timeout_ms = self._options.access.request_timeout_ms
             return self._instance.connections.request_async(address, command, timeout_ms, interpret)
 
-        return self._asker.ask(queues, ask, gone=0, every=every)
+        found = self._asker.ask({queue: queue for queue in queues}, ask, gone=0, needed=needed)
+        if refused:
+            return found
+        # 4.9 says -1 of a queue that has no file yet.
+        return {queue: max(number, 0) for queue, number in found.items()}
 
     # ---- single messages
 
-    def stored(
-        self, offsets: Mapping[MessageQueue, int], *, every: bool = False
-    ) -> dict[MessageQueue, Stored]:
-        """The messages at these offsets, one of each queue; none where there is none there any more.
+    def stored(self, places: Iterable[Place]) -> dict[Place, Stored]:
+        """Return the messages at these places; none for a place where there is none any more."""
+        found = {}
+        for place, result in self._pulled(place for place in places if place.queue_offset >= 0).items():
+            message = _first_of(result)
+            if result is not None and message is not None and message.queue_offset == place.queue_offset:
+                found[place] = Stored(message.store_timestamp, record_size(result.records, 0))
+        return found
 
-        ``every``: wait until all brokers have answered.
-        """
-        asked = {queue: offset for queue, offset in offsets.items() if offset >= 0}
-        results = self._asker.ask(
-            asked, lambda queue: self._pull(queue, asked[queue]), gone=None, every=every
-        )
-        return {
-            queue: Stored(message.store_timestamp, record_size(result.records, 0))
-            for queue, result in results.items()
-            if result is not None and result.pull_status is PullStatus.FOUND
-            for message in [decode_record(result.records, check_crc=False)]
-            if message.queue_offset == asked[queue]
-        }
-
-    def first_since(self, queue: MessageQueue, timestamp_ms: int, start: int, end: int) -> int:
-        """The offset of the first message stored at a time or later, of those in a range; else its end.
+    def first_since(self, wanted: Mapping[MessageQueue, Since]) -> dict[MessageQueue, int]:
+        """Return the offset of the first message stored at a time or later; the range's end without one.
 
         What brokers answer to this differs between releases where times are equal or beyond the last, so
-        their answer is where the search begins, not its result.
+        their answer is where the search begins, not its result. All queues are searched together.
         """
-        low, high = start, end
-        try:
-            hint = self._instance.api.search_offset(self._asker.addresses.of(queue), queue, timestamp_ms)
-        except (NotFound, SystemBusy):
-            hint = start
-        probes = [hint - 1, hint]
-        while low < high:
-            middle = probes.pop(0) if probes else (low + high) // 2
-            if not low <= middle < high:
-                continue
-            found = self.stored({queue: middle}, every=True).get(queue)
-            if found is None or found.timestamp_ms < timestamp_ms:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        hints = self._numbers(
+            wanted,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+            lambda queue: SearchOffsetRequestHeader(queue.topic, queue.queue_id, wanted[queue].timestamp_ms),
+            refused=_ANY_REFUSAL,
+        )
+        searches = {queue: Search(*each, hint=hints[queue]) for queue, each in wanted.items()}
+        while probes := {
+            Place(queue, probe): search
+            for queue, search in searches.items()
+            if (probe := search.probe()) is not None
+        }:
+            for place, result in self._pulled(probes).items():
+                message = _first_of(result)
+                if message is not None:
+                    probes[place].found(message.queue_offset, message.store_timestamp)
+                else:
+                    probes[place].found(0 if result is None else result.next_begin_offset, None)
+        return {queue: search.low for queue, search in searches.items()}
+
+    def _pulled(self, places: Iterable[Place]) -> dict[Place, PullResult | None]:
+        """Pull one message from each place on; None where the queue is gone."""
+        return self._asker.ask(
+            {place: place.queue for place in places},
+            lambda address, place: self._pull(address, *place),
+            gone=None,
+        )
 
     # ---- groups
 
-    def committed(self, queue: MessageQueue, group: str) -> int | None:
-        """What a group has stored; None for nothing."""
-        address = self._asker.addresses.of(queue)
-        return self._instance.api.query_consumer_offset(address, group, queue, zero_if_young=False)
+    def committed(self, queues: Iterable[MessageQueue], group: str) -> dict[MessageQueue, int | None]:
+        """Return what a group has stored for each queue; None for nothing."""
+        found = self._numbers(
+            queues,
+            RequestCode.QUERY_CONSUMER_OFFSET,
+            lambda queue: QueryConsumerOffsetRequestHeader(
+                group, queue.topic, queue.queue_id, set_zero_if_not_found=False
+            ),
+            refused=_NONE_STORED,
+        )
+        return {queue: None if offset < 0 else offset for queue, offset in found.items()}
 
     def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
         """Store a group's progress. It is for people who watch: after a failure the query goes on.
@@ -174,22 +241,41 @@ class Queues:
         """Give brokers a little time to get ready."""
         time.sleep(_PAUSE_SECONDS)
 
-    def _pull(self, queue: MessageQueue, offset: int, suspend_ms: int = 0) -> Future[PullResult]:
-        """One message; one that is waited for has to pass the filter."""
+    def _held_pull(self, queue: MessageQueue, offset: int, suspend_ms: int) -> Future[PullResult]:
+        return self._pull(self._asker.addresses.of(queue), queue, offset, suspend_ms)
+
+    def _pull(
+        self, address: str, queue: MessageQueue, offset: int, suspend_ms: int = 0
+    ) -> Future[PullResult]:
+        """Pull one message; one that is waited for has to pass the filter."""
         options = self._options
         header = PullMessageRequestHeader(
-            options.group,
-            queue.topic,
-            queue.queue_id,
-            offset,
-            1,
-            _SUBSCRIPTION | (_SUSPEND if suspend_ms else 0),
-            0,
-            suspend_ms,
-            0,
-            options.expression if suspend_ms else "*",
-            options.expression_type if suspend_ms else TAG_EXPRESSION,
-            _MESSAGE_BYTES,
+            consumer_group=options.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=1,
+            sys_flag=_SUBSCRIPTION | (_SUSPEND if suspend_ms else 0),
+            commit_offset=0,
+            suspend_timeout_millis=suspend_ms,
+            sub_version=0,
+            subscription=options.expression if suspend_ms else "*",
+            expression_type=options.expression_type if suspend_ms else TAG_EXPRESSION,
+            max_msg_bytes=_MESSAGE_BYTES,
         )
         timeout_ms = options.access.request_timeout_ms + suspend_ms
-        return self._instance.api.pull_async(self._asker.addresses.of(queue), header, timeout_ms)
+        return self._instance.api.pull_async(address, header, timeout_ms)
+
+
+_ANY_REFUSAL: Final = frozenset(code.value for code in ResponseCode if code != ResponseCode.SUCCESS)
+_NONE_STORED: Final = frozenset({ResponseCode.QUERY_NOT_FOUND.value})
+
+
+def _first_of(result: PullResult | None) -> StoredMessage | None:
+    """Return the first message of an answer; None if there is none, or none that can be read."""
+    if result is None or result.pull_status is not PullStatus.FOUND:
+        return None
+    try:
+        return decode_record(result.records, check_crc=False)
+    except RecordError:  # whoever reads the queue says so, and what is to become of it
+        return None

@@ -108,7 +108,7 @@ class _StreamReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch."""
-        found = self._planner.batches.pieces(SourceOffset.from_json(start), SourceOffset.from_json(end))
+        found = self._planner.batches.pieces(self._offset(start), self._offset(end))
         return [QueuePiece(piece) for piece in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -119,7 +119,7 @@ class _StreamReader(DataSourceStreamReader):
 
     def commit(self, end: dict[str, Any]) -> None:
         """A batch has been written."""
-        self._planner.batches.commit(SourceOffset.from_json(end))
+        self._planner.batches.commit(self._offset(end))
 
     def stop(self) -> None:
         """The query ends."""
@@ -128,9 +128,13 @@ class _StreamReader(DataSourceStreamReader):
 
     def _next(self, start: dict[str, Any], limits: Limits) -> dict[str, Any]:
         """Where the next batch ends; the very same object, if it is where it starts."""
-        at = SourceOffset.from_json(start)
+        at = self._offset(start)
         end = self._planner.batches.latest(at, limits)
         return start if end == at else end.to_json()
+
+    def _offset(self, document: dict[str, Any]) -> SourceOffset:
+        """Read what Spark gives back; brokers may have other names since it was written."""
+        return SourceOffset.from_json(document).renamed(self._options.broker_names)
 
 
 class RememberingStreamReader(_StreamReader):

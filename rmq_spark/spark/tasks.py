@@ -62,7 +62,7 @@ def read_piece(options: ReadOptions, schema: pa.Schema, piece: Piece) -> Iterato
         options.access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
     )
     maker = BatchMaker(schema)
-    queue, at, end = piece
+    queue, at, end = piece.queue, piece.start, piece.end
     is_done = False
     while not is_done and at < end:
         try:
@@ -92,7 +92,7 @@ def _pulled(
     """Chunks of records, and where the next begins. Nothing is left out of them unsaid."""
     from rmq_spark.wire.chunk import RecordChunk  # noqa: PLC0415  # brings numpy and pyarrow
 
-    queue, at, end = piece
+    queue, at, end = piece.queue, piece.start, piece.end
     is_filtered = options.expression.strip() != "*"
     for chunk in gathered(_pull(addresses, options, piece)):
         records = RecordChunk(chunk.records, chunk.sizes)

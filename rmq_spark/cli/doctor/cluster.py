@@ -68,7 +68,7 @@ def _brokers(given: Mapping[str, str]) -> Finding:
     instance = instance_for(options.access)
     try:
         queues = Queues(options, instance)
-        ends = queues.ends(queues.discover(now=True), every=True)
+        ends = queues.ends(sorted(queues.discover(now=True)))
     except RocketPollError as error:
         return Finding(
             "brokers", str(error), "a brokerIP1 in the broker's settings that can be reached from here"
