@@ -6,6 +6,7 @@
     WriteError         rows that could not be sent, or ways of writing that there are not
     CheckpointError    an offset in a checkpoint that this release cannot go on from
     DataLoss           messages that a query had not read yet are gone
+    RecordFault        a message that cannot be read
     BrokersAway        brokers that do not answer, though they were waited for
     BrokersGone        brokers that no name server knows any more
 
@@ -77,6 +78,23 @@ class DataLoss(SparkError):
         return (
             f"{'; '.join(self.losses)}. Set option failOnDataLoss to false to go on with what there is, "
             "or start anew with another checkpoint"
+        )
+
+
+class RecordFault(SparkError):
+    """A message that cannot be read, and why."""
+
+    def __init__(self, queue: MessageQueue, queue_offset: int, problem: str) -> None:
+        super().__init__(queue, queue_offset, problem)
+        self.queue = queue
+        self.queue_offset = queue_offset
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return (
+            f"the message at offset {self.queue_offset} of {named(self.queue)} cannot be read: "
+            f"{self.problem}. Set option onBadRecord to null for a row without its body, or to skip to leave "
+            "it out"
         )
 
 

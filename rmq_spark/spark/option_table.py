@@ -65,6 +65,8 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "endingTimestamp": Option(_BATCH, "the same, by the time of storing"),
     "endingOffsetsByTimestamp": Option(_BATCH, "the same, for each queue"),
     "failOnDataLoss": Option(_READ, "whether messages that are gone end the query, or a warning is logged"),
+    "onBadRecord": Option(_READ, "what becomes of messages that cannot be read: fail, null, or skip"),
+    "checkCrc": Option(_READ, "whether bodies are checked against their CRC"),
     "onBrokerAway": Option(_STREAM, "what becomes of brokers that are away: wait, or skip"),
     "brokerNames": Option(_STREAM, "new names of brokers: JSON of old names to new ones"),
     # how much at once

@@ -13,11 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from rmq_spark.client.consumer.subscriptions import by_tag, subscription_data
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import BODY_BYTES_MAX
 from rmq_spark.client.names import check_group, check_topic, check_topic_to_send_to
 from rmq_spark.spark import option_values as values
 from rmq_spark.spark.access import Access, access_of
+from rmq_spark.spark.bad_records import OnBadRecord
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.given_options import Given
 from rmq_spark.spark.option_table import OPTIONS, Use
@@ -78,6 +80,8 @@ class ReadOptions:
     """Whether a stream goes on without brokers that are away."""
     broker_names: Mapping[str, str] = field(default_factory=dict)
     """The names that brokers have now, by those that they had."""
+    on_bad_record: OnBadRecord = OnBadRecord.FAIL
+    checks_crc: bool = True
     limits: Limits = Limits()
     pieces_min: int | None = None
     piece_rows_max: int | None = None
@@ -91,6 +95,11 @@ class ReadOptions:
     def expression_type(self) -> str:
         """The kind of the filter, as it is called on the wire."""
         return SQL92_EXPRESSION if self.is_sql else TAG_EXPRESSION
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """The tags that messages have to have; none, if they need not."""
+        return frozenset() if self.is_sql else _tags("tags", self.expression)
 
     @property
     def group(self) -> str:
@@ -129,6 +138,8 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             raise OptionError(each.option, "it says group: name the group in option consumerGroup")
     if ending is not None and ending.everywhere == AtOffset(EARLIEST):
         raise OptionError(ending.option, "a read cannot end at the earliest offset: there would be nothing")
+    if expression == "tags":
+        _tags("tags", options.text("tags") or "")
     suspend_ms = options.get("suspendTimeoutMs", values.whole_number, 1_000)
     if suspend_ms > SUSPEND_MS_MAX:
         raise OptionError("suspendTimeoutMs", f"at most {SUSPEND_MS_MAX}, so that a query stops in time")
@@ -148,6 +159,8 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         fail_on_data_loss=options.get("failOnDataLoss", values.truth, default=True),
         skips_away=options.get("onBrokerAway", _on_away, default=False),
         broker_names=options.get("brokerNames", _broker_names, {}),
+        on_bad_record=options.get("onBadRecord", _on_bad_record, OnBadRecord.FAIL),
+        checks_crc=options.get("checkCrc", values.truth, default=True),
         limits=limits,
         pieces_min=options.number("minPartitions"),
         piece_rows_max=options.number("maxRecordsPerPartition"),
@@ -252,6 +265,13 @@ def _on_away(option: str, text: str) -> bool:
     return word == "skip"
 
 
+def _on_bad_record(option: str, text: str) -> OnBadRecord:
+    try:
+        return OnBadRecord(text.strip().lower())
+    except ValueError as error:
+        raise OptionError(option, f"needed fail, null or skip, found {text!r}") from error
+
+
 def _broker_names(option: str, text: str) -> Mapping[str, str]:
     found = values.json_object(option, text)
     for old, new in found.items():
@@ -262,6 +282,13 @@ def _broker_names(option: str, text: str) -> Mapping[str, str]:
         if new in found:
             raise OptionError(option, f"{new} is an old name and a new one: name it once")
     return found
+
+
+def _tags(option: str, text: str) -> frozenset[str]:
+    try:
+        return subscription_data("any", by_tag(text), 0).tags_set
+    except MessageRejected as error:
+        raise OptionError(option, str(error)) from error
 
 
 def _names(option: str, text: str) -> list[str]:

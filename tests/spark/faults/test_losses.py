@@ -124,6 +124,31 @@ def test_after_a_planned_batch_of_a_topic_that_was_made_again_all_of_the_new_one
     assert_read(query, bodies + gone, without=gone)
 
 
+@pytest.mark.parametrize("count", [28, 80])
+def test_a_topic_that_is_made_again_between_planning_and_reading_ends_the_query(
+    rocketpoll_broker, rocketpoll_topic, count
+):
+    query, bodies = read_before(rocketpoll_broker, rocketpoll_topic, 20)
+    send(rocketpoll_broker, rocketpoll_topic, 8)
+    query.before_tasks = lambda: make_again(rocketpoll_broker, rocketpoll_topic, count)
+    with loss("was stored at", "made again"):
+        query.run()
+    assert_read(query, bodies)
+
+
+@pytest.mark.parametrize("count", [0, 28, 80])
+def test_of_a_topic_that_is_made_again_between_planning_and_reading_all_is_read_once(
+    rocketpoll_broker, rocketpoll_topic, count
+):
+    query, bodies = read_before(rocketpoll_broker, rocketpoll_topic, 20, failOnDataLoss="false")
+    gone = send(rocketpoll_broker, rocketpoll_topic, 8)
+    query.before_tasks = lambda: bodies.extend(make_again(rocketpoll_broker, rocketpoll_topic, count))
+    query.run()
+    bodies += send(rocketpoll_broker, rocketpoll_topic, 4)  # of as many as before only growth tells
+    query.run()
+    assert_read(query, bodies + gone, without=gone)
+
+
 def test_a_topic_of_a_pattern_that_is_deleted_with_unread_messages_ends_the_query(rocketpoll_broker):
     for name in ("gone-1", "gone-2"):
         rocketpoll_broker.create_topic(name, 2)
