@@ -79,10 +79,13 @@ def columns_of(schema: StructType, chosen: Sequence[str] = ()) -> tuple[str, ...
             wrong.append(f"there is no column {field.name}")
         elif found != needed:
             wrong.append(f"column {field.name} is {needed}, not {found}")
+        elif not field.nullable:  # Spark would believe it, and drop rows or fail on the first null
+            wrong.append(f"column {field.name} can be null: give it without NOT NULL")
     if wrong:
         raise SchemaError(
-            f"the schema given to the source does not fit: {'; '.join(wrong)}. Leave it out and cast columns "
-            f"afterwards, or name some of {ddl_of(DDL_TYPES)}"
+            f"the schema given to the source does not fit: {'; '.join(wrong)}. It chooses columns of the "
+            f"source, some of {ddl_of(DDL_TYPES)}. Leave it out; what the body holds, from_json finds: "
+            'from_json(CAST(body AS STRING), "id BIGINT, name STRING")'
         )
     names = tuple(schema.fieldNames())
     if chosen and check_columns(chosen) != names:

@@ -32,3 +32,11 @@ def test_a_users_schema_is_a_choice_of_columns():
     assert columns_of(schema_of("body binary, topic string")) == ("body", "topic")
     with pytest.raises(SchemaError, match="there is no column value; column body is binary, not string"):
         columns_of(schema_of("value string, body string, topic string"))
+
+
+def test_a_column_that_is_never_to_be_null_is_refused():
+    """Spark would drop rows by it, or fail on the first that is."""
+    schema = schema_of("body binary, tags string")
+    schema["tags"].nullable = False
+    with pytest.raises(SchemaError, match="column tags can be null: give it without NOT NULL"):
+        columns_of(schema)
