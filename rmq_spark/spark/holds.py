@@ -31,14 +31,18 @@ class _Held(NamedTuple):
 class Holds:
     """Waits until a queue has something new. For one thread."""
 
-    def __init__(self, hold: Hold, clock: Callable[[], float]) -> None:
-        """Take a clock that gives seconds."""
+    def __init__(self, hold: Hold, clock: Callable[[], float], suspend_ms: int) -> None:
+        """Take a clock that gives seconds, and how long brokers are to hold a pull."""
         self._pull = hold
         self._clock = clock
+        self._suspend_ms = suspend_ms
         self._held: dict[MessageQueue, _Held] = {}
 
-    def wait(self, ends: Mapping[MessageQueue, int], timeout_ms: int) -> None:
-        """Return when a queue has a message at its end, or the time is over."""
+    def wait(self, ends: Mapping[MessageQueue, int], timeout_ms: int) -> bool:
+        """Return True as soon as a queue has a message at its end; False when the time is over.
+
+        Pulls that are held by then stay so, and the next wait goes on with them.
+        """
         deadline = self._clock() + timeout_ms / 1000
         self._held = {queue: held for queue, held in self._held.items() if queue in ends}
         while (left := deadline - self._clock()) > 0:
@@ -50,7 +54,8 @@ class Holds:
                 continue
             wait_for_futures(answers, left, FIRST_COMPLETED)
             if any(_brings_news(held.answer) for held in self._held.values()):
-                return
+                return True
+        return False
 
     def _hold(self, queue: MessageQueue, offset: int, seconds: float) -> None:
         """Have a pull waiting at this offset."""
@@ -64,7 +69,7 @@ class Holds:
                 time.sleep(min(early, seconds))
         self._held.pop(queue, None)
         try:
-            answer = self._pull(queue, offset, max(int(seconds * 1000), 1))
+            answer = self._pull(queue, offset, self._suspend_ms)
         except AWAY:
             return
         self._held[queue] = _Held(offset, now, answer)

@@ -1,10 +1,10 @@
 """MicroBatches: one query's batches, from where it starts to what is next, and what was lost on the way.
 
     initial      where a new query begins
-    latest       where the next batch ends: what is new, within the limits; where nothing is, it waits a
+    latest       where the next batch ends: what is new, within the limits; where nothing was, it waits a
                  little, so that brokers hold its pulls and the first new message starts a batch at once
     pieces       what the tasks of a batch read
-    commit       tells brokers how far a group has come
+    batch_ended  a batch was written: brokers are told how far a group has come
 
 Queues that an offset knows all have to answer before a batch ends behind them, unless the user has it go on
 without brokers that are away. A start that this object has not made itself, since it comes from a checkpoint,
@@ -22,6 +22,7 @@ from typing import Final
 from rmq_spark.spark.continuity import Continuity, Range, joined_bounds
 from rmq_spark.spark.errors import CheckpointError, report_losses
 from rmq_spark.spark.horizon import Horizon
+from rmq_spark.spark.idling import Idling
 from rmq_spark.spark.options import Limits, ReadOptions
 from rmq_spark.spark.planning import Backlog, Piece, pieces, rows_within_bytes, share_rows
 from rmq_spark.spark.positions import LATEST
@@ -50,6 +51,8 @@ class MicroBatches:
         self._initial: SourceOffset | None = None
         self._mine: SourceOffset | None = None  # the last that was made or checked here
         self._was_empty_at: SourceOffset | None = None
+        self._ends: Mapping[MessageQueue, int] = {}
+        self._idling = Idling(options.suspend_ms, clock)
         self._last_batch_at: float | None = None
         self._committed: Mapping[MessageQueue, int] = {}
         self._settled: dict[MessageQueue, int] = {}  # ends before what was read, with nothing new yet
@@ -97,16 +100,16 @@ class MicroBatches:
             CheckpointError: The start is of other topics.
             BrokersAway: Queues of the start have not answered for too long.
         """
+        if start == self._was_empty_at and not self._horizon.is_closed:
+            has_news = self._queues.wait(self._ends, self._idling.hold_ms)
+            if not has_news and not self._idling.is_time_to_look:
+                return start
         is_first, is_known = start == self._initial, start == self._mine
         self._check_topics(start)
-        base, ends = self._horizon.look_from(start)
-        found = self._batch(base, ends, limits, is_first=is_first, is_known=is_known)
+        base, self._ends = self._horizon.look_from(start)
+        self._idling.looked()
+        found = self._batch(base, self._ends, limits, is_first=is_first, is_known=is_known)
         self.commit(start)
-        may_wait = not self._horizon.is_closed and base == self._was_empty_at
-        if found is None and may_wait:
-            self._queues.wait(ends, self._options.suspend_ms)
-            base, ends = self._horizon.look_from(base)
-            found = self._batch(base, ends, limits, is_first=is_first, is_known=True)
         self._mine = base if found is None else found
         self._was_empty_at = base if found is None else None
         return self._mine
@@ -240,6 +243,11 @@ class MicroBatches:
         return [
             piece._replace(last_stored_ms=known.get(last)) for piece, last in zip(cut, lasts, strict=True)
         ]
+
+    def batch_ended(self, end: SourceOffset) -> None:
+        """Note that a batch of the query has been written, be it of other sources."""
+        self._idling.batch_ended(is_ours=end != self._was_empty_at)
+        self.commit(end)
 
     def commit(self, reached: SourceOffset) -> None:
         """Tell brokers how far the group has come, if one was named."""

@@ -85,7 +85,7 @@ class Queues:
         clock = clock or time.monotonic
         self._discovery = Discovery(options, instance, clock)
         self._asker = Asker(instance, options.access, self._discovery.look_again)
-        self._holds = Holds(self._held_pull, clock)
+        self._holds = Holds(self._held_pull, clock, options.suspend_ms)
 
     def discover(self, *, now: bool = False) -> frozenset[MessageQueue]:
         """Return all queues that may be read, looked for again when it is time, or ``now``."""
@@ -233,9 +233,9 @@ class Queues:
 
     # ---- waiting
 
-    def wait(self, ends: Mapping[MessageQueue, int], timeout_ms: int) -> None:
-        """Return when a queue has a message at its end, or the time is over."""
-        self._holds.wait(ends, timeout_ms)
+    def wait(self, ends: Mapping[MessageQueue, int], timeout_ms: int) -> bool:
+        """Return True as soon as a queue has a message at its end; False when the time is over."""
+        return self._holds.wait(ends, timeout_ms)
 
     def pause(self) -> None:
         """Give brokers a little time to get ready."""

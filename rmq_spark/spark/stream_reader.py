@@ -10,6 +10,7 @@ registered anywhere that would have to be undone.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+_log = logging.getLogger(__name__)
+
+
 class QueuePiece(InputPartition):
     """What one task reads."""
 
@@ -71,8 +75,6 @@ class _Planner:
         queues = Queues(options, self.instance)
         check_filter(options, self.instance, queues)
         self.batches = MicroBatches(options, queues, time.monotonic)
-        if options.available_now:
-            self.batches.prepare_available_now()
 
 
 class _StreamReader(DataSourceStreamReader):
@@ -95,8 +97,11 @@ class _StreamReader(DataSourceStreamReader):
     @property
     def _planner(self) -> _Planner:
         if self._made is None:
-            self._made = _Planner(self._options, self._schema)
+            self._made = self._new_planner()
         return self._made
+
+    def _new_planner(self) -> _Planner:
+        return _Planner(self._options, self._schema)
 
     def __getstate__(self) -> dict[str, Any]:
         """Tasks get no connections, and the options as read here: an executor has another environment."""
@@ -119,7 +124,7 @@ class _StreamReader(DataSourceStreamReader):
 
     def commit(self, end: dict[str, Any]) -> None:
         """A batch has been written."""
-        self._planner.batches.commit(self._offset(end))
+        self._planner.batches.batch_ended(self._offset(end))
 
     def stop(self) -> None:
         """The query ends."""
@@ -148,6 +153,12 @@ class RememberingStreamReader(_StreamReader):
         super().__init__(given, schema)
         self._reached: dict[str, Any] | None = None
 
+    def _new_planner(self) -> _Planner:
+        planner = super()._new_planner()
+        if planner.options.available_now:
+            planner.batches.prepare_available_now()
+        return planner
+
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Where a new query begins."""
         self._reached = super().initialOffset()
@@ -170,7 +181,16 @@ class RememberingStreamReader(_StreamReader):
 if HAS_LIMITS:
 
     class AdmittingStreamReader(_StreamReader, SupportsTriggerAvailableNow):
-        """For Spark 4.2 and later."""
+        """For Spark 4.2 and later, which say themselves when nothing counts any more that arrives."""
+
+        def _new_planner(self) -> _Planner:
+            planner = super()._new_planner()
+            if planner.options.available_now:
+                _log.warning(
+                    "option availableNow is for Spark 4.0 and 4.1 and does nothing here: leave it out, and "
+                    "use .trigger(availableNow=True) for a query that is to end"
+                )
+            return planner
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
             """One of our limits, as there can be one only: `latestOffset` knows the others."""
