@@ -71,6 +71,11 @@ class Given:
         text = self.text(name)
         return default if text is None else parse(self.written(name), text)
 
+    def choice(self, name: str, default: str, *others: str) -> str:
+        """Return one of these words; the first, if it was not given."""
+        text = self.text(name)
+        return default if text is None else values.one_of(self.written(name), text, default, *others)
+
     def number(self, name: str, least: int = 1) -> int | None:
         """A whole number, if it was given."""
         text = self.text(name)

@@ -86,5 +86,6 @@ OPTIONS: Final[Mapping[str, Option]] = {
     # how rows are written
     "producerGroup": Option(_SINK, "the group in whose name is sent"),
     "maxMessageBytes": Option(_SINK, "how large a body may be: the brokers' maxMessageSize"),
+    "writeName": Option(_SINK, "what a batch write is known by: the same name gives rows the same ids"),
     "rowIds": Option(_SINK, "whether each message has property ROCKETPOLL_ROW, by which repeats are known"),
 }

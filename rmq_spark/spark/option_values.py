@@ -43,6 +43,14 @@ def truth(option: str, text: str) -> bool:
     return word == "true"
 
 
+def one_of(option: str, text: str, *words: str) -> str:
+    """Return that one of these words which is given, whatever its case."""
+    word = text.strip().lower()
+    if word not in words:
+        raise OptionError(option, f"needed {', '.join(words[:-1])} or {words[-1]}, found {text!r}")
+    return word
+
+
 def milliseconds(option: str, text: str) -> int:
     """A duration: ``500``, ``500ms``, ``15m``, ``10 minutes``."""
     found = duration(text)

@@ -34,6 +34,7 @@ from rmq_spark.spark.positions import (
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION
 
 DEFAULT_GROUP: Final = "rocketpoll-spark"
+WRITE_NAME_MAX: Final = 255
 SUSPEND_MS_MAX: Final = 1_500
 """So that a query which is stopped while a broker holds its pulls ends within two seconds."""
 
@@ -122,6 +123,8 @@ class WriteOptions:
     topic: str | None = None
     producer_group: str = DEFAULT_GROUP
     max_message_bytes: int = BODY_BYTES_MAX
+    write_name: str | None = None
+    """What a batch write is known by."""
     row_ids: bool = True
 
 
@@ -153,13 +156,12 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         columns=tuple(options.get("columns", _names, ())),
         starting=starting,
         ending=ending,
-        starts_at_end_without_match=options.get(
-            "startingOffsetsByTimestampStrategy", _strategy, default=False
-        ),
+        starts_at_end_without_match=options.choice("startingOffsetsByTimestampStrategy", "error", "latest")
+        == "latest",
         fail_on_data_loss=options.get("failOnDataLoss", values.truth, default=True),
-        skips_away=options.get("onBrokerAway", _on_away, default=False),
+        skips_away=options.choice("onBrokerAway", "wait", "skip") == "skip",
         broker_names=options.get("brokerNames", _broker_names, {}),
-        on_bad_record=options.get("onBadRecord", _on_bad_record, OnBadRecord.FAIL),
+        on_bad_record=OnBadRecord(options.choice("onBadRecord", *(how.value for how in OnBadRecord))),
         checks_crc=options.get("checkCrc", values.truth, default=True),
         limits=limits,
         pieces_min=options.number("minPartitions"),
@@ -179,6 +181,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         topic=options.get("topic", lambda name, text: _topic(name, text.strip(), check_topic_to_send_to)),
         producer_group=options.get("producerGroup", _group, DEFAULT_GROUP),
         max_message_bytes=options.get("maxMessageBytes", values.size_in_bytes, BODY_BYTES_MAX),
+        write_name=options.get("writeName", _write_name),
         row_ids=options.get("rowIds", values.truth, default=True),
     )
 
@@ -251,27 +254,6 @@ def _positions(options: Given, side: str) -> Positions | None:
     return parse_positions(chosen, text) if chosen == names[0] else parse_times(chosen, text)
 
 
-def _strategy(option: str, text: str) -> bool:
-    word = text.strip().lower()
-    if word not in ("error", "latest"):
-        raise OptionError(option, f"needed error or latest, found {text!r}")
-    return word == "latest"
-
-
-def _on_away(option: str, text: str) -> bool:
-    word = text.strip().lower()
-    if word not in ("wait", "skip"):
-        raise OptionError(option, f"needed wait or skip, found {text!r}")
-    return word == "skip"
-
-
-def _on_bad_record(option: str, text: str) -> OnBadRecord:
-    try:
-        return OnBadRecord(text.strip().lower())
-    except ValueError as error:
-        raise OptionError(option, f"needed fail, null or skip, found {text!r}") from error
-
-
 def _broker_names(option: str, text: str) -> Mapping[str, str]:
     found = values.json_object(option, text)
     for old, new in found.items():
@@ -289,6 +271,17 @@ def _tags(option: str, text: str) -> frozenset[str]:
         return subscription_data("any", by_tag(text), 0).tags_set
     except MessageRejected as error:
         raise OptionError(option, str(error)) from error
+
+
+def _write_name(option: str, text: str) -> str:
+    name = text.strip()
+    if len(name) > WRITE_NAME_MAX or ":" in name or not name.isprintable():
+        raise OptionError(
+            option,
+            f"needed a name of at most {WRITE_NAME_MAX} characters, none of them a colon or a control "
+            f"character, found {text!r}",
+        )
+    return name
 
 
 def _names(option: str, text: str) -> list[str]:
