@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from rmq_spark.spark.bad_records import BadRecords, OnBadRecord
 from rmq_spark.spark.schema import BROKER_NAME
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk
+from rmq_spark.wire.chunk.body_checks import damaged_bodies
 from rmq_spark.wire.chunk.inflate import plain_bodies
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -78,7 +79,7 @@ class RecordBatches:
         if not self._has_body:
             yield from self._batch(arrays, is_wanted)
             return
-        damaged = chunk.damaged_bodies() if self._checks_crc else np.zeros(0, np.int64)
+        damaged = damaged_bodies(chunk) if self._checks_crc else np.zeros(0, np.int64)
         for first, bodies, problems in plain_bodies(chunk, SLICE_BYTES):
             end = first + len(bodies)
             wrong: dict[int, object] = {

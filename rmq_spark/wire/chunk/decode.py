@@ -141,18 +141,8 @@ class RecordChunk:
 
     def check_crcs(self) -> None:
         """Refuse the first record whose body is not what was stored."""
-        self._refuse(self._has_other_body, "bodyCRC", self.head["body_crc"])
-
-    def damaged_bodies(self) -> Positions:
-        """Return the numbers of the records whose bodies are not what was stored."""
-        return np.flatnonzero(self._has_other_body)
-
-    @property
-    def _has_other_body(self) -> npt.NDArray[np.bool_]:
-        is_other: npt.NDArray[np.bool_] = (
-            self.body_crcs & np.uint32(layout.BODY_CRC_MASK) != self.head["body_crc"]
-        )
-        return is_other
+        found = self.body_crcs & np.uint32(layout.BODY_CRC_MASK)
+        self._refuse(found != self.head["body_crc"], "bodyCRC", self.head["body_crc"])
 
     def _refuse(self, bad: npt.NDArray[np.bool_], what: str, found: npt.NDArray[np.integer[Any]]) -> None:
         if not bad.any():
