@@ -119,7 +119,12 @@ class Discovery:
 def _selects(selection: Selection, topic: str) -> bool:
     if selection.pattern is None:
         return topic in selection.topics
-    return re.fullmatch(selection.pattern, topic) is not None and not topic.startswith(_NOT_THE_USERS)
+    return re.fullmatch(selection.pattern, topic) is not None and not is_brokers_own(topic)
+
+
+def is_brokers_own(topic: str) -> bool:
+    """Tell whether brokers have made a topic for themselves or for groups."""
+    return topic.startswith(_NOT_THE_USERS)
 
 
 def _is_assigned(selection: Selection, queue: MessageQueue) -> bool:

@@ -101,6 +101,12 @@ def _unknown(name: str) -> str:
         return (
             "there is no such option: load(), save() and start() take no path, name the topic in option topic"
         )
+    if word == "provider":
+        return (
+            "a table of the catalog cannot be read by a source in Python, as Spark hands it no options: "
+            "CREATE TEMPORARY VIEW orders USING rocketpoll OPTIONS (namesrvAddr 'localhost:9876', topic "
+            "'orders')"
+        )
     if word.startswith("kafka."):
         word = _OF_KAFKA.get(word, "")
         hint = f"that is Kafka's; here it is {_right(word)}" if word else "that is Kafka's: leave it out"

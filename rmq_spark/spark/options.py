@@ -141,14 +141,19 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             raise OptionError(each.option, "it says group: name the group in option consumerGroup")
     if ending is not None and ending.everywhere == AtOffset(EARLIEST):
         raise OptionError(ending.option, "a read cannot end at the earliest offset: there would be nothing")
+    selection = _selection(options)
+    _check_topics_read(selection, starting, ending)
     if expression == "tags":
         _tags("tags", options.text("tags") or "")
     suspend_ms = options.get("suspendTimeoutMs", values.whole_number, 1_000)
     if suspend_ms > SUSPEND_MS_MAX:
-        raise OptionError("suspendTimeoutMs", f"at most {SUSPEND_MS_MAX}, so that a query stops in time")
+        raise OptionError(
+            "suspendTimeoutMs",
+            f"needed at most {SUSPEND_MS_MAX}, so that a query stops in time, found {suspend_ms}",
+        )
     return ReadOptions(
         access=access_of(options),
-        selection=_selection(options),
+        selection=selection,
         consumer_group=group,
         expression=(options.text(expression) or "*") if expression else "*",
         is_sql=expression == "sql",
@@ -208,6 +213,15 @@ def _selection(options: Given) -> Selection:
         return Selection(option=option, topics=tuple(dict.fromkeys(topics)))
     assigned = _assigned(values.json_object(option, text))
     return Selection(option=option, topics=tuple(assigned), assigned=assigned)
+
+
+def _check_topics_read(selection: Selection, *positions: Positions | None) -> None:
+    """Refuse positions of topics that are not read: a slip of the pen would be silence otherwise."""
+    for each in positions:
+        strangers = sorted(each.topics - set(selection.topics)) if each is not None else []
+        if each is not None and strangers and selection.pattern is None:
+            read = ", ".join(sorted(selection.topics))
+            raise OptionError(each.option, f"it names {', '.join(strangers)}, but the topics read are {read}")
 
 
 def _assigned(given: Mapping[str, Any]) -> Mapping[str, Mapping[str, frozenset[int]]]:
