@@ -24,8 +24,8 @@ _MS_OF_UNIT: Final = {
     "day": 86_400_000,
 }
 _BYTES_OF_UNIT: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_PLAUSIBLE_MS_MIN: Final = 100_000_000_000
-"""In March 1973: long before any broker, and as seconds long after all of us."""
+_SECONDS: Final = range(100_000_000, 100_000_000_000)
+"""As milliseconds all in the first years after 1970, as seconds from 1973 on. Less is the very beginning."""
 
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _AMOUNT: Final = re.compile(r"([0-9]{1,18})\s*([a-z]*)")
@@ -106,7 +106,7 @@ def timestamp(option: str, text: str) -> int:
 
 def plausible_ms(option: str, ms: int) -> int:
     """Refuse what must be seconds: as milliseconds it would be a time in the first years after 1970."""
-    if 0 < ms < _PLAUSIBLE_MS_MIN:
+    if ms in _SECONDS:
         raise OptionError(
             option, f"needed milliseconds since 1970, found {ms}: if these are seconds, write {ms * 1000}"
         )
