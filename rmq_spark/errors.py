@@ -5,6 +5,7 @@
         ├── FrameError    a length word is wrong: the stream has no next frame, close the connection
         ├── HeaderError   one frame's header: the frames behind it are still readable
         ├── BodyError     one frame's body (JSON, batch, compressed bytes)
+        │   └── CodecMissing   a module is not installed that inflates such bodies
         └── RecordError   a stored message, or a chunk of them
 
 It must not import anything of the project: every room imports it.
@@ -54,6 +55,10 @@ class HeaderError(WireError):
 
 class BodyError(WireError):
     """A frame's body cannot be read or written."""
+
+
+class CodecMissing(BodyError):
+    """A module is not installed that bodies of some compression need; all other bodies can be read."""
 
 
 class RecordError(WireError):

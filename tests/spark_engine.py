@@ -46,7 +46,7 @@ class Row(NamedTuple):
     topic: str
     queue_id: int
     queue_offset: int
-    body: str
+    body: str | None
 
 
 def send(broker, topic, count, name="message"):
@@ -63,6 +63,10 @@ def assert_read(query, bodies, *, without=()):
     found = Counter(row.body for row in query.rows())
     assert found == Counter(bodies) - Counter(without)
     assert query.differing == []
+
+
+def _text(body):
+    return None if body is None else body.decode()
 
 
 def _unpickled(data):
@@ -85,6 +89,7 @@ class Engine:
         self.sink: dict[int, list[Row]] = {}
         self.differing: list[int] = []
         self.crash_at: str | None = None
+        self.before_tasks: Callable[[], None] | None = None
         self.after_first_rows: Callable[[], None] | None = None
         self._reader = None
         self._is_available_now = False
@@ -135,6 +140,14 @@ class Engine:
         """Where the last batch ends, as the checkpoint has it."""
         return json.loads(self.offsets[-1])
 
+    def report(self):
+        """Where the running query's queues end, as its progress says."""
+        return json.loads(json.dumps(self._reader.reportLatestOffset()))
+
+    def known_queues(self):
+        """The queues that the running query would look at next."""
+        return self._reader._planner.batches._queues.discover()
+
     # ---- within
 
     def _trigger(self):
@@ -153,6 +166,9 @@ class Engine:
         self._pass_by("partitions")
         pieces = pickle.dumps(self._reader.partitions(json.loads(start), json.loads(end)))
         self._pass_by("partitions-done")
+        if self.before_tasks is not None:
+            happens, self.before_tasks = self.before_tasks, None
+            happens()
         rows = self._read(pieces)
         self._pass_by("sink")
         if self.sink.get(batch_id, rows) != rows:
@@ -180,7 +196,7 @@ class Engine:
             task = _unpickled(pickle.dumps(self._reader))
             for batch in task.read(piece):
                 rows += [
-                    Row(row["topic"], row["queueId"], row["queueOffset"], row["body"].decode())
+                    Row(row["topic"], row["queueId"], row["queueOffset"], _text(row["body"]))
                     for row in batch.to_pylist()
                 ]
                 if self.after_first_rows is not None:

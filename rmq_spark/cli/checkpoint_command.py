@@ -45,13 +45,23 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
         help="print option startingOffsets to go on behind a batch, and no more",
     )
     parser.add_argument("--batch", type=int, metavar="N", help="that batch (the last that was committed)")
-    parser.add_argument("--source", type=int, default=0, metavar="N", help="which source of the query (0)")
+    parser.add_argument(
+        "--source",
+        type=_source,
+        default=0,
+        metavar="N",
+        help="which source of the query, by its number or its name (0)",
+    )
     given = parser.parse_args(arguments)
     if not given.start and (given.batch is not None or given.source):
         parser.error("--batch and --source are for --start")
     if given.start and given.all:
         parser.error("--all is not for --start")
     return given
+
+
+def _source(text: str) -> int | str:
+    return int(text) if text.isdigit() else text
 
 
 def _listing(given: argparse.Namespace) -> Iterator[str]:
@@ -68,7 +78,7 @@ def _lines_of(batch: CheckpointedBatch) -> Iterator[str]:
     yield f"batch {batch.batch_id}  {_time(batch.timestamp_ms)}  {state}"
     if not batch.offsets:
         yield "  no source of it is rocketpoll's"
-    for source, offset in sorted(batch.offsets.items()):
+    for source, offset in batch.offsets.items():
         for queue, position in sorted(offset.positions.items()):
             stored = "" if position.stored_ms is None else f"  last stored {_time(position.stored_ms)}"
             name = f"{queue.topic} > {queue.broker_name} > {queue.queue_id}"

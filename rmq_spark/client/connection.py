@@ -51,6 +51,14 @@ CONNECT_TIMEOUT_MS: Final = 3_000
 SILENCE_SECONDS: Final = 1.0
 """A peer that has said nothing for so long while a request waited in vain has gone without a word."""
 
+_SILENCE: Final = {
+    "TCP_KEEPIDLE": 30,
+    "TCP_KEEPINTVL": 10,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 60_000,
+}
+"""When a silent peer is asked whether it is there, in seconds; how long it may owe an answer, in ms."""
+
 _READ_BYTES: Final = 1 << 18
 _ONE_WAY: Final = CommandFlag.ONE_WAY.value
 
@@ -115,6 +123,7 @@ class Connection:
             raise ConnectionFailed(address, f"no answer within {timeout_ms} ms") from error
         except OSError as error:
             raise ConnectionFailed(address, error.strerror or str(error)) from error
+        _tell_silence_early(sock)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         under_tls = None if tls is None else tls.handshake(sock, address, host, deadline - time.monotonic())
@@ -401,3 +410,11 @@ def parse_address(address: str) -> tuple[str, int]:
     except UnicodeError as error:  # which looking it up would raise
         raise ConnectionFailed(address, "its host cannot be a host's name") from error
     return host, int(port)
+
+
+def _tell_silence_early(sock: socket.socket) -> None:
+    """Have the system ask a silent peer soon: after two hours, its default, a NAT has forgotten the way."""
+    for name, value in _SILENCE.items():
+        option = getattr(socket, name, None)  # not every system has all of them
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)

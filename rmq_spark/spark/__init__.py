@@ -6,7 +6,12 @@
     positions       where a query starts and ends, as users say it
     source_offset   where a query stands, as it lies in the checkpoint
     broker_checks   what only brokers can tell of options, asked at load()
-    queues          what brokers know of queues: ends, times, single messages, and waiting for news
+    addresses       where to ask a broker
+    patience        how long brokers that are away are tried again
+    discovery       which queues there are
+    asking          one question about many queues
+    holds           pulls that brokers hold until there is news
+    queues          what brokers know of queues: ends, times, single messages
     start_and_end   positions and queues to offsets
     planning        which offsets the next batch takes: limits, fairness, pieces for tasks
     micro_batches   one query's batches: what is new, what is lost, what is next

@@ -53,6 +53,13 @@ def access_of(options: Given) -> Access:
             f"it is needed: the name server's address, as localhost:9876, here or in {NAME_SERVER_VARIABLE}",
         )
     for address in addresses:
+        scheme, separator, rest = address.partition("://")
+        if separator:
+            raise OptionError(
+                "namesrvAddr",
+                f"it has a scheme ({scheme}://), and name servers are spoken to in RocketMQ's own protocol: "
+                f"write {rest.rstrip('/')}, with the name server's port, as localhost:9876",
+            )
         host, _, port = address.rpartition(":")
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
             raise OptionError("namesrvAddr", f"needed host:port, as localhost:9876, found {address!r}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from rmq_spark.spark.addresses import instance_for
 from rmq_spark.spark.broker_checks import check_filter
 from rmq_spark.spark.errors import OptionError, named
 from rmq_spark.spark.key_read import KeyPiece, key_pieces, read_key_piece
@@ -20,7 +21,7 @@ from rmq_spark.spark.option_table import Use
 from rmq_spark.spark.options import ReadOptions, read_options
 from rmq_spark.spark.planning import Piece, pieces
 from rmq_spark.spark.positions import EARLIEST, LATEST, AtOffset
-from rmq_spark.spark.queues import Queues, instance_for
+from rmq_spark.spark.queues import Queues
 from rmq_spark.spark.schema import arrow_schema_of, columns_of
 from rmq_spark.spark.start_and_end import Span
 from rmq_spark.spark.tasks import read_piece

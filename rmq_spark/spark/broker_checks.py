@@ -6,8 +6,9 @@ a RocketMQ broker that cannot read one does not say so to a pull, but gives all 
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
@@ -18,9 +19,11 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.spark.access import Access
+from rmq_spark.spark.addresses import instance_for
+from rmq_spark.spark.discovery import is_brokers_own
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options import ReadOptions, WriteOptions
-from rmq_spark.spark.queues import Queues, instance_for
+from rmq_spark.spark.queues import Queues
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, CheckClientRequestBody, SubscriptionData
 from rmq_spark.wire.names import DEFAULT_TOPIC
 
@@ -83,8 +86,19 @@ def _asking(access: Access, topic_option: str) -> Iterator[ClientInstance]:
     except NoNameServer as error:
         raise OptionError("namesrvAddr", str(error)) from error
     except RouteNotFound as error:
-        raise OptionError(topic_option, str(error)) from error
+        raise OptionError(topic_option, f"{error}{_nearest(instance, error.topic)}") from error
     except ClientError as error:
         raise OptionError("namesrvAddr", f"a name server does not give routes: {error}") from error
     finally:
         instance.shutdown()
+
+
+def _nearest(instance: ClientInstance, topic: str) -> str:
+    """Ask whether a topic that there is not was meant to be another; the topics of brokers do not count."""
+    with suppress(ClientError):
+        names = [name for name in instance.name_servers.admin.topics() if not is_brokers_own(name)]
+        by_lower = {name.lower(): name for name in sorted(names)}
+        close = difflib.get_close_matches(topic.lower(), by_lower, n=1, cutoff=0.6)
+        if close:
+            return f". Did you mean {by_lower[close[0]]}?"
+    return ""

@@ -1,6 +1,7 @@
 """A query's checkpoint, read from outside: its batches, where they end, and how to go on from there.
 
     checkpoints/offsets/17   "v1", the batch's metadata, then a line for each source: ours is JSON
+                             "v2", of sources that have names: each line has the name in front, and a colon
     checkpoints/commits/17   there is one if batch 17 has been written by the sink
 
 It reads local directories and needs no Spark; it changes nothing.
@@ -21,12 +22,12 @@ _OTHER_SOURCE = "-"
 
 @dataclass(frozen=True, slots=True)
 class CheckpointedBatch:
-    """One batch: where it ends in each rocketpoll source of the query, by the source's number."""
+    """One batch: where it ends in each rocketpoll source of the query, by the source's number or name."""
 
     batch_id: int
     is_committed: bool
     timestamp_ms: int | None
-    offsets: dict[int, SourceOffset]
+    offsets: dict[int | str, SourceOffset]
 
 
 def read_checkpoint(location: str | Path) -> list[CheckpointedBatch]:
@@ -45,13 +46,13 @@ def read_checkpoint(location: str | Path) -> list[CheckpointedBatch]:
     return [_batch(root, number) for number in numbers]
 
 
-def starting_offsets(location: str | Path, *, batch_id: int | None = None, source: int = 0) -> str:
+def starting_offsets(location: str | Path, *, batch_id: int | None = None, source: int | str = 0) -> str:
     """Option startingOffsets for a query that is to go on behind a batch; by default, the last committed.
 
     Args:
         location: The checkpoint's directory.
         batch_id: The batch, if another than the last that was committed.
-        source: Which source of the query, by its number.
+        source: Which source of the query, by its number, or by its name if it has one.
 
     Raises:
         CheckpointError: There is no such batch, or its source is not ours.
@@ -69,7 +70,7 @@ def starting_offsets(location: str | Path, *, batch_id: int | None = None, sourc
             raise CheckpointError(f"{location} has the batches {there}, not {batch_id}")
         batch = found[0]
     if source not in batch.offsets:
-        ours = ", ".join(map(str, sorted(batch.offsets))) or "none"
+        ours = ", ".join(map(str, batch.offsets)) or "none"
         raise CheckpointError(
             f"source {source} of batch {batch.batch_id} is none of rocketpoll's; these are: {ours}"
         )
@@ -89,11 +90,17 @@ def _batch(root: Path, number: int) -> CheckpointedBatch:
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     if len(lines) < 2 or not lines[0].startswith("v"):
         raise CheckpointError(f"{path} is damaged: it does not begin as an offset log does")
-    if lines[0] != "v1":
-        raise CheckpointError(f"{path} is of version {lines[0]} of Spark's offset log; v1 is known here")
+    if lines[0] not in ("v1", "v2"):
+        raise CheckpointError(
+            f"{path} is of version {lines[0]} of Spark's offset log; v1 and v2 are known here"
+        )
+    texts: dict[int | str, str] = dict(enumerate(lines[2:]))
+    if lines[0] == "v2":
+        named = (line.partition(":") for line in lines[2:])
+        texts = {int(name) if name.isdigit() else name: text for name, _, text in named}
     try:
         metadata = json.loads(lines[1])
-        documents = {at: json.loads(text) for at, text in enumerate(lines[2:]) if text != _OTHER_SOURCE}
+        documents = {at: json.loads(text) for at, text in texts.items() if text != _OTHER_SOURCE}
     except ValueError as error:
         raise CheckpointError(f"{path} is damaged: {error}") from error
     offsets = {

@@ -6,6 +6,9 @@
     WriteError         rows that could not be sent, or ways of writing that there are not
     CheckpointError    an offset in a checkpoint that this release cannot go on from
     DataLoss           messages that a query had not read yet are gone
+    RecordFault        a message that cannot be read
+    BrokersAway        brokers that do not answer, though they were waited for
+    BrokersGone        brokers that no name server knows any more
 
 All of them can be pickled: they travel from Python workers to the driver.
 """
@@ -75,6 +78,57 @@ class DataLoss(SparkError):
         return (
             f"{'; '.join(self.losses)}. Set option failOnDataLoss to false to go on with what there is, "
             "or start anew with another checkpoint"
+        )
+
+
+class RecordFault(SparkError):
+    """A message that cannot be read, and why."""
+
+    def __init__(self, queue: MessageQueue, queue_offset: int, problem: str) -> None:
+        super().__init__(queue, queue_offset, problem)
+        self.queue = queue
+        self.queue_offset = queue_offset
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return (
+            f"the message at offset {self.queue_offset} of {named(self.queue)} cannot be read: "
+            f"{self.problem}. Set option onBadRecord to null for a row without its body, or to skip to leave "
+            "it out"
+        )
+
+
+class BrokersAway(SparkError):
+    """A broker that has not answered for too long, and why."""
+
+    def __init__(self, broker_name: str, timeout_ms: int, fault: Exception) -> None:
+        super().__init__(broker_name, timeout_ms, fault)
+        self.broker_name = broker_name
+        self.fault = fault
+
+    def __str__(self) -> str:
+        name, timeout_ms, fault = self.args
+        return (
+            f"broker {name} has not answered for {timeout_ms} ms (option retryTimeoutMs): {fault}. "
+            "See that it runs and can be reached from here; a stream goes on without brokers that are "
+            "away with option onBrokerAway set to skip"
+        )
+
+
+class BrokersGone(SparkError):
+    """Brokers that no name server knows any more, while others answer."""
+
+    def __init__(self, broker_names: Sequence[str], known: Sequence[str]) -> None:
+        """Take the names of those that are gone, and of those that are known."""
+        super().__init__(tuple(broker_names), tuple(known))
+        self.broker_names = tuple(broker_names)
+        self.known = tuple(known)
+
+    def __str__(self) -> str:
+        return (
+            f"no name server knows broker {', '.join(self.broker_names)} any more; they know "
+            f"{', '.join(self.known)}. If it has another name now, say so in option brokerNames, as "
+            f'{{"{self.broker_names[0]}": "new name"}}'
         )
 
 

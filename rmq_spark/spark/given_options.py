@@ -71,6 +71,11 @@ class Given:
         text = self.text(name)
         return default if text is None else parse(self.written(name), text)
 
+    def choice(self, name: str, default: str, *others: str) -> str:
+        """Return one of these words; the first, if it was not given."""
+        text = self.text(name)
+        return default if text is None else values.one_of(self.written(name), text, default, *others)
+
     def number(self, name: str, least: int = 1) -> int | None:
         """A whole number, if it was given."""
         text = self.text(name)
@@ -95,6 +100,12 @@ def _unknown(name: str) -> str:
     if word == "path":
         return (
             "there is no such option: load(), save() and start() take no path, name the topic in option topic"
+        )
+    if word == "provider":
+        return (
+            "a table of the catalog cannot be read by a source in Python, as Spark hands it no options: "
+            "CREATE TEMPORARY VIEW orders USING rocketpoll OPTIONS (namesrvAddr 'localhost:9876', topic "
+            "'orders')"
         )
     if word.startswith("kafka."):
         word = _OF_KAFKA.get(word, "")

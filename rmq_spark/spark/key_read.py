@@ -10,12 +10,12 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rmq_spark.spark.bad_records import BadRecords
 from rmq_spark.spark.errors import OptionError, SparkError
 from rmq_spark.spark.options import ReadOptions
 from rmq_spark.spark.positions import AtTime, BackInTime, Positions
 from rmq_spark.spark.queues import Queues
-from rmq_spark.spark.schema import BatchMaker
-from rmq_spark.spark.tasks import client_of
+from rmq_spark.spark.tasks import addresses_of
 from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
 from rmq_spark.wire.record import decode_records, encode_record
 
@@ -60,17 +60,19 @@ def key_pieces(options: ReadOptions, queues: Queues) -> list[KeyPiece]:
 
 def read_key_piece(options: ReadOptions, schema: pa.Schema, piece: KeyPiece) -> Iterator[pa.RecordBatch]:
     """The rows of one piece, in the order in which they were stored."""
-    from rmq_spark.wire.chunk import RecordChunk  # noqa: PLC0415  # brings numpy and pyarrow
+    from rmq_spark.spark.record_batches import RecordBatches  # noqa: PLC0415  # brings numpy and pyarrow
+    from rmq_spark.wire.chunk import RecordChunk  # noqa: PLC0415  # the same
 
     messages = _messages(options, piece)
     if messages:
         records = b"".join(encode_record(messages[at]) for at in sorted(messages))
-        yield BatchMaker(schema).record_batch(RecordChunk(records), piece.broker_name)
+        batches = RecordBatches(schema, BadRecords(options.on_bad_record), checks_crc=options.checks_crc)
+        yield from batches.of(RecordChunk(records), piece.broker_name)
 
 
 def _messages(options: ReadOptions, piece: KeyPiece) -> dict[int, StoredMessage]:
     """What was found, by its place in the log."""
-    instance = client_of(options.access)
+    instance = addresses_of(options.access).instance
     instance.routes.route(piece.topic)
     address = instance.routes.address_for_read(piece.broker_name)
     found: dict[int, StoredMessage] = {}

@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from rmq_spark.spark.addresses import instance_for
 from rmq_spark.spark.errors import CheckpointError
 from rmq_spark.spark.micro_batches import MicroBatches
 from rmq_spark.spark.options import read_options
-from rmq_spark.spark.queues import Queues, instance_for
+from rmq_spark.spark.queues import Queues
 from rmq_spark.spark.source_offset import SourceOffset, sizes_in
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -103,6 +104,7 @@ def lag_now(offset: SourceOffset | Mapping[str, Any], namesrv_addr: str, **optio
     instance = instance_for(given.access)
     try:
         batches = MicroBatches(given, Queues(given, instance), time.monotonic)
+        reached = reached.renamed(given.broker_names)
         newest = batches.look(reached)
         return Lag(tuple(lag_between(reached, newest, batches.sizes)))
     finally:

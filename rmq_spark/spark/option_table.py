@@ -65,6 +65,10 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "endingTimestamp": Option(_BATCH, "the same, by the time of storing"),
     "endingOffsetsByTimestamp": Option(_BATCH, "the same, for each queue"),
     "failOnDataLoss": Option(_READ, "whether messages that are gone end the query, or a warning is logged"),
+    "onBadRecord": Option(_READ, "what becomes of messages that cannot be read: fail, null, or skip"),
+    "checkCrc": Option(_READ, "whether bodies are checked against their CRC"),
+    "onBrokerAway": Option(_STREAM, "what becomes of brokers that are away: wait, or skip"),
+    "brokerNames": Option(_STREAM, "new names of brokers: JSON of old names to new ones"),
     # how much at once
     "maxOffsetsPerTrigger": Option(_STREAM, "how many messages a batch takes at most"),
     "maxBytesPerTrigger": Option(_STREAM, "how many bytes it takes, about"),
@@ -82,5 +86,6 @@ OPTIONS: Final[Mapping[str, Option]] = {
     # how rows are written
     "producerGroup": Option(_SINK, "the group in whose name is sent"),
     "maxMessageBytes": Option(_SINK, "how large a body may be: the brokers' maxMessageSize"),
+    "writeName": Option(_SINK, "what a batch write is known by: the same name gives rows the same ids"),
     "rowIds": Option(_SINK, "whether each message has property ROCKETPOLL_ROW, by which repeats are known"),
 }

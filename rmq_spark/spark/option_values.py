@@ -24,6 +24,9 @@ _MS_OF_UNIT: Final = {
     "day": 86_400_000,
 }
 _BYTES_OF_UNIT: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SECONDS: Final = range(100_000_000, 100_000_000_000)
+"""As milliseconds all in the first years after 1970, as seconds from 1973 on. Less is the very beginning."""
+
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _AMOUNT: Final = re.compile(r"([0-9]{1,18})\s*([a-z]*)")
 
@@ -41,6 +44,14 @@ def truth(option: str, text: str) -> bool:
     if word not in ("true", "false"):
         raise OptionError(option, f"needed true or false, found {text!r}")
     return word == "true"
+
+
+def one_of(option: str, text: str, *words: str) -> str:
+    """Return that one of these words which is given, whatever its case."""
+    word = text.strip().lower()
+    if word not in words:
+        raise OptionError(option, f"needed {', '.join(words[:-1])} or {words[-1]}, found {text!r}")
+    return word
 
 
 def milliseconds(option: str, text: str) -> int:
@@ -84,13 +95,22 @@ def time_in_ms(text: str) -> int | None:
 def timestamp(option: str, text: str) -> int:
     """Milliseconds since 1970, or an ISO time."""
     if _NUMBER.fullmatch(text.strip()):
-        return int(text)
+        return plausible_ms(option, int(text))
     found = time_in_ms(text)
     if found is None:
         raise OptionError(
             option, f"needed milliseconds since 1970 or a time as 2026-01-31T12:00:00Z, found {text!r}"
         )
     return found
+
+
+def plausible_ms(option: str, ms: int) -> int:
+    """Refuse what must be seconds: as milliseconds it would be a time in the first years after 1970."""
+    if ms in _SECONDS:
+        raise OptionError(
+            option, f"needed milliseconds since 1970, found {ms}: if these are seconds, write {ms * 1000}"
+        )
+    return ms
 
 
 def json_object(option: str, text: str) -> dict[str, Any]:

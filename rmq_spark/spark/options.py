@@ -13,11 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from rmq_spark.client.consumer.subscriptions import by_tag, subscription_data
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import BODY_BYTES_MAX
 from rmq_spark.client.names import check_group, check_topic, check_topic_to_send_to
 from rmq_spark.spark import option_values as values
 from rmq_spark.spark.access import Access, access_of
+from rmq_spark.spark.bad_records import OnBadRecord
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.given_options import Given
 from rmq_spark.spark.option_table import OPTIONS, Use
@@ -32,6 +34,7 @@ from rmq_spark.spark.positions import (
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION
 
 DEFAULT_GROUP: Final = "rocketpoll-spark"
+WRITE_NAME_MAX: Final = 255
 SUSPEND_MS_MAX: Final = 1_500
 """So that a query which is stopped while a broker holds its pulls ends within two seconds."""
 
@@ -74,6 +77,12 @@ class ReadOptions:
     ending: Positions | None = None
     starts_at_end_without_match: bool = False
     fail_on_data_loss: bool = True
+    skips_away: bool = False
+    """Whether a stream goes on without brokers that are away."""
+    broker_names: Mapping[str, str] = field(default_factory=dict)
+    """The names that brokers have now, by those that they had."""
+    on_bad_record: OnBadRecord = OnBadRecord.FAIL
+    checks_crc: bool = True
     limits: Limits = Limits()
     pieces_min: int | None = None
     piece_rows_max: int | None = None
@@ -87,6 +96,11 @@ class ReadOptions:
     def expression_type(self) -> str:
         """The kind of the filter, as it is called on the wire."""
         return SQL92_EXPRESSION if self.is_sql else TAG_EXPRESSION
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """The tags that messages have to have; none, if they need not."""
+        return frozenset() if self.is_sql else _tags("tags", self.expression)
 
     @property
     def group(self) -> str:
@@ -109,6 +123,8 @@ class WriteOptions:
     topic: str | None = None
     producer_group: str = DEFAULT_GROUP
     max_message_bytes: int = BODY_BYTES_MAX
+    write_name: str | None = None
+    """What a batch write is known by."""
     row_ids: bool = True
 
 
@@ -125,12 +141,19 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             raise OptionError(each.option, "it says group: name the group in option consumerGroup")
     if ending is not None and ending.everywhere == AtOffset(EARLIEST):
         raise OptionError(ending.option, "a read cannot end at the earliest offset: there would be nothing")
+    selection = _selection(options)
+    _check_topics_read(selection, starting, ending)
+    if expression == "tags":
+        _tags("tags", options.text("tags") or "")
     suspend_ms = options.get("suspendTimeoutMs", values.whole_number, 1_000)
     if suspend_ms > SUSPEND_MS_MAX:
-        raise OptionError("suspendTimeoutMs", f"at most {SUSPEND_MS_MAX}, so that a query stops in time")
+        raise OptionError(
+            "suspendTimeoutMs",
+            f"needed at most {SUSPEND_MS_MAX}, so that a query stops in time, found {suspend_ms}",
+        )
     return ReadOptions(
         access=access_of(options),
-        selection=_selection(options),
+        selection=selection,
         consumer_group=group,
         expression=(options.text(expression) or "*") if expression else "*",
         is_sql=expression == "sql",
@@ -138,10 +161,13 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         columns=tuple(options.get("columns", _names, ())),
         starting=starting,
         ending=ending,
-        starts_at_end_without_match=options.get(
-            "startingOffsetsByTimestampStrategy", _strategy, default=False
-        ),
+        starts_at_end_without_match=options.choice("startingOffsetsByTimestampStrategy", "error", "latest")
+        == "latest",
         fail_on_data_loss=options.get("failOnDataLoss", values.truth, default=True),
+        skips_away=options.choice("onBrokerAway", "wait", "skip") == "skip",
+        broker_names=options.get("brokerNames", _broker_names, {}),
+        on_bad_record=OnBadRecord(options.choice("onBadRecord", *(how.value for how in OnBadRecord))),
+        checks_crc=options.get("checkCrc", values.truth, default=True),
         limits=limits,
         pieces_min=options.number("minPartitions"),
         piece_rows_max=options.number("maxRecordsPerPartition"),
@@ -160,6 +186,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         topic=options.get("topic", lambda name, text: _topic(name, text.strip(), check_topic_to_send_to)),
         producer_group=options.get("producerGroup", _group, DEFAULT_GROUP),
         max_message_bytes=options.get("maxMessageBytes", values.size_in_bytes, BODY_BYTES_MAX),
+        write_name=options.get("writeName", _write_name),
         row_ids=options.get("rowIds", values.truth, default=True),
     )
 
@@ -186,6 +213,15 @@ def _selection(options: Given) -> Selection:
         return Selection(option=option, topics=tuple(dict.fromkeys(topics)))
     assigned = _assigned(values.json_object(option, text))
     return Selection(option=option, topics=tuple(assigned), assigned=assigned)
+
+
+def _check_topics_read(selection: Selection, *positions: Positions | None) -> None:
+    """Refuse positions of topics that are not read: a slip of the pen would be silence otherwise."""
+    for each in positions:
+        strangers = sorted(each.topics - set(selection.topics)) if each is not None else []
+        if each is not None and strangers and selection.pattern is None:
+            read = ", ".join(sorted(selection.topics))
+            raise OptionError(each.option, f"it names {', '.join(strangers)}, but the topics read are {read}")
 
 
 def _assigned(given: Mapping[str, Any]) -> Mapping[str, Mapping[str, frozenset[int]]]:
@@ -232,11 +268,34 @@ def _positions(options: Given, side: str) -> Positions | None:
     return parse_positions(chosen, text) if chosen == names[0] else parse_times(chosen, text)
 
 
-def _strategy(option: str, text: str) -> bool:
-    word = text.strip().lower()
-    if word not in ("error", "latest"):
-        raise OptionError(option, f"needed error or latest, found {text!r}")
-    return word == "latest"
+def _broker_names(option: str, text: str) -> Mapping[str, str]:
+    found = values.json_object(option, text)
+    for old, new in found.items():
+        if not isinstance(new, str) or not new or not old:
+            raise OptionError(
+                option, f'needed names of brokers as {{"old": "new"}}, found {new!r} for {old!r}'
+            )
+        if new in found:
+            raise OptionError(option, f"{new} is an old name and a new one: name it once")
+    return found
+
+
+def _tags(option: str, text: str) -> frozenset[str]:
+    try:
+        return subscription_data("any", by_tag(text), 0).tags_set
+    except MessageRejected as error:
+        raise OptionError(option, str(error)) from error
+
+
+def _write_name(option: str, text: str) -> str:
+    name = text.strip()
+    if len(name) > WRITE_NAME_MAX or ":" in name or not name.isprintable():
+        raise OptionError(
+            option,
+            f"needed a name of at most {WRITE_NAME_MAX} characters, none of them a colon or a control "
+            f"character, found {text!r}",
+        )
+    return name
 
 
 def _names(option: str, text: str) -> list[str]:

@@ -20,11 +20,15 @@ class Backlog(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """What one task reads: a queue from an offset to before another."""
+    """What one task reads: a queue from an offset to before another.
+
+    ``last_stored_ms`` is when the message before the end was stored, if that is known.
+    """
 
     queue: MessageQueue
     start: int
     end: int
+    last_stored_ms: int | None = None
 
 
 def share_rows(backlogs: Mapping[MessageQueue, Backlog], rows: int) -> dict[MessageQueue, int]:

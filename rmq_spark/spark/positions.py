@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.option_values import duration, json_object, time_in_ms
+from rmq_spark.spark.option_values import duration, json_object, plausible_ms, time_in_ms
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -202,7 +202,7 @@ def _time(option: str, path: str, value: object) -> Position:
             option,
             f"{path}: needed milliseconds since 1970 or a time as 2026-01-31T12:00:00Z, found {value!r}",
         )
-    return AtTime(ms)
+    return AtTime(ms if isinstance(value, str) else plausible_ms(f"{option}, at {path}", ms))
 
 
 def _below(tree: Mapping[str, Any] | None, name: str) -> Any:

@@ -1,50 +1,47 @@
 """Queues: what brokers know of the queues that a query reads, asked for many queues at once.
 
-    discover     which queues there are; a name server that knows nothing at the moment changes nothing
+    discover     which queues there are (`discovery`)
     ends         where each ends; starts: where each begins
     stored       when single messages were stored, and how long they are
-    first_since  the first message from a time on
-    wait         until a queue has something new: pulls that the broker holds, so that waiting costs nothing
+    first_since  the first message of each queue from a time on
+    committed    what a group has stored; commit: stores it
+    wait         until a queue has something new (`holds`)
 
-A broker that cannot be reached is waited for, by `retry_timeout_ms`; until then its queues just have no
-answer. It knows neither Spark nor what offsets mean to a query.
+How long brokers that are away are waited for is the business of `asking`. This module knows neither Spark
+nor what offsets mean to a query.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 import time
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future
-from concurrent.futures import wait as wait_for_futures
+from collections.abc import Callable, Container, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
 from rmq_spark.client.calls import checked, command_of, header_of
-from rmq_spark.client.errors import (
-    CONNECTION_FAULTS,
-    BrokerNotFound,
-    BrokerRefused,
-    ClientError,
-    NotFound,
-    RouteNotFound,
-    SystemBusy,
-    TopicNotFound,
-)
+from rmq_spark.client.errors import ClientError
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.results import PullResult, PullStatus
-from rmq_spark.spark.access import Access
-from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.options import ReadOptions, Selection
+from rmq_spark.errors import RecordError
+from rmq_spark.spark.asking import Asker
+from rmq_spark.spark.discovery import Discovery
+from rmq_spark.spark.holds import Holds
+from rmq_spark.spark.options import ReadOptions
+from rmq_spark.spark.time_search import Search
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION
-from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import PullSysFlag
-from rmq_spark.wire.headers.offsets import GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader
+from rmq_spark.wire.headers.offsets import (
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    QueryConsumerOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+)
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.names import SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
-from rmq_spark.wire.record import decode_record, record_size
+from rmq_spark.wire.record import StoredMessage, decode_record, record_size
 
 _log = logging.getLogger(__name__)
 
@@ -52,21 +49,13 @@ _SUBSCRIPTION: Final = PullSysFlag.SUBSCRIPTION.value
 _SUSPEND: Final = PullSysFlag.SUSPEND.value
 _MESSAGE_BYTES: Final = 1 << 20
 _PAUSE_SECONDS: Final = 0.2
-_HOLD_AGAIN_SECONDS: Final = 0.1
-"""A pull that comes back empty sooner is not asked again at once: this broker does not hold."""
 
-_NO_SUCH_QUEUE: Final = "is illegal"
-"""What brokers say of a queue's number that a topic has not, or no more and without any message."""
 
-AWAY: Final = (*CONNECTION_FAULTS, BrokerNotFound, SystemBusy)
-"""Brokers that may do better later."""
+class Place(NamedTuple):
+    """Where one message stands."""
 
-_NOT_THE_USERS: Final = (
-    *SYSTEM_TOPICS,
-    SYSTEM_TOPIC_PREFIX,
-    *("%", "RMQ_SYS_", "DefaultCluster", "DefaultHeartBeatSyncerTopic"),
-)
-"""How topics begin that no pattern matches."""
+    queue: MessageQueue
+    queue_offset: int
 
 
 class Stored(NamedTuple):
@@ -76,179 +65,155 @@ class Stored(NamedTuple):
     size: int
 
 
-class _Held(NamedTuple):
-    """A pull at a queue's end that its broker may be holding."""
+class Since(NamedTuple):
+    """What is looked for: the first message stored at a time or later, of those in a range of offsets."""
 
-    queue_offset: int
-    sent_at: float
-    answer: Future[PullResult]
-
-
-def instance_for(access: Access) -> ClientInstance:
-    """A client that runs no threads of its own: what is known is asked for when it is needed."""
-    return ClientInstance(
-        access.name_servers,
-        credentials=access.credentials,
-        tls=access.tls,
-        request_timeout_ms=access.request_timeout_ms,
-    )
-
-
-def is_gone(error: BrokerRefused) -> bool:
-    """Whether a broker says so because it has no such topic, or no such queue."""
-    return isinstance(error, TopicNotFound) or _NO_SUCH_QUEUE in (error.remark or "")
-
-
-def masters(instance: ClientInstance) -> dict[str, str]:
-    """The brokers' addresses by name, also of those to which no route leads."""
-    brokers = instance.name_servers.admin.cluster_info().broker_addr_table
-    return {
-        name: min(broker.broker_addrs.items())[1] for name, broker in brokers.items() if broker.broker_addrs
-    }
+    timestamp_ms: int
+    start: int
+    end: int
 
 
 class Queues:
-    """See the module. For one thread."""
+    """What a query asks of brokers. For one thread."""
 
     def __init__(
-        self, options: ReadOptions, instance: ClientInstance, clock: Callable[[], float] = time.monotonic
+        self, options: ReadOptions, instance: ClientInstance, clock: Callable[[], float] | None = None
     ) -> None:
-        """``clock`` gives seconds."""
+        """Take a clock that gives seconds, if it is another than Python's."""
         self._options = options
         self._instance = instance
-        self._clock = clock
-        self._known: frozenset[MessageQueue] = frozenset()
-        self._unknown: set[str] = set()  # topics that no name server knew the last time
-        self._discovered_at: float | None = None
-        self._away_since: float | None = None
-        self._masters: Mapping[str, str] = {}
-        self._held: dict[MessageQueue, _Held] = {}
-
-    # ---- which there are
+        clock = clock or time.monotonic
+        self._discovery = Discovery(options, instance, clock)
+        self._asker = Asker(instance, options.access, self._discovery.look_again)
+        self._holds = Holds(self._held_pull, clock, options.suspend_ms)
 
     def discover(self, *, now: bool = False) -> frozenset[MessageQueue]:
-        """All queues that may be read; looked for again when it is time, or ``now``."""
-        at = self._discovered_at
-        if not now and at is not None and self._clock() - at < self._options.discovery_ms / 1000:
-            return self._known
-        try:
-            found = self._found(self._options.selection)
-        except (*CONNECTION_FAULTS, BrokerRefused) as error:
-            if at is None:
-                raise
-            _log.warning("no name server says where the queues are now: %s", error)
-            return self._known
-        self._discovered_at = self._clock()
-        self._known = frozenset(found)
-        return self._known
+        """Return all queues that may be read, looked for again when it is time, or ``now``."""
+        return self._discovery.queues(now=now)
 
-    def _found(self, selection: Selection) -> list[MessageQueue]:
-        topics: Iterable[str] = selection.topics
-        if selection.pattern is not None:
-            pattern = re.compile(selection.pattern)
-            every = self._instance.name_servers.admin.topics()
-            matching = {t for t in every if pattern.fullmatch(t) and not t.startswith(_NOT_THE_USERS)}
-            topics = sorted(matching | {queue.topic for queue in self._known})
-        found: list[MessageQueue] = []
-        unknown: set[str] = set()
-        for topic in topics:
-            try:
-                queues = self._instance.routes.refresh(topic).subscribe_queues
-            except RouteNotFound:
-                # A name server that has just started knows nothing: its broker says whether it is gone.
-                before = [queue for queue in self._known if queue.topic == topic]
-                if not before and selection.pattern is None:
-                    raise
-                if topic not in self._unknown:
-                    _log.warning("no name server knows topic %s at the moment", topic)
-                unknown.add(topic)
-                found += before
-                continue
-            found += [queue for queue in queues if _is_assigned(selection, queue)]
-        self._unknown = unknown
-        if selection.assigned and self._discovered_at is None:
-            _check_assigned(selection, found)
-        elif selection.assigned:  # of a broker that is away no name server tells
-            found += self._known.difference(found)
-        return found
+    def is_routed(self, topic: str) -> bool:
+        """Tell whether a name server knew a topic when it was last looked for."""
+        return self._discovery.is_routed(topic)
+
+    def is_withdrawn(self, queue: MessageQueue) -> bool:
+        """Tell whether a queue is not to be read any more, see `Discovery.is_withdrawn`."""
+        return self._discovery.is_withdrawn(queue)
+
+    def forget(self, queues: Iterable[MessageQueue]) -> None:
+        """Look no more for queues that are gone, unless they turn up again."""
+        self._discovery.forget(queues)
 
     # ---- where they begin and end
 
-    def ends(self, queues: Iterable[MessageQueue], *, every: bool = False) -> dict[MessageQueue, int]:
-        """The offset of each queue's next message; none for those that nobody answers for now.
+    def ends(
+        self, queues: Iterable[MessageQueue], *, needed: Container[MessageQueue] | None = None
+    ) -> dict[MessageQueue, int]:
+        """Return the offset of each queue's next message; 0 where its broker does not know it any more.
 
-        ``every``: wait until all have answered. What a broker does not know any more ends at 0.
+        Args:
+            queues: Which.
+            needed: Those of them that are waited for; all, if it is not given.
         """
-        return self._numbers(queues, RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader, every=every)
+        return self._numbers(
+            queues,
+            RequestCode.GET_MAX_OFFSET,
+            lambda queue: GetMaxOffsetRequestHeader(queue.topic, queue.queue_id),
+            needed,
+        )
 
-    def starts(self, queues: Iterable[MessageQueue], *, every: bool = False) -> dict[MessageQueue, int]:
-        """The first offset that each queue still holds; likewise."""
-        return self._numbers(queues, RequestCode.GET_MIN_OFFSET, GetMinOffsetRequestHeader, every=every)
+    def starts(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """Return the first offset that each queue still holds; 0 where its broker does not know it."""
+        return self._numbers(
+            queues,
+            RequestCode.GET_MIN_OFFSET,
+            lambda queue: GetMinOffsetRequestHeader(queue.topic, queue.queue_id),
+        )
 
     def _numbers(
-        self, queues: Iterable[MessageQueue], code: int, header: Any, *, every: bool
+        self,
+        queues: Iterable[MessageQueue],
+        code: int,
+        header: Callable[[MessageQueue], Any],
+        needed: Container[MessageQueue] | None = None,
+        refused: frozenset[int] = frozenset(),
     ) -> dict[MessageQueue, int]:
-        def ask(queue: MessageQueue) -> Future[int]:
-            address = self._address(queue)
+        """Ask for one offset of each queue; -1 where the answer is one of those that ``refused`` says."""
 
+        def ask(address: str, queue: MessageQueue) -> Future[int]:
             def interpret(answer: RemotingCommand) -> int:
+                if answer.code in refused:
+                    return -1
                 found: int = header_of(address, code, checked(address, code, answer)).offset
-                return max(found, 0)  # 4.9 says -1 of a queue that has no file yet
+                return found
 
-            command = command_of(code, header(queue.topic, queue.queue_id))
+            command = command_of(code, header(queue))
             timeout_ms = self._options.access.request_timeout_ms
             return self._instance.connections.request_async(address, command, timeout_ms, interpret)
 
-        return self._each(queues, ask, gone=0, every=every)
+        found = self._asker.ask({queue: queue for queue in queues}, ask, gone=0, needed=needed)
+        if refused:
+            return found
+        # 4.9 says -1 of a queue that has no file yet.
+        return {queue: max(number, 0) for queue, number in found.items()}
 
     # ---- single messages
 
-    def stored(
-        self, offsets: Mapping[MessageQueue, int], *, every: bool = False
-    ) -> dict[MessageQueue, Stored]:
-        """The messages at these offsets, one of each queue; none where there is none there any more.
+    def stored(self, places: Iterable[Place]) -> dict[Place, Stored]:
+        """Return the messages at these places; none for a place where there is none any more."""
+        found = {}
+        for place, result in self._pulled(place for place in places if place.queue_offset >= 0).items():
+            message = _first_of(result)
+            if result is not None and message is not None and message.queue_offset == place.queue_offset:
+                found[place] = Stored(message.store_timestamp, record_size(result.records, 0))
+        return found
 
-        ``every``: wait until all brokers have answered.
-        """
-        asked = {queue: offset for queue, offset in offsets.items() if offset >= 0}
-        results = self._each(asked, lambda queue: self._pull(queue, asked[queue]), gone=None, every=every)
-        return {
-            queue: Stored(message.store_timestamp, record_size(result.records, 0))
-            for queue, result in results.items()
-            if result is not None and result.pull_status is PullStatus.FOUND
-            for message in [decode_record(result.records, check_crc=False)]
-            if message.queue_offset == asked[queue]
-        }
-
-    def first_since(self, queue: MessageQueue, timestamp_ms: int, start: int, end: int) -> int:
-        """The offset of the first message stored at a time or later, of those in a range; else its end.
+    def first_since(self, wanted: Mapping[MessageQueue, Since]) -> dict[MessageQueue, int]:
+        """Return the offset of the first message stored at a time or later; the range's end without one.
 
         What brokers answer to this differs between releases where times are equal or beyond the last, so
-        their answer is where the search begins, not its result.
+        their answer is where the search begins, not its result. All queues are searched together.
         """
-        low, high = start, end
-        try:
-            hint = self._instance.api.search_offset(self._address(queue), queue, timestamp_ms)
-        except (NotFound, SystemBusy):
-            hint = start
-        probes = [hint - 1, hint]
-        while low < high:
-            middle = probes.pop(0) if probes else (low + high) // 2
-            if not low <= middle < high:
-                continue
-            found = self.stored({queue: middle}, every=True).get(queue)
-            if found is None or found.timestamp_ms < timestamp_ms:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        hints = self._numbers(
+            wanted,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+            lambda queue: SearchOffsetRequestHeader(queue.topic, queue.queue_id, wanted[queue].timestamp_ms),
+            refused=_ANY_REFUSAL,
+        )
+        searches = {queue: Search(*each, hint=hints[queue]) for queue, each in wanted.items()}
+        while probes := {
+            Place(queue, probe): search
+            for queue, search in searches.items()
+            if (probe := search.probe()) is not None
+        }:
+            for place, result in self._pulled(probes).items():
+                message = _first_of(result)
+                if message is not None:
+                    probes[place].found(message.queue_offset, message.store_timestamp)
+                else:
+                    probes[place].found(0 if result is None else result.next_begin_offset, None)
+        return {queue: search.low for queue, search in searches.items()}
+
+    def _pulled(self, places: Iterable[Place]) -> dict[Place, PullResult | None]:
+        """Pull one message from each place on; None where the queue is gone."""
+        return self._asker.ask(
+            {place: place.queue for place in places},
+            lambda address, place: self._pull(address, *place),
+            gone=None,
+        )
 
     # ---- groups
 
-    def committed(self, queue: MessageQueue, group: str) -> int | None:
-        """What a group has stored; None for nothing."""
-        address = self._address(queue)
-        return self._instance.api.query_consumer_offset(address, group, queue, zero_if_young=False)
+    def committed(self, queues: Iterable[MessageQueue], group: str) -> dict[MessageQueue, int | None]:
+        """Return what a group has stored for each queue; None for nothing."""
+        found = self._numbers(
+            queues,
+            RequestCode.QUERY_CONSUMER_OFFSET,
+            lambda queue: QueryConsumerOffsetRequestHeader(
+                group, queue.topic, queue.queue_id, set_zero_if_not_found=False
+            ),
+            refused=_NONE_STORED,
+        )
+        return {queue: None if offset < 0 else offset for queue, offset in found.items()}
 
     def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
         """Store a group's progress. It is for people who watch: after a failure the query goes on.
@@ -259,7 +224,7 @@ class Queues:
         told: dict[MessageQueue, int] = {}
         for queue, offset in offsets.items():
             try:
-                address = self._address(queue)
+                address = self._asker.addresses.of(queue)
                 self._instance.api.update_consumer_offset(address, group, queue, offset, one_way=True)
                 told[queue] = offset
             except ClientError as error:  # noqa: PERF203  # the other brokers are to hear of it
@@ -268,160 +233,49 @@ class Queues:
 
     # ---- waiting
 
-    def wait(self, ends: Mapping[MessageQueue, int], timeout_ms: int) -> None:
-        """Until a queue has a message at its end, or the time is over; brokers hold what is asked."""
-        deadline = self._clock() + timeout_ms / 1000
-        self._held = {queue: held for queue, held in self._held.items() if queue in ends}
-        while (left := deadline - self._clock()) > 0:
-            for queue, offset in ends.items():
-                self._hold(queue, offset, left)
-            answers = {held.answer for held in self._held.values()}
-            if not answers:
-                time.sleep(min(left, _PAUSE_SECONDS))
-                continue
-            wait_for_futures(answers, left, FIRST_COMPLETED)
-            if any(_brings_news(held.answer) for held in self._held.values()):
-                return
-
-    def _hold(self, queue: MessageQueue, offset: int, seconds: float) -> None:
-        """Have a pull waiting at this offset."""
-        held = self._held.get(queue)
-        now = self._clock()
-        if held is not None and held.queue_offset == offset:
-            if not held.answer.done():
-                return
-            early = held.sent_at + _HOLD_AGAIN_SECONDS - now
-            if early > 0:
-                time.sleep(min(early, seconds))
-        self._held.pop(queue, None)
-        try:
-            answer = self._pull(queue, offset, suspend_ms=max(int(seconds * 1000), 1))
-        except AWAY:
-            return
-        self._held[queue] = _Held(offset, now, answer)
-
-    def _pull(self, queue: MessageQueue, offset: int, suspend_ms: int = 0) -> Future[PullResult]:
-        """One message; one that is waited for has to pass the filter."""
-        options = self._options
-        header = PullMessageRequestHeader(
-            options.group,
-            queue.topic,
-            queue.queue_id,
-            offset,
-            1,
-            _SUBSCRIPTION | (_SUSPEND if suspend_ms else 0),
-            0,
-            suspend_ms,
-            0,
-            options.expression if suspend_ms else "*",
-            options.expression_type if suspend_ms else TAG_EXPRESSION,
-            _MESSAGE_BYTES,
-        )
-        timeout_ms = options.access.request_timeout_ms + suspend_ms
-        return self._instance.api.pull_async(self._address(queue), header, timeout_ms)
+    def wait(self, ends: Mapping[MessageQueue, int], timeout_ms: int) -> bool:
+        """Return True as soon as a queue has a message at its end; False when the time is over."""
+        return self._holds.wait(ends, timeout_ms)
 
     def pause(self) -> None:
-        """A little time for brokers to get ready."""
+        """Give brokers a little time to get ready."""
         time.sleep(_PAUSE_SECONDS)
 
-    # ---- asking
+    def _held_pull(self, queue: MessageQueue, offset: int, suspend_ms: int) -> Future[PullResult]:
+        return self._pull(self._asker.addresses.of(queue), queue, offset, suspend_ms)
 
-    def _address(self, queue: MessageQueue) -> str:
-        try:
-            return self._instance.routes.address_for_read(queue.broker_name)
-        except BrokerNotFound:
-            if queue.broker_name not in self._masters:
-                self._masters = masters(self._instance)
-            if queue.broker_name not in self._masters:
-                raise
-            return self._masters[queue.broker_name]
-
-    def _each(
-        self,
-        queues: Iterable[MessageQueue],
-        ask: Callable[[MessageQueue], Future[Any]],
-        *,
-        gone: Any,
-        every: bool,
-    ) -> dict[MessageQueue, Any]:
-        """What is answered for each queue, all asked before the first answer is waited for."""
-        missing = list(queues)
-        found: dict[MessageQueue, Any] = {}
-        while missing:
-            fault = self._asked_once(missing, ask, gone, found)
-            missing = [queue for queue in missing if queue not in found]
-            if fault is None:
-                self._away_since = None
-            elif every or not found:
-                self._is_away(fault)
-            if not every:
-                break
-            if missing:
-                self.pause()
-        return found
-
-    def _asked_once(
-        self,
-        queues: Iterable[MessageQueue],
-        ask: Callable[[MessageQueue], Future[Any]],
-        gone: Any,
-        found: dict[MessageQueue, Any],
-    ) -> ClientError | None:
-        asked: list[tuple[MessageQueue, Future[Any]]] = []
-        fault: ClientError | None = None
-        for queue in queues:
-            try:
-                asked.append((queue, ask(queue)))
-            except AWAY as error:  # noqa: PERF203  # the other brokers are to be asked all the same
-                fault = error
-        for queue, answer in asked:
-            try:
-                found[queue] = answer.result()
-            except AWAY as error:  # noqa: PERF203  # the same
-                fault = error
-            except BrokerRefused as error:
-                if not is_gone(error):
-                    raise
-                found[queue] = gone
-        if fault is not None:
-            self._look_again()
-        return fault
-
-    def _is_away(self, error: ClientError) -> None:
-        """Wait for whoever does not answer, but not for ever."""
-        now = self._clock()
-        if self._away_since is None:
-            self._away_since = now
-            _log.warning("waiting for a broker: %s", error)
-        if now - self._away_since > self._options.access.retry_timeout_ms / 1000:
-            raise error
-
-    def _look_again(self) -> None:
-        """A broker that comes back may have another address."""
-        self._masters = {}
-        self._discovered_at = None if self._discovered_at is None else float("-inf")
+    def _pull(
+        self, address: str, queue: MessageQueue, offset: int, suspend_ms: int = 0
+    ) -> Future[PullResult]:
+        """Pull one message; one that is waited for has to pass the filter."""
+        options = self._options
+        header = PullMessageRequestHeader(
+            consumer_group=options.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=1,
+            sys_flag=_SUBSCRIPTION | (_SUSPEND if suspend_ms else 0),
+            commit_offset=0,
+            suspend_timeout_millis=suspend_ms,
+            sub_version=0,
+            subscription=options.expression if suspend_ms else "*",
+            expression_type=options.expression_type if suspend_ms else TAG_EXPRESSION,
+            max_msg_bytes=_MESSAGE_BYTES,
+        )
+        timeout_ms = options.access.request_timeout_ms + suspend_ms
+        return self._instance.api.pull_async(address, header, timeout_ms)
 
 
-def _brings_news(answer: Future[PullResult]) -> bool:
-    if not answer.done() or answer.exception() is not None:
-        return False
-    return answer.result().pull_status is not PullStatus.NO_NEW_MSG
+_ANY_REFUSAL: Final = frozenset(code.value for code in ResponseCode if code != ResponseCode.SUCCESS)
+_NONE_STORED: Final = frozenset({ResponseCode.QUERY_NOT_FOUND.value})
 
 
-def _is_assigned(selection: Selection, queue: MessageQueue) -> bool:
-    if not selection.assigned:
-        return True
-    brokers = selection.assigned[queue.topic]
-    return queue.queue_id in brokers.get(queue.broker_name, brokers.get("*", ()))
-
-
-def _check_assigned(selection: Selection, found: Iterable[MessageQueue]) -> None:
-    there = {(queue.topic, queue.broker_name, queue.queue_id) for queue in found}
-    anywhere = {(queue.topic, queue.queue_id) for queue in found}
-    for topic, brokers in selection.assigned.items():
-        for broker, numbers in brokers.items():
-            for number in sorted(numbers):
-                is_there = (topic, number) in anywhere if broker == "*" else (topic, broker, number) in there
-                if not is_there:
-                    where = "" if broker == "*" else f" on broker {broker}"
-                    raise OptionError("assign", f"topic {topic} has no queue {number}{where}")
+def _first_of(result: PullResult | None) -> StoredMessage | None:
+    """Return the first message of an answer; None if there is none, or none that can be read."""
+    if result is None or result.pull_status is not PullStatus.FOUND:
+        return None
+    try:
+        return decode_record(result.records, check_crc=False)
+    except RecordError:  # whoever reads the queue says so, and what is to become of it
+        return None

@@ -1,22 +1,20 @@
-"""The columns of the source, as Spark has them, and record batches that have exactly these types.
+"""The columns of the source, as Spark has them.
 
-Names are those of the old rocketmq-spark, and of `rmq_spark.wire.chunk`, which builds the columns; here
-stands only what Spark wants different: ``brokerName``, which no record holds, and microseconds.
+Names are those of the old rocketmq-spark, and of `rmq_spark.wire.chunk`, which builds the columns; only
+``brokerName`` is in no record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rmq_spark.spark.errors import OptionError, SchemaError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
-
-    from rmq_spark.wire.chunk import RecordChunk
 
 BROKER_NAME: Final = "brokerName"
 
@@ -81,10 +79,13 @@ def columns_of(schema: StructType, chosen: Sequence[str] = ()) -> tuple[str, ...
             wrong.append(f"there is no column {field.name}")
         elif found != needed:
             wrong.append(f"column {field.name} is {needed}, not {found}")
+        elif not field.nullable:  # Spark would believe it, and drop rows or fail on the first null
+            wrong.append(f"column {field.name} can be null: give it without NOT NULL")
     if wrong:
         raise SchemaError(
-            f"the schema given to the source does not fit: {'; '.join(wrong)}. Leave it out and cast columns "
-            f"afterwards, or name some of {ddl_of(DDL_TYPES)}"
+            f"the schema given to the source does not fit: {'; '.join(wrong)}. It chooses columns of the "
+            f"source, some of {ddl_of(DDL_TYPES)}. Leave it out; what the body holds, from_json finds: "
+            'from_json(CAST(body AS STRING), "id BIGINT, name STRING")'
         )
     names = tuple(schema.fieldNames())
     if chosen and check_columns(chosen) != names:
@@ -103,26 +104,3 @@ def arrow_schema_of(schema: StructType) -> pa.Schema:
     if "timezone" not in signature(to_arrow_schema).parameters:  # Spark 4.0 and 4.1 always mean UTC
         return to_arrow_schema(schema)
     return to_arrow_schema(schema, timezone="UTC")
-
-
-class BatchMaker:
-    """Makes record batches of one schema out of chunks of records."""
-
-    def __init__(self, schema: pa.Schema) -> None:
-        """``schema`` is what `arrow_schema_of` gives."""
-        from rmq_spark.wire.chunk import COLUMNS  # noqa: PLC0415  # brings numpy and pyarrow: in tasks only
-
-        self._schema = schema
-        self._builders: list[tuple[pa.Field, Callable[[RecordChunk], Any] | None]] = [
-            (field, None if field.name == BROKER_NAME else COLUMNS[field.name].build) for field in schema
-        ]
-
-    def record_batch(self, chunk: RecordChunk, broker_name: str) -> pa.RecordBatch:
-        """The rows of a chunk."""
-        import pyarrow as pa  # noqa: PLC0415  # in tasks only
-
-        arrays = []
-        for field, build in self._builders:
-            array = pa.repeat(broker_name, len(chunk)) if build is None else build(chunk)
-            arrays.append(array if array.type == field.type else array.cast(field.type))
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

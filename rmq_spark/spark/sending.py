@@ -42,10 +42,12 @@ from rmq_spark.client.producer import Producer
 from rmq_spark.client.results import SendResult
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark import sink_columns as columns
+from rmq_spark.spark.addresses import instance_for
+from rmq_spark.spark.asking import AWAY
 from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.options import WriteOptions
 from rmq_spark.spark.parcels import Parcel, Parcels
-from rmq_spark.spark.queues import AWAY, instance_for
+from rmq_spark.spark.patience import Patience
 from rmq_spark.spark.sink_columns import SinkColumn
 from rmq_spark.spark.sink_rows import SinkRows, WriteTask
 from rmq_spark.wire.codes import ResponseCode
@@ -106,8 +108,8 @@ def send_rows(
     task: WriteTask,
     batches: Iterable[pa.RecordBatch],
     *,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] | None = None,
+    sleep: Callable[[float], None] | None = None,
 ) -> Sent:
     """Send all rows of a partition, and come back when they are stored.
 
@@ -117,7 +119,7 @@ def send_rows(
     """
     producer = producer_of(options)
     rows = SinkRows(sent, task, body_bytes_max=options.max_message_bytes, has_ids=options.row_ids)
-    sending = _Sending(options, producer, task, clock, sleep)
+    sending = _Sending(options, producer, task, clock or time.monotonic, sleep or time.sleep)
     parcels = Parcels({column.name for column in sent}, task.partition, options.topic, sending.queues_of)
     first_row = 0
     for gathered in _gathered(batches):
@@ -158,13 +160,16 @@ class _Sending:
         sleep: Callable[[float], None],
     ) -> None:
         self.spans: list[SentSpan] = []
-        self._clock = clock
-        self._sleep = sleep
         self._options = options
         self._producer = producer
         self._task = task
-        self._given_up_at: float | None = None
-        self._pause_seconds = PAUSE_SECONDS
+        self._patience = Patience(
+            options.access.retry_timeout_ms,
+            clock,
+            sleep,
+            pause_seconds=PAUSE_SECONDS,
+            pause_seconds_max=PAUSE_SECONDS_MAX,
+        )
 
     def queues_of(self, topic: str) -> Sequence[MessageQueue]:
         """The queues that a topic's messages may go to, as soon as a name server tells."""
@@ -242,8 +247,7 @@ class _Sending:
                 self.spans[-1] = last._replace(message_count=last.message_count + span.message_count)
             else:
                 self.spans.append(span)
-            self._given_up_at = None
-            self._pause_seconds = PAUSE_SECONDS
+            self._patience.reset()
 
     # ---- failures
 
@@ -254,14 +258,13 @@ class _Sending:
             WriteError: It is not, or not any more.
         """
         cause = _cause(error)
-        now = self._clock()
-        if self._given_up_at is None:
-            self._given_up_at = now + self._options.access.retry_timeout_ms / 1000
-        if not self._is_away(cause, topic) or now > self._given_up_at:
+        is_away = self._is_away(cause, topic)
+        if is_away:
+            _log.warning(
+                "%s: what is left for %s is sent again when it can be: %s", self._where, topic, error
+            )
+        if not is_away or not self._patience.pause():
             raise self._failure(error, first_row) from error
-        _log.warning("%s: what is left for %s is sent again when it can be: %s", self._where, topic, error)
-        self._sleep(self._pause_seconds)
-        self._pause_seconds = min(2 * self._pause_seconds, PAUSE_SECONDS_MAX)
         routes = self._producer.instance.routes
         try:
             routes.refresh(topic)

@@ -55,7 +55,7 @@ _INT: Final = pa.int32()
 class WriteTask(NamedTuple):
     """Which rows a task writes: the same when it is tried again, or the whole batch is.
 
-    ``write_id`` is a streaming query's id, or one of a batch write's own.
+    ``write_id`` is a streaming query's id, or a batch write's name, or else one of its own.
     """
 
     write_id: str

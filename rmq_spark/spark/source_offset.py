@@ -3,25 +3,29 @@
     {"v": 1,
      "offsets": {"orders": {"broker-a": {"0": 23, "1": 100}}},          the next offset to read
      "stored":  {"orders": {"broker-a": {"0": 1767225600000, ...}}},    when the one before was stored, ms
-     "began":   {"orders": {"broker-a": {"2": 7}}}}                     where queues begin within this batch
+     "began":   {"orders": {"broker-a": {"2": 7}}},                     where queues begin within this batch
+     "gone":    ["broker-b"]}                                           brokers that nobody knows any more
 
-``stored`` is how a query knows on its return that a topic is still the same one, and not another of the same
-name that has grown beyond the offset: the broker's own clock is compared with itself. ``began`` is there
-for queues that are new, or that had to be begun again, so that a batch which is run again takes the same
-messages. ``offsets`` can be given as startingOffsets as it is.
+``stored`` is how a query knows on its return that a topic is still the same one, and not another of the
+same name that has grown beyond the offset: the broker's own clock is compared with itself. ``began`` is
+there for queues that are new, or that had to be begun again, and for all queues of a query's first batch:
+so a batch that is run again takes the same messages. Brokers that are ``gone`` are not waited for; their
+queues keep their places, in case that they come back. ``offsets`` can be given as startingOffsets as it is.
 
-Names are in order and keys are strings: Spark compares offsets as text. It asks nobody anything.
+Names are in order and keys are strings: Spark compares offsets as text. Nothing here asks anybody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from rmq_spark.spark.errors import CheckpointError
 from rmq_spark.wire.message_queue import MessageQueue
+
+_Value = TypeVar("_Value")
 
 VERSION: Final = 1
 SIZES: Final = "recordBytes"
@@ -44,18 +48,47 @@ class QueuePosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
-    """See the module."""
+    """Where a query stands in each of its queues."""
 
     positions: Mapping[MessageQueue, QueuePosition]
     began: Mapping[MessageQueue, int] = field(default_factory=lambda: MappingProxyType({}))
+    gone: tuple[str, ...] = ()
 
     @property
     def topics(self) -> frozenset[str]:
-        """Those of its queues."""
+        """The topics of its queues."""
         return frozenset(queue.topic for queue in self.positions)
 
+    def without_brokers(self, names: Iterable[str]) -> SourceOffset:
+        """Return the end of a batch without messages from here on, not waiting for these brokers."""
+        return SourceOffset(self.positions, gone=tuple(sorted({*self.gone, *names})))
+
+    def with_brokers(self, names: Container[str]) -> SourceOffset:
+        """Return the same, waiting for these brokers again."""
+        if not any(name in names for name in self.gone):
+            return self
+        return SourceOffset(self.positions, gone=tuple(name for name in self.gone if name not in names))
+
+    def without_queues(self, queues: Container[MessageQueue]) -> SourceOffset:
+        """Return the same for all other queues."""
+        left = {queue: position for queue, position in self.positions.items() if queue not in queues}
+        return SourceOffset(left, gone=self.gone)
+
+    def renamed(self, names: Mapping[str, str]) -> SourceOffset:
+        """Return the positions under other names of brokers.
+
+        Where a queue has been read under the new name already, that position counts.
+        """
+        if not names:
+            return self
+        return SourceOffset(
+            _renamed(self.positions, names),
+            MappingProxyType(_renamed(self.began, names)),
+            tuple(name for name in self.gone if name not in names),
+        )
+
     def to_json(self) -> dict[str, Any]:
-        """What Spark is given."""
+        """Return what Spark is given."""
         positions = self.positions
         stored = {queue: each.stored_ms for queue, each in positions.items() if each.stored_ms is not None}
         document: dict[str, Any] = {
@@ -66,11 +99,13 @@ class SourceOffset:
             document["stored"] = _tree(stored)
         if self.began:
             document["began"] = _tree(self.began)
+        if self.gone:
+            document["gone"] = list(self.gone)
         return document
 
     @classmethod
     def from_json(cls, document: Any) -> SourceOffset:
-        """What Spark gives back.
+        """Return what Spark gives back.
 
         Raises:
             CheckpointError: It is not one of ours, or one of a newer release.
@@ -82,7 +117,10 @@ class SourceOffset:
         offsets = _flat(document, "offsets")
         stored = _flat(document, "stored")
         positions = {queue: QueuePosition(each, stored.get(queue)) for queue, each in offsets.items()}
-        return cls(positions, _flat(document, "began"))
+        gone = document.get("gone", [])
+        if not isinstance(gone, list) or not all(isinstance(name, str) for name in gone):
+            raise CheckpointError(_NOT_OURS.format(why="gone is no list of names", found=_short(document)))
+        return cls(positions, _flat(document, "began"), tuple(gone))
 
 
 def with_sizes(document: dict[str, Any], sizes: Mapping[MessageQueue, float]) -> dict[str, Any]:
@@ -93,6 +131,14 @@ def with_sizes(document: dict[str, Any], sizes: Mapping[MessageQueue, float]) ->
 def sizes_in(document: Mapping[str, Any]) -> dict[MessageQueue, int]:
     """What `with_sizes` has added."""
     return _flat(document, SIZES)
+
+
+def _renamed(values: Mapping[MessageQueue, _Value], names: Mapping[str, str]) -> dict[MessageQueue, _Value]:
+    new = {
+        replace(queue, broker_name=names.get(queue.broker_name, queue.broker_name)): value
+        for queue, value in values.items()
+    }
+    return {**new, **{queue: value for queue, value in values.items() if queue.broker_name not in names}}
 
 
 def _tree(values: Mapping[MessageQueue, int]) -> dict[str, Any]:

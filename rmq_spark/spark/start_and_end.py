@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from rmq_spark.spark.errors import OptionError, named
@@ -16,10 +16,11 @@ from rmq_spark.spark.positions import (
     AtOffset,
     AtTime,
     BackByCount,
+    BackInTime,
     Position,
     Positions,
 )
-from rmq_spark.spark.queues import Queues
+from rmq_spark.spark.queues import Queues, Since
 from rmq_spark.wire.message_queue import MessageQueue
 
 _SHOWN_MAX: Final = 5
@@ -32,22 +33,21 @@ class Span:
         self._options = options
         self._queues = queues
         self.queues = sorted(which)
-        self.ends = queues.ends(self.queues, every=True)
+        self.ends = queues.ends(self.queues)
         self.starts = {
-            queue: min(start, self.ends[queue])
-            for queue, start in queues.starts(self.queues, every=True).items()
+            queue: min(start, self.ends[queue]) for queue, start in queues.starts(self.queues).items()
         }
         self._now_ms = time.time_ns() // 1_000_000
 
     def starting(self, default: int) -> dict[MessageQueue, int]:
-        """Where each queue is to begin."""
+        """Return where each queue is to begin."""
         positions = self._options.starting
         if positions is None:
             return self._all(default)
         return self._resolved(positions, is_start=True)
 
     def ending(self) -> dict[MessageQueue, int]:
-        """Before which offset each queue is to end."""
+        """Return before which offset each queue is to end."""
         positions = self._options.ending
         if positions is None:
             return self._all(LATEST)
@@ -58,13 +58,12 @@ class Span:
 
     def _resolved(self, positions: Positions, *, is_start: bool) -> dict[MessageQueue, int]:
         self._check_names(positions)
-        found: dict[MessageQueue, int] = {}
-        for queue in self.queues:
-            position = positions.of(queue.topic, queue.broker_name, queue.queue_id)
-            if position is None:
-                continue
-            found[queue] = self._offset(positions.option, queue, position, is_start=is_start)
-        missing = [queue for queue in self.queues if queue not in found]
+        wanted = {
+            queue: position
+            for queue in self.queues
+            if (position := positions.of(queue.topic, queue.broker_name, queue.queue_id)) is not None
+        }
+        missing = [queue for queue in self.queues if queue not in wanted]
         if missing:
             named = ", ".join(f"{q.topic} > {q.broker_name} > {q.queue_id}" for q in missing[:_SHOWN_MAX])
             more = f" and {len(missing) - _SHOWN_MAX} more" if len(missing) > _SHOWN_MAX else ""
@@ -73,7 +72,16 @@ class Span:
                 f'it does not say where {named}{more} are: name every queue, or the others by "*": -2 '
                 "(earliest) or -1 (latest)",
             )
-        return found
+        by_time = self._by_time(positions.option, wanted, is_start=is_start)
+        by_group = self._by_group(positions.option, wanted)
+        return {
+            queue: by_time[queue]
+            if queue in by_time
+            else by_group[queue]
+            if queue in by_group
+            else self._by_offset(positions.option, queue, position)
+            for queue, position in wanted.items()
+        }
 
     def _check_names(self, positions: Positions) -> None:
         """Refuse topics and queues that are not there: a slip of the pen would be silence otherwise."""
@@ -84,7 +92,7 @@ class Span:
             raise OptionError(
                 positions.option, f"it names {', '.join(strangers)}, but the topics read are {known}"
             )
-        for topic in topics:
+        for topic in sorted(topics):
             self._check_queues(positions, topic)
             brokers = {queue.broker_name for queue in self.queues if queue.topic == topic}
             if len(brokers) > 1 and not positions.names_brokers(topic):
@@ -109,46 +117,55 @@ class Span:
                     f"{', '.join(map(str, there))}",
                 )
 
-    def _offset(self, option: str, queue: MessageQueue, position: Position, *, is_start: bool) -> int:
+    def _by_offset(self, option: str, queue: MessageQueue, position: Position) -> int:
         start, end = self.starts[queue], self.ends[queue]
-        if isinstance(position, AtOffset):
-            if position.offset == EARLIEST:
-                return start
-            if position.offset == LATEST:
-                return end
-            if not start <= position.offset <= end:
-                return self._outside(option, queue, position.offset)
-            return position.offset
         if isinstance(position, BackByCount):
             return max(start, end - position.messages)
-        if isinstance(position, AtGroup):
-            return self._committed(option, queue, position)
-        ms = position.timestamp_ms if isinstance(position, AtTime) else self._now_ms - position.ms
-        found = self._queues.first_since(queue, ms, start, end)
-        is_strict = (
-            is_start and isinstance(position, AtTime) and not self._options.starts_at_end_without_match
+        offset = position.offset if isinstance(position, AtOffset) else LATEST
+        if offset in (EARLIEST, LATEST):
+            return start if offset == EARLIEST else end
+        return offset if start <= offset <= end else self._outside(option, queue, offset)
+
+    def _by_time(
+        self, option: str, wanted: Mapping[MessageQueue, Position], *, is_start: bool
+    ) -> dict[MessageQueue, int]:
+        times = {
+            queue: each.timestamp_ms if isinstance(each, AtTime) else self._now_ms - each.ms
+            for queue, each in wanted.items()
+            if isinstance(each, (AtTime, BackInTime))
+        }
+        found = self._queues.first_since(
+            {queue: Since(ms, self.starts[queue], self.ends[queue]) for queue, ms in times.items()}
         )
-        if found == end and is_strict:
-            raise OptionError(
-                option,
-                f"no message of {named(queue)} was stored at {ms} ms or later; set "
-                "startingOffsetsByTimestampStrategy to latest to begin at its end",
-            )
+        is_strict = is_start and not self._options.starts_at_end_without_match
+        for queue, ms in times.items():
+            if is_strict and found[queue] == self.ends[queue] and isinstance(wanted[queue], AtTime):
+                raise OptionError(
+                    option,
+                    f"no message of {named(queue)} was stored at {ms} ms or later; set "
+                    "startingOffsetsByTimestampStrategy to latest to begin at its end",
+                )
         return found
 
-    def _committed(self, option: str, queue: MessageQueue, position: AtGroup) -> int:
+    def _by_group(self, option: str, wanted: Mapping[MessageQueue, Position]) -> dict[MessageQueue, int]:
+        otherwise = {queue: each.otherwise for queue, each in wanted.items() if isinstance(each, AtGroup)}
+        if not otherwise:
+            return {}
         group = self._options.consumer_group
         if group is None:
             raise OptionError("consumerGroup", f"{option} says group: name it")
-        found = self._queues.committed(queue, group)
-        if found is None:
-            return self.starts[queue] if position.otherwise == EARLIEST else self.ends[queue]
-        if self.starts[queue] <= found <= self.ends[queue]:
-            return found
-        return self._outside(option, queue, found)
+        found: dict[MessageQueue, int] = {}
+        for queue, offset in self._queues.committed(otherwise, group).items():
+            if offset is None:
+                found[queue] = self.starts[queue] if otherwise[queue] == EARLIEST else self.ends[queue]
+            elif self.starts[queue] <= offset <= self.ends[queue]:
+                found[queue] = offset
+            else:
+                found[queue] = self._outside(option, queue, offset)
+        return found
 
     def _outside(self, option: str, queue: MessageQueue, offset: int) -> int:
-        """An offset that a queue does not hold: an error, or the nearest one."""
+        """Refuse an offset that a queue does not hold, or return the nearest one."""
         start, end = self.starts[queue], self.ends[queue]
         if self._options.fail_on_data_loss:
             raise OptionError(

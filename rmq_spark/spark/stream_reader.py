@@ -10,6 +10,7 @@ registered anywhere that would have to be undone.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,12 +20,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from rmq_spark.client.instance import ClientInstance
+from rmq_spark.spark.addresses import instance_for
 from rmq_spark.spark.broker_checks import check_filter
 from rmq_spark.spark.micro_batches import NO_LIMITS, MicroBatches
 from rmq_spark.spark.option_table import Use
 from rmq_spark.spark.options import Limits, ReadOptions, read_options
 from rmq_spark.spark.planning import Piece
-from rmq_spark.spark.queues import Queues, instance_for
+from rmq_spark.spark.queues import Queues
 from rmq_spark.spark.schema import arrow_schema_of, columns_of
 from rmq_spark.spark.source_offset import SourceOffset, with_sizes
 from rmq_spark.spark.tasks import read_piece
@@ -45,6 +47,9 @@ else:
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_log = logging.getLogger(__name__)
 
 
 class QueuePiece(InputPartition):
@@ -70,8 +75,6 @@ class _Planner:
         queues = Queues(options, self.instance)
         check_filter(options, self.instance, queues)
         self.batches = MicroBatches(options, queues, time.monotonic)
-        if options.available_now:
-            self.batches.prepare_available_now()
 
 
 class _StreamReader(DataSourceStreamReader):
@@ -94,8 +97,11 @@ class _StreamReader(DataSourceStreamReader):
     @property
     def _planner(self) -> _Planner:
         if self._made is None:
-            self._made = _Planner(self._options, self._schema)
+            self._made = self._new_planner()
         return self._made
+
+    def _new_planner(self) -> _Planner:
+        return _Planner(self._options, self._schema)
 
     def __getstate__(self) -> dict[str, Any]:
         """Tasks get no connections, and the options as read here: an executor has another environment."""
@@ -107,7 +113,7 @@ class _StreamReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch."""
-        found = self._planner.batches.pieces(SourceOffset.from_json(start), SourceOffset.from_json(end))
+        found = self._planner.batches.pieces(self._offset(start), self._offset(end))
         return [QueuePiece(piece) for piece in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -118,7 +124,7 @@ class _StreamReader(DataSourceStreamReader):
 
     def commit(self, end: dict[str, Any]) -> None:
         """A batch has been written."""
-        self._planner.batches.commit(SourceOffset.from_json(end))
+        self._planner.batches.batch_ended(self._offset(end))
 
     def stop(self) -> None:
         """The query ends."""
@@ -127,9 +133,13 @@ class _StreamReader(DataSourceStreamReader):
 
     def _next(self, start: dict[str, Any], limits: Limits) -> dict[str, Any]:
         """Where the next batch ends; the very same object, if it is where it starts."""
-        at = SourceOffset.from_json(start)
+        at = self._offset(start)
         end = self._planner.batches.latest(at, limits)
         return start if end == at else end.to_json()
+
+    def _offset(self, document: dict[str, Any]) -> SourceOffset:
+        """Read what Spark gives back; brokers may have other names since it was written."""
+        return SourceOffset.from_json(document).renamed(self._options.broker_names)
 
 
 class RememberingStreamReader(_StreamReader):
@@ -142,6 +152,12 @@ class RememberingStreamReader(_StreamReader):
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         super().__init__(given, schema)
         self._reached: dict[str, Any] | None = None
+
+    def _new_planner(self) -> _Planner:
+        planner = super()._new_planner()
+        if planner.options.available_now:
+            planner.batches.prepare_available_now()
+        return planner
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Where a new query begins."""
@@ -165,7 +181,16 @@ class RememberingStreamReader(_StreamReader):
 if HAS_LIMITS:
 
     class AdmittingStreamReader(_StreamReader, SupportsTriggerAvailableNow):
-        """For Spark 4.2 and later."""
+        """For Spark 4.2 and later, which say themselves when nothing counts any more that arrives."""
+
+        def _new_planner(self) -> _Planner:
+            planner = super()._new_planner()
+            if planner.options.available_now:
+                _log.warning(
+                    "option availableNow is for Spark 4.0 and 4.1 and does nothing here: leave it out, and "
+                    "use .trigger(availableNow=True) for a query that is to end"
+                )
+            return planner
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
             """One of our limits, as there can be one only: `latestOffset` knows the others."""

@@ -1,4 +1,4 @@
-"""Tasks: what an executor does to read a piece of a queue: pulls of megabytes, record batches out of them.
+"""Tasks: what an executor does to read a piece of a queue, from pulls (`piece_chunks`) to record batches.
 
 Clients are kept between tasks, one for each way to reach brokers, as long as Spark keeps the Python worker.
 A broker that cannot be reached is tried again until `retry_timeout_ms` is over; rows that were given out are
@@ -10,192 +10,104 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from rmq_spark.client.bulk_pull import BulkPull, PullRules, RawChunk
-from rmq_spark.client.errors import (
-    BrokerNotFound,
-    BrokerRefused,
-    OffsetMoved,
-    RouteNotFound,
-)
-from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.errors import BrokerRefused, OffsetMoved
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.access import Access
-from rmq_spark.spark.errors import lost, named, report_losses
+from rmq_spark.spark.addresses import BrokerAddresses, instance_for
+from rmq_spark.spark.asking import AWAY, is_gone
+from rmq_spark.spark.bad_records import BadRecords
+from rmq_spark.spark.errors import BrokersAway, lost, named, report_losses
 from rmq_spark.spark.options import ReadOptions
+from rmq_spark.spark.patience import Patience
 from rmq_spark.spark.planning import Piece
-from rmq_spark.spark.queues import AWAY, instance_for, is_gone, masters
-from rmq_spark.spark.schema import BatchMaker
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rmq_spark.wire.chunk import RecordChunk
-
 _log = logging.getLogger(__name__)
 
-GATHERED_BYTES: Final = 2 * 1024 * 1024
-"""Of records that become a record batch together, unless a broker gives more at once."""
-
-PULL_TIMEOUT_MS: Final = 30_000
-"""Several megabytes wait for those before them, and for the tasks beside this one."""
-
 _PAUSE_SECONDS: Final = 0.5
-_AWAY: Final = (*AWAY, RouteNotFound)
+_addresses: Final[dict[tuple[int, Access], BrokerAddresses]] = {}
 
 
-_clients: Final[dict[tuple[int, Access], ClientInstance]] = {}
-
-
-def client_of(access: Access) -> ClientInstance:
-    """The client that tasks of this process share; a fork begins with none."""
+def addresses_of(access: Access) -> BrokerAddresses:
+    """Return the addresses, and the client, that tasks of this process share; a fork begins with none."""
     key = (os.getpid(), access)
-    if key not in _clients:
-        _clients[key] = instance_for(access)
-    return _clients[key]
+    if key not in _addresses:
+        _addresses[key] = BrokerAddresses(instance_for(access))
+    return _addresses[key]
 
 
 def read_piece(options: ReadOptions, schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
-    """The rows of one piece, in order.
+    """Read the rows of one piece, in order.
 
     Raises:
         DataLoss: Some of them are gone, and the query does not go on without.
+        RecordFault: One cannot be read, and the query does not go on without.
+        BrokersAway: The broker could not be reached for too long.
     """
-    instance = client_of(options.access)
-    maker = BatchMaker(schema)
-    queue, at, end = piece
-    given_up_at: float | None = None
+    # Both bring numpy and pyarrow: in tasks only.
+    from rmq_spark.spark.piece_chunks import MadeAgain, Unreadable, chunks_of  # noqa: PLC0415
+    from rmq_spark.spark.record_batches import RecordBatches  # noqa: PLC0415
+
+    addresses = addresses_of(options.access)
+    patience = Patience(
+        options.access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
+    )
+    bad = BadRecords(options.on_bad_record)
+    batches = RecordBatches(schema, bad, tags=options.tags, checks_crc=options.checks_crc)
+    queue, at = piece.queue, piece.start
     is_done = False
-    while not is_done and at < end:
+    while not is_done and at < piece.end:
         try:
-            for records, next_offset in _pulled(instance, options, Piece(queue, at, end)):
-                yield maker.record_batch(records, queue.broker_name)
-                at, given_up_at = next_offset, None
+            for records, next_offset in chunks_of(addresses, options, piece._replace(start=at)):
+                yield from batches.of(records, queue.broker_name)
+                at = next_offset
+                patience.reset()
             is_done = True
         except OffsetMoved as moved:  # noqa: PERF203  # to be read again from where it stands
             at = _passed_over(options, piece, at, moved)
-        except _AWAY as error:
-            now = time.monotonic()
-            if given_up_at is None:
-                given_up_at = now + options.access.retry_timeout_ms / 1000
-                _log.warning("%s is read again from offset %d on when it can be: %s", queue, at, error)
-            if now > given_up_at:
-                raise
-            time.sleep(_PAUSE_SECONDS)
-            _look_again(instance, queue.topic)
+        except Unreadable as unreadable:
+            bad.met(queue, unreadable.queue_offset, unreadable.fault)
+            yield from batches.of_place(queue, unreadable.queue_offset)
+            at = unreadable.queue_offset + 1
+        except MadeAgain as made_again:
+            _report(options, str(made_again))
+            return
+        except AWAY as error:
+            _wait(patience, options, queue, at, error)
+            addresses.look_again()
         except BrokerRefused as error:
             if not is_gone(error):
                 raise
-            _report(options, [f"{named(queue)} is gone, and was to be read from {at} to {end - 1}"])
+            _report(options, f"{named(queue)} is gone, and was to be read from {at} to {piece.end - 1}")
             return
 
 
-def _pulled(
-    instance: ClientInstance, options: ReadOptions, piece: Piece
-) -> Iterator[tuple[RecordChunk, int]]:
-    """Chunks of records, and where the next begins. Nothing is left out of them unsaid."""
-    from rmq_spark.wire.chunk import RecordChunk  # noqa: PLC0415  # brings numpy and pyarrow
-
-    queue, at, end = piece
-    is_filtered = options.expression.strip() != "*"
-    for chunk in gathered(_pull(instance, options, piece)):
-        records = RecordChunk(chunk.records, chunk.sizes)
-        if not is_filtered and len(records) < chunk.next_offset - at:
-            _check_gaps(options, queue, at, records, chunk.next_offset)
-        at = chunk.next_offset
-        yield records, at
-    if not is_filtered and at < end:
-        _report(options, [lost(queue, at, end)])
-
-
-def gathered(answers: Iterable[RawChunk]) -> Iterator[RawChunk]:
-    """The same records in fewer and larger pieces.
-
-    A RocketMQ broker gives 32 messages at a time, and a filter leaves few of many: to make a record batch
-    takes as long for so few as for some thousands.
-    """
-    waiting: list[RawChunk] = []
-    size = 0
-    try:
-        for answer in answers:
-            waiting.append(answer)
-            size += len(answer.records)
-            if size >= GATHERED_BYTES:
-                yield _joined(waiting)
-                waiting, size = [], 0
-    except RocketPollError:
-        if waiting:
-            yield _joined(waiting)
-        raise
-    if waiting:
-        yield _joined(waiting)
-
-
-def _joined(chunks: Sequence[RawChunk]) -> RawChunk:
-    if len(chunks) == 1:
-        return chunks[0]
-    import numpy as np  # noqa: PLC0415  # in tasks only
-
-    sizes = None
-    if all(chunk.sizes is not None for chunk in chunks):
-        sizes = np.concatenate([chunk.sizes for chunk in chunks])
-    return RawChunk(b"".join(chunk.records for chunk in chunks), sizes, chunks[-1].next_offset)
-
-
-def _pull(instance: ClientInstance, options: ReadOptions, piece: Piece) -> BulkPull:
-    rules = PullRules(
-        subscription=options.expression,
-        expression_type=options.expression_type,
-        timeout_ms=max(PULL_TIMEOUT_MS, options.access.request_timeout_ms),
-    )
-    address = _address(instance, piece.queue)
-    return BulkPull(instance.api, address, options.group, piece.queue, piece.start, piece.end, rules)
-
-
-def _address(instance: ClientInstance, queue: MessageQueue) -> str:
-    """Where to ask; if no name server knows the topic, its broker still says whether it is gone."""
-    try:
-        instance.routes.route(queue.topic)
-        return instance.routes.address_for_read(queue.broker_name)
-    except (RouteNotFound, BrokerNotFound):
-        found = masters(instance).get(queue.broker_name)
-        if found is None:
-            raise
-        return found
+def _wait(
+    patience: Patience, options: ReadOptions, queue: MessageQueue, at: int, error: RocketPollError
+) -> None:
+    """Pause before a queue is asked again whose broker is away."""
+    if not patience.is_waiting:
+        _log.warning("%s is read again from offset %d on when it can be: %s", named(queue), at, error)
+    if not patience.pause():
+        raise BrokersAway(queue.broker_name, options.access.retry_timeout_ms, error) from error
 
 
 def _passed_over(options: ReadOptions, piece: Piece, at: int, moved: OffsetMoved) -> int:
-    """Where to go on after messages that are gone."""
+    """Report messages that are gone; return where to go on behind them."""
     queue = piece.queue
     if at < moved.min_offset:
         go_on = min(moved.min_offset, piece.end)
-        _report(options, [lost(queue, at, go_on)])
+        _report(options, lost(queue, at, go_on))
         return go_on
-    _report(options, [f"{named(queue)} ends at offset {moved.max_offset}, and was to be read to {piece.end}"])
+    _report(options, f"{named(queue)} ends at offset {moved.max_offset}, and was to be read to {piece.end}")
     return piece.end
 
 
-def _check_gaps(options: ReadOptions, queue: MessageQueue, at: int, records: RecordChunk, end: int) -> None:
-    """Offsets are dense: what a broker leaves out is gone, though its first offset may not show it yet."""
-    from rmq_spark.wire.chunk import COLUMNS  # noqa: PLC0415  # brings numpy and pyarrow
-
-    losses = []
-    for queue_offset in [*COLUMNS["queueOffset"].build(records).to_pylist(), end]:
-        if queue_offset > at:
-            losses.append(lost(queue, at, queue_offset))
-        at = queue_offset + 1
-    _report(options, losses)
-
-
-def _report(options: ReadOptions, losses: Sequence[str]) -> None:
-    report_losses(losses, is_failure=options.fail_on_data_loss)
-
-
-def _look_again(instance: ClientInstance, topic: str) -> None:
-    try:
-        instance.routes.refresh(topic)
-    except _AWAY as error:
-        _log.warning("the route of %s stays as it is: %s", topic, error)
+def _report(options: ReadOptions, loss: str) -> None:
+    report_losses([loss], is_failure=options.fail_on_data_loss)

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 from rmq_spark.spark.broker_checks import check_writable
-from rmq_spark.spark.errors import WriteError
+from rmq_spark.spark.errors import OptionError, WriteError
 from rmq_spark.spark.options import WriteOptions, write_options
 from rmq_spark.spark.sending import send_rows
 from rmq_spark.spark.sink_columns import SinkColumn, check_sink_columns
@@ -97,7 +97,7 @@ class BatchWriter(DataSourceArrowWriter):
         if overwrite:
             raise WriteError('a topic cannot be overwritten, rows can only be added to it: .mode("append")')
         self._writing = _Writing(given, schema)
-        self._write_id = str(uuid.uuid4())
+        self._write_id = self._writing.options.write_name or str(uuid.uuid4())
         check_writable(self._writing.options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskSent:
@@ -118,6 +118,10 @@ class _StreamWriter(DataSourceStreamWriter):
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._writing = _Writing(given, schema)
+        if self._writing.options.write_name is not None:
+            raise OptionError(
+                "writeName", "it is for batch writes; rows of a stream are known by its query: leave it out"
+            )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """All tasks have sent their rows."""

@@ -13,7 +13,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from rmq_spark.errors import BodyError, Verbatim
+from rmq_spark.errors import BodyError, CodecMissing, Verbatim
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 
@@ -128,7 +128,7 @@ def _zstd() -> Any:
 def _needed(name: str, distribution: str) -> Any:
     module = _module(name)
     if module is None:
-        raise BodyError(
+        raise CodecMissing(
             "compression", at=sys.executable, needed=f"pip install {distribution}", found=Verbatim("none")
         )
     return module

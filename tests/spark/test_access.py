@@ -6,9 +6,9 @@ import pytest
 from tls_parts import certificate
 
 from rmq_spark.client.tls_settings import TlsSettings
+from rmq_spark.spark.addresses import instance_for
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options import read_options, write_options
-from rmq_spark.spark.queues import instance_for
 
 CA, CERTIFICATE = certificate("ca.pem"), certificate("client.crt")
 NEEDED = {"namesrvAddr": "a:1", "topic": "T"}

@@ -24,6 +24,14 @@ def test_what_brokers_do_not_have_is_said_before_a_query_starts(
         check_with_brokers(options_for(rocketpoll_broker, topic, **more))
 
 
+def test_a_topic_that_is_not_there_is_refused_with_the_nearest_that_is(rocketpoll_broker):
+    rocketpoll_broker.create_topic("Orders", 1)
+    with pytest.raises(OptionError, match=r"topic order: the name servers know .*\. Did you mean Orders\?$"):
+        check_with_brokers(options_for(rocketpoll_broker, "order"))
+    with pytest.raises(OptionError, match=r"or check its name$"):
+        check_with_brokers(options_for(rocketpoll_broker, "SCHEDULE_TOPIC_XXX"))
+
+
 @pytest.mark.parametrize("given", [{}, {"tags": "a || b"}])
 def test_what_brokers_have_is_let_through(rocketpoll_broker, rocketpoll_topic, given):
     check_with_brokers(options_for(rocketpoll_broker, rocketpoll_topic, **given))

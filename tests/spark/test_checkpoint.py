@@ -45,6 +45,21 @@ def test_its_batches_say_where_they_end(checkpoint):
     assert all(set(batch.offsets) == {0} for batch in batches)
 
 
+def test_sources_that_have_names_are_known_by_them(checkpoint):
+    """As Spark 4.2 and later write it where a query gives them names."""
+    for path in (checkpoint / "offsets").glob("[0-9]"):
+        _, metadata, ours, other, _ = path.read_text(encoding="utf-8").splitlines()
+        lines = ["v2", metadata, f"rate:{other}", f"orders:{ours}", f"0:{ours}", "none:-"]
+        path.write_text("\n".join(lines), encoding="utf-8")
+    assert [list(batch.offsets) for batch in read_checkpoint(checkpoint)] == [["orders", 0]] * 3
+    assert starting_offsets(checkpoint, source="orders") == '{"T": {"b": {"0": 10}}}'
+    assert starting_offsets(checkpoint) == '{"T": {"b": {"0": 10}}}'
+    with pytest.raises(
+        CheckpointError, match=r"source rate of batch 1 is none of rocketpoll's; .*: orders, 0$"
+    ):
+        starting_offsets(checkpoint, source="rate")
+
+
 @pytest.mark.parametrize("form", [str, lambda path: f"file://{path}", lambda path: path])
 def test_a_batch_becomes_a_start(checkpoint, form):
     assert starting_offsets(form(checkpoint)) == '{"T": {"b": {"0": 10}}}'
@@ -69,7 +84,7 @@ def test_what_is_not_there_is_said(checkpoint, more, said):
     [
         ("", "is damaged"),
         ("v1", "is damaged"),
-        ("v2\n{}\n{}", "is of version v2"),
+        ("v3\n{}\n{}", "is of version v3"),
         ("v1\n{\n{}", "is damaged"),
         ("v1\n{}\n" + offset(1).replace('"v": 1', '"v": 9'), "version 9"),
     ],

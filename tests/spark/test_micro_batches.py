@@ -6,8 +6,10 @@ from source_parts import Clock, offsets_in, query, queue_of, send
 from rmq_spark.client.broker_api import BrokerApi
 from rmq_spark.client.errors import ConnectionClosed
 from rmq_spark.spark.errors import CheckpointError, DataLoss
+from rmq_spark.spark.horizon import Horizon
 from rmq_spark.spark.micro_batches import NO_LIMITS
 from rmq_spark.spark.options import Limits
+from rmq_spark.spark.queues import Queues
 from rmq_spark.spark.source_offset import QueuePosition, SourceOffset
 
 
@@ -126,7 +128,7 @@ def test_a_queue_that_is_new_is_read_from_its_first_message(rocketpoll_broker, r
         assert batches.latest(start, NO_LIMITS) is start  # no batch for an empty queue
         send(rocketpoll_broker, rocketpoll_topic, 4, *"abc")
         end = batches.latest(start, Limits(rows=2))
-        assert end.began == {queue_of(rocketpoll_topic, 4): 0}
+        assert end.began == {queue_of(rocketpoll_topic, number): 0 for number in range(5)}
         assert spans(batches.pieces(start, again(end))) == [(4, 0, 2)]
         assert spans(batches.pieces(end, batches.latest(end, NO_LIMITS))) == [(4, 2, 3)]
 
@@ -258,3 +260,31 @@ def test_a_topic_that_is_named_no_more_is_a_loss(rocketpoll_broker, rocketpoll_t
         pytest.raises(DataLoss, match="also is of another-topic, which option topic does not name any more"),
     ):
         batches.latest(again(start), NO_LIMITS)
+
+
+# ---- beside other sources of the query
+
+
+def test_a_source_that_has_nothing_new_makes_no_other_wait_and_asks_nothing(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch
+):
+    waits, looks = [], []
+    wait, look_from = Queues.wait, Horizon.look_from
+    monkeypatch.setattr(
+        Queues, "wait", lambda queues, ends, ms: waits.append(ms) or wait(queues, ends, min(ms, 20))
+    )
+    monkeypatch.setattr(
+        Horizon, "look_from", lambda horizon, start: looks.append(start) or look_from(horizon, start)
+    )
+    with query(rocketpoll_broker, rocketpoll_topic, suspendTimeoutMs="1000") as batches:
+        start = batches.latest(batches.initial(), NO_LIMITS)
+        for _ in range(4):  # batches of another source
+            assert batches.latest(start, NO_LIMITS) == start
+            batches.batch_ended(start)
+        assert waits == [1_000, 1_000, 50, 50]
+        assert len(looks) == 3
+        send(rocketpoll_broker, rocketpoll_topic, 0, "a")
+        while (end := batches.latest(start, NO_LIMITS)) == start:
+            pass
+        assert spans(batches.pieces(start, end)) == [(0, 0, 1)]
+        assert len(looks) == 4

@@ -221,6 +221,14 @@ def test_a_sink_is_told_how_large_messages_may_be_and_whether_they_have_ids():
     assert not options.row_ids
 
 
+@pytest.mark.parametrize("name", ["a:b", "a\n", "a\x01b", "x" * 256])
+def test_the_name_of_a_write_is_a_part_of_ids(name):
+    assert write_options({**NEEDED, "writeName": " totals-17 "}).write_name == "totals-17"
+    assert "option writeName: needed a name of at most 255" in refused(
+        {**NEEDED, "writeName": f"x{name}x"}, write_options
+    )
+
+
 def test_a_sink_refuses_topics_that_only_brokers_write_to():
     problem = refused({**NEEDED, "topic": "SCHEDULE_TOPIC_XXXX"}, write_options)
     assert "option topic: topic: needed one that is not the broker's own" in problem

@@ -1,20 +1,14 @@
-import pyarrow as pa
 import pytest
-from source_parts import queue_of, schema_of, send
+from source_parts import schema_of
 
-from rmq_spark.client.bulk_pull import BulkPull
-from rmq_spark.client.instance import ClientInstance
 from rmq_spark.spark.errors import OptionError, SchemaError
 from rmq_spark.spark.schema import (
     DDL_TYPES,
     DEFAULT_COLUMNS,
-    BatchMaker,
-    arrow_schema_of,
     check_columns,
     columns_of,
-    ddl_of,
 )
-from rmq_spark.wire.chunk import COLUMNS, RecordChunk
+from rmq_spark.wire.chunk import COLUMNS
 
 
 def test_each_column_can_be_built():
@@ -40,24 +34,9 @@ def test_a_users_schema_is_a_choice_of_columns():
         columns_of(schema_of("value string, body string, topic string"))
 
 
-@pytest.mark.parametrize("names", [tuple(DDL_TYPES), tuple(reversed(DDL_TYPES)), ("body",), ("brokerName",)])
-def test_record_batches_have_exactly_sparks_types(rocketpoll_broker, rocketpoll_topic, names):
-    send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b", keys="k", tags="t", properties={"p": "1"})
-    schema = arrow_schema_of(schema_of(ddl_of(names)))
-    instance = ClientInstance(rocketpoll_broker.address)
-    try:
-        instance.routes.route(rocketpoll_topic)
-        pulled = BulkPull(instance.api, rocketpoll_broker.address, "G", queue_of(rocketpoll_topic), 0, 2)
-        [chunk] = pulled
-        rows = BatchMaker(schema).record_batch(RecordChunk(chunk.records, chunk.sizes), "broker-a")
-    finally:
-        instance.shutdown()
-    assert rows.schema.equals(schema)
-    assert rows.num_rows == 2
-    if "brokerName" in names:
-        assert rows.column("brokerName").to_pylist() == ["broker-a", "broker-a"]
-    if "properties" in names:
-        assert ("p", "1") in rows.column("properties").to_pylist()[0]
-        assert rows.column("storeTimestamp").type == pa.timestamp("us", "UTC")
-        stored = rocketpoll_broker.messages(rocketpoll_topic)[0].store_timestamp
-        assert rows.column("storeTimestamp")[0].value == stored * 1000
+def test_a_column_that_is_never_to_be_null_is_refused():
+    """Spark would drop rows by it, or fail on the first that is."""
+    schema = schema_of("body binary, tags string")
+    schema["tags"].nullable = False
+    with pytest.raises(SchemaError, match="column tags can be null: give it without NOT NULL"):
+        columns_of(schema)

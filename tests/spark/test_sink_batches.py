@@ -48,6 +48,17 @@ def test_each_row_has_an_id_of_its_write_its_partition_and_its_number(sink):
     assert len({write_id for write_id, *_ in ids_of(sink.messages(20))}) == 2
 
 
+def test_a_write_that_has_a_name_gives_its_rows_the_same_ids_again(sink):
+    """As in foreachBatch, where a batch is run again after a crash."""
+    rows = sink.spark.range(0, 10, 1, 2).selectExpr("cast(id as string) as body")
+    for _ in range(2):
+        sink.write(rows, writeName="totals-17")
+    ids = ids_of(sink.messages(20))
+    assert {name for name, *_ in ids} == {"totals-17"}
+    assert ids[::2] == ids[1::2]
+    assert len(set(ids)) == 10
+
+
 def test_ids_can_be_left_out(sink):
     sink.write(sink.spark.sql("select 'a' as body"), rowIds="false")
     (message,) = sink.messages(1)

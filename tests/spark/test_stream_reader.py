@@ -145,3 +145,21 @@ def test_tasks_get_the_options_as_the_driver_reads_them(rocketpoll_broker, rocke
     assert [row for piece in pieces for batch in task.read(piece) for row in batch["body"].to_pylist()] == [
         b"a"
     ]
+
+
+@needs_limits
+def test_from_4_2_on_the_trigger_says_it_and_the_option_keeps_nothing_back(
+    rocketpoll_broker, rocketpoll_topic, caplog
+):
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a")
+    reader = module.stream_reader(given(rocketpoll_broker, rocketpoll_topic, availableNow="true"), SCHEMA)
+    try:
+        limit, at = reader.getDefaultReadLimit(), reader.initialOffset()
+        for body in (b"a", b"late"):
+            end = reader.latestOffset(at, limit)
+            assert bodies(reader, at, through_json(end)) == [body]
+            at = end
+            send(rocketpoll_broker, rocketpoll_topic, 0, "late")
+    finally:
+        reader.stop()
+    assert "option availableNow is for Spark 4.0 and 4.1 and does nothing here" in caplog.text

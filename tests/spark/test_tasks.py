@@ -1,17 +1,14 @@
 import os
 
-import numpy as np
 import pytest
 from source_parts import options_for, queue_of, schema_of, send
 
 from broker.embedded import EmbeddedBroker
-from rmq_spark.client.bulk_pull import RawChunk
-from rmq_spark.client.errors import ClientError, ConnectionClosed
-from rmq_spark.spark import tasks
-from rmq_spark.spark.errors import DataLoss
+from rmq_spark.spark import piece_chunks
+from rmq_spark.spark.errors import BrokersAway, DataLoss
 from rmq_spark.spark.planning import Piece
 from rmq_spark.spark.schema import arrow_schema_of
-from rmq_spark.spark.tasks import GATHERED_BYTES, client_of, gathered, read_piece
+from rmq_spark.spark.tasks import addresses_of, read_piece
 
 SCHEMA = arrow_schema_of(schema_of("body binary, queueOffset bigint"))
 
@@ -26,51 +23,6 @@ def test_a_piece_is_read_from_its_start_to_before_its_end(rocketpoll_broker, roc
     options = options_for(rocketpoll_broker, rocketpoll_topic)
     assert bodies(options, rocketpoll_topic, 1, 4) == [b"b", b"c", b"d"]
     assert bodies(options, rocketpoll_topic, 3, 3) == []
-
-
-@pytest.mark.parametrize("has_sizes", [True, False])
-def test_small_answers_are_worked_on_together(has_sizes):
-    size = GATHERED_BYTES // 5 * 2
-    answers = [
-        RawChunk(memoryview(bytes([n]) * size), np.array([size]) if has_sizes else None, n) for n in range(4)
-    ]
-    first, last = gathered(answers)
-    assert first.records == b"".join(answer.records for answer in answers[:3])
-    assert (first.next_offset, last) == (2, answers[3])
-    assert first.sizes.tolist() == [size] * 3 if has_sizes else first.sizes is None
-
-
-def test_a_large_answer_is_not_copied():
-    answer = RawChunk(memoryview(bytes(GATHERED_BYTES)), None, 1)
-    assert next(gathered([answer])).records is answer.records
-
-
-def test_what_came_before_a_failure_is_given_out_before_it():
-    def answers():
-        yield RawChunk(b"ab", None, 1)
-        yield RawChunk(b"cd", None, 2)
-        raise ConnectionClosed("127.0.0.1:1", "gone")
-
-    given = gathered(answers())
-    assert next(given) == RawChunk(b"abcd", None, 2)
-    with pytest.raises(ConnectionClosed):
-        next(given)
-
-
-@pytest.mark.parametrize(("given", "expected"), [({}, 30_000), ({"requestTimeoutMs": "120000"}, 120_000)])
-def test_an_answer_of_megabytes_may_take_its_time(
-    rocketpoll_broker, rocketpoll_topic, monkeypatch, given, expected
-):
-    asked = []
-
-    def pulled(*arguments):
-        asked.append(arguments[-1].timeout_ms)
-        return []
-
-    monkeypatch.setattr(tasks, "BulkPull", pulled)
-    options = options_for(rocketpoll_broker, rocketpoll_topic, failOnDataLoss="false", **given)
-    assert bodies(options, rocketpoll_topic, 0, 1) == []
-    assert asked == [expected]
 
 
 def test_reading_again_gives_the_same_rows(rocketpoll_broker, rocketpoll_topic):
@@ -92,25 +44,25 @@ def test_the_broker_filters(rocketpoll_broker, rocketpoll_topic, more, found):
 
 def test_one_client_serves_all_tasks_of_a_process(rocketpoll_broker, rocketpoll_topic):
     access = options_for(rocketpoll_broker, rocketpoll_topic).access
-    client = client_of(access)
-    assert client_of(options_for(rocketpoll_broker, "another").access) is client
+    client = addresses_of(access)
+    assert addresses_of(options_for(rocketpoll_broker, "another").access) is client
     assert (
-        client_of(options_for(rocketpoll_broker, "another", accessKey="a", secretKey="b").access)
+        addresses_of(options_for(rocketpoll_broker, "another", accessKey="a", secretKey="b").access)
         is not client
     )
 
 
 def test_a_fork_has_a_client_of_its_own(rocketpoll_broker, rocketpoll_topic):
     access = options_for(rocketpoll_broker, rocketpoll_topic).access
-    client = client_of(access)
+    client = addresses_of(access)
     child = os.fork()
     if child == 0:
-        os._exit(0 if client_of(access) is not client else 1)
+        os._exit(0 if addresses_of(access) is not client else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_broker_that_comes_back_is_gone_on_with(monkeypatch):
-    monkeypatch.setattr(tasks, "GATHERED_BYTES", 1)
+    monkeypatch.setattr(piece_chunks, "GATHERED_BYTES", 1)
     with EmbeddedBroker() as broker:
         broker.create_topic("T", 1)
         send(broker, "T", 0, *"abc")
@@ -125,7 +77,7 @@ def test_a_broker_that_stays_away_fails_the_task():
     with EmbeddedBroker() as broker:
         broker.create_topic("T", 1)
         options = options_for(broker, "T", retryTimeoutMs="0", requestTimeoutMs="200")
-    with pytest.raises(ClientError):
+    with pytest.raises(BrokersAway, match="broker broker-a has not answered for 0 ms"):
         list(read_piece(options, SCHEMA, Piece(queue_of("T"), 0, 5)))
 
 

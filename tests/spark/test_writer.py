@@ -10,7 +10,7 @@ from pyspark.sql import Row
 from source_parts import schema_of
 
 from rmq_spark.client.arrow_sends import SentSpan
-from rmq_spark.spark.errors import SchemaError, WriteError
+from rmq_spark.spark.errors import OptionError, SchemaError, WriteError
 from rmq_spark.spark.sink_columns import SinkColumn
 from rmq_spark.spark.sink_rows import WriteTask
 from rmq_spark.spark.source import RocketPollDataSource
@@ -73,3 +73,11 @@ def test_a_writer_needs_columns_that_fit_and_a_task_to_write_in(rocketpoll_broke
         source.writer(schema_of("body string"), overwrite=True)
     with pytest.raises(WriteError, match="in Spark's tasks only"):
         source.writer(schema_of("body string"), overwrite=False).write(iter([]))
+
+
+def test_only_a_batch_write_has_a_name(rocketpoll_broker, rocketpoll_topic):
+    given = {"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic, "writeName": "totals-1"}
+    source = RocketPollDataSource(given)
+    assert source.writer(schema_of("body string"), overwrite=False)._write_id == "totals-1"
+    with pytest.raises(OptionError, match="option writeName: it is for batch writes"):
+        source.streamWriter(schema_of("body string"), overwrite=False)

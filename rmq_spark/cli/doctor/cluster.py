@@ -10,11 +10,12 @@ from typing import Final
 from rmq_spark.cli.doctor.findings import Finding
 from rmq_spark.client.instance import NAME_SERVER_VARIABLE
 from rmq_spark.errors import RocketPollError
+from rmq_spark.spark.addresses import instance_for
 from rmq_spark.spark.broker_checks import check_with_brokers, check_writable
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.option_table import OPTIONS, Use
 from rmq_spark.spark.options import read_options, write_options
-from rmq_spark.spark.queues import Queues, instance_for
+from rmq_spark.spark.queues import Queues
 
 _PATIENCE_MS: Final = "3000"
 
@@ -67,7 +68,7 @@ def _brokers(given: Mapping[str, str]) -> Finding:
     instance = instance_for(options.access)
     try:
         queues = Queues(options, instance)
-        ends = queues.ends(queues.discover(now=True), every=True)
+        ends = queues.ends(sorted(queues.discover(now=True)))
     except RocketPollError as error:
         return Finding(
             "brokers", str(error), "a brokerIP1 in the broker's settings that can be reached from here"

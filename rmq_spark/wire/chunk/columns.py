@@ -12,13 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq_spark.errors import BodyError, RecordError, Verbatim
+from rmq_spark.errors import RecordError, Verbatim
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk.decode import RecordChunk
 from rmq_spark.wire.chunk.gather import Positions, Widths, as_text, take_bytes, take_structures
+from rmq_spark.wire.chunk.inflate import plain_bodies
 from rmq_spark.wire.chunk.properties import MAP_TYPE
-from rmq_spark.wire.compression import PLAIN_BYTES_MAX, uncompress_body
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import decode_host
 from rmq_spark.wire.message_id import encode_offset_message_id
 from rmq_spark.wire.properties import KEYS, TAGS, UNIQ_KEY
@@ -26,7 +25,6 @@ from rmq_spark.wire.properties import KEYS, TAGS, UNIQ_KEY
 CHUNK_PLAIN_BYTES_MAX = 1 << 30
 """What the compressed bodies of one chunk may inflate to, so that their column has 32-bit offsets."""
 
-_COMPRESSED = MessageSysFlag.COMPRESSED.value
 _HEX_PAIRS = np.array([f"{byte:02X}".encode() for byte in range(256)], "S2").view(np.uint16)
 
 
@@ -57,28 +55,16 @@ def _topic(chunk: RecordChunk) -> pa.Array:
 
 
 def _body(chunk: RecordChunk) -> pa.Array:
-    bodies = take_bytes(chunk.buffer, chunk.body_at, chunk.body_length)
-    compressed = np.flatnonzero(chunk.sys_flag & _COMPRESSED)
-    if not len(compressed):
-        return bodies
-    plain: list[bytes] = []
-    room = CHUNK_PLAIN_BYTES_MAX
-    for row in compressed.tolist():
-        limit = min(room, PLAIN_BYTES_MAX)
-        try:
-            body = uncompress_body(bodies[row].as_py(), int(chunk.sys_flag[row]), limit)
-        except BodyError as error:
-            raise RecordError(
-                "chunk",
-                at=int(chunk.starts[row]),
-                needed=f"a compressed body of at most {limit} bytes inflated (record {row})",
-                found=Verbatim(error),
-            ) from error
-        plain.append(bytes(body))
-        room -= len(body)
-    mask = np.zeros(len(chunk), bool)
-    mask[compressed] = True
-    return pc.replace_with_mask(bodies, pa.array(mask), pa.array(plain, pa.binary()))
+    slices = plain_bodies(chunk, CHUNK_PLAIN_BYTES_MAX)
+    whole = next(slices)
+    for row, problem in whole.problems.items():
+        needed = f"a compressed body that can be inflated (record {row})"
+        raise RecordError("chunk", at=int(chunk.starts[row]), needed=needed, found=Verbatim(problem))
+    row = len(whole.bodies)
+    if row < len(chunk):
+        needed = f"at most {CHUNK_PLAIN_BYTES_MAX} bytes of bodies inflated (record {row})"
+        raise RecordError("chunk", at=int(chunk.starts[row]), needed=needed, found=Verbatim("more"))
+    return whole.bodies
 
 
 def _born_timestamp(chunk: RecordChunk) -> pa.Array:

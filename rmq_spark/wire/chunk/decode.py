@@ -8,6 +8,7 @@ only when asked: that costs as much as all the rest.
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 from zlib import crc32
@@ -167,6 +168,44 @@ class RecordChunk:
         )
         has_checksum: npt.NDArray[np.bool_] = separates[::2] & separates[1::2] & is_alone
         return has_checksum
+
+
+def readable_records(
+    data: Buffer, sizes: npt.ArrayLike | None = None
+) -> tuple[RecordChunk, RecordError | None]:
+    """Return the records before the first that cannot be read, and what is wrong with that one.
+
+    Raises:
+        RecordError: The records can be read, and are not as long as ``sizes`` says.
+    """
+    try:
+        return RecordChunk(data, sizes), None
+    except RecordError as error:
+        fault = error
+    known = _sizes_before_fault(data) if sizes is None else _integers(sizes).tolist()
+    readable = RecordChunk(b"")
+    low, high = 0, len(known) + 1
+    while high - low > 1:
+        count = (low + high) // 2
+        try:
+            readable = RecordChunk(memoryview(data)[: sum(known[:count])], known[:count])
+            low = count
+        except RecordError:
+            high = count
+    if sizes is not None and low == len(known):
+        raise fault
+    return readable, fault
+
+
+def _sizes_before_fault(data: Buffer) -> list[int]:
+    """Follow the sizes from record to record, as far as they can be sizes."""
+    sizes: list[int] = []
+    position = 0
+    with suppress(RecordError):
+        while position < len(data):
+            sizes.append(record_size(data, position))
+            position += sizes[-1]
+    return sizes
 
 
 def _integers(sizes: npt.ArrayLike) -> npt.NDArray[np.integer[Any]]:

@@ -27,6 +27,24 @@ def test_a_first_batch_that_crashes_is_read_again_to_the_row(
     assert_read(query, expected)
 
 
+def test_a_first_batch_is_the_same_whatever_start_the_options_name_by_then(
+    rocketpoll_broker, rocketpoll_topic
+):
+    """Queues of which it took nothing, too: they begin where the query was when it was planned."""
+    query = Engine(rocketpoll_broker.address, subscribe=rocketpoll_topic, startingOffsets="latest")
+    send(rocketpoll_broker, rocketpoll_topic, 20, "before")
+    query.start()
+    assert not query.trigger()
+    expected = send(rocketpoll_broker, rocketpoll_topic, 1, "first")
+    query.crash_at = "partitions"
+    with pytest.raises(Crashed):
+        query.trigger()
+    query.options["startingOffsets"] = "earliest"
+    query.start()
+    query.run()
+    assert_read(query, expected)
+
+
 def test_what_comes_between_the_start_and_the_first_batch_is_read(rocketpoll_broker, rocketpoll_topic):
     query = Engine(rocketpoll_broker.address, subscribe=rocketpoll_topic, startingOffsets="latest")
     send(rocketpoll_broker, rocketpoll_topic, 20, "before")

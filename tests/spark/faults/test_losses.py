@@ -124,6 +124,31 @@ def test_after_a_planned_batch_of_a_topic_that_was_made_again_all_of_the_new_one
     assert_read(query, bodies + gone, without=gone)
 
 
+@pytest.mark.parametrize("count", [28, 80])
+def test_a_topic_that_is_made_again_between_planning_and_reading_ends_the_query(
+    rocketpoll_broker, rocketpoll_topic, count
+):
+    query, bodies = read_before(rocketpoll_broker, rocketpoll_topic, 20)
+    send(rocketpoll_broker, rocketpoll_topic, 8)
+    query.before_tasks = lambda: make_again(rocketpoll_broker, rocketpoll_topic, count)
+    with loss("was stored at", "made again"):
+        query.run()
+    assert_read(query, bodies)
+
+
+@pytest.mark.parametrize("count", [0, 28, 80])
+def test_of_a_topic_that_is_made_again_between_planning_and_reading_all_is_read_once(
+    rocketpoll_broker, rocketpoll_topic, count
+):
+    query, bodies = read_before(rocketpoll_broker, rocketpoll_topic, 20, failOnDataLoss="false")
+    gone = send(rocketpoll_broker, rocketpoll_topic, 8)
+    query.before_tasks = lambda: bodies.extend(make_again(rocketpoll_broker, rocketpoll_topic, count))
+    query.run()
+    bodies += send(rocketpoll_broker, rocketpoll_topic, 4)  # of as many as before only growth tells
+    query.run()
+    assert_read(query, bodies + gone, without=gone)
+
+
 def test_a_topic_of_a_pattern_that_is_deleted_with_unread_messages_ends_the_query(rocketpoll_broker):
     for name in ("gone-1", "gone-2"):
         rocketpoll_broker.create_topic(name, 2)
@@ -132,10 +157,56 @@ def test_a_topic_of_a_pattern_that_is_deleted_with_unread_messages_ends_the_quer
     send(rocketpoll_broker, "gone-2", 4)
     query.start()
     query.run()
+    send(rocketpoll_broker, "gone-1", 4)
+    query.crash_at = "latest-done"  # it has seen them
+    with pytest.raises(Crashed):
+        query.trigger()
+    query.start()
     rocketpoll_broker.delete_topic("gone-1")
-    with loss("of gone-1", "ends at offset 0"):
+    with loss("queue 0 of gone-1 on broker-a is gone: it was read to offset 2, what came after that"):
         query.run()
     rocketpoll_broker.delete_topic("gone-2")
+
+
+def test_a_topic_of_a_pattern_that_was_read_to_its_end_leaves_the_offset(rocketpoll_broker):
+    """It is no loss, and costs nothing any more; one of its name that comes later is read from its first."""
+    for name in ("left-1", "left-2"):
+        rocketpoll_broker.create_topic(name, 2)
+    query = Engine(rocketpoll_broker.address, subscribePattern="left-.*")
+    bodies = send(rocketpoll_broker, "left-1", 4) + send(rocketpoll_broker, "left-2", 4)
+    query.start()
+    query.run()
+    rocketpoll_broker.delete_topic("left-1")
+    query.run()
+    assert list(query.end()["offsets"]) == ["left-2"]
+    rocketpoll_broker.create_topic("left-1", 1)
+    bodies += send(rocketpoll_broker, "left-1", 2)
+    query.run()
+    assert_read(query, bodies)
+    for name in ("left-1", "left-2"):
+        rocketpoll_broker.delete_topic(name)
+
+
+def test_of_twenty_topics_that_came_and_went_one_is_in_the_offset_and_is_looked_for(rocketpoll_broker):
+    query = Engine(rocketpoll_broker.address, subscribePattern="day-.*")
+    rocketpoll_broker.create_topic("day-0", 1)
+    query.start()
+    query.run()
+    bodies = []
+    for number in range(1, 21):
+        rocketpoll_broker.create_topic(f"day-{number}", 1)
+        bodies += send(rocketpoll_broker, f"day-{number}", 1)
+        query.trigger()
+        rocketpoll_broker.delete_topic(f"day-{number - 1}")
+        query.trigger()
+    assert list(query.end()["offsets"]) == ["day-20"]
+    assert {queue.topic for queue in query.known_queues()} == {"day-20"}
+    query.stop()
+    query.start()
+    query.run()
+    assert list(query.end()["offsets"]) == ["day-20"]
+    assert_read(query, bodies)
+    rocketpoll_broker.delete_topic("day-20")
 
 
 def test_topics_of_a_pattern_come_and_go(rocketpoll_broker):

@@ -181,10 +181,16 @@ def test_so_does_one_that_has_grown_beyond_the_offset_meanwhile(restored):
     assert_read(query, bodies)
 
 
-def test_or_it_is_read_from_its_beginning_once_more(restored):
+@pytest.mark.parametrize("count", [0, 8, 40])
+def test_or_the_query_goes_on_with_what_is_younger_than_what_it_has_read(restored, count, caplog):
     broker, query, bodies = restored
     query.options["failOnDataLoss"] = "false"
-    bodies += bodies[:20] + send(broker, "T", 8)
+    bodies += send(broker, "T", count)
     query.start()
+    query.run()
+    assert_read(query, bodies)
+    losses = [record for record in caplog.records if "messages are gone" in record.message]
+    assert len(losses) == 4  # one for each queue, and not again
+    bodies += send(broker, "T", 80)
     query.run()
     assert_read(query, bodies)

@@ -147,8 +147,8 @@ def test_bombs_together_are_bounded(monkeypatch):
     body = compress_body(bytes(1000), MessageSysFlag.COMPRESSION_ZLIB)
     record = encode_record(StoredMessage("T", body, sys_flag=MessageSysFlag.COMPRESSED))
     assert chunk_columns(RecordChunk(record), ["body"])["body"].to_pylist() == [bytes(1000)]
-    with pytest.raises(RecordError, match=r"at most 500 bytes inflated \(record 1\)"):
-        chunk_columns(RecordChunk(record * 2), ["body"])
+    with pytest.raises(RecordError, match=r"at most 1500 bytes of bodies inflated \(record 2\)"):
+        chunk_columns(RecordChunk(record * 3), ["body"])
 
 
 def test_a_column_is_the_same_alone_as_among_all():

@@ -9,6 +9,7 @@ from strategies import stored_messages
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import RecordChunk
+from rmq_spark.wire.chunk.decode import readable_records
 from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
 
 RECORDS = [encode_record(StoredMessage("T", b"x" * size, "TAGS\x01A\x02")) for size in (0, 5, 100)]
@@ -149,3 +150,45 @@ def test_where_everything_lies():
     assert chunk.body_length.tolist() == [0, 5, 100]
     assert chunk.properties_length.tolist() == [7] * 3
     assert np.array_equal(chunk.properties_at + chunk.properties_length, chunk.ends)
+
+
+# ---- records that cannot be read among others
+
+
+def records_with(number, change):
+    """Five records, one of which is changed, and their sizes."""
+    records = [encode_record(StoredMessage("T", b"x" * n, queue_offset=n)) for n in range(5)]
+    sizes = [len(record) for record in records]
+    changed = bytearray(records[number])
+    change(changed)
+    return b"".join([*records[:number], bytes(changed), *records[number + 1 :]]), sizes
+
+
+def longer_body(record):
+    struct.pack_into(">i", record, 84, 1 << 20)  # bodyLength
+
+
+def other_size(record):
+    struct.pack_into(">i", record, 0, 7)
+
+
+@pytest.mark.parametrize("change", [longer_body, other_size])
+@pytest.mark.parametrize("has_sizes", [True, False])
+@pytest.mark.parametrize("number", range(5))
+def test_records_before_one_that_cannot_be_read_are_read(number, has_sizes, change):
+    data, sizes = records_with(number, change)
+    readable, fault = readable_records(data, sizes if has_sizes else None)
+    assert [len(readable), readable.head["queue_offset"].tolist()] == [number, list(range(number))]
+    assert fault is not None
+
+
+def test_where_all_can_be_read_nothing_is_wrong():
+    data, sizes = records_with(0, lambda _: None)
+    assert [len(readable_records(data, given)[0]) for given in (sizes, None)] == [5, 5]
+    assert readable_records(data)[1] is None
+
+
+def test_sizes_of_other_records_are_refused():
+    data, sizes = records_with(0, lambda _: None)
+    with pytest.raises(RecordError, match="chunk at sizes"):
+        readable_records(data, sizes[:4])

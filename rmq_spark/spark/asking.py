@@ -1,0 +1,229 @@
+"""Asker: one question about many queues, asked of all their brokers before the first answer is waited for.
+
+    connect    to all brokers at the same time: one that is down costs one try, however many queues it has
+    ask        all questions at once
+    again      those without an answer that are needed, until `retry_timeout_ms` are over
+
+A broker that does not answer is told of once, and once more when it answers again. No question is known
+here: what is asked, and what counts as the answer where a queue is gone, comes with each.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Container, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any, Final, TypeVar
+
+from rmq_spark.client.connection import CONNECT_TIMEOUT_MS
+from rmq_spark.client.connections import Connections
+from rmq_spark.client.errors import (
+    CONNECTION_FAULTS,
+    BrokerNotFound,
+    BrokerRefused,
+    ClientError,
+    ConnectionFailed,
+    SystemBusy,
+    TopicNotFound,
+)
+from rmq_spark.client.instance import ClientInstance
+from rmq_spark.spark.access import Access
+from rmq_spark.spark.addresses import BrokerAddresses
+from rmq_spark.spark.errors import BrokersAway, BrokersGone
+from rmq_spark.spark.patience import Patience
+from rmq_spark.wire.message_queue import MessageQueue
+
+_log = logging.getLogger(__name__)
+
+_PAUSE_SECONDS: Final = 0.2
+_LOOK_AGAIN_SECONDS: Final = 5.0
+"""How often name servers are asked where a broker is that the query goes on without."""
+
+_CONNECT_MARGIN_MS: Final = 1_000
+
+_NO_SUCH_QUEUE: Final = "is illegal"
+"""What brokers say of a queue's number that a topic has not, or no more and without any message."""
+
+AWAY: Final = (*CONNECTION_FAULTS, BrokerNotFound, SystemBusy)
+"""Brokers that may do better later."""
+
+_Key = TypeVar("_Key")
+_Faults = dict[str, ClientError]
+
+
+def is_gone(error: BrokerRefused) -> bool:
+    """Tell whether a broker refuses because it has no such topic, or no such queue."""
+    return isinstance(error, TopicNotFound) or _NO_SUCH_QUEUE in (error.remark or "")
+
+
+class Asker:
+    """Asks the brokers of many queues the same question. For one thread."""
+
+    def __init__(self, instance: ClientInstance, access: Access, on_away: Callable[[], None]) -> None:
+        """Take whom to tell that a broker has not answered, and may have moved."""
+        self.addresses = BrokerAddresses(instance)
+        self._connections = instance.connections
+        self._access = access
+        self._on_away = on_away
+        self._away: _Faults = {}
+        self._dials: dict[str, Future[None]] = {}
+        self._look_again_at = 0.0
+
+    def ask(
+        self,
+        about: Mapping[_Key, MessageQueue],
+        question: Callable[[str, _Key], Future[Any]],
+        *,
+        gone: Any,
+        needed: Container[_Key] | None = None,
+    ) -> dict[_Key, Any]:
+        """Return what is answered; for what is not needed, only what brokers answer at once.
+
+        Args:
+            about: What is asked about, and the queue of each.
+            question: Asks the broker at an address.
+            gone: What counts as the answer of a broker that does not know the queue any more.
+            needed: What has to be answered; everything, if it is not given. If nothing is answered
+                at all, everything is waited for.
+
+        Raises:
+            BrokersAway: Brokers have not answered for `retry_timeout_ms`.
+            BrokersGone: The same, and no name server knows them any more, while others answer.
+        """
+        patience = Patience(
+            self._access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
+        )
+        found: dict[_Key, Any] = {}
+        missing = dict(about)
+        while missing:
+            needs = {queue.broker_name for key, queue in missing.items() if needed is None or key in needed}
+            faults = self._asked_once(missing, question, gone, found, needs)
+            waits_for = needs & faults.keys() or (set() if found else set(faults))
+            is_news = self._note(missing, faults, waits_for)
+            missing = {key: queue for key, queue in missing.items() if key not in found}
+            if waits_for or is_news or (faults and time.monotonic() >= self._look_again_at):
+                self._look_again_at = time.monotonic() + _LOOK_AGAIN_SECONDS
+                self.addresses.look_again()
+                self._on_away()
+            if not waits_for:
+                break
+            if not patience.pause():
+                raise self._verdict(
+                    {name: faults[name] for name in sorted(waits_for)}, has_others=bool(found)
+                )
+        return found
+
+    def _asked_once(
+        self,
+        about: Mapping[_Key, MessageQueue],
+        question: Callable[[str, _Key], Future[Any]],
+        gone: Any,
+        found: dict[_Key, Any],
+        needs: Container[str],
+    ) -> _Faults:
+        """Add what is answered to ``found``; return which brokers did not answer everything, and why."""
+        faults: _Faults = {}
+        by_broker: dict[str, list[_Key]] = {}
+        for key, queue in about.items():
+            by_broker.setdefault(queue.broker_name, []).append(key)
+        ways, late = self._ways({name: about[keys[0]] for name, keys in by_broker.items()}, faults)
+        asked: list[tuple[str, _Key, Future[Any]]] = []
+        # Those that are connected are asked before the others are waited for.
+        for name in sorted(ways, key=lambda each: (each in late, each)):
+            try:
+                if name in late:
+                    self._connected(name, ways[name], late[name], is_needed=name in needs)
+                asked += [(name, key, question(ways[name], key)) for key in by_broker[name]]
+            except AWAY as error:  # noqa: PERF203  # the other brokers are to be asked all the same
+                faults[name] = error
+        for name, key, answer in asked:
+            try:
+                found[key] = answer.result()
+            except AWAY as error:  # noqa: PERF203  # the same
+                faults.setdefault(name, error)
+            except BrokerRefused as error:
+                if not is_gone(error):
+                    raise
+                found[key] = gone
+        return faults
+
+    # ---- connecting
+
+    def _ways(
+        self, brokers: Mapping[str, MessageQueue], faults: _Faults
+    ) -> tuple[dict[str, str], dict[str, Future[None]]]:
+        """Return the address of each broker, given a queue of it, and those yet to be connected."""
+        ways: dict[str, str] = {}
+        for name, queue in brokers.items():
+            try:
+                ways[name] = self.addresses.of(queue)
+            except AWAY as error:  # noqa: PERF203  # the same
+                faults[name] = error
+        late = {name: address for name, address in ways.items() if not self._connections.is_ready(address)}
+        return ways, {name: self._dialled(address) for name, address in late.items()}
+
+    def _dialled(self, address: str) -> Future[None]:
+        """Begin to connect, if nobody has; a broker that is not waited for may take its time."""
+        dial = self._dials.get(address)
+        if dial is None:
+            dial = self._dials[address] = Future()
+            threading.Thread(
+                target=_dial, args=(self._connections, address, dial), name=f"dials {address}", daemon=True
+            ).start()
+        return dial
+
+    def _connected(self, name: str, address: str, dial: Future[None], *, is_needed: bool) -> None:
+        """Wait until a broker is connected, but not for one that is away and not needed."""
+        before = self._away.get(name)
+        if before is not None and not is_needed and not dial.done():
+            raise before
+        timeout_ms = CONNECT_TIMEOUT_MS + self._access.request_timeout_ms + _CONNECT_MARGIN_MS
+        try:
+            dial.result(timeout_ms / 1000)
+        except FutureTimeout as error:
+            raise ConnectionFailed(address, f"no connection within {timeout_ms} ms") from error
+        finally:
+            if dial.done():
+                self._dials.pop(address, None)
+
+    # ---- who is away
+
+    def _note(self, about: Mapping[Any, MessageQueue], faults: _Faults, waits_for: Container[str]) -> bool:
+        """Log who is away and who is back; return whether somebody is away that was not before."""
+        is_news = False
+        for name in dict.fromkeys(queue.broker_name for queue in about.values()):
+            fault = faults.get(name)
+            if fault is None:
+                if self._away.pop(name, None) is not None:
+                    _log.info("broker %s answers again", name)
+                continue
+            if name not in self._away:
+                what = "waiting for broker" if name in waits_for else "going on without broker"
+                _log.warning("%s %s: %s", what, name, fault)
+                is_news = True
+            self._away[name] = fault
+        return is_news
+
+    def _verdict(self, faults: _Faults, *, has_others: bool) -> BrokersAway | BrokersGone:
+        """Tell brokers that are down from such as are no more."""
+        try:
+            known = self.addresses.every()
+        except (*CONNECTION_FAULTS, BrokerRefused):
+            known = {}
+        strangers = [name for name in faults if name not in known]
+        if strangers and known and has_others:
+            return BrokersGone(strangers, sorted(known))
+        name, fault = next(iter(faults.items()))
+        return BrokersAway(name, self._access.retry_timeout_ms, fault)
+
+
+def _dial(connections: Connections, address: str, dial: Future[None]) -> None:
+    try:
+        connections.agreement(address)
+    except Exception as error:  # noqa: BLE001  # the one who waits shall see it, not this thread
+        dial.set_exception(error)
+    else:
+        dial.set_result(None)

@@ -1,0 +1,136 @@
+"""Horizon: what lies ahead of a query: where its queues end, and which of them are gone for good.
+
+    brokers that do not answer    are waited for, or gone on without, as the user says
+    brokers that nobody knows     a loss: their queues stay where they are, and go on if they come back
+    topics of a pattern           that were deleted: they leave the offset, with a loss if not all was read
+    queues that were withdrawn    as their topic has fewer now: a loss, if they hold unread messages
+
+It plans no batch, and compares no message with what was read before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from rmq_spark.spark.errors import BrokersGone, named, report_losses
+from rmq_spark.spark.options import ReadOptions
+from rmq_spark.spark.queues import Queues
+from rmq_spark.spark.source_offset import SourceOffset
+from rmq_spark.spark.store_times import StoreTimes
+from rmq_spark.wire.message_queue import MessageQueue
+
+_log = logging.getLogger(__name__)
+
+_LOOKS_AT_A_LOSS: Final = 3
+_SHOWN_MAX: Final = 5
+
+
+class Horizon:
+    """Looks at the queues of one query. For one thread."""
+
+    def __init__(self, options: ReadOptions, queues: Queues, times: StoreTimes) -> None:
+        self._options = options
+        self._queues = queues
+        self._times = times
+        self._newest: SourceOffset | None = None
+        self._target: Mapping[MessageQueue, int] | None = None
+
+    @property
+    def newest(self) -> SourceOffset | None:
+        """Where the queues end, as they were last seen; of brokers that are away, what was seen before."""
+        return self._newest
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing counts any more that arrives."""
+        return self._target is not None
+
+    def close(self) -> None:
+        """Let nothing count from now on that arrives later."""
+        found = sorted(self._queues.discover(now=True))
+        self._target = self._queues.ends(found, needed=() if self._options.skips_away else None)
+
+    def look_from(self, start: SourceOffset) -> tuple[SourceOffset, dict[MessageQueue, int]]:
+        """Return the start without what is gone for good, and where queues end, or are to end.
+
+        Raises:
+            DataLoss: Messages behind the start are gone.
+            BrokersAway: Queues of the start have not answered for too long.
+        """
+        base, ends = self._answered(start)
+        for _ in range(_LOOKS_AT_A_LOSS):
+            if all(ends.get(queue, at.next_offset) >= at.next_offset for queue, at in base.positions.items()):
+                break
+            self._queues.pause()  # a broker that has just started may not have counted all yet
+            base, ends = self._answered(base)
+        base = self._without_deleted(base, ends)
+        before = self._newest.positions if self._newest is not None else {}
+        of_those_away = {queue: before[queue].next_offset for queue in base.positions if queue in before}
+        self._newest = self._times.of({**of_those_away, **ends}, self._newest, base)
+        self._stop_at_withdrawn(base, ends)
+        if self._target is not None:
+            # Spark asks for the target before it asks where to begin: that may already lie behind it.
+            at = {queue: position.next_offset for queue, position in base.positions.items()}
+            ends = {
+                queue: min(end, max(self._target.get(queue, 0), at.get(queue, 0)))
+                for queue, end in ends.items()
+            }
+        return base, ends
+
+    def _answered(self, start: SourceOffset) -> tuple[SourceOffset, dict[MessageQueue, int]]:
+        """Ask all brokers where queues end; those that turn out to be gone are noted in the start."""
+        readable = self._queues.discover()
+        known = [queue for queue in start.positions if queue.broker_name not in start.gone]
+        asked = dict.fromkeys([*known, *sorted(readable if self._target is None else self._target)])
+        try:
+            ends = self._queues.ends(asked, needed=() if self._options.skips_away else frozenset(known))
+        except BrokersGone as error:
+            unread = [queue for queue in known if queue.broker_name in error.broker_names]
+            self._report([f"{error}. It was read: {_reached(start, unread)}"])
+            return self._answered(start.without_brokers(error.broker_names))
+        return start.with_brokers({queue.broker_name for queue in ends}), ends
+
+    def _without_deleted(self, start: SourceOffset, ends: dict[MessageQueue, int]) -> SourceOffset:
+        """Take topics out of an offset that are gone and that were found by a pattern."""
+        if self._options.selection.pattern is None:
+            return start
+        deleted = [
+            queue for queue, end in ends.items() if not end and not self._queues.is_routed(queue.topic)
+        ]
+        if not deleted:
+            return start
+        before = self._newest.positions if self._newest is not None else {}
+        losses = []
+        for queue in sorted(deleted):
+            del ends[queue]
+            reached = start.positions[queue].next_offset if queue in start.positions else 0
+            last = before[queue].next_offset if queue in before else None
+            if reached and (last is None or reached < last):
+                unread = "what came after that is not known" if last is None else f"and ended at {last}"
+                losses.append(f"{named(queue)} is gone: it was read to offset {reached}, {unread}")
+        self._report(losses)
+        self._queues.forget(deleted)
+        return start.without_queues(frozenset(deleted))
+
+    def _stop_at_withdrawn(self, start: SourceOffset, ends: dict[MessageQueue, int]) -> None:
+        """Have queues end where they are that may not be read any more."""
+        losses = []
+        for queue, position in start.positions.items():
+            if ends.get(queue, 0) > position.next_offset and self._queues.is_withdrawn(queue):
+                losses.append(
+                    f"{named(queue)} may not be read any more: its offsets from {position.next_offset} "
+                    f"to {ends[queue] - 1} were not read"
+                )
+                ends[queue] = position.next_offset
+        self._report(losses)
+
+    def _report(self, losses: Sequence[str]) -> None:
+        report_losses(losses, is_failure=self._options.fail_on_data_loss)
+
+
+def _reached(offset: SourceOffset, queues: Sequence[MessageQueue]) -> str:
+    shown = [f"{named(queue)} to offset {offset.positions[queue].next_offset}" for queue in queues]
+    more = f" and {len(shown) - _SHOWN_MAX} more" if len(shown) > _SHOWN_MAX else ""
+    return ", ".join(shown[:_SHOWN_MAX]) + more

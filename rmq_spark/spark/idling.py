@@ -1,0 +1,49 @@
+"""Idling: how long a source that has nothing new waits before it says so.
+
+    alone           as long as brokers hold its pulls: nobody else waits for its answer
+    not alone       a moment: Spark asks the sources of a query one after the other, and those that have
+                    news wait for those that have none; what brokers hold goes on being held meanwhile
+
+A source learns that it is not alone from batches that end without a row of its own. A single one tells
+nothing: Spark runs it by itself where a watermark has moved. It asks nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+BESIDE_OTHERS_MS: Final = 50
+_BATCHES_OF_OTHERS: Final = 2
+
+
+class Idling:
+    """Knows whether a source is alone in its query. For one thread."""
+
+    def __init__(self, suspend_ms: int, clock: Callable[[], float]) -> None:
+        """Take how long brokers hold pulls, and a clock that gives seconds."""
+        self._suspend_ms = suspend_ms
+        self._clock = clock
+        self._batches_of_others = 0
+        self._is_alone = True
+        self._looked_at = clock()
+
+    @property
+    def hold_ms(self) -> int:
+        """How long to wait for news."""
+        return self._suspend_ms if self._is_alone else min(self._suspend_ms, BESIDE_OTHERS_MS)
+
+    @property
+    def is_time_to_look(self) -> bool:
+        """Whether to ask where queues end, though no held pull has brought news."""
+        return self._is_alone or self._clock() - self._looked_at >= self._suspend_ms / 1000
+
+    def looked(self) -> None:
+        """Note that brokers have been asked where queues end."""
+        self._looked_at = self._clock()
+
+    def batch_ended(self, *, is_ours: bool) -> None:
+        """Note a batch of the query, and whether this source had a part in it."""
+        self._batches_of_others = 0 if is_ours else self._batches_of_others + 1
+        if self._batches_of_others >= _BATCHES_OF_OTHERS:
+            self._is_alone = False

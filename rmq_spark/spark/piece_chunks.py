@@ -1,0 +1,172 @@
+"""What a task pulls of a piece: chunks of records in order, and nothing left out of them unsaid.
+
+    pulls ──> gathered to megabytes ──> all readable? ──> still the queue of the plan? ──> no offset missing?
+
+A record that cannot be read ends a chunk: those before it come first (`Unreadable`). A topic that was made
+again since the piece was planned is found out before a row of the new one is given (`MadeAgain`). How long
+brokers that are away are waited for is not decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from rmq_spark.client.bulk_pull import BulkPull, PullRules, RawChunk
+from rmq_spark.errors import RecordError, RocketPollError
+from rmq_spark.spark.addresses import BrokerAddresses
+from rmq_spark.spark.errors import lost, named, report_losses
+from rmq_spark.spark.options import ReadOptions
+from rmq_spark.spark.planning import Piece
+from rmq_spark.spark.queues import Place, Queues
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.chunk import RecordChunk
+from rmq_spark.wire.chunk.decode import readable_records
+from rmq_spark.wire.message_queue import MessageQueue
+
+GATHERED_BYTES: Final = 2 * 1024 * 1024
+"""Of records that become a record batch together, unless a broker gives more at once."""
+
+PULL_TIMEOUT_MS: Final = 30_000
+"""Several megabytes wait for those before them, and for the tasks beside this one."""
+
+
+class Unreadable(Exception):
+    """A record cannot be read; all before it have been given out."""
+
+    def __init__(self, queue_offset: int, fault: RecordError) -> None:
+        super().__init__(queue_offset, fault)
+        self.queue_offset = queue_offset
+        self.fault = fault
+
+
+class MadeAgain(Exception):
+    """A queue is not the one of which a piece was planned; the text says why."""
+
+
+def chunks_of(
+    addresses: BrokerAddresses, options: ReadOptions, piece: Piece
+) -> Iterator[tuple[RecordChunk, int]]:
+    """Pull a piece; yield its records, and where to go on behind them.
+
+    Raises:
+        DataLoss: Offsets are gone, and that is to end the query.
+        OffsetMoved: The queue does not hold the offset that is next.
+        Unreadable: The next record cannot be read.
+        MadeAgain: The topic is another one by now.
+    """
+    queue, at, end = piece.queue, piece.start, piece.end
+    is_filtered = options.expression.strip() != "*"
+    for chunk in gathered(_pull(addresses, options, piece)):
+        records, fault = readable_records(chunk.records, chunk.sizes)
+        next_offset = chunk.next_offset
+        if fault is not None:
+            next_offset = _offset_behind(records, at, chunk, is_filtered=is_filtered)
+        _check_identity(addresses, options, piece, records)
+        if not is_filtered and len(records) < next_offset - at:
+            _check_gaps(options, queue, at, records, next_offset)
+        at = next_offset
+        yield records, at
+        if fault is not None:
+            raise Unreadable(at, fault)
+    if not is_filtered and at < end:
+        report_losses([lost(queue, at, end)], is_failure=options.fail_on_data_loss)
+
+
+def _pull(addresses: BrokerAddresses, options: ReadOptions, piece: Piece) -> BulkPull:
+    rules = PullRules(
+        subscription=options.expression,
+        expression_type=options.expression_type,
+        timeout_ms=max(PULL_TIMEOUT_MS, options.access.request_timeout_ms),
+    )
+    address = addresses.of(piece.queue)
+    return BulkPull(
+        addresses.instance.api, address, options.group, piece.queue, piece.start, piece.end, rules
+    )
+
+
+def gathered(answers: Iterable[RawChunk]) -> Iterator[RawChunk]:
+    """Yield the same records in fewer and larger pieces.
+
+    A RocketMQ broker gives 32 messages at a time, and a filter leaves few of many: to make a record batch
+    takes as long for so few as for some thousands.
+    """
+    waiting: list[RawChunk] = []
+    size = 0
+    try:
+        for answer in answers:
+            waiting.append(answer)
+            size += len(answer.records)
+            if size >= GATHERED_BYTES:
+                yield _joined(waiting)
+                waiting, size = [], 0
+    except RocketPollError:
+        if waiting:
+            yield _joined(waiting)
+        raise
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(chunks: Sequence[RawChunk]) -> RawChunk:
+    if len(chunks) == 1:
+        return chunks[0]
+    sizes = None
+    if all(chunk.sizes is not None for chunk in chunks):
+        sizes = np.concatenate([chunk.sizes for chunk in chunks])
+    return RawChunk(b"".join(chunk.records for chunk in chunks), sizes, chunks[-1].next_offset)
+
+
+def _offset_behind(before: RecordChunk, at: int, chunk: RawChunk, *, is_filtered: bool) -> int:
+    """Return the offset of a record that cannot be read, behind those that can.
+
+    Offsets are dense; where a filter leaves some out, the record itself may say where it stands.
+    """
+    last = int(before.head["queue_offset"][-1]) if len(before) else at - 1
+    place = int(before.ends[-1]) if len(before) else 0
+    stated = bytes(chunk.records[place + layout.QUEUE_OFFSET_AT : place + layout.PHYSICAL_OFFSET_AT])
+    queue_offset = int.from_bytes(stated, "big", signed=True)
+    return queue_offset if is_filtered and last < queue_offset < chunk.next_offset else last + 1
+
+
+def _check_identity(
+    addresses: BrokerAddresses, options: ReadOptions, piece: Piece, records: RecordChunk
+) -> None:
+    """Find out whether the topic was made again since the piece was planned.
+
+    It is known when the last message of the piece was stored. Of the same topic, others are younger only if
+    the broker's clock was set back: then the broker is asked for that message.
+    """
+    planned_ms, last = piece.last_stored_ms, Place(piece.queue, piece.end - 1)
+    if planned_ms is None or not len(records):
+        return
+    found_ms: int | None = _stored_ms(records, -1)
+    if records.head["queue_offset"][-1] != last.queue_offset:
+        if max(_stored_ms(records, 0), found_ms or 0) <= planned_ms:
+            return
+        stored = Queues(options, addresses.instance).stored([last]).get(last)
+        found_ms = None if stored is None else stored.timestamp_ms
+    if found_ms != planned_ms:
+        when = "is not there any more" if found_ms is None else f"was stored at {found_ms} ms"
+        raise MadeAgain(
+            f"{named(piece.queue)} is not the one of which the batch was planned: its message at offset "
+            f"{last.queue_offset} {when}, and was stored at {planned_ms} ms then; the topic was deleted and "
+            "made again"
+        )
+
+
+def _stored_ms(records: RecordChunk, row: int) -> int:
+    at = int(records.store_timestamp_at[row])
+    return int.from_bytes(records.data[at : at + layout.STORE_TIMESTAMP_BYTES].tobytes(), "big", signed=True)
+
+
+def _check_gaps(options: ReadOptions, queue: MessageQueue, at: int, records: RecordChunk, end: int) -> None:
+    """Report offsets that a broker leaves out: they are gone, though its first offset may not show it yet."""
+    losses = []
+    for queue_offset in [*records.head["queue_offset"].tolist(), end]:
+        if queue_offset > at:
+            losses.append(lost(queue, at, queue_offset))
+        at = queue_offset + 1
+    report_losses(losses, is_failure=options.fail_on_data_loss)

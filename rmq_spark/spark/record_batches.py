@@ -1,0 +1,156 @@
+"""RecordBatches: chunks of records to record batches that have exactly Spark's types, in bounded memory.
+
+    bodies checked against their CRC ──> tags compared by text ──> bodies inflated, a slice at a time
+
+Brokers filter tags by a hash that different tags share: so texts are compared here again. A time that no
+Spark timestamp can be (years 1 to 9999) is null: producers set theirs, and nobody checks them. It knows no
+broker and no offsets but those that stand in the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmq_spark.spark.bad_records import BadRecords, OnBadRecord
+from rmq_spark.spark.schema import BROKER_NAME
+from rmq_spark.wire.chunk import COLUMNS, RecordChunk
+from rmq_spark.wire.chunk.body_checks import damaged_bodies
+from rmq_spark.wire.chunk.inflate import plain_bodies
+from rmq_spark.wire.message_queue import MessageQueue
+
+SLICE_BYTES: Final = 16 * 1024 * 1024
+"""Of bodies that were compressed, in one record batch."""
+
+_BODY: Final = "body"
+_TAGS: Final = "tags"
+_TOPIC: Final = "topic"
+_FIRST_MS: Final = -62_135_596_800_000
+_LAST_MS: Final = 253_402_300_799_999
+_CRC_DIFFERS: Final = "its body is not the one that was stored: its CRC differs"
+
+
+class RecordBatches:
+    """Makes record batches of one schema."""
+
+    def __init__(
+        self, schema: pa.Schema, bad: BadRecords, *, tags: Collection[str] = (), checks_crc: bool = True
+    ) -> None:
+        """Take the types that record batches must have, to the letter.
+
+        Args:
+            schema: What `schema.arrow_schema_of` gives.
+            bad: What becomes of records that cannot be read.
+            tags: Those that messages have to have, if any.
+            checks_crc: Whether bodies are checked against their CRC, where they are among the columns.
+        """
+        self._schema = schema
+        self._bad = bad
+        self._tags = pa.array(sorted(tags), pa.string()) if tags else None
+        self._has_body = _BODY in schema.names
+        self._checks_crc = checks_crc and self._has_body
+
+    def of(self, chunk: RecordChunk, broker_name: str) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a chunk, in order.
+
+        Raises:
+            RecordFault: A body cannot be read, and that is to end the query.
+        """
+        built: dict[str, pa.Array] = {}
+
+        def column(name: str) -> pa.Array:
+            if name not in built:
+                built[name] = COLUMNS[name].build(chunk)
+            return built[name]
+
+        is_wanted = None if self._tags is None else pc.is_in(column(_TAGS), value_set=self._tags)
+        arrays = {
+            field.name: pa.repeat(broker_name, len(chunk))
+            if field.name == BROKER_NAME
+            else _as(column(field.name), field.type)
+            for field in self._schema
+            if field.name != _BODY
+        }
+        if not self._has_body:
+            yield from self._batch(arrays, is_wanted)
+            return
+        damaged = damaged_bodies(chunk) if self._checks_crc else np.zeros(0, np.int64)
+        for first, bodies, problems in plain_bodies(chunk, SLICE_BYTES):
+            end = first + len(bodies)
+            wrong: dict[int, object] = {
+                **problems,
+                **dict.fromkeys(damaged[(damaged >= first) & (damaged < end)].tolist(), _CRC_DIFFERS),
+            }
+            part = {name: array.slice(first, len(bodies)) for name, array in arrays.items()}
+            kept = None if is_wanted is None else is_wanted.slice(first, len(bodies))
+            if wrong:
+                part[_BODY], kept = self._without_wrong(chunk, broker_name, first, bodies, kept, wrong)
+            else:
+                part[_BODY] = bodies
+            yield from self._batch(part, kept)
+
+    def of_place(self, queue: MessageQueue, queue_offset: int) -> Iterator[pa.RecordBatch]:
+        """Return the row of a record of which only the place is known, if it is to have one."""
+        if self._bad.how is not OnBadRecord.NULL:
+            return
+        known = {
+            _TOPIC: queue.topic,
+            BROKER_NAME: queue.broker_name,
+            "queueId": queue.queue_id,
+            "queueOffset": queue_offset,
+        }
+        arrays = [pa.array([known.get(field.name)], field.type) for field in self._schema]
+        yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _without_wrong(
+        self,
+        chunk: RecordChunk,
+        broker_name: str,
+        first: int,
+        bodies: pa.Array,
+        kept: pa.Array | None,
+        wrong: dict[int, object],
+    ) -> tuple[pa.Array, pa.Array | None]:
+        """Say which bodies cannot be read; return them as null, and which rows are kept."""
+        topics = COLUMNS[_TOPIC].build(chunk)
+        for row in sorted(wrong):
+            if kept is None or kept[row - first].as_py():
+                queue = MessageQueue(topics[row].as_py(), broker_name, int(chunk.head["queue_id"][row]))
+                self._bad.met(queue, int(chunk.head["queue_offset"][row]), wrong[row])
+        is_right = np.ones(len(bodies), bool)
+        is_right[np.fromiter(wrong, np.int64, len(wrong)) - first] = False
+        mask = pa.array(is_right)
+        if self._bad.how is OnBadRecord.SKIP:
+            return bodies, mask if kept is None else pc.and_(kept, mask)
+        return pc.if_else(mask, bodies, pa.scalar(None, bodies.type)), kept
+
+    def _batch(self, arrays: dict[str, pa.Array], kept: pa.Array | None) -> Iterator[pa.RecordBatch]:
+        columns = [_as(arrays[name], self._schema.field(name).type) for name in self._schema.names]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        if kept is not None and not pc.all(kept).as_py():
+            batch = batch.filter(kept)
+        if batch.num_rows:
+            yield batch
+
+
+def _as(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Return an array in the type that Spark wants."""
+    if array.type == wanted:
+        return array
+    if pa.types.is_timestamp(wanted):
+        array = _possible(array)
+    return array.cast(wanted)
+
+
+def _possible(times: pa.TimestampArray) -> pa.TimestampArray:
+    """Return times in milliseconds, null where they are none that Spark can show."""
+    ms: npt.NDArray[Any] = np.asarray(times.view(pa.int64()))
+    if not len(ms) or (ms.min() >= _FIRST_MS and ms.max() <= _LAST_MS):
+        return times
+    is_possible = pa.array((ms >= _FIRST_MS) & (ms <= _LAST_MS))
+    return pc.if_else(is_possible, times, pa.scalar(None, times.type))

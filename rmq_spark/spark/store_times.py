@@ -1,0 +1,64 @@
+"""StoreTimes: offsets with the times when the messages before them were stored, and how long messages are.
+
+Both come from looking at single messages: what is known already is not asked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+
+from rmq_spark.spark.queues import Place, Queues
+from rmq_spark.spark.source_offset import QueuePosition, SourceOffset
+from rmq_spark.wire.message_queue import MessageQueue
+
+
+class StoreTimes:
+    """Looks at the messages before offsets. For one thread."""
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+        self._sizes: dict[MessageQueue, float] = {}
+
+    @property
+    def sizes(self) -> Mapping[MessageQueue, float]:
+        """How long the messages of each queue are in the mean, as far as they were seen."""
+        return self._sizes
+
+    def of(
+        self,
+        offsets: Mapping[MessageQueue, int],
+        *known: SourceOffset | None,
+        but: Container[MessageQueue] = (),
+    ) -> SourceOffset:
+        """Return positions at these offsets.
+
+        Args:
+            offsets: The next offset of each queue.
+            known: Offsets with times; the last has the last word.
+            but: Queues of which nothing that is known counts.
+        """
+        positions = {queue: QueuePosition(offset) for queue, offset in offsets.items()}
+        for each in known:
+            if each is not None:
+                positions.update(
+                    (queue, position)
+                    for queue, position in each.positions.items()
+                    if offsets.get(queue) == position.next_offset and queue not in but
+                )
+        unknown = {
+            queue: position.next_offset - 1
+            for queue, position in positions.items()
+            if position.next_offset and position.stored_ms is None
+        }
+        for queue, stored_ms in self.measure(unknown).items():
+            positions[queue] = QueuePosition(positions[queue].next_offset, stored_ms)
+        return SourceOffset(positions)
+
+    def measure(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """Return when these messages were stored; their sizes count in the mean of each queue."""
+        times = {}
+        for (queue, _), message in self._queues.stored(Place(*each) for each in offsets.items()).items():
+            times[queue] = message.timestamp_ms
+            mean = self._sizes.get(queue)
+            self._sizes[queue] = message.size if mean is None else (mean * 3 + message.size) / 4
+        return times

@@ -1,0 +1,132 @@
+"""Messages that no reader expects: damaged, inflating a thousandfold, of another tag, of no time."""
+
+import os
+import time
+from datetime import UTC, datetime
+
+import pytest
+from source_parts import queue_of, schema_of
+from spark_engine import Engine, assert_read, send
+
+from rmq_spark.client.broker_api import send_command
+from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.message import Message
+from rmq_spark.spark import record_batches
+from rmq_spark.spark.errors import RecordFault
+from rmq_spark.spark.options import read_options
+from rmq_spark.spark.planning import Piece
+from rmq_spark.spark.schema import arrow_schema_of
+from rmq_spark.spark.tasks import read_piece
+from rmq_spark.wire.compression import compress_body
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.headers.send import SendMessageRequestHeader
+from rocketpoll import EmbeddedBroker
+
+FLIPPED = "queue 0 of T on broker-a cannot be read: its body is not the one that was stored: its CRC differs"
+
+
+@pytest.fixture
+def flipped(tmp_path):
+    """A broker that is running while a byte of the third body changes on its disk."""
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("T", 1)
+        bodies = send(broker, "T", 5)
+        log = tmp_path / "commitlog" / f"{0:020d}"
+        at = log.read_bytes().index(bodies[2].encode())
+        with log.open("r+b") as file:
+            os.pwrite(file.fileno(), b"X", at)
+        yield broker, bodies
+
+
+def test_a_body_that_has_changed_ends_the_query_and_the_error_names_the_message(flipped):
+    broker, _ = flipped
+    query = Engine(broker.address, subscribe="T")
+    query.start()
+    with pytest.raises(RecordFault, match=f"the message at offset 2 of {FLIPPED}. Set option onBadRecord"):
+        query.run()
+
+
+def test_or_it_has_no_row(flipped, caplog):
+    broker, bodies = flipped
+    query = Engine(broker.address, subscribe="T", onBadRecord="skip")
+    query.start()
+    query.run()
+    assert_read(query, bodies, without=bodies[2:3])
+    assert "the message at offset 2 of queue 0 of T on broker-a cannot be read, it is left out" in caplog.text
+
+
+def test_or_a_row_without_its_body(flipped, caplog):
+    broker, bodies = flipped
+    query = Engine(broker.address, subscribe="T", onBadRecord="null")
+    query.start()
+    query.run()
+    assert [row.body for row in query.rows()] == [*bodies[:2], None, *bodies[3:]]
+    assert [row.queue_offset for row in query.rows()] == list(range(5))
+    assert "cannot be read, its body is null: its body is not the one that was stored" in caplog.text
+
+
+def test_or_it_is_read_as_it_is_where_nobody_checks(flipped):
+    broker, bodies = flipped
+    query = Engine(broker.address, subscribe="T", checkCrc="false")
+    query.start()
+    query.run()
+    changed = f"X{bodies[2][1:]}"
+    assert_read(query, [*bodies[:2], changed, *bodies[3:]])
+
+
+def send_raw(broker, count, body, *, born_ms=None, sys_flag=0):
+    """The same message so many times, with what a careless producer says of it."""
+    born_ms = time.time_ns() // 1_000_000 if born_ms is None else born_ms
+    header = SendMessageRequestHeader("feeder", "T", "TBW102", 4, 0, sys_flag, born_ms, 0, "")
+    instance = ClientInstance(broker.address)
+    try:
+        for _ in range(count):
+            assert instance.connections.request(broker.address, send_command(header, body), 3_000).code == 0
+    finally:
+        instance.shutdown()
+
+
+def rows_of(broker, columns, end, **options):
+    """The rows of a topic's first queue."""
+    options = read_options({"namesrvAddr": broker.address, "topic": "T", **options})
+    batches = read_piece(options, arrow_schema_of(schema_of(columns)), Piece(queue_of("T"), 0, end))
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+@pytest.fixture
+def broker():
+    with EmbeddedBroker() as broker:
+        broker.create_topic("T", 1)
+        yield broker
+
+
+def test_only_tags_that_were_asked_for_come_though_others_have_their_hash(broker):
+    with broker.producer() as producer:
+        for tag in ("Aa", "BB", "C", "Aa"):
+            producer.send(Message("T", tag.encode(), tags=tag))
+    query = Engine(broker.address, subscribe="T", tags="Aa")
+    query.start()
+    query.run()
+    assert [row.body for row in query.rows()] == ["Aa", "Aa"]
+    assert rows_of(broker, "tags string", 4, tags="BB||C") == [{"tags": "BB"}, {"tags": "C"}]
+
+
+def test_a_time_that_is_none_is_null_and_ends_no_query(broker):
+    """Producers set it; this one thought in nanoseconds."""
+    times = (1_767_225_600_000_000_000, 1_767_225_600_000, -(1 << 60))
+    for born_ms in times:
+        send_raw(broker, 1, b"a", born_ms=born_ms)
+    rows = rows_of(broker, "bornTimestamp timestamp, queueOffset bigint", 3)
+    assert [row["bornTimestamp"] for row in rows] == [None, datetime(2026, 1, 1, tzinfo=UTC), None]
+
+
+def test_bodies_that_inflate_a_thousandfold_come_in_batches_of_bounded_size(broker, monkeypatch):
+    monkeypatch.setattr(record_batches, "SLICE_BYTES", 1 << 20)
+    plain = bytes(300_000)
+    body = compress_body(plain, MessageSysFlag.COMPRESSION_ZLIB)
+    send_raw(broker, 40, body, sys_flag=MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_ZLIB)
+    options = read_options({"namesrvAddr": broker.address, "topic": "T"})
+    batches = read_piece(options, arrow_schema_of(schema_of("body binary")), Piece(queue_of("T"), 0, 40))
+    sizes = [(batch.num_rows, batch.nbytes) for batch in batches]
+    assert sum(rows for rows, _ in sizes) == 40
+    assert max(size for _, size in sizes) < 1.5 * (1 << 20)

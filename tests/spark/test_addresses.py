@@ -1,0 +1,58 @@
+import pytest
+from client_clusters import FakeCluster
+from source_parts import options_for, queue_of
+
+from rmq_spark.client.errors import BrokerNotFound
+from rmq_spark.client.name_server_calls import NameServerCalls
+from rmq_spark.spark.addresses import BrokerAddresses, instance_for
+from rmq_spark.wire.bodies.lists import ClusterInfo
+from rmq_spark.wire.bodies.routes import BrokerData
+from rmq_spark.wire.message_queue import MessageQueue
+
+
+@pytest.fixture
+def addresses(rocketpoll_broker):
+    instance = instance_for(options_for(rocketpoll_broker, "T").access)
+    yield BrokerAddresses(instance)
+    instance.shutdown()
+
+
+def test_a_queue_is_read_where_its_route_says(rocketpoll_broker, rocketpoll_topic, addresses):
+    assert addresses.of(queue_of(rocketpoll_topic)) == rocketpoll_broker.address
+
+
+def test_a_broker_to_which_no_route_leads_is_found_among_all(rocketpoll_broker, addresses):
+    assert addresses.of(queue_of("no-such-topic")) == rocketpoll_broker.address
+
+
+def test_one_that_nobody_knows_is_not_found(rocketpoll_topic, addresses):
+    with pytest.raises(BrokerNotFound, match="no way to broker gone: no name server knows a broker"):
+        addresses.of(MessageQueue(rocketpoll_topic, "gone", 0))
+
+
+def test_name_servers_are_asked_once_until_there_is_doubt(rocketpoll_topic, addresses, monkeypatch):
+    asked = []
+
+    def cluster_info(calls):
+        asked.append(1)
+        moved = f"127.0.0.1:{len(asked)}"
+        return ClusterInfo(broker_addr_table={"a": BrokerData(broker_name="a", broker_addrs={0: moved})})
+
+    monkeypatch.setattr(NameServerCalls, "cluster_info", cluster_info)
+    queue = MessageQueue(rocketpoll_topic, "a", 0)
+    assert [addresses.of(queue) for _ in range(3)] == ["127.0.0.1:1"] * 3
+    addresses.look_again()
+    assert [addresses.of(queue) for _ in range(3)] == ["127.0.0.1:2"] * 3
+    assert len(asked) == 2
+
+
+def test_in_doubt_the_route_counts_if_no_name_server_says_more():
+    """A fake that knows routes, and nothing of clusters."""
+    with FakeCluster(a=lambda _: 0) as cluster:
+        instance = instance_for(options_for(cluster, "T").access)
+        addresses = BrokerAddresses(instance)
+        queue = MessageQueue("T", "a", 0)
+        assert addresses.of(queue) == cluster.servers["a"].address
+        addresses.look_again()
+        assert addresses.of(queue) == cluster.servers["a"].address
+        instance.shutdown()

@@ -1,0 +1,65 @@
+import pytest
+from source_parts import queue_of, queues_of
+
+from rmq_spark.client.name_server_calls import NameServerCalls
+from rmq_spark.client.routes import TopicRoute
+from rmq_spark.spark.errors import OptionError
+
+
+def test_the_queues_of_a_topic_are_found(rocketpoll_broker, rocketpoll_topic):
+    with queues_of(rocketpoll_broker, rocketpoll_topic) as queues:
+        assert queues.discover() == {queue_of(rocketpoll_topic, number) for number in range(4)}
+
+
+def test_new_queues_are_found_when_it_is_time_or_asked_for(rocketpoll_broker, rocketpoll_topic):
+    with queues_of(rocketpoll_broker, rocketpoll_topic, discoveryIntervalMs="3600000") as queues:
+        assert len(queues.discover()) == 4
+        rocketpoll_broker.create_topic(rocketpoll_topic, 6)
+        assert len(queues.discover()) == 4
+        assert len(queues.discover(now=True)) == 6
+
+
+def test_a_pattern_matches_whole_names_and_none_of_the_brokers_own(rocketpoll_broker):
+    for name in ("pat-1", "pat-2", "pat-22"):
+        rocketpoll_broker.create_topic(name, 1)
+    with queues_of(rocketpoll_broker, None, subscribePattern="pat-.") as queues:
+        assert {queue.topic for queue in queues.discover()} == {"pat-1", "pat-2"}
+    with queues_of(rocketpoll_broker, None, subscribePattern=".*") as queues:
+        topics = {queue.topic for queue in queues.discover()}
+        assert {"pat-1", "pat-22"} <= topics
+        assert not {"TBW102", "SCHEDULE_TOPIC_XXXX"} & topics
+
+
+def test_assigned_queues_are_just_these(rocketpoll_broker, rocketpoll_topic):
+    with queues_of(rocketpoll_broker, None, assign=f'{{"{rocketpoll_topic}": [1, 3]}}') as queues:
+        assert queues.discover() == {queue_of(rocketpoll_topic, 1), queue_of(rocketpoll_topic, 3)}
+    assign = f'{{"{rocketpoll_topic}": {{"broker-a": [1, 9]}}}}'
+    with (
+        queues_of(rocketpoll_broker, None, assign=assign) as queues,
+        pytest.raises(OptionError, match=r"option assign: topic .* has no queue 9 on broker broker-a"),
+    ):
+        queues.discover()
+
+
+def test_what_a_name_server_that_has_just_started_does_not_list_stays_known(
+    rocketpoll_broker, monkeypatch, caplog
+):
+    for name in ("young-1", "young-2"):
+        rocketpoll_broker.create_topic(name, 1)
+    with queues_of(rocketpoll_broker, None, subscribePattern="young-.") as queues:
+        known = queues.discover()
+        rocketpoll_broker.delete_topic("young-2")
+        monkeypatch.setattr(NameServerCalls, "topics", lambda _: ["young-1"])
+        assert queues.discover(now=True) == queues.discover(now=True) == known
+    assert [record.message for record in caplog.records] == [
+        "no name server knows topic young-2 at the moment"
+    ]
+
+
+def test_assigned_queues_stay_known_while_their_broker_is_not(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch
+):
+    with queues_of(rocketpoll_broker, None, assign=f'{{"{rocketpoll_topic}": [1, 3]}}') as queues:
+        known = queues.discover()
+        monkeypatch.setattr(TopicRoute, "subscribe_queues", ())
+        assert queues.discover(now=True) == known

@@ -1,0 +1,37 @@
+import threading
+
+from source_parts import queue_of, queues_of, send
+
+
+def test_waiting_ends_with_a_message(rocketpoll_broker, rocketpoll_topic):
+    with queues_of(rocketpoll_broker, rocketpoll_topic) as queues:
+        ends = queues.ends(queues.discover())
+        sender = threading.Timer(0.05, send, (rocketpoll_broker, rocketpoll_topic, 2, "a"))
+        sender.start()
+        queues.wait(ends, 30_000)
+        sender.join()
+        assert queues.ends(ends)[queue_of(rocketpoll_topic, 2)] == 1
+
+
+def test_waiting_ends_with_its_time(rocketpoll_broker, rocketpoll_topic):
+    with queues_of(rocketpoll_broker, rocketpoll_topic) as queues:
+        ends = queues.ends(queues.discover())
+        queues.wait(ends, 30)
+        assert queues.ends(ends) == ends
+
+
+def test_messages_that_the_filter_leaves_out_wake_nobody(rocketpoll_broker, rocketpoll_topic):
+    with queues_of(rocketpoll_broker, rocketpoll_topic, tags="wanted") as queues:
+        ends = queues.ends(queues.discover())
+        both = threading.Event()
+
+        def send_both():
+            send(rocketpoll_broker, rocketpoll_topic, 0, "no", tags="other")
+            both.set()
+            send(rocketpoll_broker, rocketpoll_topic, 1, "yes", tags="wanted")
+
+        sender = threading.Timer(0.05, send_both)
+        sender.start()
+        queues.wait(ends, 30_000)
+        assert both.is_set()
+        sender.join()

@@ -1,0 +1,76 @@
+from contextlib import contextmanager
+
+import pytest
+from source_parts import options_for, queue_of, queues_of, send
+
+from rmq_spark.spark.errors import DataLoss
+from rmq_spark.spark.horizon import Horizon
+from rmq_spark.spark.source_offset import QueuePosition, SourceOffset
+from rmq_spark.spark.store_times import StoreTimes
+
+
+@contextmanager
+def horizon_of(broker, topic, **more):
+    with queues_of(broker, topic, **more) as queues:
+        yield Horizon(options_for(broker, topic, **more), queues, StoreTimes(queues))
+
+
+def at(topic, *offsets):
+    """A start at these offsets of a topic's queues."""
+    return SourceOffset({queue_of(topic, number): QueuePosition(each) for number, each in enumerate(offsets)})
+
+
+def test_it_says_where_all_queues_end_and_remembers_it_with_times(rocketpoll_broker, rocketpoll_topic):
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
+    last = rocketpoll_broker.messages(rocketpoll_topic)[-1]
+    start = at(rocketpoll_topic, 0, 0)
+    with horizon_of(rocketpoll_broker, rocketpoll_topic) as horizon:
+        assert horizon.newest is None
+        base, ends = horizon.look_from(start)
+        assert base == start
+        assert ends == {queue_of(rocketpoll_topic, number): 2 if not number else 0 for number in range(4)}
+        assert horizon.newest.positions[queue_of(rocketpoll_topic)] == (2, last.store_timestamp)
+
+
+def test_once_closed_nothing_counts_that_arrives_later(rocketpoll_broker, rocketpoll_topic):
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a")
+    with horizon_of(rocketpoll_broker, rocketpoll_topic) as horizon:
+        horizon.close()
+        assert horizon.is_closed
+        send(rocketpoll_broker, rocketpoll_topic, 0, "b")
+        assert horizon.look_from(at(rocketpoll_topic, 0))[1][queue_of(rocketpoll_topic)] == 1
+
+
+def test_a_start_behind_the_target_stays_where_it_is(rocketpoll_broker, rocketpoll_topic):
+    """A broker that counts less than was read is not asked to give it again."""
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
+    with horizon_of(rocketpoll_broker, rocketpoll_topic) as horizon:
+        horizon.close()
+        send(rocketpoll_broker, rocketpoll_topic, 0, "c")
+        assert horizon.look_from(at(rocketpoll_topic, 3))[1][queue_of(rocketpoll_topic)] == 3
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_queues_that_were_withdrawn_unread_are_a_loss(rocketpoll_broker, rocketpoll_topic, fails):
+    send(rocketpoll_broker, rocketpoll_topic, 3, "a", "b")
+    more = {"failOnDataLoss": str(fails).lower()}
+    with horizon_of(rocketpoll_broker, rocketpoll_topic, **more) as horizon:
+        rocketpoll_broker.create_topic(rocketpoll_topic, 2)
+        start = at(rocketpoll_topic, 0, 0, 0, 1)
+        if fails:
+            with pytest.raises(DataLoss, match="may not be read any more: its offsets from 1 to 1 were not"):
+                horizon.look_from(start)
+        else:
+            assert horizon.look_from(start)[1][queue_of(rocketpoll_topic, 3)] == 1
+
+
+def test_topics_of_a_pattern_that_are_gone_leave_the_start(rocketpoll_broker):
+    for name in ("seen-1", "seen-2"):
+        rocketpoll_broker.create_topic(name, 1)
+    start = SourceOffset({queue_of(name): QueuePosition(0) for name in ("seen-1", "seen-2")})
+    with horizon_of(rocketpoll_broker, None, subscribePattern="seen-.*") as horizon:
+        assert horizon.look_from(start)[0] == start
+        rocketpoll_broker.delete_topic("seen-1")
+        base, ends = horizon.look_from(start)
+        assert list(base.positions) == list(ends) == [queue_of("seen-2")]
+    rocketpoll_broker.delete_topic("seen-2")

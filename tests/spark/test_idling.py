@@ -1,0 +1,37 @@
+from source_parts import Clock
+
+from rmq_spark.spark.idling import BESIDE_OTHERS_MS, Idling
+
+
+def test_a_source_is_alone_until_two_batches_in_a_row_were_others():
+    """One tells nothing: a watermark that has moved makes a batch without rows."""
+    idling = Idling(1_000, Clock())
+    for _ in range(3):
+        idling.batch_ended(is_ours=True)
+        idling.batch_ended(is_ours=False)
+    assert idling.hold_ms == 1_000
+    idling.batch_ended(is_ours=False)
+    assert idling.hold_ms == BESIDE_OTHERS_MS
+    idling.batch_ended(is_ours=True)
+    assert idling.hold_ms == BESIDE_OTHERS_MS
+
+
+def test_a_wait_that_is_short_already_stays_so():
+    idling = Idling(20, Clock())
+    idling.batch_ended(is_ours=False)
+    idling.batch_ended(is_ours=False)
+    assert idling.hold_ms == 20
+
+
+def test_beside_others_it_looks_as_often_as_brokers_hold_its_pulls():
+    clock = Clock()
+    idling = Idling(1_000, clock)
+    assert idling.is_time_to_look
+    idling.batch_ended(is_ours=False)
+    idling.batch_ended(is_ours=False)
+    idling.looked()
+    assert not idling.is_time_to_look
+    clock.now += 1
+    assert idling.is_time_to_look
+    idling.looked()
+    assert not idling.is_time_to_look

@@ -1,0 +1,431 @@
+"""Mistakes of users, and what is said of each: the option, what was needed, what was there, what to do.
+
+Those that need brokers to be found, or Spark, are in `test_broker_checks` and `test_source_bad_input`.
+"""
+
+import pytest
+
+from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.options import read_options, write_options
+from rmq_spark.spark.schema import check_columns
+
+NEEDED = {"namesrvAddr": "mq:9876", "topic": "T"}
+
+READ = [
+    ({"tpic": "T"}, "tpic: there is no such option; did you mean topic?"),
+    ({"topics": "T"}, "topics: there is no such option; did you mean topic?"),
+    ({"startingoffset": "latest"}, "startingoffset: there is no such option; did you mean startingOffsets?"),
+    ({"startingOffset": "latest"}, "startingOffset: there is no such option; did you mean startingOffsets?"),
+    ({"failOnDataLos": "true"}, "failOnDataLos: there is no such option; did you mean failOnDataLoss?"),
+    (
+        {"maxOffsetPerTrigger": "5"},
+        "maxOffsetPerTrigger: there is no such option; did you mean maxOffsetsPerTrigger?",
+    ),
+    ({"minPartition": "5"}, "minPartition: there is no such option; did you mean minPartitions?"),
+    ({"consumergroups": "g"}, "consumergroups: there is no such option; did you mean consumerGroup?"),
+    ({"tag": "a"}, "tag: there is no such option; did you mean tags?"),
+    ({"column": "body"}, "column: there is no such option; did you mean columns?"),
+    ({"zzz": "1"}, "zzz: there is no such option; there are "),
+    (
+        {"kafka.bootstrap.servers": "h:9092"},
+        "kafka.bootstrap.servers: there is no such option; that is Kafka's; here it is namesrvAddr",
+    ),
+    (
+        {"kafka.group.id": "g"},
+        "kafka.group.id: there is no such option; that is Kafka's; here it is consumerGroup",
+    ),
+    (
+        {"kafka.security.protocol": "SSL"},
+        "kafka.security.protocol: there is no such option; that is Kafka's; here it is tls",
+    ),
+    (
+        {"kafka.max.poll.records": "5"},
+        "kafka.max.poll.records: there is no such option; that is Kafka's: leave it out",
+    ),
+    (
+        {"kafka.ssl.truststore.location": "/x"},
+        "kafka.ssl.truststore.location: there is no such option; that is Kafka's; here it is tlsCaFile",
+    ),
+    (
+        {"path": "orders"},
+        (
+            "path: there is no such option: load(), save() and start() take no path, name the "
+            "topic in option topic"
+        ),
+    ),
+    (
+        {"provider": "rocketpoll"},
+        (
+            "provider: a table of the catalog cannot be read by a source in Python, as Spark "
+            "hands it no options: CREATE TEMPORARY VIEW orders USING rocketpoll OPTIONS "
+            "(namesrvAddr 'localhost:9876', topic 'orders')"
+        ),
+    ),
+    ({"producerGroup": "P"}, "producerGroup: it is of no use to the source"),
+    ({"rowIds": "true"}, "rowIds: it is of no use to the source"),
+    ({"writeName": "x"}, "writeName: it is of no use to the source"),
+    ({"maxMessageBytes": "4m"}, "maxMessageBytes: it is of no use to the source"),
+    (
+        {"namesrvAddr": None},
+        "namesrvAddr: it is needed: the name server's address, as localhost:9876, here or in NAMESRV_ADDR",
+    ),
+    ({"namesrvAddr": "localhost"}, "namesrvAddr: needed host:port, as localhost:9876, found 'localhost'"),
+    ({"namesrvAddr": "localhost:"}, "namesrvAddr: needed host:port, as localhost:9876, found 'localhost:'"),
+    ({"namesrvAddr": ":9876"}, "namesrvAddr: needed host:port, as localhost:9876, found ':9876'"),
+    (
+        {"namesrvAddr": "localhost:ninety"},
+        "namesrvAddr: needed host:port, as localhost:9876, found 'localhost:ninety'",
+    ),
+    (
+        {"namesrvAddr": "localhost:99999"},
+        "namesrvAddr: needed host:port, as localhost:9876, found 'localhost:99999'",
+    ),
+    (
+        {"namesrvAddr": "http://localhost:9876"},
+        (
+            "namesrvAddr: it has a scheme (http://), and name servers are spoken to in RocketMQ's "
+            "own protocol: write localhost:9876, with the name server's port, as localhost:9876"
+        ),
+    ),
+    (
+        {"namesrvAddr": "rocketmq://mq:9876/"},
+        (
+            "namesrvAddr: it has a scheme (rocketmq://), and name servers are spoken to in "
+            "RocketMQ's own protocol: write mq:9876, with the name server's port, as "
+            "localhost:9876"
+        ),
+    ),
+    ({"namesrvAddr": " "}, "namesrvAddr: it is empty: leave it out, or give it a value"),
+    ({"nameServer": "mq:9876"}, "nameServer: it is given as namesrvAddr, too: keep one"),
+    ({"accessKey": "a"}, "secretKey: it is needed as well as accessKey"),
+    ({"secretKey": "hush"}, "accessKey: it is needed as well as secretKey"),
+    ({"securityToken": "t"}, "accessKey: it is needed as well as securityToken"),
+    ({"tls": "yes"}, "tls: needed true or false, found 'yes'"),
+    (
+        {"tlsCaFile": "/ca.pem"},
+        "tlsCaFile: it means nothing without tls=true: give that, too, or leave this out",
+    ),
+    (
+        {"tls": "true", "tlsCaFile": "/no/such.pem"},
+        "tlsCaFile: /no/such.pem cannot be read: No such file or directory",
+    ),
+    (
+        {"tlsVerify": "false"},
+        "tlsVerify: it means nothing without tls=true: give that, too, or leave this out",
+    ),
+    ({"requestTimeoutMs": "3s"}, "requestTimeoutMs: needed a whole number from 0 on, found '3s'"),
+    ({"requestTimeoutMs": "-1"}, "requestTimeoutMs: needed a whole number from 0 on, found '-1'"),
+    ({"retryTimeoutMs": "1.5"}, "retryTimeoutMs: needed a whole number from 0 on, found '1.5'"),
+    ({"topic": None}, "topic: it is needed: a topic, or several with commas (or subscribePattern, assign)"),
+    ({"topic": " "}, "topic: it is empty: leave it out, or give it a value"),
+    ({"topic": "no pe"}, "topic: topic: needed letters, digits and % | _ -, 1 to 127 of them, found 'no pe'"),
+    ({"topic": "a,,b"}, "topic: there is an empty name in 'a,,b'"),
+    ({"subscribe": "U"}, "subscribe: it is given as topic, too: keep one"),
+    ({"subscribePattern": "T.*"}, "topic: it cannot be given together with subscribePattern: keep one"),
+    (
+        {"topic": None, "subscribePattern": "("},
+        (
+            "subscribePattern: this is no regular expression (missing ), unterminated subpattern "
+            "at position 0): '('"
+        ),
+    ),
+    (
+        {"topic": None, "subscribePattern": "*"},
+        "subscribePattern: this is no regular expression (nothing to repeat at position 0): '*'",
+    ),
+    ({"assign": '{"T":[0]}'}, "topic: it cannot be given together with assign: keep one"),
+    (
+        {"topic": None, "assign": "T"},
+        "assign: this is no JSON (Expecting value: line 1 column 1 (char 0)): 'T'",
+    ),
+    ({"topic": None, "assign": "{}"}, 'assign: it names no topic: needed {"orders": {"broker-a": [0, 1]}}'),
+    ({"topic": None, "assign": '{"T": 0}'}, "assign: T: needed a list of queues as [0, 1], found 0"),
+    ({"topic": None, "assign": '{"T": []}'}, "assign: T: needed a list of queues as [0, 1], found []"),
+    ({"topic": None, "assign": '{"T": ["0"]}'}, "assign: T: needed a list of queues as [0, 1], found ['0']"),
+    (
+        {"topic": None, "assign": '{"T": {"b": [-1]}}'},
+        "assign: T > b: needed a list of queues as [0, 1], found [-1]",
+    ),
+    (
+        {"topic": None, "assign": '{"T": {"b": true}}'},
+        "assign: T > b: needed a list of queues as [0, 1], found True",
+    ),
+    ({"topic": None, "assign": '{"T": [0], "T": [1]}'}, "assign: a name stands twice among T, T"),
+    ({"tags": "a", "sql": "n > 1"}, "tags: it cannot be given together with sql: keep one"),
+    ({"tags": ""}, "tags: it is empty: leave it out, or give it a value"),
+    ({"sql": " "}, "sql: it is empty: leave it out, or give it a value"),
+    ({"columns": "body,Body"}, "columns: body is named twice"),
+    (
+        {"columns": "bod"},
+        (
+            "columns: there is no bod; there are topic, brokerName, queueId, queueOffset, keys, "
+            "tags, body, bornTimestamp, storeTimestamp, msgId, offsetMsgId, properties, flag, "
+            "sysFlag, bornHost, storeHost, reconsumeTimes, commitLogOffset, "
+            "preparedTransactionOffset"
+        ),
+    ),
+    (
+        {"columns": "value"},
+        (
+            "columns: there is no value; there are topic, brokerName, queueId, queueOffset, keys, "
+            "tags, body, bornTimestamp, storeTimestamp, msgId, offsetMsgId, properties, flag, "
+            "sysFlag, bornHost, storeHost, reconsumeTimes, commitLogOffset, "
+            "preparedTransactionOffset"
+        ),
+    ),
+    ({"columns": "body,,tags"}, "columns: there is an empty name in 'body,,tags'"),
+    (
+        {"startingOffsets": "yesterday"},
+        (
+            "startingOffsets: needed earliest, latest, group, a time, -10m, -100 messages, or "
+            "JSON of offsets, found 'yesterday'"
+        ),
+    ),
+    (
+        {"startingOffsets": "-1"},
+        "startingOffsets: -1 could be either: write latest, or -1 messages for those before the end",
+    ),
+    (
+        {"startingOffsets": "-2"},
+        "startingOffsets: -2 could be either: write earliest, or -2 messages for those before the end",
+    ),
+    (
+        {"startingOffsets": "5"},
+        (
+            "startingOffsets: needed earliest, latest, group, a time, -10m, -100 messages, or "
+            "JSON of offsets, found '5'"
+        ),
+    ),
+    ({"startingOffsets": "group"}, "startingOffsets: it says group: name the group in option consumerGroup"),
+    ({"startingOffsets": "{}"}, "startingOffsets: the object is empty: name queues, or * for all others"),
+    (
+        {"startingOffsets": '{"T"'},
+        "startingOffsets: this is no JSON (Expecting ':' delimiter: line 1 column 5 (char 4)): '{\"T\"'",
+    ),
+    (
+        {"startingOffsets": '{"T": {"zero": 1}}'},
+        "startingOffsets: T: needed the number of a queue, found 'zero'",
+    ),
+    (
+        {"startingOffsets": '{"T": {"0": -3}}'},
+        "startingOffsets: T > 0: needed an offset from -2 on, found -3",
+    ),
+    (
+        {"startingOffsets": '{"T": {"0": 1.5}}'},
+        "startingOffsets: T > 0: needed an offset from -2 on, found 1.5",
+    ),
+    (
+        {"startingOffsets": '{"T": {"0": "x"}}'},
+        (
+            "startingOffsets, at T > 0: needed earliest, latest, group, a time, -10m, -100 "
+            "messages, or JSON of offsets, found 'x'"
+        ),
+    ),
+    (
+        {"startingOffsets": '{"T": {"b": {"0": {"x": 1}}}}'},
+        "startingOffsets: T > b > 0 is one level too deep: needed topic, broker, queue",
+    ),
+    ({"startingOffsets": '{"U": {"0": 1}}'}, "startingOffsets: it names U, but the topics read are T"),
+    (
+        {"startingOffsets": "[1]"},
+        (
+            "startingOffsets: needed earliest, latest, group, a time, -10m, -100 messages, or "
+            "JSON of offsets, found '[1]'"
+        ),
+    ),
+    (
+        {"startingOffsets": "-10x"},
+        (
+            "startingOffsets: needed earliest, latest, group, a time, -10m, -100 messages, or "
+            "JSON of offsets, found '-10x'"
+        ),
+    ),
+    (
+        {"startingOffsets": "2026-13-01"},
+        (
+            "startingOffsets: needed earliest, latest, group, a time, -10m, -100 messages, or "
+            "JSON of offsets, found '2026-13-01'"
+        ),
+    ),
+    (
+        {"startingOffsets": "earliest", "startingTimestamp": "1767225600000"},
+        "startingOffsets: it cannot be given together with startingTimestamp: keep one",
+    ),
+    (
+        {"startingTimestamp": "noon"},
+        "startingTimestamp: needed milliseconds since 1970 or a time as 2026-01-31T12:00:00Z, found 'noon'",
+    ),
+    (
+        {"startingTimestamp": "1767225600"},
+        (
+            "startingTimestamp: needed milliseconds since 1970, found 1767225600: if these are "
+            "seconds, write 1767225600000"
+        ),
+    ),
+    (
+        {"startingTimestamp": "-5"},
+        "startingTimestamp: needed milliseconds since 1970 or a time as 2026-01-31T12:00:00Z, found '-5'",
+    ),
+    (
+        {"startingOffsetsByTimestamp": '{"T": {"0": "noon"}}'},
+        (
+            "startingOffsetsByTimestamp: T > 0: needed milliseconds since 1970 or a time as "
+            "2026-01-31T12:00:00Z, found 'noon'"
+        ),
+    ),
+    (
+        {"startingOffsetsByTimestamp": '{"T": {"0": 1767225600}}'},
+        (
+            "startingOffsetsByTimestamp, at T > 0: needed milliseconds since 1970, found "
+            "1767225600: if these are seconds, write 1767225600000"
+        ),
+    ),
+    (
+        {"startingOffsetsByTimestamp": '{"T": {"0": true}}'},
+        (
+            "startingOffsetsByTimestamp: T > 0: needed milliseconds since 1970 or a time as "
+            "2026-01-31T12:00:00Z, found True"
+        ),
+    ),
+    (
+        {"startingOffsetsByTimestamp": "1767225600000"},
+        "startingOffsetsByTimestamp: needed a JSON object, found '1767225600000'",
+    ),
+    (
+        {"startingOffsetsByTimestampStrategy": "earliest"},
+        "startingOffsetsByTimestampStrategy: needed error or latest, found 'earliest'",
+    ),
+    (
+        {"endingOffsets": "earliest"},
+        "endingOffsets: a read cannot end at the earliest offset: there would be nothing",
+    ),
+    (
+        {"endingOffsets": "latest", "endingTimestamp": "1767225600000"},
+        "endingOffsets: it cannot be given together with endingTimestamp: keep one",
+    ),
+    (
+        {"endingTimestamp": "1767225600"},
+        (
+            "endingTimestamp: needed milliseconds since 1970, found 1767225600: if these are "
+            "seconds, write 1767225600000"
+        ),
+    ),
+    ({"failOnDataLoss": "maybe"}, "failOnDataLoss: needed true or false, found 'maybe'"),
+    ({"onBadRecord": "ignore"}, "onBadRecord: needed fail, null or skip, found 'ignore'"),
+    ({"checkCrc": "1"}, "checkCrc: needed true or false, found '1'"),
+    ({"onBrokerAway": "fail"}, "onBrokerAway: needed wait or skip, found 'fail'"),
+    (
+        {"brokerNames": "a=b"},
+        "brokerNames: this is no JSON (Expecting value: line 1 column 1 (char 0)): 'a=b'",
+    ),
+    (
+        {"brokerNames": '{"a": 1}'},
+        'brokerNames: needed names of brokers as {"old": "new"}, found 1 for \'a\'',
+    ),
+    ({"brokerNames": '{"a": "b", "b": "c"}'}, "brokerNames: b is an old name and a new one: name it once"),
+    (
+        {"brokerNames": '{"a": ""}'},
+        "brokerNames: needed names of brokers as {\"old\": \"new\"}, found '' for 'a'",
+    ),
+    ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger: needed a whole number from 1 on, found '0'"),
+    ({"maxOffsetsPerTrigger": "5k"}, "maxOffsetsPerTrigger: needed a whole number from 1 on, found '5k'"),
+    (
+        {"maxBytesPerTrigger": "5 pounds"},
+        "maxBytesPerTrigger: needed a size above 0 as 1000000, 64k, 8m or 1g, found '5 pounds'",
+    ),
+    (
+        {"maxBytesPerTrigger": "0"},
+        "maxBytesPerTrigger: needed a size above 0 as 1000000, 64k, 8m or 1g, found '0'",
+    ),
+    (
+        {"minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"},
+        "minOffsetsPerTrigger: it is above maxOffsetsPerTrigger (6 and 5)",
+    ),
+    (
+        {"maxTriggerDelay": "5s"},
+        "maxTriggerDelay: it bounds the wait for minOffsetsPerTrigger, which is not given",
+    ),
+    (
+        {"minOffsetsPerTrigger": "6", "maxTriggerDelay": "soon"},
+        "maxTriggerDelay: needed a duration as 500ms, 30s or 15m, found 'soon'",
+    ),
+    ({"minPartitions": "0"}, "minPartitions: needed a whole number from 1 on, found '0'"),
+    (
+        {"maxRecordsPerPartition": "none"},
+        "maxRecordsPerPartition: needed a whole number from 1 on, found 'none'",
+    ),
+    (
+        {"consumerGroup": "a b"},
+        "consumerGroup: group: needed letters, digits and % | _ -, 1 to 248 of them, found 'a b'",
+    ),
+    ({"consumerGroup": ""}, "consumerGroup: it is empty: leave it out, or give it a value"),
+    (
+        {"suspendTimeoutMs": "9999"},
+        "suspendTimeoutMs: needed at most 1500, so that a query stops in time, found 9999",
+    ),
+    ({"discoveryIntervalMs": "5s"}, "discoveryIntervalMs: needed a whole number from 0 on, found '5s'"),
+    ({"availableNow": "now"}, "availableNow: needed true or false, found 'now'"),
+]
+
+WRITE = [
+    ({"startingOffsets": "earliest"}, "startingOffsets: it is of no use to the sink"),
+    ({"topc": "T"}, "topc: there is no such option; did you mean topic?"),
+    ({"topic": "no pe"}, "topic: topic: needed letters, digits and % | _ -, 1 to 127 of them, found 'no pe'"),
+    (
+        {"topic": "SCHEDULE_TOPIC_XXXX"},
+        "topic: topic: needed one that is not the broker's own, found 'SCHEDULE_TOPIC_XXXX'",
+    ),
+    ({"topic": ""}, "topic: it is empty: leave it out, or give it a value"),
+    (
+        {"maxMessageBytes": "four"},
+        "maxMessageBytes: needed a size above 0 as 1000000, 64k, 8m or 1g, found 'four'",
+    ),
+    ({"rowIds": "yes"}, "rowIds: needed true or false, found 'yes'"),
+    (
+        {"writeName": "a:b"},
+        (
+            "writeName: needed a name of at most 255 characters, none of them a colon or a "
+            "control character, found 'a:b'"
+        ),
+    ),
+    (
+        {"producerGroup": "a b"},
+        "producerGroup: group: needed letters, digits and % | _ -, 1 to 248 of them, found 'a b'",
+    ),
+    ({"kafka.acks": "all"}, "kafka.acks: there is no such option; that is Kafka's: leave it out"),
+    (
+        {"path": "orders"},
+        (
+            "path: there is no such option: load(), save() and start() take no path, name the "
+            "topic in option topic"
+        ),
+    ),
+]
+
+
+def refused(act, given):
+    """What is said of these options, of which None leaves one out that is needed."""
+    with pytest.raises(OptionError) as raised:
+        act({name: text for name, text in {**NEEDED, **given}.items() if text is not None})
+    return str(raised.value)
+
+
+@pytest.fixture(autouse=True)
+def _no_name_servers_by_default(monkeypatch):
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+
+
+@pytest.mark.parametrize(("given", "said"), READ, ids=lambda value: str(value)[:60])
+def test_of_a_read(given, said):
+    found = refused(lambda each: check_columns(read_options(each).columns), given)
+    assert found == f"option {said}" or said.endswith("there are ")
+    assert found.startswith(f"option {said}")
+
+
+@pytest.mark.parametrize(("given", "said"), WRITE, ids=lambda value: str(value)[:60])
+def test_of_a_write(given, said):
+    assert refused(write_options, given) == f"option {said}"
+
+
+def test_there_are_a_hundred_of_them():
+    assert len(READ) + len(WRITE) >= 100

@@ -1,0 +1,152 @@
+import numpy as np
+import pytest
+from source_parts import options_for, queue_of, send
+
+from rmq_spark.client.bulk_pull import RawChunk
+from rmq_spark.client.errors import ConnectionClosed
+from rmq_spark.spark import piece_chunks
+from rmq_spark.spark.errors import DataLoss
+from rmq_spark.spark.piece_chunks import GATHERED_BYTES, MadeAgain, Unreadable, chunks_of, gathered
+from rmq_spark.spark.planning import Piece
+from rmq_spark.spark.tasks import addresses_of
+from rmq_spark.wire.record import StoredMessage, encode_record
+
+
+@pytest.mark.parametrize("has_sizes", [True, False])
+def test_small_answers_are_worked_on_together(has_sizes):
+    size = GATHERED_BYTES // 5 * 2
+    answers = [
+        RawChunk(memoryview(bytes([n]) * size), np.array([size]) if has_sizes else None, n) for n in range(4)
+    ]
+    first, last = gathered(answers)
+    assert first.records == b"".join(answer.records for answer in answers[:3])
+    assert (first.next_offset, last) == (2, answers[3])
+    assert first.sizes.tolist() == [size] * 3 if has_sizes else first.sizes is None
+
+
+def test_a_large_answer_is_not_copied():
+    answer = RawChunk(memoryview(bytes(GATHERED_BYTES)), None, 1)
+    assert next(gathered([answer])).records is answer.records
+
+
+def test_what_came_before_a_failure_is_given_out_before_it():
+    def answers():
+        yield RawChunk(b"ab", None, 1)
+        yield RawChunk(b"cd", None, 2)
+        raise ConnectionClosed("127.0.0.1:1", "gone")
+
+    given = gathered(answers())
+    assert next(given) == RawChunk(b"abcd", None, 2)
+    with pytest.raises(ConnectionClosed):
+        next(given)
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, 30_000), ({"requestTimeoutMs": "120000"}, 120_000)])
+def test_an_answer_of_megabytes_may_take_its_time(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch, given, expected
+):
+    asked = []
+
+    def pulled(*arguments):
+        asked.append(arguments[-1].timeout_ms)
+        return []
+
+    monkeypatch.setattr(piece_chunks, "BulkPull", pulled)
+    options = options_for(rocketpoll_broker, rocketpoll_topic, failOnDataLoss="false", **given)
+    assert (
+        list(chunks_of(addresses_of(options.access), options, Piece(queue_of(rocketpoll_topic), 0, 1))) == []
+    )
+    assert asked == [expected]
+
+
+# ---- answers that a broker should not give
+
+
+def chunks_given(monkeypatch, topic, options, piece_end, *records, next_offset, stored_ms=None):
+    """What comes of one answer with these records."""
+    answer = RawChunk(b"".join(records), np.array([len(record) for record in records]), next_offset)
+    monkeypatch.setattr(piece_chunks, "BulkPull", lambda *_: [answer])
+    piece = Piece(queue_of(topic), 0, piece_end, stored_ms)
+    return chunks_of(addresses_of(options.access), options, piece)
+
+
+def record(topic, queue_offset, stored_ms=1):
+    return encode_record(StoredMessage(topic, b"body", queue_offset=queue_offset, store_timestamp=stored_ms))
+
+
+def broken(topic, queue_offset):
+    damaged = bytearray(record(topic, queue_offset))
+    damaged[4] ^= 1  # the magic
+    return bytes(damaged)
+
+
+@pytest.mark.parametrize("bad", range(4))
+def test_a_record_that_cannot_be_read_comes_behind_those_before_it(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch, bad
+):
+    records = [record(rocketpoll_topic, number) for number in range(4)]
+    records[bad] = broken(rocketpoll_topic, bad)
+    options = options_for(rocketpoll_broker, rocketpoll_topic)
+    chunks = chunks_given(monkeypatch, rocketpoll_topic, options, 4, *records, next_offset=4)
+    before, next_offset = next(chunks)
+    assert [len(before), next_offset] == [bad, bad]
+    with pytest.raises(Unreadable, match="magic") as raised:
+        next(chunks)
+    assert raised.value.queue_offset == bad
+
+
+def test_behind_a_filter_the_record_itself_says_which_it_is(rocketpoll_broker, rocketpoll_topic, monkeypatch):
+    records = [record(rocketpoll_topic, 3), broken(rocketpoll_topic, 7)]
+    options = options_for(rocketpoll_broker, rocketpoll_topic, tags="a")
+    chunks = chunks_given(monkeypatch, rocketpoll_topic, options, 9, *records, next_offset=9)
+    assert next(chunks)[1] == 7
+    with pytest.raises(Unreadable) as raised:
+        next(chunks)
+    assert raised.value.queue_offset == 7
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_offsets_that_a_broker_leaves_out_are_a_loss(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch, caplog, fails
+):
+    records = [record(rocketpoll_topic, number) for number in (0, 1, 4)]
+    options = options_for(rocketpoll_broker, rocketpoll_topic, failOnDataLoss=str(fails).lower())
+    chunks = chunks_given(monkeypatch, rocketpoll_topic, options, 5, *records, next_offset=5)
+    if fails:
+        with pytest.raises(DataLoss, match="has lost offsets 2 to 3"):
+            next(chunks)
+    else:
+        assert [len(found) for found, _ in chunks] == [3]
+        assert "has lost offsets 2 to 3" in caplog.text
+
+
+def test_a_last_message_of_another_time_is_that_of_a_topic_made_again(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch
+):
+    options = options_for(rocketpoll_broker, rocketpoll_topic)
+    records = [record(rocketpoll_topic, number, stored_ms=100 + number) for number in range(3)]
+    chunks = chunks_given(monkeypatch, rocketpoll_topic, options, 3, *records, next_offset=3, stored_ms=102)
+    assert [len(found) for found, _ in chunks] == [3]
+    chunks = chunks_given(monkeypatch, rocketpoll_topic, options, 3, *records, next_offset=3, stored_ms=90)
+    with pytest.raises(MadeAgain, match="offset 2 was stored at 102 ms, and was stored at 90 ms then"):
+        next(chunks)
+
+
+def test_younger_messages_before_the_last_have_the_broker_asked_for_that(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch
+):
+    """A broker's clock that was set back is no topic that was made again."""
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
+    stored_ms = rocketpoll_broker.messages(rocketpoll_topic)[-1].store_timestamp
+    options = options_for(rocketpoll_broker, rocketpoll_topic)
+    younger = record(rocketpoll_topic, 0, stored_ms=stored_ms + 1)
+    piece_end = 2
+    for planned_ms, is_same in ((stored_ms, True), (stored_ms - 1, False)):
+        chunks = chunks_given(
+            monkeypatch, rocketpoll_topic, options, piece_end, younger, next_offset=1, stored_ms=planned_ms
+        )
+        if is_same:
+            assert next(chunks)[1] == 1
+        else:
+            with pytest.raises(MadeAgain):
+                next(chunks)

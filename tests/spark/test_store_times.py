@@ -1,0 +1,43 @@
+from source_parts import queue_of, queues_of, send
+
+from rmq_spark.spark.source_offset import QueuePosition, SourceOffset
+from rmq_spark.spark.store_times import StoreTimes
+
+
+def test_positions_have_the_time_at_which_the_message_before_them_was_stored(
+    rocketpoll_broker, rocketpoll_topic
+):
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
+    queue, empty = queue_of(rocketpoll_topic), queue_of(rocketpoll_topic, 1)
+    last = rocketpoll_broker.messages(rocketpoll_topic)[-1]
+    with queues_of(rocketpoll_broker, rocketpoll_topic) as queues:
+        times = StoreTimes(queues)
+        found = times.of({queue: 2, empty: 0})
+        assert found.positions == {
+            queue: QueuePosition(2, last.store_timestamp),
+            empty: QueuePosition(0, None),
+        }
+        assert list(times.sizes) == [queue]
+
+
+def test_what_is_known_is_not_asked_for_unless_it_does_not_count(rocketpoll_broker, rocketpoll_topic):
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a")
+    queue = queue_of(rocketpoll_topic)
+    stored_ms = rocketpoll_broker.messages(rocketpoll_topic)[0].store_timestamp
+    known = SourceOffset({queue: QueuePosition(1, 5)})
+    other = SourceOffset({queue: QueuePosition(7, 6)})
+    with queues_of(rocketpoll_broker, rocketpoll_topic) as queues:
+        times = StoreTimes(queues)
+        assert times.of({queue: 1}, known, other).positions[queue].stored_ms == 5
+        assert times.of({queue: 1}, None, known, but=[queue]).positions[queue].stored_ms == stored_ms
+
+
+def test_sizes_are_a_mean_that_follows_those_last_seen(rocketpoll_broker, rocketpoll_topic):
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b" * 1000)
+    queue = queue_of(rocketpoll_topic)
+    with queues_of(rocketpoll_broker, rocketpoll_topic) as queues:
+        times = StoreTimes(queues)
+        times.measure({queue: 0})
+        first = times.sizes[queue]
+        times.measure({queue: 1})
+        assert times.sizes[queue] == (first * 3 + first + 999) / 4
