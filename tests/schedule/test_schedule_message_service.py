@@ -396,6 +396,37 @@ def test_what_is_saved_of_a_level_is_on_the_disk(tmp_path, kind):
     broker.store.shutdown()
 
 
+@pytest.mark.parametrize("moment", ["before", "behind"])
+def test_what_is_delivered_while_offsets_are_copied_is_on_the_disk_if_it_is_saved(
+    tmp_path, monkeypatch, moment
+):
+    """The loop's thread goes on delivering while the thread of housekeeping saves."""
+    broker = Broker(tmp_path, flush_interval_commit_log_ms=3_600_000)
+    for text in ("x", "y"):
+        broker.delay(text, 1)
+        broker.wait(500)
+    broker.wait(1)
+    broker.deliver_all()
+    copied = broker.service.offsets
+
+    def offsets():
+        broker.wait(500)
+        if moment == "before":
+            broker.deliver_all()
+        offsets = copied()
+        broker.deliver_all()
+        return offsets
+
+    monkeypatch.setattr(broker.service, "offsets", offsets)
+    broker.service.save()
+    saved = table_in(broker.root / "config", "delayOffset.json", DelayOffsetSerializeWrapper)
+    assert saved.load(None).offset_table[1] == (2 if moment == "before" else 1)
+    assert len(bodies(broker.store)) == 2
+    state = broker.store.state()
+    assert state.flushed_offset == state.written_offset
+    broker.store.shutdown()
+
+
 def test_if_the_log_cannot_be_flushed_nothing_is_saved(broker):
     broker.delay("x", 1)
     broker.wait(1_001)
