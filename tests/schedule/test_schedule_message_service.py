@@ -410,6 +410,7 @@ def test_what_is_delivered_while_offsets_are_copied_is_on_the_disk_if_it_is_save
         broker.wait(500)
     broker.wait(1)
     broker.deliver_all()
+    broker.store.save_checkpoint()
     copied = broker.service.offsets
 
     def offsets():
