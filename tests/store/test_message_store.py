@@ -40,6 +40,16 @@ def test_what_was_put_is_there_after_a_clean_stop(tmp_path):
     again.shutdown()
 
 
+@pytest.mark.parametrize("end", [MessageStore.shutdown, crash], ids=["stop", "crash"])
+def test_times_do_not_go_back_over_a_start_behind_a_clock_that_was_set_back(tmp_path, end):
+    for text, now_ms in (("before", 90_000), ("behind", 20_000), ("later", 100_000)):
+        store = open_store(tmp_path, clock=ManualClock(now_ms))
+        store.put_message(message(text))
+        times = [each.store_timestamp for each in read_all(store, "T", 0)]
+        end(store)
+    assert times == [90_000, 90_000, 100_000]
+
+
 def test_a_second_store_on_the_same_directory_is_refused(tmp_path):
     store = open_store(tmp_path)
     put(store, "one")
