@@ -14,8 +14,8 @@ export PYTHONDONTWRITEBYTECODE :=
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test demo archive tour fuzz crash powerloss world holds peers matrix cluster \
-	restarts golden vectors bench clean
+.PHONY: help check format lint types test demo archive tour fuzz crash powerloss world holds seeded peers matrix \
+	cluster restarts golden vectors bench clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -90,6 +90,10 @@ FIRST ?= 0
 
 world: $(READY)  ## whole brokers in simulated worlds, each from one seed; a failure is made short and can be told again
 	PYTHONPATH=.:tests $(BIN)/python -m world --first $(FIRST) --seeds $(SEEDS)
+
+# Some of the bugs in tests/seeded/bugs: make seeded BUGS='anybody-unlocks lock-is-not-renewed'
+seeded: $(READY)  ## bugs are put into a copy of the sources, one at a time: which test notices which, and whether one slips
+	PYTHONPATH=tests $(BIN)/python -m seeded $(BUGS)
 
 peers: $(READY) $(CLASSES)  ## what Java clients and ours see, of a real RocketMQ as well as of our broker (Java 17, Maven)
 	ROCKETPOLL_PEERS=1 ROCKETPOLL_REQUIRE_INTEROP=1 ROCKETPOLL_BROKER_KILLS=30 $(BIN)/python -m pytest tests/interop tests/client tests/benchmarks $(SPARK_SUITE)

@@ -166,6 +166,21 @@ def test_a_job_that_fails_is_logged_and_comes_again(tmp_path, caplog):
     assert caplog.text.count("this time") >= 2
 
 
+def test_offsets_that_could_not_be_saved_are_saved_the_next_time(tmp_path, monkeypatch, caplog):
+    async def story(broker):
+        offsets, housekeeping = broker.controller.tables.offsets, broker.controller._housekeeping
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(offsets._saver._table, "_path", tmp_path / "gone" / "x")
+            offsets.commit("G", "T", 0, 5)
+            broker.move(300)
+            await broker.until(lambda: "offsets of groups are not saved" in caplog.text)
+        await broker.until(lambda: not housekeeping._aside)
+        broker.move(300)
+        await broker.until(lambda: saved(tmp_path, "consumerOffset.json", "offsetTable"))
+
+    tell(story, tmp_path, flushConsumerOffsetInterval=300_000)
+
+
 def test_a_job_that_takes_long_is_not_begun_a_second_time(tmp_path):
     async def story(broker):
         begun, go_on = [], threading.Event()

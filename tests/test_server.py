@@ -265,6 +265,19 @@ def test_too_many_clients_are_turned_away_and_those_that_are_there_stay(limit, r
     assert reason in caplog.text
 
 
+@pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_address"])
+def test_a_client_that_has_gone_makes_room_for_another(limit):
+    async def story(server, clients, gone):
+        await clients.connect()
+        for number in range(5):
+            client = await clients.connect()
+            await client.ask(ECHO)
+            client.close()
+            await until(lambda number=number: len(gone) > number)
+
+    serve(story, **{limit: 2})
+
+
 def test_a_port_that_is_in_use_is_said_to_be(caplog):
     async def story(server, clients, gone):
         other = new_server(ServerLimits(), gone)

@@ -20,6 +20,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -106,7 +107,8 @@ class FileGroup:
         self._pool = pool
         self._flushing = threading.Lock()
         self._directories: dict[Path, int] = {}
-        """Those with names that are not durable yet, and how often that was said."""
+        """Those with names that are not durable yet, and the number of the last change of each."""
+        self._numbers = count(1)
         self._failure: str | None = None
         pool.groups.append(self)
 
@@ -144,7 +146,7 @@ class FileGroup:
     def names_changed(self, directory: Path) -> None:
         """Have the names in a directory flushed with the files."""
         with self.lock:
-            self._directories[directory] = self._directories.get(directory, 0) + 1
+            self._directories[directory] = next(self._numbers)
 
     def forget_names(self, directory: Path) -> None:
         """Have a directory flushed no more: it was moved or deleted."""
@@ -170,12 +172,12 @@ class FileGroup:
     def flush_names(self, directory: Path) -> None:
         """Return when the names in a directory are on the disk, if they have changed."""
         with self.lock:
-            times = self._directories.get(directory)
-        if times is None:
+            number = self._directories.get(directory)
+        if number is None:
             return
         self.disk.flush_directory(directory)
         with self.lock:  # what was said meanwhile holds on
-            if self._directories.get(directory) == times:
+            if self._directories.get(directory) == number:
                 del self._directories[directory]
 
     def flush_file(self, file: PooledFile) -> None:

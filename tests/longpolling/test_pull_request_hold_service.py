@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import replace
 
@@ -332,6 +333,20 @@ def test_very_many_deadlines_of_one_moment_are_looked_at_some_at_a_time():
         hold.service.suspend_pull_request(a_pull())
     assert [hold.service.expire(15_000) for _ in range(4)] == [1_000, 1_000, 500, 0]
     assert len(hold.woken) == 2_500
+
+
+def test_deadlines_keep_their_order_when_those_of_pulls_that_have_left_are_thrown_away():
+    hold = Hold(HoldLimits(holds_max=10_000))
+    timeouts_ms = random.Random(7).sample(range(5_000, 20_000), 2_000)
+    for queue_id, timeout_ms in enumerate(timeouts_ms):
+        hold.service.suspend_pull_request(a_pull(queue_id=queue_id, timeout_ms=timeout_ms))
+    for queue_id in range(1_900):
+        hold.arrive("T", queue_id, 1)
+    hold.service.suspend_pull_request(a_pull(timeout_ms=30_000))
+    for deadline_ms in (*sorted(timeouts_ms[1_900:]), 30_000):
+        assert hold.service.next_deadline_ms == deadline_ms
+        assert hold.service.expire(deadline_ms) == 1
+    assert hold.service.next_deadline_ms is None
 
 
 def test_as_many_are_put_off_as_wait_and_more_are_refused():

@@ -50,10 +50,10 @@ def ask(processor, code, header=None, body=None):
 
 
 def test_the_members_of_a_group_are_listed_sorted(processor, consumers):
-    for client_id in ("b", "a", "c"):
+    for client_id in "daebfchg":
         join(consumers, "g", client_id, "T")
     answer = ask(processor, Code.GET_CONSUMER_LIST_BY_GROUP, groups.ConsumerGroupRequestHeader("g"))
-    assert body_in(GetConsumerListByGroupResponseBody, answer).consumer_id_list == ("a", "b", "c")
+    assert body_in(GetConsumerListByGroupResponseBody, answer).consumer_id_list == tuple("abcdefgh")
 
 
 def test_a_group_without_members_has_no_list(processor):

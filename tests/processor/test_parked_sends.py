@@ -160,6 +160,18 @@ def test_what_comes_when_the_topic_is_saved_but_others_still_wait_goes_behind_th
     assert room.stored == [("A", 1), ("A", 2)]
 
 
+def test_sends_that_have_to_wait_again_as_their_topic_has_changed_keep_their_order(room):
+    for opaque in (1, 2, 3):
+        room.send("A", opaque)
+    save, then = room.aside.popleft()
+    save()
+    room.topics.change("A")  # before the broker has heard that it was saved
+    then(None)
+    assert room.stored == []
+    room.settle()
+    assert room.stored == [("A", 1), ("A", 2), ("A", 3)]
+
+
 def test_if_topics_cannot_be_saved_all_that_wait_are_told_why_and_the_next_send_tries_again(room):
     room.send("A", 1)
     room.send("B", 2)

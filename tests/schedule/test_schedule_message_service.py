@@ -1,4 +1,5 @@
 import logging
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -378,8 +379,10 @@ def test_in_sync_flush_a_delivered_message_becomes_visible_without_another_send(
     broker.arrived(1)
     broker.wait(1_001)
     broker.deliver_all()
-    broker.store._flusher.stop()  # after it has flushed for those who wait
-    assert bodies(broker.store) == ["x"]
+    patience = time.monotonic() + 30
+    while bodies(broker.store) != ["x"]:
+        assert time.monotonic() < patience
+        time.sleep(0.001)
     broker.store.shutdown()
 
 
@@ -391,6 +394,38 @@ def test_what_is_saved_of_a_level_is_on_the_disk(tmp_path, kind):
     broker.wait(1_001)
     broker.deliver_all()
     broker.service.save()
+    state = broker.store.state()
+    assert state.flushed_offset == state.written_offset
+    broker.store.shutdown()
+
+
+@pytest.mark.parametrize("moment", ["before", "behind"])
+def test_what_is_delivered_while_offsets_are_copied_is_on_the_disk_if_it_is_saved(
+    tmp_path, monkeypatch, moment
+):
+    """The loop's thread goes on delivering while the thread of housekeeping saves."""
+    broker = Broker(tmp_path, flush_interval_commit_log_ms=3_600_000)
+    for text in ("x", "y"):
+        broker.delay(text, 1)
+        broker.wait(500)
+    broker.wait(1)
+    broker.deliver_all()
+    broker.store.save_checkpoint()
+    copied = broker.service.offsets
+
+    def offsets():
+        broker.wait(500)
+        if moment == "before":
+            broker.deliver_all()
+        offsets = copied()
+        broker.deliver_all()
+        return offsets
+
+    monkeypatch.setattr(broker.service, "offsets", offsets)
+    broker.service.save()
+    saved = table_in(broker.root / "config", "delayOffset.json", DelayOffsetSerializeWrapper)
+    assert saved.load(None).offset_table[1] == (2 if moment == "before" else 1)
+    assert len(bodies(broker.store)) == 2
     state = broker.store.state()
     assert state.flushed_offset == state.written_offset
     broker.store.shutdown()

@@ -74,6 +74,27 @@ def test_messages_of_a_queue_whose_first_ones_have_expired_are_visible_after_a_p
         again.shutdown()
 
 
+def test_the_power_may_go_at_any_moment_of_a_checkpoint(tmp_path, dice):
+    """What it is about to say must be true before it is said."""
+    root = tmp_path / "told"
+    root.mkdir()
+    disk = RecordingDisk(LocalDisk(), root)
+    store = open_store(root, disk, **SYNC)
+    texts = [f"{number}" for number in range(12)]
+    for half in (texts[:6], texts[6:]):
+        for text in half:
+            store.wait_until_stored(store.put_message(message(text, keys=text)))
+        begun = len(disk.operations)
+        store.save_checkpoint()
+        for moment in range(begun, len(disk.operations) + 1):
+            for state in power_loss_states(disk.log(moment), dice, 3, tmp_path):
+                again = open_store(state, **SYNC)
+                assert bodies(again) == texts[: texts.index(half[-1]) + 1]
+                assert all(len(again.query_message("T", text, 2, 0, 1 << 60)) == 1 for text in half)
+                again.shutdown()
+    store.shutdown()
+
+
 def expire(store, files):
     """Delete the first files of the log, as `clean` does when their time has come."""
     log = store._log.files

@@ -83,6 +83,18 @@ def test_a_record_may_leave_room_for_a_blank_and_no_more(tmp_path, clock):
         append(log, fits + "x")
 
 
+@pytest.mark.parametrize("left", range(BLANK_BYTES + 2))
+def test_whatever_a_record_would_leave_of_its_file_a_blank_has_room_behind_it(tmp_path, clock, left):
+    log = log_on(tmp_path, clock)
+    first = append(log, "first")
+    second = append(log, "x" * (LOG_FILE_BYTES - first.end_offset - len(record_of("")) - left))
+    third = append(log, "third")
+    for before, behind in ((first, second), (second, third)):
+        gap = behind.physical_offset - before.end_offset
+        assert gap in {0, LOG_FILE_BYTES - before.end_offset % LOG_FILE_BYTES}
+        assert not gap or decode_blank(log.read(before.end_offset, gap)) == gap
+
+
 def test_many_records_are_given_their_places_at_once(tmp_path, clock):
     log = log_on(tmp_path, clock)
     append(log, "before")

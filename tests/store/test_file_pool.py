@@ -252,6 +252,30 @@ def test_names_are_not_taken_for_flushed_while_another_thread_still_flushes_them
     first.join(10)
 
 
+def test_a_flush_of_names_that_ends_late_vouches_for_none_that_came_behind_the_flush_of_another(tmp_path):
+    entered, gate = threading.Event(), threading.Event()
+    flushes = []
+
+    class Gated(LocalDisk):
+        def flush_directory(self, path):
+            flushes.append(path)
+            if len(flushes) == 1:
+                entered.set()
+                assert gate.wait(10)
+
+    group = FileGroup(FilePool(Gated()))
+    group.names_changed(tmp_path)
+    first = threading.Thread(target=group.flush)
+    first.start()
+    assert entered.wait(10)
+    group.flush_names(tmp_path)
+    group.names_changed(tmp_path)  # as often as when the first flush began
+    gate.set()
+    first.join(10)
+    group.flush()
+    assert len(flushes) == 3
+
+
 def test_threads_that_share_few_descriptors_read_and_write_each_their_own_files(tmp_path):
     """A descriptor that is closed while somebody uses it would be another file's the next moment."""
     switch_interval = sys.getswitchinterval()

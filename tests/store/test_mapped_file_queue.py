@@ -7,7 +7,7 @@ import pytest
 from disks import Fault, FaultyDisk
 
 from broker.store.disk import LocalDisk
-from broker.store.errors import ForeignFile
+from broker.store.errors import ForeignFile, UnreadableFile
 from broker.store.file_pool import FileGroup, FilePool
 from broker.store.mapped_file_queue import MappedFileQueue
 
@@ -233,6 +233,33 @@ class GatedDisk(LocalDisk):
 
         file.flush = slow_flush
         return file
+
+
+class DiskThatIsOvertaken(LocalDisk):
+    """Something else comes first when a file is about to be opened."""
+
+    def __init__(self):
+        self.before_open = lambda: None
+
+    def open(self, path):
+        self.before_open()
+        return super().open(path)
+
+
+def test_a_file_that_goes_while_it_is_being_opened_has_nothing_to_read(tmp_path):
+    """Retention comes from another thread than reads; a file that is lost in another way is an error."""
+    disk = DiskThatIsOvertaken()
+    files = MappedFileQueue(FileGroup(FilePool(disk)), tmp_path / "files", SIZE)
+    for offset in (0, SIZE, 2 * SIZE):
+        files.write(offset, b"abc")
+    files.close()
+    files.load()
+    disk.before_open = lambda: files.delete_before(SIZE)
+    assert files.read(0, 3) == b""
+    assert files.read(SIZE, 3) == b"abc"
+    disk.before_open = files.files[-1].file.path.unlink
+    with pytest.raises(UnreadableFile, match="0200"):
+        files.read(2 * SIZE, 3)
 
 
 def test_a_file_that_is_deleted_while_others_are_flushed_is_no_failure(tmp_path):

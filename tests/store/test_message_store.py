@@ -7,7 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from disks import ManualClock
+from disks import ManualClock, RecordingDisk, materialise, power_loss_states
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -38,6 +38,37 @@ def test_what_was_put_is_there_after_a_clean_stop(tmp_path):
     assert not again.state().recovered_from_crash
     assert again.put_message(message("three")).queue_offset == 2
     again.shutdown()
+
+
+@pytest.mark.parametrize("end", [MessageStore.shutdown, crash], ids=["stop", "crash"])
+def test_times_do_not_go_back_over_a_start_behind_a_clock_that_was_set_back(tmp_path, end):
+    for text, now_ms in (("before", 90_000), ("behind", 20_000), ("later", 100_000)):
+        store = open_store(tmp_path, clock=ManualClock(now_ms))
+        store.put_message(message(text))
+        times = [each.store_timestamp for each in read_all(store, "T", 0)]
+        end(store)
+    assert times == [90_000, 90_000, 100_000]
+
+
+def test_what_a_start_has_found_behind_a_kill_is_not_taken_by_a_power_loss(tmp_path, dice):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    disk = RecordingDisk(LocalDisk(), first)
+    store = open_store(first, disk, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    put(store, "one", "two", "x" * 3_000, "three")  # over two files, and nobody asks for a flush
+    killed = disk.log()
+    crash(store)
+    materialise(killed.model().seen(), second)
+    disk = RecordingDisk(LocalDisk(), second, killed)
+    store = open_store(second, disk, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    seen = bodies(store)
+    assert len(seen) == 4
+    for state in power_loss_states(disk.log(), dice, 5, tmp_path):
+        again = open_store(state)
+        assert bodies(again) == seen
+        again.shutdown()
+    store.shutdown()
 
 
 def test_a_second_store_on_the_same_directory_is_refused(tmp_path):

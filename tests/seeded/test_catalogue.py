@@ -1,0 +1,46 @@
+"""The catalogue of bugs is in order; `make seeded` runs them."""
+
+from __future__ import annotations
+
+import pytest
+from seeded.catalogue import ROOT, Bug, DoesNotApply, catalogue, put_in
+
+BUGS = catalogue()
+LINES_MAX = 6
+
+
+def test_there_are_enough_of_them():
+    assert len(BUGS) >= 40
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_each_fits_into_the_sources_as_they_are(bug):
+    put_in(bug, ROOT, "--check")
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_each_says_what_goes_wrong_and_which_tests_notice_it(bug):
+    assert bug.title.endswith(".")
+    assert bug.first
+    assert [name for name in bug.first if not (ROOT / name).is_file()] == []
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_each_is_a_small_change_of_what_is_shipped(bug):
+    lines = bug.diff.splitlines()
+    changed = [line[6:] for line in lines if line.startswith("+++ b/")]
+    assert all(path.startswith(("broker/", "rmq_spark/")) for path in changed)
+    for sign in "+-":
+        assert sum(line.startswith(sign) and not line.startswith(sign * 3) for line in lines) <= LINES_MAX
+
+
+def test_one_that_does_not_fit_is_named(tmp_path):
+    path = tmp_path / "no-such-place.patch"
+    path.write_text(
+        "Title: It fits nowhere.\nFirst: tests/seeded/test_catalogue.py\n\n"
+        "diff --git a/broker/__init__.py b/broker/__init__.py\n"
+        "--- a/broker/__init__.py\n+++ b/broker/__init__.py\n"
+        "@@ -1,1 +1,1 @@\n-nothing like this stands there\n+nor does this\n"
+    )
+    with pytest.raises(DoesNotApply, match=r"no-such-place\.patch"):
+        put_in(Bug.read(path), ROOT, "--check")
