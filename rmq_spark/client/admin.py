@@ -13,6 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import Final, NamedTuple, TypeVar
 
+from rmq_spark.client.arguments import check_number, check_queue, check_range, check_text
 from rmq_spark.client.broker_api import BrokerApi
 from rmq_spark.client.errors import (
     BrokerNotFound,
@@ -94,6 +95,7 @@ class Admin:
 
     def route(self, topic: str) -> TopicRouteData:
         """Where a topic lives."""
+        check_text("topic", topic, "orders")
         return self.instance.name_servers.route(topic)
 
     def masters(self, cluster: str | None = None) -> Mapping[str, str]:
@@ -133,6 +135,7 @@ class Admin:
     ) -> None:
         """Create a topic on all masters, or on those of a cluster, or change it there."""
         check_topic(topic)
+        check_range("queue_nums", queue_nums)
         config = config or TopicConfig(
             topic_name=topic, read_queue_nums=queue_nums, write_queue_nums=queue_nums
         )
@@ -141,6 +144,7 @@ class Admin:
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Delete a topic, with its messages, from all brokers and name servers."""
+        check_text("topic", topic, "orders")
         for address in self.masters(cluster).values():
             self._api.admin.delete_topic(address, topic)
         self.instance.name_servers.admin.delete_topic(topic, cluster)
@@ -148,6 +152,7 @@ class Admin:
 
     def topic_offsets(self, topic: str) -> Mapping[MessageQueue, TopicOffset]:
         """What each queue of a topic holds."""
+        check_text("topic", topic, "orders")
         return dict(
             pair
             for _, address in self._brokers_of(topic)
@@ -167,6 +172,7 @@ class Admin:
 
     def delete_group(self, group: str, *, cluster: str | None = None, with_offsets: bool = True) -> None:
         """Forget a consumer group, with its retry topic and its dead letters."""
+        check_text("group", group, "billing")
         for address in self.masters(cluster).values():
             self._api.admin.delete_group(address, group, with_offsets=with_offsets)
         known = self.topics()
@@ -182,6 +188,7 @@ class Admin:
 
     def groups_of_topic(self, topic: str) -> frozenset[str]:
         """Who consumes a topic, or has."""
+        check_text("topic", topic, "orders")
         return frozenset(
             group
             for _, address in self._brokers_of(topic)
@@ -190,6 +197,7 @@ class Admin:
 
     def members(self, group: str) -> tuple[Connection, ...]:
         """Who is in a consumer group now; nobody, if it is offline."""
+        check_text("group", group, "billing")
         found: dict[str, Connection] = {}
         for address in self.masters().values():
             try:
@@ -203,6 +211,8 @@ class Admin:
 
     def lag(self, group: str, topic: str) -> tuple[Lag, ...]:
         """How far a group is in each queue of a topic, whether it is online or not."""
+        check_text("group", group, "billing")
+        check_text("topic", topic, "orders")
         found: list[Lag] = []
         for name, address in self._brokers_of(topic):
             times = {
@@ -226,6 +236,9 @@ class Admin:
             MessageRejected: The queue does not have that offset.
             NotSupported: The group is online at a broker of 4.9, which can tell members only of times.
         """
+        check_text("group", group, "billing")
+        check_queue("queue", queue)
+        check_number("offset", queue_offset, 42)
         address = self._address_of(queue)
         low, high = self._api.min_offset(address, queue), self._api.max_offset(address, queue)
         if not low <= queue_offset <= high:
@@ -241,6 +254,9 @@ class Admin:
 
         Without ``is_force`` no queue goes forward. Gives the offsets.
         """
+        check_text("group", group, "billing")
+        check_text("topic", topic, "orders")
+        check_number("timestamp_ms", timestamp_ms, 1_750_000_000_000)
         found: dict[MessageQueue, int] = {}
         for name, address in self._brokers_of(topic):
             header = ResetOffsetRequestHeader(topic, group, timestamp_ms, is_force)
@@ -296,6 +312,7 @@ class Admin:
             MessageRejected: That is no such id.
             BrokerRefused: The broker has no such message any more.
         """
+        check_text("offset_message_id", offset_message_id, "7F00000100002A9F0000000000000000")
         try:
             host, commit_log_offset = decode_offset_message_id(offset_message_id)
         except RecordError as error:
@@ -315,6 +332,8 @@ class Admin:
         messages_max: int = QUERY_MESSAGES_MAX,
     ) -> tuple[MessageExt, ...]:
         """The newest messages of a topic with a key, at most so many of each broker."""
+        check_text("topic", topic, "orders")
+        check_text("key", key, "order-42")
         header = QueryMessageRequestHeader(topic, key, messages_max, begin_ms, end_ms, unique_key_query=False)
         return tuple(message for message in self._query(header) if key in message.keys)
 
@@ -324,6 +343,8 @@ class Admin:
         Raises:
             NotFound: There are none.
         """
+        check_text("topic", topic, "orders")
+        check_text("message_id", message_id, "7F000001669DC9819DE26ECF4EE40062")
         header = QueryMessageRequestHeader(
             topic, message_id, QUERY_MESSAGES_MAX // 2, 0, FOREVER_MS, unique_key_query=True
         )

@@ -258,6 +258,38 @@ def test_an_offset_below_zero_commits_none_of_those_beside_it(consumer):
         consumer.commit({QUEUE: -5})
 
 
+# ---- operators
+
+WRONG_OF_OPERATORS = {
+    "topic to make: a list": lambda admin: admin.create_topic(["T"], 4),
+    "queues: text": lambda admin: admin.create_topic("T", "4"),
+    "topic to delete: a list": lambda admin: admin.delete_topic(["T"]),
+    "topic to find: none": lambda admin: admin.route(None),
+    "topic to look at: bytes": lambda admin: admin.topic_offsets(b"T"),
+    "topic of groups: int": lambda admin: admin.groups_of_topic(5),
+    "group to make: bytes": lambda admin: admin.create_group(b"G"),
+    "group to delete: a list": lambda admin: admin.delete_group(["G"]),
+    "group of members: none": lambda admin: admin.members(None),
+    "lag: of groups": lambda admin: admin.lag(["G"], "T"),
+    "lag: in topics": lambda admin: admin.lag("G", ["T"]),
+    "offset of: a topic": lambda admin: admin.set_offset("G", "T", 0),
+    "offset: text": lambda admin: admin.set_offset("G", QUEUE, "5"),
+    "offset: float": lambda admin: admin.set_offset("G", QUEUE, 0.5),
+    "time: text": lambda admin: admin.reset_to_time("G", "T", "2026-01-01"),
+    "time: of topics": lambda admin: admin.reset_to_time("G", ["T"], 0),
+    "id: int": lambda admin: admin.message_by_offset_id(5),
+    "key: int": lambda admin: admin.messages_by_key("T", 5),
+    "unique id: bytes": lambda admin: admin.messages_by_unique_id("T", b"id"),
+}
+
+
+@pytest.mark.parametrize("ask", WRONG_OF_OPERATORS.values(), ids=list(WRONG_OF_OPERATORS))
+def test_what_is_of_the_wrong_kind_is_asked_of_no_broker(ask):
+    with pytest.raises(TypeError) as raised:
+        ask(Admin(NOWHERE))
+    assert SAYS.fullmatch(str(raised.value)), raised.value
+
+
 def test_an_error_does_not_repeat_megabytes():
     with pytest.raises(TypeError) as raised:
         checked_queues("queues", "x" * 1_000_000)
