@@ -1,6 +1,7 @@
 """What goes wrong between Spark and the brokers, said so that the user can mend it.
 
     OptionError        an option, or several that do not go together; raised on the driver
+    SetUpError         a Python that lacks what a query needs
     SchemaError        columns that there are not
     RowError           a row that cannot be a message
     WriteError         rows that could not be sent, or ways of writing that there are not
@@ -38,6 +39,10 @@ class OptionError(SparkError):
 
     def __str__(self) -> str:
         return f"option {self.option}: {self.problem}"
+
+
+class SetUpError(SparkError):
+    """What a machine lacks for a query, and the line to type."""
 
 
 class SchemaError(SparkError):

@@ -43,7 +43,9 @@ class RocketPollDataSource(DataSource):
         from rmq_spark.spark.broker_checks import check_with_brokers  # noqa: PLC0415  # see the module
         from rmq_spark.spark.options import read_options  # noqa: PLC0415
         from rmq_spark.spark.schema import check_columns, ddl_of  # noqa: PLC0415
+        from rmq_spark.spark.worker_python import check_worker_python  # noqa: PLC0415
 
+        check_worker_python()
         options = read_options(self.options)
         columns = check_columns(options.columns)
         check_with_brokers(options)

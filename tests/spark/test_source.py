@@ -37,6 +37,13 @@ def test_a_name_that_is_no_option_is_refused_at_once():
         RocketPollDataSource({"topik": "T"})
 
 
+@pytest.fixture
+def _same_python(monkeypatch):
+    """Spark would start the Python that runs the tests."""
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+
+
+@pytest.mark.usefixtures("_same_python")
 def test_load_looks_whether_the_topic_is_there(rocketpoll_broker, rocketpoll_topic):
     given = {"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic}
     assert RocketPollDataSource(given).schema().startswith("topic string, brokerName string, queueId int,")
@@ -47,6 +54,7 @@ def test_load_looks_whether_the_topic_is_there(rocketpoll_broker, rocketpoll_top
         RocketPollDataSource({**given, "columns": "bodi"}).schema()
 
 
+@pytest.mark.usefixtures("_same_python")
 def test_it_travels_and_makes_readers(rocketpoll_broker, rocketpoll_topic):
     given = {"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic}
     source = pickle.loads(pickle.dumps(RocketPollDataSource(given)))  # noqa: S301  # what Spark does

@@ -1,0 +1,67 @@
+"""The Python in which Spark will plan and read: whether it has what it needs, found out at `load()`.
+
+Spark starts it itself, and takes the one that PYSPARK_PYTHON names, or else python3 of PATH, whichever runs
+the driver. If it lacks a package, all that Spark says, a minute later, is that a worker has not connected.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from functools import cache
+from typing import Final
+
+from rmq_spark.spark.errors import SetUpError
+
+_VARIABLE: Final = "PYSPARK_PYTHON"
+_DEFAULT: Final = "python3"
+_NEEDED: Final = ("rmq_spark", "numpy", "pyarrow", "orjson")
+_SECONDS: Final = 20
+_PROBE: Final = """
+import importlib.util, sys
+print("missing", *[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])
+"""
+
+
+def check_worker_python() -> None:
+    """Refuse another Python that lacks what this one has; pass over one that cannot be looked at from here.
+
+    Raises:
+        SetUpError: It says which Python that is, what it lacks, and the line to type.
+    """
+    named = os.environ.get(_VARIABLE)
+    path = shutil.which(named or _DEFAULT)
+    if path is None or path == sys.executable:
+        return
+    missing = _missing_in(path, os.pathsep.join(_path_of_its_own()))
+    if missing:
+        origin = f"{_VARIABLE} names it" if named else f"{_VARIABLE} is not set, and PATH has it first"
+        raise SetUpError(
+            f"Spark would run this query in {path} ({origin}), which has no {', '.join(missing)}; "
+            f"{sys.executable} has. Before Spark is started: export {_VARIABLE}={sys.executable}"
+        )
+
+
+def _path_of_its_own() -> list[str]:
+    """Return what Spark or the user has put on the path of modules, as its workers have it as well."""
+    prefixes = (sys.prefix, sys.base_prefix)
+    return [entry for entry in sys.path if entry and not entry.startswith(prefixes)]
+
+
+@cache
+def _missing_in(path: str, module_path: str) -> tuple[str, ...]:
+    try:
+        done = subprocess.run(  # noqa: S603  # the user's own Python
+            [path, "-c", _PROBE, *_NEEDED],
+            env={**os.environ, "PYTHONPATH": module_path},
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    word, *missing = done.stdout.split() or [""]
+    return tuple(missing) if word == "missing" else ()

@@ -1,0 +1,65 @@
+"""The Python that Spark would start for a query, where it is another than the one that has rocketpoll."""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from bare_pythons import bare_python
+
+from rmq_spark.spark.errors import SetUpError
+from rmq_spark.spark.source import RocketPollDataSource
+from rmq_spark.spark.worker_python import check_worker_python
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("numpy", "pyarrow", "orjson")
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """As where rocketpoll is installed among the packages of this Python: nothing of it is on a path."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if not entry.startswith(str(ROOT))])
+
+
+def test_python3_of_path_that_has_nothing_is_refused_with_the_line_to_type(tmp_path, monkeypatch):
+    bare_python(tmp_path / "bare")
+    monkeypatch.setenv("PATH", str(tmp_path / "bare" / "bin"), prepend=os.pathsep)
+    with pytest.raises(SetUpError) as raised:
+        check_worker_python()
+    assert str(raised.value) == (
+        f"Spark would run this query in {tmp_path}/bare/bin/python3 (PYSPARK_PYTHON is not set, and PATH has "
+        f"it first), which has no rmq_spark, numpy, pyarrow, orjson; {sys.executable} has. "
+        f"Before Spark is started: export PYSPARK_PYTHON={sys.executable}"
+    )
+
+
+def test_load_says_so_before_it_asks_a_broker(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYSPARK_PYTHON", bare_python(tmp_path / "some", *PACKAGES))
+    source = RocketPollDataSource({"namesrvAddr": "127.0.0.1:1", "topic": "T"})
+    with pytest.raises(SetUpError, match=re.escape("(PYSPARK_PYTHON names it), which has no rmq_spark; ")):
+        source.schema()
+
+
+def test_one_that_finds_rocketpoll_on_the_path_that_spark_gives_is_good(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT)])
+    monkeypatch.setenv("PYSPARK_PYTHON", bare_python(tmp_path / "all", *PACKAGES))
+    check_worker_python()
+
+
+@pytest.mark.parametrize("text", ["#!/bin/sh\nexit 3\n", "no program", None])
+def test_one_that_cannot_be_looked_at_from_here_is_passed_over(tmp_path, monkeypatch, text):
+    """As one that only the machines of a cluster have."""
+    python = tmp_path / "python"
+    if text is not None:
+        python.write_text(text, encoding="utf-8")
+        python.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(python))
+    check_worker_python()
+
+
+def test_the_one_that_runs_is_good(monkeypatch):
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    check_worker_python()
