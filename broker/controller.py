@@ -36,6 +36,7 @@ from broker.server import CannotListen, RemotingServer
 from broker.state.topic_config import QUEUE_NUMS_MAX
 from broker.state_tables import StateTables
 from broker.store.disk import Disk, LocalDisk
+from broker.store.lacks import is_lack
 from broker.store.message_store import MessageStore
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.names import SCHEDULE_TOPIC, topic_fault
@@ -142,7 +143,12 @@ class BrokerController:
             self.turn,
             self.processors.end_turn,
         )
-        self.tables.save_configurations()
+        try:
+            self.tables.save_configurations()
+        except OSError as error:
+            if not is_lack(error):
+                raise
+            _log.warning("configurations are not saved: %s; it is tried again", error)
         self.port = await self.server.start(config.bind_address, config.listen_port)
         await self._open_vip_channel(config)
         self._housekeeping.start(self.hold_service, self.processors)

@@ -88,6 +88,11 @@ class ReputMessageService:
         """Tell a listener of what is dispatched from now on, and of nothing that was dispatched before."""
         self._listener = listener
 
+    @property
+    def tells(self) -> bool:
+        """Whether a listener is told, so that only the thread that it lives in may `run` this."""
+        return self._listener is not None
+
     def run(self, is_over: Callable[[], bool] = _never) -> bool:
         """Dispatch what is confirmed and not dispatched yet; whether that is all of it.
 
