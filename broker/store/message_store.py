@@ -349,19 +349,34 @@ class MessageStore:
         """Forget a topic. Its messages stay in the log until that expires, but are not found again.
 
         What is put into it meanwhile belongs to one of the same name, which begins where this one ends. One
-        that comes later begins at 0: by then, no crash can bring the old messages back.
+        that comes later begins at 0: by then, no crash can bring the old messages back. It begins where this
+        one ends as well if the files of its queues cannot be moved away, until the next start.
+
+        Raises:
+            OSError: The disk says no. Nothing has changed, and a restart finds nothing changed.
+            StoreFailed: The disk has failed, so that nobody knows.
         """
         with self._checkpointing.maintenance:
             ended = self._appender.numbers_of(topic)
             deleted = {**self._dispatcher.deleted_topics, topic: ended.log_end_offset}
-            self._dispatcher.deleted_topics = deleted
-            self._checkpointing.forget_topic(topic, deleted)
+            try:
+                self._checkpointing.forget_topic(topic, deleted)
+            except StoreFailed as error:
+                self._fail(str(error))
+                raise
             with self._reput.paused():  # the broker's thread may wait for this: nothing but one rename
-                aside = self._queues.put_aside(topic)
-                for queue_id in self._appender.forget_topic(topic, ended):
-                    self._queues.keep_from(topic, queue_id, aside, ended.log_end_offset)
-            self._queues.flush_aside(aside)
-        self._queues.delete(aside)
+                self._dispatcher.deleted_topics = deleted
+                try:
+                    aside = self._queues.put_aside(topic)
+                except OSError:  # what has begun is brought to its end: no restart takes it back
+                    aside = None
+                    self._queues.hide(topic, ended.next_offsets)
+                else:
+                    self._appender.forget_topic(topic, ended)
+                self._reput.go_back_to(ended.log_end_offset)  # what was put meanwhile is of the next topic
+        if aside is not None:
+            self._queues.delete(aside)
+        self._wake_reput()
 
     def clean(self) -> int:
         """Delete what is too old, or what a disk that is filling up can no longer keep; how many files.

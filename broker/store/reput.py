@@ -120,6 +120,10 @@ class ReputMessageService:
             self._catch_up_index()
             yield
 
+    def go_back_to(self, physical_offset: int) -> None:
+        """Dispatch again from a place in the log on; while this is `paused`."""
+        self.reput_from_offset = min(self.reput_from_offset, physical_offset)
+
     def catch_up_index(self) -> None:
         """Bring the index to where the consume queues are."""
         with self._lock:
