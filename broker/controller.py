@@ -102,7 +102,7 @@ class BrokerController:
         return self.port
 
     async def _open(self, config: BrokerConfig) -> None:
-        self.tables = StateTables.load(config, self._disk, self._now_ms)
+        self.tables = StateTables.load(config, self._disk, self._now_ms, self._make_log_durable)
         self._find_lost_topics()
         self.schedule = ScheduleMessageService(
             self.store,
@@ -194,6 +194,17 @@ class BrokerController:
             self.schedule.save()
         finally:
             self.store.shutdown()
+
+    def _make_log_durable(self) -> None:
+        """See to it that no power loss takes what can be seen now; in a thread that may wait.
+
+        Raises:
+            TimeoutError, StoreError: The disk does not flush.
+        """
+        visible = self.store.confirm_offset()
+        state = self.store.state()
+        if visible > state.flushed_offset and state.failure is None:
+            self.store.flushed(visible).result(_ANSWER_SECONDS)
 
     def _find_lost_topics(self) -> None:
         """Make topics again that have messages: they were saved before these, but files get lost."""
