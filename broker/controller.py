@@ -36,6 +36,7 @@ from broker.server import CannotListen, RemotingServer
 from broker.state.topic_config import QUEUE_NUMS_MAX
 from broker.state_tables import StateTables
 from broker.store.disk import Disk, LocalDisk
+from broker.store.lacks import is_lack
 from broker.store.message_store import MessageStore
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.names import SCHEDULE_TOPIC, topic_fault
@@ -101,7 +102,7 @@ class BrokerController:
         return self.port
 
     async def _open(self, config: BrokerConfig) -> None:
-        self.tables = StateTables.load(config, self._disk, self._now_ms)
+        self.tables = StateTables.load(config, self._disk, self._now_ms, self._make_log_durable)
         self._find_lost_topics()
         self.schedule = ScheduleMessageService(
             self.store,
@@ -142,7 +143,12 @@ class BrokerController:
             self.turn,
             self.processors.end_turn,
         )
-        self.tables.save_configurations()
+        try:
+            self.tables.save_configurations()
+        except OSError as error:
+            if not is_lack(error):
+                raise
+            _log.warning("configurations are not saved: %s; it is tried again", error)
         self.port = await self.server.start(config.bind_address, config.listen_port)
         await self._open_vip_channel(config)
         self._housekeeping.start(self.hold_service, self.processors)
@@ -188,6 +194,17 @@ class BrokerController:
             self.schedule.save()
         finally:
             self.store.shutdown()
+
+    def _make_log_durable(self) -> None:
+        """See to it that no power loss takes what can be seen now; in a thread that may wait.
+
+        Raises:
+            TimeoutError, StoreError: The disk does not flush.
+        """
+        visible = self.store.confirm_offset()
+        state = self.store.state()
+        if visible > state.flushed_offset and state.failure is None:
+            self.store.flushed(visible).result(_ANSWER_SECONDS)
 
     def _find_lost_topics(self) -> None:
         """Make topics again that have messages: they were saved before these, but files get lost."""

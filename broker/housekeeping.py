@@ -29,6 +29,7 @@ _SLOW_SWEEP_MS = 100
 _STATS_SAMPLE_MS = 10_000
 _CLIENT_SCAN_MS = 10_000
 _CONFIGURATION_SAVE_MS = 1_000
+_FINISH_OPENING_MS = 1_000
 _LOAD_NUMPY_MS = 1_000
 """When the first clients have been answered, and before there are so many messages that it is needed."""
 
@@ -61,6 +62,7 @@ class Housekeeping:
     def start(self, hold_service: PullRequestHoldService, processors: Processors) -> None:
         """Begin; nothing is done at once."""
         config = self._config
+        self._every(_FINISH_OPENING_MS, self._finish_opening)
         self._every(_CONFIGURATION_SAVE_MS, self._save_configurations)
         self._every(_HOLD_SWEEP_MS, partial(self._sweep_holds, hold_service))
         self._every(_CLIENT_SCAN_MS, processors.expire_clients)
@@ -125,6 +127,10 @@ class Housekeeping:
         took_ms = int((self._loop.time() - began) * 1000)
         if took_ms > _SLOW_SWEEP_MS:
             _log.warning("looking after the pulls that wait for %d queues took %d ms", queues, took_ms)
+
+    def _finish_opening(self) -> None:
+        if self._store.is_opening:
+            self._in_thread("the start is not finished", self._store.finish_opening)
 
     def _save_configurations(self) -> None:
         if self._tables.has_changed_configurations:

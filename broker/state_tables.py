@@ -30,6 +30,21 @@ from rmq_spark.wire.bodies.configs import (
 _log = logging.getLogger(__name__)
 
 
+class _Behind:
+    """A table of offsets, which is saved behind the messages that they are offsets of."""
+
+    def __init__(
+        self, table: JsonTable[ConsumerOffsetSerializeWrapper], make_log_durable: Callable[[], object]
+    ) -> None:
+        self.table = table
+        self.load = table.load
+        self._make_log_durable = make_log_durable
+
+    def save(self, value: ConsumerOffsetSerializeWrapper) -> None:
+        self._make_log_durable()
+        self.table.save(value)
+
+
 @dataclass(frozen=True)
 class StateTables:
     """What a broker knows beside its messages."""
@@ -42,8 +57,17 @@ class StateTables:
     files: tuple[JsonTable[Any], ...]
 
     @classmethod
-    def load(cls, config: BrokerConfig, disk: Disk, now_ms: Callable[[], int]) -> StateTables:
+    def load(
+        cls,
+        config: BrokerConfig,
+        disk: Disk,
+        now_ms: Callable[[], int],
+        make_log_durable: Callable[[], object] = lambda: None,
+    ) -> StateTables:
         """All of them, from the directory of a store that is open.
+
+        ``make_log_durable`` is called in the thread that saves offsets of groups, before they are saved: a
+        power loss must not leave offsets of messages that it has taken, or groups pass over the next ones.
 
         Raises:
             DamagedTable: One of them cannot be read, nor its backup.
@@ -74,7 +98,7 @@ class StateTables:
                 now_ms=now_ms,
             ),
             offsets=ConsumerOffsetManager(
-                table("consumerOffset.json", ConsumerOffsetSerializeWrapper),
+                _Behind(table("consumerOffset.json", ConsumerOffsetSerializeWrapper), make_log_durable),
                 max_offsets=config.max_consumer_offsets,
             ),
             kv_configs=KVConfigs(table("kvConfig.json", KVConfigSerializeWrapper)),

@@ -12,6 +12,7 @@ from broker_clients import batch_request, pull_request, pulled, send_request
 from broker_processes import BrokerProcess
 from broker_stories import BrokerClients, tell
 from disks import Fault, FaultyDisk
+from lacking_disks import LackingDisk
 from slow_disks import SlowDisk
 from stores import encoded, message
 
@@ -126,6 +127,32 @@ def test_messages_come_to_their_queues_by_themselves_when_the_disk_has_room_agai
         "messages are not carried to their consume queues",
         "it is over that messages are not carried to their consume queues",
     ]
+
+
+def test_a_broker_that_starts_on_a_full_disk_gives_out_messages_and_takes_some_when_there_is_room(tmp_path):
+    disk = LackingDisk()
+
+    async def first(broker):
+        client = await broker.connect()
+        await client.put("before")
+
+    async def second(broker):
+        client = await broker.connect()
+        assert (await client.pull(0)).bodies == ["before"]
+        answer = await client.call(send_request("refused"))
+        assert answer.code == 14
+        assert "No space left on device" in answer.remark
+        broker.move(1)
+        assert (await client.pull(0)).bodies == ["before"]
+        disk.lack(None)
+        broker.move(1)
+        await broker.until(lambda: not broker.store.is_opening)
+        await client.put("after")
+        assert (await client.pull(0)).bodies == ["before", "after"]
+
+    tell(first, tmp_path, disk, **SYNC)
+    disk.lack(errno.ENOSPC)
+    tell(second, tmp_path, disk, **SYNC)
 
 
 def test_one_flush_acknowledges_all_that_wait(tmp_path):

@@ -42,6 +42,23 @@ def test_configurations_are_saved_within_a_second_and_offsets_at_their_interval(
     tell(story, tmp_path, flushConsumerOffsetInterval=300_000)
 
 
+def test_offsets_are_saved_behind_the_messages_that_they_are_offsets_of(tmp_path):
+    """With ASYNC_FLUSH, a power loss that leaves an offset leaves the messages before it."""
+
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("a")
+        end = broker.store.state().written_offset
+        assert broker.store.state().flushed_offset < end
+        broker.controller.tables.offsets.commit("G", "T", 0, 1)
+        broker.move(300)
+        await broker.until(lambda: saved(tmp_path, "consumerOffset.json", "offsetTable"))
+        assert broker.store.state().flushed_offset == end
+
+    later = dict.fromkeys(["checkpointIntervalMills", "flushIntervalCommitLog"], 900_000)
+    tell(story, tmp_path, flushConsumerOffsetInterval=300_000, **later)
+
+
 def test_checkpoints_are_taken_and_old_files_looked_at_at_their_intervals(tmp_path):
     async def story(broker):
         done = []
@@ -170,7 +187,7 @@ def test_offsets_that_could_not_be_saved_are_saved_the_next_time(tmp_path, monke
     async def story(broker):
         offsets, housekeeping = broker.controller.tables.offsets, broker.controller._housekeeping
         with monkeypatch.context() as meanwhile:
-            meanwhile.setattr(offsets._saver._table, "_path", tmp_path / "gone" / "x")
+            meanwhile.setattr(offsets._saver._table.table, "_path", tmp_path / "gone" / "x")
             offsets.commit("G", "T", 0, 5)
             broker.move(300)
             await broker.until(lambda: "offsets of groups are not saved" in caplog.text)

@@ -242,16 +242,12 @@ class MessageAppender:
         with self._lock:
             return TopicNumbers(self._log.end_offset, self._numbers_of(topic))
 
-    def forget_topic(self, topic: str, ended: TopicNumbers) -> list[int]:
-        """A topic that comes back begins anew; but for the queues, returned, that have got more since."""
+    def forget_topic(self, topic: str, ended: TopicNumbers) -> None:
+        """A topic that comes back begins anew; but for the queues that have got more since."""
         with self._lock:
-            now = self._numbers_of(topic)
-            later = [
-                queue_id for queue_id, number in now.items() if number != ended.next_offsets.get(queue_id)
-            ]
-            for queue_id in now.keys() - set(later):
-                del self._next_offsets[topic, queue_id]
-            return later
+            for queue_id, number in self._numbers_of(topic).items():
+                if number == ended.next_offsets.get(queue_id):
+                    del self._next_offsets[topic, queue_id]
 
     def _numbers_of(self, topic: str) -> dict[int, int]:
         return {queue_id: number for (name, queue_id), number in self._next_offsets.items() if name == topic}

@@ -14,6 +14,8 @@ import threading
 from collections.abc import Mapping
 
 from broker.store.checkpoint import CHECKPOINT, Checkpoint, save_checkpoint
+from broker.store.errors import DamagedTable, StoreFailed
+from broker.store.lacks import FlushFailed, is_lack
 from broker.store.manifest import MANIFEST, Manifest
 from broker.store.parts import CONFIG, StoreParts
 from broker.store.tables import JsonTable
@@ -76,7 +78,25 @@ class Checkpointing:
         """Note that a topic is about to be deleted, before it is.
 
         Raises:
-            OSError: The disk says no. Then it is noted, or not.
+            OSError: The disk says no, and it is not noted.
+            StoreFailed: The disk says no, and not whether it is noted.
         """
         with self.maintenance:
-            self._manifest.save(self.manifest().without_topic(topic, deleted_topics))
+            manifest = self.manifest().without_topic(topic, deleted_topics)
+            try:
+                self._manifest.save(manifest)
+            except FlushFailed as error:
+                raise StoreFailed(f"deleting a topic failed: {error}; restart the broker") from error
+            except OSError as error:
+                if self._has_noted(manifest, error):
+                    return
+                raise
+
+    def _has_noted(self, manifest: Manifest, error: OSError) -> bool:
+        """Whether a manifest is on the disk of which a save has failed, for good."""
+        try:
+            return self.manifest() == manifest
+        except (OSError, DamagedTable) as second:
+            if is_lack(second):  # then nothing was, or the next checkpoint takes its place
+                return False
+            raise StoreFailed(f"deleting a topic failed: {error}; {second}; restart the broker") from error

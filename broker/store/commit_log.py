@@ -104,7 +104,7 @@ class CommitLog:
         what waits must be written first.
         """
         position = self._later_end
-        if position + size > self._later_limit:
+        if not self._later or position + size > self._later_limit:
             if self._later:
                 return None
             position = self._place(size)

@@ -15,7 +15,7 @@ callable in searches.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -147,14 +147,6 @@ class ConsumeQueue:
         """How many entries there are from an offset to the end of its file, up to a limit."""
         in_file = self.next_file_offset(queue_offset) - queue_offset
         return min(count_max, in_file, self.max_offset - queue_offset)
-
-    def entries_from(self, physical_offset: int) -> Iterator[tuple[int, Buffer]]:
-        """Entries of records from a place in the log on, in pieces, with the offset of each piece's first."""
-        queue_offset = self._first_at_or_after(physical_offset)
-        while queue_offset < self.max_offset:
-            entries = self.read(queue_offset, READ_ENTRIES_MAX)
-            yield queue_offset, entries
-            queue_offset += len(entries) // ENTRY_BYTES
 
     def next_file_offset(self, queue_offset: int) -> int:
         """The first queue offset of the file behind the one in which an offset lies."""

@@ -82,8 +82,13 @@ class AbortFile:
         return self.exists() and self._disk.read(self._path) != OUR_SIGN
 
     def create(self) -> None:
-        """Leave the sign, durably; before anything else in the directory is changed."""
-        self._disk.write_whole(self._path, OUR_SIGN)
+        """Leave the sign, durably; before anything else in the directory is changed.
+
+        It is written beside one that is there and renamed: an empty one would be another program's.
+        """
+        new_path = self._path.with_name(f"{ABORT}.tmp")
+        self._disk.write_whole(new_path, OUR_SIGN)
+        self._disk.rename(new_path, self._path)
         self._disk.flush_directory(self._root)
 
     def remove(self) -> None:

@@ -1,8 +1,8 @@
 """What an error of the disk means: something is lacking and may be there later, or the disk has failed.
 
-Lacking are room, descriptors and memory. Nothing was lost then, and to try again is right. A flush that has
-failed is another matter, whatever its error says: what it was for may be lost, and the next one may report
-success. Nothing else in the store looks at these errnos.
+Lacking are room, descriptors, memory, and leave to write to a disk that is read-only. Nothing was lost then,
+and to try again is right. A flush that has failed is another matter, whatever its error says: what it was
+for may be lost, and the next one may report success.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 _log = logging.getLogger(__name__)
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
-_LACKS = _NO_ROOM | _NO_DESCRIPTOR | {errno.ENOMEM}
+_LACKS = _NO_ROOM | _NO_DESCRIPTOR | {errno.ENOMEM, errno.EROFS}
 
 
 class FlushFailed(OSError):
@@ -21,7 +21,7 @@ class FlushFailed(OSError):
 
 
 class Lacking(Exception):
-    """There was no room, no descriptor, no memory. Nothing was changed."""
+    """Something was lacking. Nothing was changed."""
 
 
 def is_lack(error: BaseException) -> bool:
@@ -40,6 +40,8 @@ def what_is_lacking(error: OSError) -> str:
         return f"the disk is full: {error}"
     if error.errno in _NO_DESCRIPTOR:
         return f"too many files and connections are open: {error}"
+    if error.errno == errno.EROFS:
+        return f"the disk is read-only: {error}"
     return f"the machine is short of memory: {error}"
 
 

@@ -30,8 +30,11 @@ class LocalFile:
         self._path = path
         self._map: FileMap | None = None
         self._descriptor = -1
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if size is not None else 0)
-        self._descriptor = os.open(path, flags, 0o600)
+        self._is_read_only = False
+        if size is not None:
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, 0o600)
+        else:
+            self._open()
         try:
             if size is not None:
                 os.ftruncate(self._descriptor, size)
@@ -66,6 +69,8 @@ class LocalFile:
     def write(self, data: Buffer, position: int) -> None:
         """Write all of the data there, or raise OSError with some of it written."""
         try:
+            if self._is_read_only:
+                self._allow_writes()
             written = os.pwrite(self._descriptor, data, position)
             while written < len(data):
                 written += os.pwrite(self._descriptor, memoryview(data)[written:], position + written)
@@ -95,6 +100,23 @@ class LocalFile:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+    def _open(self) -> None:
+        """Open what is there: to be read alone, if the disk is read-only."""
+        try:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+            self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            self._is_read_only = True
+
+    def _allow_writes(self) -> None:
+        """Open the file again, in the same place, if the disk is not read-only any more."""
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        os.dup2(descriptor, self._descriptor, inheritable=False)
+        os.close(descriptor)
+        self._is_read_only = False
 
     def _in_memory(self, position: int, size: int) -> memoryview | None:
         """Give a slice of a map, if all of that lies in memory."""

@@ -23,7 +23,7 @@ from broker.store.disk import Disk
 from broker.store.dispatch import MessageArrivingListener
 from broker.store.errors import StoreError, StoreFailed, UnreadableFile
 from broker.store.flush import FlushService
-from broker.store.lacks import Hindrance, is_lack
+from broker.store.lacks import Hindrance, Lacking, is_lack
 from broker.store.message_filter import MessageFilter
 from broker.store.opening import open_parts
 from broker.store.parts import StoreParts
@@ -85,6 +85,7 @@ class MessageStore:
         self._ending: str | None = None
         self._carrying = Hindrance("messages are not carried to their consume queues")
         self._noting = Hindrance("no checkpoint is taken")
+        self._starting = Hindrance("what the start has found is not made good, so that nothing is taken")
         root = config.store_path_root_dir
         make_root(disk, root)
         self._lock = lock_directory(disk, root)
@@ -94,7 +95,8 @@ class MessageStore:
         self._checkpointing = Checkpointing(parts)
         self._abort = AbortFile(disk, root)
         try:
-            self._opened = open_parts(parts, self._checkpointing, self._abort)
+            self._opening = open_parts(parts, self._checkpointing, self._abort)
+            self.finish_opening()
         except BaseException:
             self._close_files()
             raise
@@ -103,7 +105,13 @@ class MessageStore:
             self._log,
             self._queues,
             config.max_message_size,
-            lambda: self._failure or self._ending or self._refusal or self._log.flushing.text,
+            lambda: (
+                self._failure
+                or self._ending
+                or self._refusal
+                or self._starting.text
+                or self._log.flushing.text
+            ),
             parts.fresh.runs,
         )
         self._chunks = ChunkAppender(self._log, self._appender, parts.fresh.chunks)
@@ -118,6 +126,32 @@ class MessageStore:
         self._flusher.start()
         if listener is not None and config.broker_role is not BrokerRole.SLAVE:
             self._reput.tell(listener)
+        if self._starting.text is not None:
+            self._wake_reput()
+
+    @property
+    def is_opening(self) -> bool:
+        """Whether `finish_opening` is to be called again in a while."""
+        return not self._opening.is_finished and self._failure is None
+
+    def finish_opening(self) -> bool:
+        """Write what a start has to write before messages are taken; False: something is lacking for that.
+
+        Raises:
+            OSError, StoreFailed: The disk has failed.
+        """
+        if self._opening.is_finished:
+            return True
+        try:
+            self._opening.finish()
+        except (OSError, StoreFailed, Lacking) as error:
+            if not isinstance(error, Lacking) and not is_lack(error):
+                self._fail(f"the start has failed: {error}; restart the broker")
+                raise
+            self._starting.begin(error)
+            return False
+        self._starting.end()
+        return True
 
     # ---- putting
 
@@ -298,6 +332,8 @@ class MessageStore:
         Raises:
             OSError, StoreFailed: The disk has failed.
         """
+        if not self._opening.is_finished:
+            return False
         try:
             self._checkpointing.save()
         except (OSError, StoreFailed, UnreadableFile) as error:
@@ -313,19 +349,34 @@ class MessageStore:
         """Forget a topic. Its messages stay in the log until that expires, but are not found again.
 
         What is put into it meanwhile belongs to one of the same name, which begins where this one ends. One
-        that comes later begins at 0: by then, no crash can bring the old messages back.
+        that comes later begins at 0: by then, no crash can bring the old messages back. It begins where this
+        one ends as well if the files of its queues cannot be moved away, until the next start.
+
+        Raises:
+            OSError: The disk says no. Nothing has changed, and a restart finds nothing changed.
+            StoreFailed: The disk has failed, so that nobody knows.
         """
         with self._checkpointing.maintenance:
             ended = self._appender.numbers_of(topic)
             deleted = {**self._dispatcher.deleted_topics, topic: ended.log_end_offset}
-            self._dispatcher.deleted_topics = deleted
-            self._checkpointing.forget_topic(topic, deleted)
+            try:
+                self._checkpointing.forget_topic(topic, deleted)
+            except StoreFailed as error:
+                self._fail(str(error))
+                raise
             with self._reput.paused():  # the broker's thread may wait for this: nothing but one rename
-                aside = self._queues.put_aside(topic)
-                for queue_id in self._appender.forget_topic(topic, ended):
-                    self._queues.keep_from(topic, queue_id, aside, ended.log_end_offset)
-            self._queues.flush_aside(aside)
-        self._queues.delete(aside)
+                self._dispatcher.deleted_topics = deleted
+                try:
+                    aside = self._queues.put_aside(topic)
+                except OSError:  # what has begun is brought to its end: no restart takes it back
+                    aside = None
+                    self._queues.hide(topic, ended.next_offsets)
+                else:
+                    self._appender.forget_topic(topic, ended)
+                self._reput.go_back_to(ended.log_end_offset)  # what was put meanwhile is of the next topic
+        if aside is not None:
+            self._queues.delete(aside)
+        self._wake_reput()
 
     def clean(self) -> int:
         """Delete what is too old, or what a disk that is filling up can no longer keep; how many files.
@@ -353,16 +404,16 @@ class MessageStore:
 
     def state(self) -> StoreState:
         """What an operator looks at first."""
-        hindrances = (self._log.writing, self._log.flushing, self._carrying, self._noting)
+        hindrances = (self._starting, self._log.writing, self._log.flushing, self._carrying, self._noting)
         return StoreState(
             self._log.min_offset,
             self._log.written_offset,
             self._log.flushed_offset,
             self._reput.reput_from_offset,
-            self._opened.holes,
+            self._opening.found.holes,
             str(self._log.failure) if self._log.failure else self._failure,
             "; ".join(each.text for each in hindrances if each.text is not None) or None,
-            self._opened.recovered_from_crash,
+            self._opening.found.recovered_from_crash,
         )
 
     def _fail(self, failure: str) -> None:

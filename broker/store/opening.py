@@ -8,16 +8,20 @@
    checkpoint, all are made again from the log. So is the index, if a file of it is missing.
 4. What was found is noted by a checkpoint.
 
-Before 3., nothing is deleted; no message is ever.
+Before 3., nothing is deleted; no message is ever. If something is lacking to write with, such as room, the
+rest of what is to be written waits: what was found can be read meanwhile, and files of the log can go.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from broker.store.checkpoint import CHECKPOINT, Checkpoint
 from broker.store.checkpointing import Checkpointing
 from broker.store.directory_lock import AbortFile
+from broker.store.lacks import Lacking
 from broker.store.manifest import Manifest
 from broker.store.parts import COMMIT_LOG, CONFIG, CONSUME_QUEUE, StoreParts
 from broker.store.recovery import LogRecovery, RecoveredLog, reliable_checkpoint, wipe_behind
@@ -30,8 +34,33 @@ class Opened(NamedTuple):
     holes: tuple[tuple[int, int], ...]
 
 
-def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile) -> Opened:
-    """Open the parts of a store in a directory that is locked.
+class Opening:
+    """One start: what it has found, and what is still to be written before messages may be put."""
+
+    def __init__(self, found: Opened, steps: list[Callable[[], object]]) -> None:
+        """The steps may each be tried again."""
+        self.found = found
+        self._steps = steps
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing is left to be written."""
+        return not self._steps
+
+    def finish(self) -> None:
+        """Write what is to be written; in any thread, in one at a time.
+
+        Raises:
+            Lacking: It is not time yet.
+            OSError, StoreError: As of the first step that failed. It comes first the next time.
+        """
+        while self._steps:
+            self._steps[0]()
+            del self._steps[0]
+
+
+def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile) -> Opening:
+    """Open the parts of a store in a directory that is locked; what is to be written is left.
 
     Raises:
         ForeignFile, DamagedTable, UnreadableFile: As `broker.store.errors` says. No message was touched.
@@ -52,7 +81,6 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         disk.delete(root / CHECKPOINT)
         disk.flush_directory(root)
     manifest = checkpointing.manifest()
-    abort.create()
     parts.dispatcher.deleted_topics = dict(manifest.deleted_topics)
     recovered = _follow_log(parts, checkpointing, checkpoint, crashed=crashed)
     is_noted = checkpoint is not None and not recovered.holes and _is_of_this_log(manifest, parts)
@@ -62,26 +90,43 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     reput_from = max(manifest.safe_offset or 0, log.min_offset) if is_resumed else log.min_offset
     index_from = _index_start(parts, manifest, reput_from) if is_resumed else _no_index(parts)
     parts.reput.resume(reput_from, index_from, recovered.holes)
-    parts.reput.run()
-    if not is_resumed or log.min_offset > manifest.log_min_offset:
-        parts.expire_entries()
-    for topic, queue_id, _, max_offset in manifest.queues():  # no queue offset is given twice
-        parts.queues.get_or_make(topic, queue_id).skip_to(max_offset)
-    if crashed and is_resumed and not manifest.entries_were_confirmed:
-        parts.queues.wipe_behind()
-    checkpointing.save()
-    return Opened(crashed, recovered.holes)
+    steps: list[Callable[[], object]] = [
+        abort.create,
+        partial(wipe_behind, log.files, recovered.end_offset),
+        partial(_carry, parts, recovered.end_offset),
+        partial(_tidy_queues, parts, manifest, is_resumed=is_resumed, crashed=crashed),
+        checkpointing.save,
+    ]
+    return Opening(Opened(crashed, recovered.holes), steps)
+
+
+def _carry(parts: StoreParts, end_offset: int) -> None:
+    """Dispatch what was found; once a listener is told of that, it is for its thread to do."""
+    if not parts.reput.tells:
+        parts.reput.run()
+    elif parts.reput.reput_from_offset < end_offset:
+        raise Lacking("messages are not carried to their consume queues yet")
+
+
+def _tidy_queues(parts: StoreParts, manifest: Manifest, *, is_resumed: bool, crashed: bool) -> None:
+    """Let each queue begin and end where it should."""
+    with parts.reput.paused():
+        if not is_resumed or parts.log.min_offset > manifest.log_min_offset:
+            parts.expire_entries()
+        for topic, queue_id, _, max_offset in manifest.queues():  # no queue offset is given twice
+            parts.queues.get_or_make(topic, queue_id).skip_to(max_offset)
+        if crashed and is_resumed and not manifest.entries_were_confirmed:
+            parts.queues.wipe_behind()
 
 
 def _follow_log(
     parts: StoreParts, checkpointing: Checkpointing, checkpoint: Checkpoint | None, *, crashed: bool
 ) -> RecoveredLog:
-    """Find the end of the log and go on there; the torn tail behind it is wiped."""
+    """Find the end of the log and go on there; the torn tail behind it is to be wiped."""
     log = parts.log
     recovery = LogRecovery(log.files, checkpoint)
     is_small = recovery.safe_offset - log.min_offset <= parts.config.check_whole_log_bytes
     recovered = recovery.follow_from(log.min_offset if is_small else recovery.safe_offset)
-    wipe_behind(log.files, recovered.end_offset)
     if crashed:
         log.files.flush_found()
     checkpointing.sealed_from = min(recovery.sealed_from, recovered.end_offset)

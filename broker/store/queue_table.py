@@ -75,7 +75,8 @@ class QueueTable:
         for start in range(0, len(topics), _TOPICS_AT_A_TIME):
             self._load_topics(topics[start : start + _TOPICS_AT_A_TIME])
         for name in self._disk.names(self._deleted):
-            self._delete_topic(self._deleted / name)
+            with suppress(OSError):  # a later start does it
+                self._delete_topic(self._deleted / name)
 
     def _load_topics(self, topics: Sequence[str]) -> None:
         found = self._disk.look_into([self._directory / topic for topic in topics])
@@ -149,26 +150,27 @@ class QueueTable:
         queues = {queue_id: queue for (name, queue_id), queue in self._queues.items() if name == topic}
         if directory is not None:
             with self._group.lock:  # nobody opens one of its files meanwhile
-                self._disk.rename(self._directory / topic, directory)
+                self._move(self._directory / topic, directory)
                 self._group.forget_names(self._directory / topic)
+                self._group.names_changed(self._directory)  # no later checkpoint finds them there again
                 for queue_id, queue in queues.items():
                     queue.moved_to(directory / str(queue_id))
         for queue_id in queues:
             del self._queues[topic, queue_id]
         return TopicAside(directory, queues)
 
-    def keep_from(self, topic: str, queue_id: int, aside: TopicAside, physical_offset: int) -> None:
-        """Put the entries of a queue that was put aside back, from a place in the log on."""
-        queue = aside.queues.get(queue_id)
-        if queue is not None:
-            for first, entries in queue.entries_from(physical_offset):
-                self.get_or_make(topic, queue_id).append(first, entries)
+    def _move(self, directory: Path, new_directory: Path) -> None:
+        try:
+            self._disk.rename(directory, new_directory)
+        except OSError:  # it may have come about nevertheless
+            if new_directory.name not in self._disk.names(new_directory.parent):
+                raise
 
-    def flush_aside(self, aside: TopicAside) -> None:
-        """Return when no power loss can bring back what was put aside."""
-        if aside.directory is not None:
-            self._disk.flush_directory(self._directory)
-            self._disk.flush_directory(self._deleted)
+    def hide(self, topic: str, before: Mapping[int, int]) -> None:
+        """Offer no entries of a topic before these offsets, nor any of its queues without one."""
+        for name, queue_id, queue in self:
+            if name == topic:
+                queue.min_offset = min(before.get(queue_id, queue.max_offset), queue.max_offset)
 
     def delete(self, aside: TopicAside) -> None:
         """Delete the files of a topic that was put aside; it takes as long as there are files."""

@@ -51,9 +51,16 @@ class RecordLock:
 
 
 def _locked(path: Path) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    kind = fcntl.LOCK_EX
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # nobody writes to that disk
+        kind = fcntl.LOCK_SH
+    try:
+        fcntl.lockf(descriptor, kind | fcntl.LOCK_NB, 1)
     except OSError as error:
         os.close(descriptor)
         number = errno.EAGAIN if error.errno in _REFUSALS else error.errno

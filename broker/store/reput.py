@@ -88,6 +88,11 @@ class ReputMessageService:
         """Tell a listener of what is dispatched from now on, and of nothing that was dispatched before."""
         self._listener = listener
 
+    @property
+    def tells(self) -> bool:
+        """Whether a listener is told, so that only the thread that it lives in may `run` this."""
+        return self._listener is not None
+
     def run(self, is_over: Callable[[], bool] = _never) -> bool:
         """Dispatch what is confirmed and not dispatched yet; whether that is all of it.
 
@@ -114,6 +119,10 @@ class ReputMessageService:
         with self._lock:
             self._catch_up_index()
             yield
+
+    def go_back_to(self, physical_offset: int) -> None:
+        """Dispatch again from a place in the log on; while this is `paused`."""
+        self.reput_from_offset = min(self.reput_from_offset, physical_offset)
 
     def catch_up_index(self) -> None:
         """Bring the index to where the consume queues are."""

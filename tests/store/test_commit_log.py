@@ -242,3 +242,20 @@ def test_what_waits_takes_its_place_and_is_written_by_one_write_or_not_at_all(tm
     third = append(log, "three")
     assert third.physical_offset == second.end_offset
     assert not any(log.read(third.end_offset, 500))
+
+
+def test_a_record_that_cannot_be_sealed_leaves_its_time_to_no_other(tmp_path, clock):
+    log = log_on(tmp_path, clock)
+
+    def fail(*_):
+        raise ValueError("no such number")
+
+    with pytest.raises(ValueError, match="no such number"):
+        log.append_later(100, fail)
+    clock.now_ms = 9_000
+    draft = draft_of(message("one"))
+    template = RecordTemplate(draft)
+    size = template.fixed_bytes + len(draft.body) + len(draft.properties)
+    log.append_later(size, template.seal, 0, draft.body, draft.properties, 5, 0)
+    log.write_out()
+    assert decode_record(log.read(0, 500)).store_timestamp == log.later_timestamp == 9_000

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 from disks import Fault, FaultyDisk, RecordingDisk, power_loss_states
-from stores import bodies, message, open_store, read_all
+from stores import bodies, crash, message, open_store, read_all
 
 from broker.store.config import FlushDiskType
 from broker.store.disk import LocalDisk
+from broker.store.errors import StoreFailed
 from rmq_spark.wire.record import decode_record
 
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
@@ -97,7 +100,7 @@ def test_files_that_cannot_be_deleted_are_left_to_the_next_start(tmp_path):
     again.shutdown()
 
 
-@pytest.mark.parametrize("kind", ["write_whole", "rename", "flush_directory"])
+@pytest.mark.parametrize("kind", ["write_whole", "rename"])
 def test_a_deletion_that_fails_is_said_to_and_can_be_done_again(tmp_path, kind):
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk, **SYNC)
@@ -108,7 +111,7 @@ def test_a_deletion_that_fails_is_said_to_and_can_be_done_again(tmp_path, kind):
         store.delete_topic("T")
     disk.plan = ()
     put(store, "new")
-    assert bodies(store)[-1] == "new"
+    assert bodies(store) == ["old", "new"]
     store.delete_topic("T")
     assert bodies(store) == []
     put(store, "newer")
@@ -116,6 +119,61 @@ def test_a_deletion_that_fails_is_said_to_and_can_be_done_again(tmp_path, kind):
     again = open_store(tmp_path)
     assert (bodies(again), bodies(again, "U")) == (["newer"], ["kept"])
     again.shutdown()
+
+
+def test_when_nobody_knows_whether_a_topic_was_deleted_nothing_more_is_taken(tmp_path):
+    disk = FaultyDisk(LocalDisk())
+    store = open_store(tmp_path, disk, **SYNC)
+    put(store, "old")
+    behind_the_first = len(disk.operations) + 1
+    disk.plan = (Fault(behind_the_first, persistent=True, kinds={"flush_directory"}),)
+    with pytest.raises(StoreFailed, match="deleting a topic failed"):
+        store.delete_topic("T")
+    disk.plan = ()
+    assert "deleting a topic failed" in store.state().failure
+    assert store.put_message(message("new")).status.name == "SERVICE_NOT_AVAILABLE"
+    assert bodies(store) == ["old"]
+    store.shutdown()
+
+
+@pytest.mark.parametrize("prefix", [0, 1000])
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("killed", [False, True])
+def test_whatever_fails_of_a_deletion_it_has_happened_or_not_now_and_after_a_restart(
+    tmp_path, persistent, prefix, killed
+):
+    """What was put before it and is acknowledged behind it goes with the topic or stays with it."""
+    for number in count():
+        root = tmp_path / str(number)
+        root.mkdir()
+        disk = FaultyDisk(LocalDisk())
+        store = open_store(root, disk, **SYNC)
+        put(store, *(f"old {each}" for each in range(12)))
+        put(store, "kept", topic="U")
+        under_way = store.put_message(message("under way"))
+        disk.plan = (Fault(len(disk.operations) + number, persistent=persistent, prefix=prefix),)
+        begun = len(disk.operations)
+        has_happened = True
+        try:
+            store.delete_topic("T")
+        except (OSError, StoreFailed):
+            has_happened = False
+        is_over = len(disk.operations) <= begun + number
+        disk.plan = ()
+        if store.state().failure is None:
+            assert store.wait_until_stored(under_way).status.name == "PUT_OK"
+            put(store, "new")
+            expected = [*([] if has_happened else [*(f"old {n}" for n in range(12)), "under way"]), "new"]
+            assert bodies(store) == expected
+            store.shutdown() if not killed else crash(store)
+            again = open_store(root, **SYNC)
+            assert (bodies(again), bodies(again, "U")) == (expected, ["kept"])
+            put(again, "newest")
+            assert bodies(again) == [*expected, "newest"]
+            again.shutdown()
+        if is_over:
+            break
+    assert number > 5
 
 
 def test_a_power_loss_neither_brings_back_the_old_messages_nor_takes_the_new(tmp_path, dice):

@@ -7,7 +7,7 @@ import itertools
 import os
 
 import pytest
-from disks import FaultyDisk
+from lacking_disks import ERRNOS, LackingDisk
 from stores import bodies, crash, message, open_store
 
 from broker.store.config import FlushDiskType
@@ -17,53 +17,6 @@ from broker.store.lacks import FlushFailed, Hindrance, is_lack
 
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
 SMALL = {"max_hash_slot_num": 16, "max_index_num": 8}
-ERRNOS = [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM]
-OF_WRITES = {"create", "write", "write_whole", "make_directory"}
-OF_OPENS = {"create", "open", "write_whole", "flush_directory", "read", "names"}
-
-
-class LackingDisk(FaultyDisk):
-    """From one operation on, each that needs what is lacking fails, until there is enough again.
-
-    Flushes of files that are open never do.
-    """
-
-    def __init__(self):
-        super().__init__(LocalDisk())
-        self.error = None
-        self.spared = 0
-
-    def lack(self, error, spared=0):
-        """From now on, but for so many operations that would fail."""
-        self.error, self.spared = error, spared
-
-    @property
-    def is_lacking(self):
-        return self.error is not None and self.spared < 0
-
-    def _check(self, kind, path):
-        kinds = OF_WRITES if self.error in {errno.ENOSPC, errno.EDQUOT} else OF_OPENS
-        if self.error is None or kind not in kinds:
-            return
-        self.spared -= 1
-        if self.spared < 0:
-            raise OSError(self.error, os.strerror(self.error), str(path))
-
-    def _run(self, call):
-        self._check(call.kind, call.path)
-        return super()._run(call)
-
-    def open(self, path):
-        self._check("open", path)
-        return super().open(path)
-
-    def read(self, path):
-        self._check("read", path)
-        return self._disk.read(path)
-
-    def names(self, path):
-        self._check("names", path)
-        return self._disk.names(path)
 
 
 def put(store, text, topic="T", queue_id=0, patience_seconds=20):
@@ -177,6 +130,87 @@ def test_a_store_that_lacks_something_when_it_ends_is_recovered_and_nothing_is_l
     assert again.state().recovered_from_crash
     assert bodies(again) == ["a"]
     again.shutdown()
+
+
+# ---- starts
+
+
+def filled(root, *, killed):
+    """A store with messages, one of which is delayed, and how it ended."""
+    store = open_store(root, **SYNC, **SMALL)
+    for number in range(6):
+        assert put(store, f"{number} " + "x" * 900, queue_id=number % 2)[0] == "PUT_OK"
+    store.save_checkpoint()
+    assert put(store, "last")[0] == "PUT_OK"
+    found = bodies(store), bodies(store, "T", 1)
+    crash(store) if killed else store.shutdown()
+    return found
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EROFS], ids=errno.errorcode.get)
+def test_a_start_on_a_disk_that_takes_nothing_serves_what_is_there_and_takes_messages_later(
+    tmp_path, caplog, killed, error
+):
+    expected = filled(tmp_path, killed=killed)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    disk = LackingDisk()
+    disk.lack(error)
+    store = open_store(tmp_path, disk, **SYNC, **SMALL)
+    assert bodies(store)[:3] == expected[0][:3]  # the last may not have come to its queue
+    assert bodies(store, "T", 1) == expected[1]
+    status, remark = put(store, "refused")
+    assert status == "SERVICE_NOT_AVAILABLE"
+    assert os.strerror(error) in remark
+    assert not store.save_checkpoint()
+    for _ in range(3):
+        assert not store.finish_opening()
+    assert store.is_opening
+    assert store.state().failure is None
+    assert {path: path.read_bytes() for path in before if path.exists()} == before
+    disk.lack(None)
+    store.reput()
+    assert store.finish_opening()
+    assert (store.is_opening, store.state().hindrance) == (False, None)
+    assert put(store, "taken")[0] == "PUT_OK"
+    assert (bodies(store), bodies(store, "T", 1)) == ([*expected[0], "taken"], expected[1])
+    told = [each.message for each in caplog.records if "made good" in each.message]
+    assert len(told) == 2
+    store.shutdown()
+    again = open_store(tmp_path, **SYNC, **SMALL)
+    assert not again.state().recovered_from_crash
+    assert bodies(again) == [*expected[0], "taken"]
+    again.shutdown()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_files_of_the_log_may_go_while_a_start_waits_for_room(tmp_path, killed):
+    filled(tmp_path, killed=killed)
+    disk = LackingDisk()
+    disk.lack(errno.ENOSPC)
+    store = open_store(tmp_path, disk, disk_space_clean_forcibly_ratio=0.0, **SYNC, **SMALL)
+    assert store.clean() > 0
+    disk.lack(None)
+    store.reput()
+    assert store.finish_opening()
+    assert [text[0] for text in bodies(store)] == ["4", "l"]
+    store.shutdown()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_start_on_a_full_disk_that_is_killed_has_changed_nothing(tmp_path, killed):
+    expected = filled(tmp_path, killed=killed)
+    for spared in range(12):
+        disk = LackingDisk()
+        disk.lack(errno.ENOSPC, spared)
+        store = open_store(tmp_path, disk, **SYNC, **SMALL)
+        crash(store)
+    again = open_store(tmp_path, **SYNC, **SMALL)
+    assert (bodies(again), bodies(again, "T", 1)) == expected
+    again.shutdown()
+
+
+# ---- what is said
 
 
 def test_a_hindrance_is_told_once_when_it_begins_and_once_when_it_is_over(caplog):

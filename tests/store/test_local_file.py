@@ -108,3 +108,16 @@ def test_how_full_a_disk_is_is_what_df_says(tmp_path):
     assert usage.total == stats.f_blocks * stats.f_frsize
     assert 0 < usage.ratio < 1
     assert usage.used + usage.free <= usage.total
+
+
+def test_what_the_disk_does_not_tell_of_holes_is_an_error_that_names_the_file(tmp_path, monkeypatch):
+    """A bad block before the data is no hole up to the end."""
+    file = LocalFile(tmp_path / "a", 8192)
+
+    def fail(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    assert file.next_data(0) is None
+    monkeypatch.setattr(os, "lseek", fail)
+    with pytest.raises(OSError, match=f"Input/output error: '{tmp_path}/a'"):
+        file.next_data(0)
