@@ -235,7 +235,8 @@ def test_a_turn_that_cannot_be_written_is_refused_as_a_whole(parts, monkeypatch)
         for text in ("a", "b"):
             room._dispatch(room.connection, send_request(text))
         room.processor.end_turn()
-    assert [(each.code, each.remark) for each in room.connection.sent] == [(14, "the disk is full")] * 2
+    refused = (14, "the disk is full: [Errno 28] full")
+    assert [(each.code, each.remark) for each in room.connection.sent] == [refused] * 2
     room.connection.sent.clear()
     answer = room.send("c").ext_fields
     assert answer["queueOffset"] == "0"

@@ -22,6 +22,8 @@ class Bug(NamedTuple):
 
     name: str
     title: str
+    only: str | None
+    """What alone can show it: timing, order, a power loss, a second crash; None: any use."""
     first: list[str]
     path: Path
 
@@ -32,10 +34,10 @@ class Bug(NamedTuple):
 
     @classmethod
     def read(cls, path):
-        """A patch begins with ``Title:`` and ``First:`` lines; what follows is a diff."""
+        """A patch begins with ``Title:``, perhaps ``Only:``, and ``First:``; what follows is a diff."""
         head = path.read_text().partition("\ndiff ")[0]
         fields = dict(line.split(": ", 1) for line in head.splitlines() if line)
-        return cls(path.stem, fields["Title"], fields["First"].split(), path)
+        return cls(path.stem, fields["Title"], fields.get("Only"), fields["First"].split(), path)
 
 
 def catalogue():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from seeded.catalogue import ROOT, Bug, DoesNotApply, catalogue, put_in
 
@@ -9,8 +11,11 @@ BUGS = catalogue()
 LINES_MAX = 6
 
 
-def test_there_are_enough_of_them():
+def test_there_are_enough_of_them_and_enough_that_are_hard_to_see():
     assert len(BUGS) >= 40
+    shown = Counter(bug.only for bug in BUGS)
+    assert shown["timing"] + shown["order"] + shown["second crash"] >= 15
+    assert shown.keys() == {None, "timing", "order", "power loss", "second crash"}
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)

@@ -66,6 +66,13 @@ def test_a_group_is_there_as_long_as_it_has_members(consumers, one, two):
     assert consumers.groups_of("T") == frozenset()
 
 
+def test_a_member_that_has_left_makes_room_for_another(one, two):
+    consumers = ConsumerManager(lambda _: None, room(members_max=1))
+    for member in (one, two, one):
+        consumers.register(channel(member), data("g", "T"))
+        consumers.unregister("g", member)
+
+
 def test_a_group_is_as_its_members_last_said(consumers, one):
     consumers.register(channel(one), data("g", "T"))
     consumers.register(

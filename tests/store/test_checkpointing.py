@@ -95,6 +95,39 @@ def test_the_power_may_go_at_any_moment_of_a_checkpoint(tmp_path, dice):
     store.shutdown()
 
 
+def test_no_offset_is_given_twice_when_queues_are_made_again_whose_messages_have_expired(tmp_path):
+    store = open_store(tmp_path)
+    put(store, "old")
+    put(store, *("y" * 500 for _ in range(20)), topic="U")
+    expire(store, len(store._log.files.files) - 1)
+    store.shutdown()
+    shutil.rmtree(tmp_path / "consumequeue" / "U")
+    for number in (1, 2):
+        again = open_store(tmp_path)
+        assert again.queue_offsets("T", 0)[1] == number
+        assert again.put_message(message("new")).queue_offset == number
+        crash(again)
+
+
+def test_what_comes_where_a_power_loss_has_taken_the_end_of_the_log_is_found_by_key(tmp_path):
+    """The index may have been on the disk before the end of the log was."""
+    store = open_store(tmp_path, **LARGE_LOG)
+    end = put(store, "kept").end_offset
+    store.save_checkpoint()
+    for key in ("lost 1", "lost 2"):
+        store.put_message(message(key, keys=key.replace(" ", "")))
+    assert store.query_message("T", "lost2", 1, 0, 1 << 60)
+    store._index.flush()
+    crash(store)
+    path = tmp_path / "commitlog" / ("0" * 20)
+    path.write_bytes(path.read_bytes()[:end].ljust(1 << 20, b"\0"))
+    again = open_store(tmp_path, **LARGE_LOG)
+    again.put_message(message("new", keys="new"))
+    assert len(again.query_message("T", "new", 1, 0, 1 << 60)) == 1
+    assert again.query_message("T", "lost1", 1, 0, 1 << 60) == []
+    again.shutdown()
+
+
 def expire(store, files):
     """Delete the first files of the log, as `clean` does when their time has come."""
     log = store._log.files
