@@ -34,6 +34,7 @@ from broker.store.record_glance import has_key
 from broker.store.record_template import RecordTemplate, UniformParts
 from broker.store.results import GetMessageResult, PutMessageResult, PutMessageStatus
 from broker.store.retention import Retention
+from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import StoredMessage
 
@@ -236,7 +237,7 @@ class MessageStore:
         is_all = True
         try:
             is_all = self._reput.run(is_over)
-        except (OSError, StoreFailed, UnreadableFile) as error:
+        except (OSError, StoreFailed, UnreadableFile, RecordError) as error:
             if _may_pass(error):
                 self._carrying.begin(error)
                 return False
@@ -336,7 +337,7 @@ class MessageStore:
             return False
         try:
             self._checkpointing.save()
-        except (OSError, StoreFailed, UnreadableFile) as error:
+        except (OSError, StoreFailed, UnreadableFile, RecordError) as error:
             if _may_pass(error):
                 self._noting.begin(error)
                 return False
@@ -410,7 +411,7 @@ class MessageStore:
             self._log.written_offset,
             self._log.flushed_offset,
             self._reput.reput_from_offset,
-            self._opening.found.holes,
+            self._reput.holes,
             str(self._log.failure) if self._log.failure else self._failure,
             "; ".join(each.text for each in hindrances if each.text is not None) or None,
             self._opening.found.recovered_from_crash,

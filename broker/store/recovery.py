@@ -255,6 +255,11 @@ def _magic_places(window: bytes) -> list[int]:
     return sorted(places)
 
 
+def record_behind(files: MappedFileQueue, start: int) -> int | None:
+    """Find the first place from there on where a whole record lies that belongs there."""
+    return LogRecovery(files, None)._next_record(start)  # of this module
+
+
 def pieces_behind(files: MappedFileQueue, end_offset: int) -> Iterator[tuple[int, Buffer]]:
     """Behind the end of a log, the pieces that are not all zeros, and where they lie."""
     position = files.next_data(end_offset)

@@ -1,9 +1,10 @@
 """ReputMessageService: follows the log, and carries what is confirmed to consume queues and index.
 
 It has no thread and no timer. Whoever appends or flushes calls `run`; it takes what is new up to the
-confirm offset, so that nobody sees a message that a crash could still take back, and tells whoever wants
-to know once for each queue. The index follows at its own pace, in larger runs: it is looked at rarely, and
-before every look it catches up.
+confirm offset, so that nobody sees a message that a crash could still take back, and tells whoever wants to
+know once for each queue. A record that does not hang together, as a bit of it has changed since it was
+written, is passed over as a hole: nothing behind it waits for it. The index follows at its own pace, in
+larger runs: it is looked at rarely, and before every look it catches up.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from broker.store import chunks
-from broker.store.commit_log import CommitLog
+from broker.store.commit_log import BLANK_BYTES, CommitLog
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.dispatch import (
     FEW,
@@ -28,9 +29,11 @@ from broker.store.fresh_records import FreshRecords, FreshRun
 from broker.store.index_service import IndexService, KeyedMessage
 from broker.store.queue_table import QueueTable
 from broker.store.record_glance import glance, pattern_of, property_of
+from broker.store.recovery import record_behind
+from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.properties import KEYS, UNIQ_KEY
-from rmq_spark.wire.record import decode_blank
+from rmq_spark.wire.record import decode_blank, decode_record
 
 if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
@@ -72,17 +75,18 @@ class ReputMessageService:
         self._confirm_offset = confirm_offset
         self._fresh = fresh
         self._lock = threading.Lock()
-        self._holes: Sequence[tuple[int, int]] = ()
+        self.holes: tuple[tuple[int, int], ...] = ()
+        """The places in the log where no record was found, by recovery or since."""
         self.reput_from_offset = 0
         self.index_from_offset = 0
 
     def resume(
-        self, reput_from_offset: int, index_from_offset: int, holes: Sequence[tuple[int, int]]
+        self, reput_from_offset: int, index_from_offset: int, holes: tuple[tuple[int, int], ...]
     ) -> None:
         """Go on from there, passing over the places where recovery found no record."""
         self.reput_from_offset = reput_from_offset
         self.index_from_offset = index_from_offset
-        self._holes = holes
+        self.holes = holes
 
     def tell(self, listener: MessageArrivingListener) -> None:
         """Tell a listener of what is dispatched from now on, and of nothing that was dispatched before."""
@@ -100,7 +104,10 @@ class ReputMessageService:
         """
         with self._lock:
             while self.reput_from_offset < self._confirm_offset():
-                self._run_once()
+                try:
+                    self._run_once()
+                except RecordError as error:
+                    self._note_hole(self.reput_from_offset, self._confirm_offset(), error)
                 if is_over():
                     return False
             if self._confirm_offset() - self.index_from_offset >= INDEX_BEHIND_MAX:
@@ -179,17 +186,41 @@ class ReputMessageService:
         if self._index is None:
             self.index_from_offset = self.reput_from_offset
         while self.index_from_offset < self.reput_from_offset:
-            start = self.index_from_offset
-            data, sizes, next_offset = self._next_records(start, self.reput_from_offset)
-            if len(sizes) <= FEW or not chunks.are_loaded():
-                sizes, next_offset = _cut(sizes, ONE_BY_ONE_MAX, start, next_offset)
-                self._index_few(data, sizes, start, next_offset)
-            else:
-                sizes, next_offset = _cut(sizes, RUN_RECORDS_MAX, start, next_offset)
-                self._index_chunk(_chunk(data, sizes), start, next_offset)
+            try:
+                self._index_once()
+            except RecordError as error:
+                self._note_hole(self.index_from_offset, self.reput_from_offset, error)
             if is_over():
                 return False
         return True
+
+    def _index_once(self) -> None:
+        start = self.index_from_offset
+        data, sizes, next_offset = self._next_records(start, self.reput_from_offset)
+        if len(sizes) <= FEW or not chunks.are_loaded():
+            sizes, next_offset = _cut(sizes, ONE_BY_ONE_MAX, start, next_offset)
+            self._index_few(data, sizes, start, next_offset)
+        else:
+            sizes, next_offset = _cut(sizes, RUN_RECORDS_MAX, start, next_offset)
+            self._index_chunk(_chunk(data, sizes), start, next_offset)
+
+    def _note_hole(self, start: int, end: int, error: RecordError) -> None:
+        """Pass over the first record between two places that does not hang together."""
+        try:
+            data, sizes, _ = self._next_records(start, end)
+        except RecordError:
+            data, sizes = b"", [0]
+        place = start
+        for size in sizes:
+            if not _hangs_together(data[place - start : place - start + size]):
+                break
+            place += size
+        else:
+            raise error
+        found = record_behind(self._log.files, place + 1)
+        hole = place, end if found is None else min(found, end)
+        self.holes = (*self.holes, hole)
+        _log.error("the log is damaged from %d to %d, which is passed over: %s", *hole, error)
 
     def _index_few(self, data: Buffer, sizes: Sequence[int], start: int, next_offset: int) -> None:
         if self._index is not None:
@@ -211,7 +242,7 @@ class ReputMessageService:
     def _next_records(self, start: int, end: int) -> tuple[Buffer, list[int], int]:
         """Records from a place in the log on, within one file, and the place behind them."""
         stop = end
-        for hole_start, hole_end in self._holes:
+        for hole_start, hole_end in self.holes:
             if hole_start <= start < hole_end:
                 return b"", [], min(hole_end, end)
             if start < hole_start:
@@ -224,7 +255,17 @@ class ReputMessageService:
             data = self._log.record(start)
             if 0 < len(data) <= stop - start:
                 return data, [len(data)], start + len(data)
+        if decode_blank(data) is None:
+            raise RecordError("log", at=start, needed="a record or a blank", found=bytes(data[:BLANK_BYTES]))
         return data, [], min(start + self._log.files.space_left(start), end)
+
+
+def _hangs_together(record: Buffer) -> bool:
+    try:
+        decode_record(record, check_crc=False)
+    except RecordError:
+        return False
+    return True
 
 
 def _cut(sizes: list[int], count_max: int, start: int, next_offset: int) -> tuple[list[int], int]:

@@ -1,8 +1,10 @@
 import errno
+import shutil
 
 import pytest
 from stores import Listener, bodies, message, open_store, put_later
 
+from broker.store import chunks
 from broker.store.config import BrokerRole, FlushDiskType
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.flags import MessageSysFlag
@@ -175,3 +177,33 @@ def test_the_index_follows_when_it_is_asked_for(tmp_path):
         assert len(store.query_message("T", key, 10, 0, 1 << 62)) == 1
     assert store._reput.index_from_offset == store._log.written_offset
     store.shutdown()
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("behind_start", [84, 1])
+def test_a_record_that_has_changed_on_the_disk_is_passed_over_and_those_behind_it_are_carried(
+    tmp_path, caplog, behind_start, many
+):
+    """The log is so large that a start does not look at all of it, and queues and index are lost."""
+    settings = {"check_whole_log_bytes": 0, "mapped_file_size_commit_log": 1 << 17}
+    texts = [f"{number} " + "x" * 20 for number in range(500 if many else 20)]
+    store = open_store(tmp_path, **settings)
+    placed = [store.put_message(message(text, keys="k")).physical_offset for text in texts]
+    store.shutdown()
+    path = tmp_path / "commitlog" / ("0" * 20)
+    data = bytearray(path.read_bytes())
+    data[placed[5] + behind_start] ^= 0x40
+    path.write_bytes(data)
+    for name in ("index", "consumequeue"):
+        shutil.rmtree(tmp_path / name)
+    if many:
+        assert chunks.RecordChunk  # the tools for many are there
+    again = open_store(tmp_path, **settings)
+    whole = [text for number, text in enumerate(texts) if number != 5]
+    assert bodies(again) == whole
+    assert again.state().holes == ((placed[5], placed[6]),)
+    assert len(again.query_message("T", "k", 10, 0, 1 << 62)) == 10
+    assert caplog.text.count("the log is damaged from") == 1
+    again.put_message(message("after"))
+    assert bodies(again)[-1] == "after"
+    again.shutdown()
