@@ -20,7 +20,7 @@ from broker.processors import Processors
 from broker.schedule.schedule_message_service import ScheduleMessageService
 from broker.state_tables import StateTables
 from broker.store import lazy_numpy
-from broker.store.lacks import Hindrance, is_lack
+from broker.store.lacks import Hindrance, Lacking, is_lack
 from broker.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -157,7 +157,7 @@ class Housekeeping:
         def done(error: BaseException | None) -> None:
             self._under_way.discard(job)
             hindrance = self._hindrances.setdefault(failure, Hindrance(failure))
-            if isinstance(error, OSError) and is_lack(error):
+            if isinstance(error, Lacking) or (isinstance(error, OSError) and is_lack(error)):
                 hindrance.begin(error)
             elif error is not None:
                 _log.error("%s: %s", failure, error)

@@ -23,6 +23,7 @@ from typing import Final
 from broker.schedule.delay_level import DelayLevel, Start
 from broker.schedule.delayed_message import Undeliverable, delivered, scheduled
 from broker.state.table import Saver, Table
+from broker.store.lacks import Lacking
 from broker.store.message_store import MessageStore
 from broker.store.results import GetMessageResult, GetMessageStatus, PutMessageResult, PutMessageStatus
 from rmq_spark.errors import RecordError
@@ -127,6 +128,7 @@ class ScheduleMessageService:
         """Make durable how far each level is, after what was delivered; in any thread.
 
         Raises:
+            Lacking: The disk is slow. Nothing was changed.
             StoreError, OSError: The disk says no. Nothing was changed.
         """
         self._saver.save()
@@ -138,9 +140,7 @@ class ScheduleMessageService:
             try:
                 self._store.flushed(end_offset).result(_FLUSH_TIMEOUT_SECONDS)
             except FutureTimeoutError:
-                raise TimeoutError(
-                    f"the log was not flushed within {_FLUSH_TIMEOUT_SECONDS} s; delay offsets are not saved"
-                ) from None
+                raise Lacking(f"the disk takes longer than {_FLUSH_TIMEOUT_SECONDS} s for a flush") from None
         return offsets
 
     # ---- one level

@@ -1,6 +1,7 @@
 import logging
 import time
 from collections import Counter
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +23,7 @@ from broker.schedule.schedule_message_service import (
 )
 from broker.store.config import FlushDiskType
 from broker.store.errors import StoreClosed
+from broker.store.lacks import Lacking
 from broker.store.results import PutMessageResult, PutMessageStatus
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 
@@ -541,3 +543,21 @@ class ScheduleMachine(RuleBasedStateMachine):
 
 ScheduleMachine.TestCase.settings = settings(max_examples=20, stateful_step_count=20)
 TestSchedule = ScheduleMachine.TestCase
+
+
+def test_while_a_disk_is_slow_to_flush_no_offset_is_saved_and_nobody_is_told_of_an_error(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("broker.schedule.schedule_message_service._FLUSH_TIMEOUT_SECONDS", 0.01)
+    broker = Broker(tmp_path, flush_interval_commit_log_ms=3_600_000)
+    broker.delay("x", 1)
+    broker.wait(1_001)
+    broker.deliver_all()
+    with monkeypatch.context() as slow:
+        slow.setattr(broker.store, "flushed", lambda _: Future())
+        with pytest.raises(Lacking, match="longer than 0.01 s for a flush"):
+            broker.service.save()
+    assert broker.service.is_dirty
+    broker.service.save()
+    assert not broker.service.is_dirty
+    broker.store.shutdown()

@@ -144,13 +144,14 @@ class Ledger:
             self.complain(f"{sent} in {where} has properties {properties}, not {expected}")
 
     def _check_delayed(self, sent, message, where):
-        now = self._world.kernel.now
-        if now < sent.due:
+        now, watch = self._world.kernel.now, self._world.watch
+        is_known = watch.delays_pass_since(sent.sent_at)
+        if now < sent.due and is_known:
             self.complain(f"{sent}, in {where}, is {sent.due - now:.3f} s early")
         if (
             message.queue_offset not in sent.seen
             and sent.seen
-            and not self._world.watch.crashed_since(sent.due)
+            and not watch.crashed_since(sent.due if is_known else sent.sent_at)
         ):
             self.complain(f"{sent} was delivered twice, at {list(sent.seen)} and {message.queue_offset}")
 

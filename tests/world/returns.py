@@ -63,13 +63,17 @@ class Returns:
             )
         now = self._world.kernel.now
         due = min(given.asked_at + given.delay_seconds for given in tries.asked)
-        if now < due:
+        first_asked_at = min(given.asked_at for given in tries.asked)
+        is_known = self._world.watch.delays_pass_since(first_asked_at)
+        if now < due and is_known:
             self._ledger.complain(
                 f"try {message.reconsume_times} of {sent} in {where} is {due - now:.3f} s early"
             )
         place = message.queue_id, message.queue_offset
         tries.seen.setdefault(place, now)
-        if len(tries.seen) > len(tries.asked) and not self._world.watch.crashed_since(due):
+        if len(tries.seen) > len(tries.asked) and not self._world.watch.crashed_since(
+            due if is_known else first_asked_at
+        ):
             self._ledger.complain(f"{sent} came as try {message.reconsume_times} at {list(tries.seen)}")
 
     def life_ended(self, kind, is_durable):

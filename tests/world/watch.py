@@ -23,7 +23,8 @@ class Watch:
 
     def __init__(self, world):
         self._world = world
-        self._crashed_at = -1.0
+        self._crashed_at = self._ended_at = -1.0
+        self._moves_ahead = any(_is_ahead(each) for each in world.story.troubles)
         self._failed_at = None
         story = world.story
         self._of_disk = [each for each in story.troubles if each.kind in _OF_DISK]
@@ -37,8 +38,9 @@ class Watch:
     # ---- what happens
 
     def life_ended(self, kind):
+        self._ended_at = self._world.kernel.now
         if kind != "stop":
-            self._crashed_at = self._world.kernel.now
+            self._crashed_at = self._ended_at
         self._failed_at = None
 
     @property
@@ -64,6 +66,10 @@ class Watch:
     def crashed_since(self, time):
         """Whether the broker was killed, or lost its power, at that time or later."""
         return self._crashed_at >= time
+
+    def delays_pass_since(self, time):
+        """Whether delays that began then go by the time that passes: a start knows the time of day alone."""
+        return not self._moves_ahead or self._ended_at < time
 
     def was_flushed_since(self, time):
         """With ASYNC_FLUSH: whether what was written then was on the disk when the power went."""
@@ -165,4 +171,9 @@ class Watch:
 
 def _is_far_ahead(trouble):
     """Whether the clock moves so far that messages are too old to be kept."""
-    return trouble.kind == "clock" and trouble.arguments["ahead_seconds"] > _KEPT_SECONDS
+    return _is_ahead(trouble) and trouble.arguments["ahead_seconds"] > _KEPT_SECONDS
+
+
+def _is_ahead(trouble):
+    """Whether the clock moves on by itself."""
+    return trouble.kind == "clock" and trouble.arguments["ahead_seconds"] > 0
