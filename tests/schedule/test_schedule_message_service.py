@@ -555,7 +555,7 @@ def test_while_a_disk_is_slow_to_flush_no_offset_is_saved_and_nobody_is_told_of_
     broker.deliver_all()
     with monkeypatch.context() as slow:
         slow.setattr(broker.store, "flushed", lambda _: Future())
-        with pytest.raises(Lacking, match="longer than 0.01 s for a flush"):
+        with pytest.raises(Lacking, match="takes longer than"):
             broker.service.save()
     assert broker.service.is_dirty
     broker.service.save()
