@@ -98,8 +98,9 @@ class PooledFile:
 class FileGroup:
     """Files that are flushed together, and the directories that their names are in."""
 
-    def __init__(self, pool: FilePool) -> None:
-        """Join a pool."""
+    def __init__(self, pool: FilePool, root: Path | None = None) -> None:
+        """Join a pool. The files lie below ``root``, or side by side in one directory."""
+        self.root = root
         self.disk = pool.disk
         self.lock = pool.lock
         self.unflushed: dict[PooledFile, None] = {}

@@ -245,7 +245,10 @@ class MappedFileQueue:
             )  # else a power loss might take this file's name and leave the next one's
         else:
             group.disk.make_directory(directory)
-            group.names_changed(directory.parent)
+            for above in directory.parents:  # any of them may have been made with it
+                group.names_changed(above)
+                if group.root in (above, None):
+                    break
         path = directory / f"{from_offset:0{NAME_DIGITS}d}"
         try:
             mapped = MappedFile(from_offset, group.create(path, self._file_size))

@@ -55,7 +55,7 @@ class QueueTable:
     def __init__(self, pool: FilePool, directory: Path, file_size: int) -> None:
         """Touches nothing on the disk before it is loaded or a queue is made."""
         self._disk = pool.disk
-        self._group = FileGroup(pool)
+        self._group = FileGroup(pool, directory)
         self._directory = directory
         self._deleted = directory.with_name(f"{directory.name}.deleted")
         self._file_size = file_size

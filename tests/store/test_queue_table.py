@@ -1,5 +1,8 @@
+import random
+
 import numpy as np
 import pytest
+from disks import RecordingDisk, power_loss_states
 
 from broker.store.consume_queue import ENTRY
 from broker.store.disk import LocalDisk
@@ -73,3 +76,16 @@ def test_foreign_directories_are_named_and_left_alone(table, tmp_path, path):
     with pytest.raises(ForeignFile, match="is no consume queue"):
         reopened(tmp_path)
     assert (tmp_path / "consumequeue" / path).is_dir()
+
+
+def test_the_first_flush_of_a_topic_makes_its_name_durable(tmp_path):
+    tmp_path.with_name("lost").mkdir()
+    disk = RecordingDisk(LocalDisk(), tmp_path)
+    table = QueueTable(FilePool(disk), tmp_path / "consumequeue", 160)
+    disk.make_directory(tmp_path / "consumequeue")
+    disk.flush_directory(tmp_path)
+    for topic in ("T", "U"):
+        table.get_or_make(topic, 0).append(0, ENTRIES)
+        table.flush()
+        for state in power_loss_states(disk.log(), random.Random(1), 3, tmp_path.with_name("lost")):
+            assert (state / "consumequeue" / topic / "0").is_dir()
