@@ -89,6 +89,22 @@ def test_a_topic_is_saved_when_it_is_on_the_disk_as_it_is_configured_and_not_bef
     assert not topics.is_saved(made)
 
 
+def test_a_topic_that_is_made_while_others_are_saved_is_saved_the_next_time(topics, monkeypatch):
+    table = topics._saver._table
+    save = table.save
+
+    def save_slowly(value):
+        topics.create_in_send_back("U", 4)
+        save(value)
+
+    monkeypatch.setattr(table, "save", save_slowly)
+    topics.create_in_send_back("T", 4)
+    for is_next_time in (False, True):
+        topics.save()
+        assert topics.is_saved(topics.get("T"))
+        assert topics.is_saved(topics.get("U")) is is_next_time
+
+
 def test_nothing_is_written_unless_something_changed(tmp_path, topics):
     topics.save()
     (tmp_path / "topics.json").unlink()

@@ -25,6 +25,24 @@ def test_each_queue_is_told_of_once_with_all_tags_codes_of_the_run(tmp_path, lis
     store.shutdown()
 
 
+def test_what_is_told_of_can_be_read_already(tmp_path):
+    """Else a waiting pull would be woken, find nothing and wait on."""
+    read = []
+
+    class Reads:
+        def arriving(self, topic, queue_id, max_offset, tags_codes):
+            read.append(bodies(store, topic, queue_id)[-len(tags_codes) :])
+            assert store.queue_offsets(topic, queue_id)[1] == max_offset
+
+    store = open_store(tmp_path, listener=Reads())
+    store.put_batch([message("a"), message("b")])
+    for queue_id in (1, 2):
+        put_later(store, message("c", queue_id=queue_id))
+    store.write_out()
+    assert read == [["a", "b"], ["c"], ["c"]]
+    store.shutdown()
+
+
 @pytest.mark.parametrize("error", [RuntimeError("strange"), OSError(errno.ENOSPC, "No space left on device")])
 def test_a_listener_that_fails_for_one_queue_is_told_of_the_others(tmp_path, listener, caplog, error):
     class Fails:
