@@ -59,6 +59,11 @@ class ConsumeQueue:
         self.max_offset = 0
         self.min_offset = 0
 
+    @property
+    def directory(self) -> Path:
+        """Where its files are."""
+        return self._files.directory
+
     def load(self) -> None:
         """Find the files and the last entry, for tools: behind it, all is zero.
 

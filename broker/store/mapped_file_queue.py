@@ -38,6 +38,11 @@ class MappedFileQueue:
         self._files: tuple[MappedFile, ...] = ()  # replaced whole, so that readers see one state
 
     @property
+    def directory(self) -> Path:
+        """Where the files are."""
+        return self._directory
+
+    @property
     def file_size(self) -> int:
         """The size of each file."""
         return self._file_size

@@ -89,7 +89,7 @@ def pick_few(
     left = limits.bytes_max
     number = 0
     for place, size, code in ENTRY_STRUCT.iter_unpack(entries):
-        if size == BLANK_SIZE or place < log_min_offset:
+        if size == BLANK_SIZE or 0 <= place < log_min_offset:
             if not number:
                 return None
         elif message_filter is None or message_filter.matches_code(code):
@@ -141,7 +141,8 @@ class _Picking:
             entries = np.frombuffer(piece, ENTRY)
             places = entries["physical_offset"].astype(np.int64)
             sizes = entries["size"].astype(np.int64)
-            is_there = (sizes != BLANK_SIZE) & (places >= self._log_min_offset)
+            # What leads to no place at all has not gone: whoever reads it sees that it is damaged.
+            is_there = (sizes != BLANK_SIZE) & ((places >= self._log_min_offset) | (places < 0))
             are_all_there = bool(is_there.all())
             is_missing |= not (self._scanned or is_there[0])
             if is_missing:  # the first entry has no message any more: go on where the next one is

@@ -8,12 +8,14 @@ as one that was gathered where they are scattered. Nothing here writes. What can
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker.store import chunks
 from broker.store import lazy_numpy as np
 from broker.store.commit_log import CommitLog
 from broker.store.consume_queue import ENTRY_BYTES, READ_ENTRIES_MAX, ConsumeQueue
+from broker.store.entry_check import HEAD_BYTES, first_wrong, first_wrong_of_few, is_of_entry
 from broker.store.errors import UnreadableFile
 from broker.store.local_file import COPIED_BYTES_MAX
 from broker.store.message_filter import MessageFilter
@@ -43,6 +45,14 @@ _HEAD_BYTES = 128
 
 class _Removed(Exception):
     """Retention has deleted a file of the log since its entries were looked at."""
+
+
+class _WrongEntry(Exception):
+    """A consume queue leads to a place where another message lies, or none."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__(place)
+        self.place = place
 
 
 class MessageReader:
@@ -84,9 +94,15 @@ class MessageReader:
                 next_offset = queue_offset + scanned
                 if not len(places):
                     return _nothing(status, next_offset, low, high)
-                records = self._records(places, sizes)
+                records = self._records(range(queue_offset, next_offset), places, sizes)
             except _Removed:
                 continue  # which the next look at the same entries takes into account
+            except _WrongEntry as wrong:
+                raise UnreadableFile(
+                    f"an entry of {queue.directory}, among those of the offsets from {queue_offset} on, does "
+                    f"not lead to its message, but to {wrong.place} of the commit log. To have the queue "
+                    "made again, stop the broker, delete that directory, and start the broker"
+                ) from None
             return GetMessageResult(GetMessageStatus.FOUND, next_offset, low, high, records, sizes)
 
     def _picked(
@@ -109,23 +125,45 @@ class MessageReader:
                 picked = pick_few(entries, limits, log_min_offset, message_filter, are_all=are_all)
             if picked is None:
                 pieces = _pieces(queue, queue_offset, count, entries)
-                picked = pick_many(pieces, limits, log_min_offset, message_filter, self._records)
+                records = partial(self._records, range(queue_offset, queue_offset + count))
+                picked = pick_many(pieces, limits, log_min_offset, message_filter, records)
         return picked
 
-    def _records(self, places: Numbers, sizes: Numbers) -> tuple[Buffer, ...]:
-        """The records that lie at these places, in order."""
+    def _records(self, queue_offsets: range, places: Numbers, sizes: Numbers) -> tuple[Buffer, ...]:
+        """The records that lie at these places, in order; they are of these offsets in their queue."""
         first, size = int(places[0]), int(sum(sizes) if isinstance(sizes, list) else sizes.sum())
         span = int(places[-1] + sizes[-1]) - first
+        for numbers, least in ((places, 0), (sizes, HEAD_BYTES)):
+            if (min(numbers) if isinstance(numbers, list) else numbers.min()) < least:
+                raise _WrongEntry(first)
+        if sizes[0] > _STRETCH_BYTES_MAX:  # a wrong size may be very large
+            self._check_entry(queue_offsets, self._read(first, HEAD_BYTES), 0, first, int(sizes[0]))
         if span == size and first % self._file_size + size <= self._file_size:
-            return (self._read(first, size),)  # as a queue's records follow each other
+            data = self._read(first, size)  # as a queue's records follow each other
+            self._check_entry(queue_offsets, data, 0, first, int(sizes[0]))
+            if len(sizes) > 1:
+                last = int(sizes[-1])
+                self._check_entry(queue_offsets, data, size - last, int(places[-1]), last)
+            return (data,)
         if isinstance(places, list) and isinstance(sizes, list) and size < span <= COPIED_BYTES_MAX:
             near = self._near(places, sizes, span)
             if near is not None:
+                wrong = first_wrong_of_few((near,), places, sizes, queue_offsets)
+                if wrong is not None:
+                    raise _WrongEntry(places[wrong])
                 return (near,)
         starts, lengths = np.asarray(places, np.int64), np.asarray(sizes, np.int64)
-        return tuple(
+        records = tuple(
             piece for stretch in self._stretches(starts, lengths) for piece in self._of_stretch(*stretch)
         )
+        wrong = first_wrong(records, starts, lengths, queue_offsets)
+        if wrong is not None:
+            raise _WrongEntry(int(starts[wrong]))
+        return records
+
+    def _check_entry(self, queue_offsets: range, data: Buffer, at: int, place: int, size: int) -> None:
+        if not is_of_entry(data, at, place, size, queue_offsets):
+            raise _WrongEntry(place)
 
     def _near(self, places: list[int], sizes: list[int], span: int) -> Buffer | None:
         """A few records that lie near to each other, in one piece; None if a file ends between them."""

@@ -1,4 +1,5 @@
 import dataclasses
+import struct
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +11,7 @@ from stores import QUEUE_FILE_ENTRIES, message, messages_of, open_store, read_al
 
 from broker.filter.subscription import message_filter
 from broker.store.consume_queue import ENTRY_BYTES
+from broker.store.errors import UnreadableFile
 from broker.store.reader import MessageReader
 from broker.store.results import GetMessageStatus as Status
 from rmq_spark.wire.bodies.clients import SubscriptionData
@@ -250,11 +252,11 @@ def test_one_message_in_a_thousand_is_found_by_its_properties_within_one_look(st
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from([0, 0, 0, 7, 60_000, 70_000]), st.integers(1, 60)), min_size=1, max_size=30
+        st.tuples(st.sampled_from([0, 0, 0, 7, 60_000, 70_000]), st.integers(36, 90)), min_size=1, max_size=30
     )
 )
 def test_records_are_the_same_few_or_many_and_nothing_far_away_is_read(gaps_and_sizes):
-    data = bytes(range(251)) * 9_000
+    data = bytearray(bytes(range(251)) * 9_000)
     file_size = 1_000_000
     reads = []
 
@@ -270,11 +272,59 @@ def test_records_are_the_same_few_or_many_and_nothing_far_away_is_read(gaps_and_
         at += gap
         if at % file_size + size > file_size:
             at += file_size - at % file_size
+        struct.pack_into(">i16xqq", data, at, size, 7 + len(places), at)
         places.append(at)
         sizes.append(size)
         at += size
     reader = MessageReader(log, None)
+    offsets = range(7, 7 + len(places))
     expected = b"".join(data[place : place + size] for place, size in zip(places, sizes, strict=True))
-    assert b"".join(reader._records(places, sizes)) == expected
-    assert b"".join(reader._records(np.array(places), np.array(sizes))) == expected
+    assert b"".join(reader._records(offsets, places, sizes)) == expected
+    assert b"".join(reader._records(offsets, np.array(places), np.array(sizes))) == expected
     assert sum(reads) <= 2 * sum(sizes) + 2 * 65_536 * len(sizes)
+
+
+FLIPPED = [*range(96)]
+"""The bits of place and size of an entry."""
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        None,
+        wants("a"),
+        message_filter(SubscriptionData(topic="T", sub_string="n = 1", expression_type="SQL92")),
+    ],
+    ids=["all", "by tag", "by property"],
+)
+@pytest.mark.parametrize(("count", "between"), [(1, 0), (5, 0), (5, 1), (90, 0), (90, 1)])
+def test_an_entry_with_a_flipped_bit_leads_to_no_other_message(tmp_path, count, between, wanted):
+    """Whether messages lie side by side in the log, or others lie between them."""
+    store = open_store(tmp_path, mapped_file_size_consume_queue=200 * ENTRY_BYTES)
+    for number in range(count):
+        store.put_message(message(f"body {number:03}", TAGS="a", n="1"))
+        for _ in range(between):
+            store.put_message(message("of another queue", queue_id=1))
+    expected = [f"body {number:03}".encode() for number in range(count)]
+    queue, row = store._queues.get("T", 0), count // 2
+    entry = bytes(queue.read(row, 1))
+
+    def get():
+        return store.get_message("T", 0, 0, count_max=count, bytes_max=1 << 20, message_filter=wanted)
+
+    told = 0
+    for bit in FLIPPED:
+        flipped = bytearray(entry)
+        flipped[bit // 8] ^= 1 << bit % 8
+        queue._files.write(row * ENTRY_BYTES, flipped)
+        try:
+            found = [each.body for each in messages_of(get())]
+        except UnreadableFile as error:
+            told += 1
+            assert str(tmp_path) in str(error) or "commit log" in str(error)
+        else:
+            assert found == expected[: len(found)], f"bit {bit}"
+    assert told > 10
+    queue._files.write(row * ENTRY_BYTES, entry)
+    assert [each.body for each in messages_of(get())] == expected
+    store.shutdown()
