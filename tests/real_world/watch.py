@@ -43,6 +43,9 @@ class Watch:
     def calm_since(self):
         return self._time.now if self._trouble_since is None else self._trouble_since
 
+    def is_calm_since(self, time):
+        return self._trouble_since is None
+
     def check_patience(self, connection, asked_at, what):
         pass
 

@@ -63,7 +63,8 @@ async def query_by_key(player, where):
     if not sents:
         return
     sent = sents[int(where * len(sents))]
-    must = player.ledger.is_to_be_found(sent)
+    must, watch = player.ledger.is_to_be_found(sent), player.world.watch
+    asked_at = player.world.kernel.now - watch.slack_seconds
     answer = await player.ask(
         RequestCode.QUERY_MESSAGE,
         topic=sent.topic,
@@ -74,12 +75,13 @@ async def query_by_key(player, where):
     )
     if answer is None or answer.code not in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND):
         if answer is not None:
-            player.world.watch.check_refusal(answer, f"a query for {sent}")
+            watch.check_refusal(answer, f"a query for {sent}")
         return
     found = list(decode_records(answer.body)) if answer.code == 0 else []
     for message in found:
         player.ledger.saw(message)
-    if must and player.ledger.is_to_be_found(sent) and all(message.body != sent.body for message in found):
+    is_there = any(message.body == sent.body for message in found)
+    if must and not is_there and player.ledger.is_to_be_found(sent) and watch.is_calm_since(asked_at):
         player.ledger.complain(f"{sent} is not found by its key: {answer.code} {answer.remark}")
 
 
