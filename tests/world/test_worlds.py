@@ -18,7 +18,7 @@ from world.shrinking import failure_of, shrunk
 from world.story import Ending, Story
 from world.world import World
 
-SEEDS = int(os.environ.get("ROCKETPOLL_WORLD_SEEDS", "300"))
+SEEDS = int(os.environ.get("ROCKETPOLL_WORLD_SEEDS", "200"))
 FIRST = int(os.environ.get("ROCKETPOLL_WORLD_FIRST", "0"))
 AT_A_TIME = 10
 SHRINK_SECONDS = 30.0
