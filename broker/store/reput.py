@@ -206,6 +206,8 @@ class ReputMessageService:
 
     def _note_hole(self, start: int, end: int, error: RecordError) -> None:
         """Pass over the first record between two places that does not hang together."""
+        if start < self._log.min_offset:  # it has been deleted meanwhile, which is no damage
+            return
         try:
             data, sizes, _ = self._next_records(start, end)
         except RecordError:
@@ -241,7 +243,9 @@ class ReputMessageService:
 
     def _next_records(self, start: int, end: int) -> tuple[Buffer, list[int], int]:
         """Records from a place in the log on, within one file, and the place behind them."""
-        stop = end
+        stop, first = end, self._log.min_offset
+        if start < first:
+            return b"", [], min(first, end)
         for hole_start, hole_end in self.holes:
             if hole_start <= start < hole_end:
                 return b"", [], min(hole_end, end)

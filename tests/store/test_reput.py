@@ -225,3 +225,33 @@ def test_a_record_that_has_changed_on_the_disk_is_passed_over_and_those_behind_i
     again.put_message(message("after"))
     assert bodies(again)[-1] == "after"
     again.shutdown()
+
+
+@pytest.mark.parametrize("when", ["before it is read", "while it is read"])
+def test_what_was_deleted_before_the_index_came_to_it_is_no_damage(tmp_path, caplog, monkeypatch, when):
+    store = open_store(tmp_path)
+    for number in range(400):
+        store.put_message(message("x" * 500, KEYS=f"k{number}"))
+    store.reput()
+    files = store._log.files
+    assert len(files.files) > 2
+    assert store._reput.index_from_offset == 0
+
+    def delete():
+        files.delete_before(files.files[-1].from_offset)
+
+    if when == "before it is read":
+        delete()
+    else:
+        read = store._log.read
+
+        def read_once(*place):
+            monkeypatch.undo()
+            delete()
+            return read(*place)
+
+        monkeypatch.setattr(store._log, "read", read_once)
+    assert len(store.query_message("T", "k399", 5, 0, 1 << 62)) == 1
+    assert store.state().holes == ()
+    assert not caplog.records
+    store.shutdown()
