@@ -34,6 +34,8 @@ class Checkpointing:
         """Held by whoever changes what a checkpoint is about to note."""
         self.sealed_from = 0
         """From where on each record of the log has a checksum."""
+        self.noted_offset = 0
+        """Up to where the log had been dispatched at the last checkpoint that can be resumed."""
 
     def manifest(self) -> Manifest:
         """Load what was noted last.
@@ -73,6 +75,7 @@ class Checkpointing:
             )
             checkpoint = Checkpoint(safe_offset, parts.log.last_timestamp, self.sealed_from)
             save_checkpoint(parts.disk, self._path, checkpoint)
+            self.noted_offset = safe_offset
 
     def forget_topic(self, topic: str, deleted_topics: Mapping[str, int]) -> None:
         """Note that a topic is about to be deleted, before it is.

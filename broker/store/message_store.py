@@ -382,9 +382,14 @@ class MessageStore:
     def clean(self) -> int:
         """Delete what is too old, or what a disk that is filling up can no longer keep; how many files.
 
-        Files go by age at the hours that are set, or by need at any time; never the last.
+        Files go by age at the hours that are set, or by need at any time; never the last. A checkpoint comes
+        first: a crash must not find queues that end before messages that have gone, or their offsets would be
+        given twice. Where there is no room for one, what an older one has noted may go.
         """
-        deleted = self._retention.delete_expired(self._now_ms(), self._log.last_timestamp)
+        expired_until = self._retention.expired_until(self._now_ms(), self._log.last_timestamp)
+        if expired_until > max(self._log.min_offset, self._checkpointing.noted_offset):
+            self.save_checkpoint()
+        deleted = self._log.files.delete_before(min(expired_until, self._checkpointing.noted_offset))
         self._refuse_when_full()
         first = self._log.min_offset
         if first > self._expired_before:  # not by what was deleted now: the last time may have failed

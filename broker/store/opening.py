@@ -85,7 +85,9 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     recovered = _follow_log(parts, checkpointing, checkpoint, crashed=crashed)
     is_noted = checkpoint is not None and not recovered.holes and _is_of_this_log(manifest, parts)
     is_resumed = is_noted and parts.queues.resume(manifest.queues())
-    if not is_resumed:
+    if is_resumed:
+        checkpointing.noted_offset = manifest.safe_offset or 0
+    else:
         parts.queues.clear()
     reput_from = max(manifest.safe_offset or 0, log.min_offset) if is_resumed else log.min_offset
     index_from = _index_start(parts, manifest, reput_from) if is_resumed else _no_index(parts)

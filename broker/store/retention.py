@@ -22,7 +22,7 @@ _HOUR_MS = 3_600_000
 
 
 class Retention:
-    """Deletes from the front of the log."""
+    """Says what may go from the front of the log."""
 
     def __init__(self, config: StoreConfig, disk: Disk, files: MappedFileQueue) -> None:
         """The hours are those of local time, as RocketMQ takes them."""
@@ -30,17 +30,17 @@ class Retention:
         self._disk = disk
         self._files = files
 
-    def delete_expired(self, now_ms: int, newest_ms: int) -> int:
-        """Delete what may or must go now, when the newest message was stored then; how many files."""
+    def expired_until(self, now_ms: int, newest_ms: int) -> int:
+        """Tell up to where the log may or must go now, when the newest message was stored then."""
         used = self._disk.usage(self._config.store_path_root_dir).ratio
         must_go = used >= self._config.disk_space_clean_forcibly_ratio
         hour = datetime.fromtimestamp(now_ms / 1000, timezone.utc).astimezone().hour
         may_go = hour in self._config.delete_when_hours or used >= self._config.disk_max_used_space_ratio
         kept_since_ms = min(now_ms, newest_ms) - self._config.file_reserved_time_hours * _HOUR_MS
-        delete_before = self._files.first_offset
+        expired_until = self._files.first_offset
         for mapped in self._files.files[:-1][:FILES_AT_A_TIME]:
             is_old = self._disk.modified_at(mapped.file.path) * 1000 < kept_since_ms
             if not (must_go or (may_go and is_old)):
                 break
-            delete_before = mapped.from_offset + self._files.file_size
-        return self._files.delete_before(delete_before)
+            expired_until = mapped.from_offset + self._files.file_size
+        return expired_until

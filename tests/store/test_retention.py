@@ -3,7 +3,7 @@ import random
 from datetime import datetime, timezone
 
 import pytest
-from disks import FaultyDisk, ManualClock, RecordingDisk, power_loss_states
+from disks import FaultyDisk, ManualClock, RecordingDisk, materialise, power_loss_states
 from stores import bodies, message, messages_of, open_store
 
 from broker.store.directory_lock import OUR_SIGN
@@ -179,6 +179,29 @@ def test_a_power_loss_while_files_go_leaves_a_store_that_opens(tmp_path, clock):
             again = open_store(state, clock=clock)
             assert bodies(again)[-len(left) :] == left
             again.shutdown()
+    store.shutdown()
+
+
+def test_whenever_a_broker_dies_while_files_go_no_offset_is_given_twice(tmp_path, clock):
+    root = tmp_path / "told"
+    root.mkdir()
+    disk = RecordingDisk(Disk(LocalDisk()), root)
+    store = store_on(root, disk, clock)
+    store.put_message(message("the last of a quiet queue", queue_id=1))
+    for number in range(200):
+        store.put_message(message(f"more {number}"))
+    store.reput()
+    ends = [store.queue_offsets("T", queue_id)[1] for queue_id in (0, 1)]
+    begun = len(disk.operations)
+    disk._disk.ratio = 0.87
+    assert store.clean() > 3
+    for number in range(begun, len(disk.operations) + 1, 3):
+        state = tmp_path / f"killed-{number}"
+        state.mkdir()
+        materialise(disk.log(number).model().seen(), state)
+        again = open_store(state, clock=clock)
+        assert [again.queue_offsets("T", queue_id)[1] for queue_id in (0, 1)] == ends
+        again.shutdown()
     store.shutdown()
 
 
