@@ -55,7 +55,8 @@ class Ledger:
         self._world = world
         self._is_sync = is_sync
         self.sent = {}
-        self.queues = defaultdict(Queue)
+        self.queues = defaultdict(self._new_queue)
+        self._has_lost_power = False
         self.generations = defaultdict(int)
         self.uncertain_topics = set()  # a deletion of theirs is under way, or nobody knows how it ended
         self.returns = Returns(self, world)
@@ -254,6 +255,7 @@ class Ledger:
             self.unknown(sent)
             if kind == "power" and sent.is_certain and not self._is_durable(sent.stored_at):
                 sent.is_certain = False
+        self._has_lost_power |= kind == "power"
         for queue in self.queues.values():
             if kind == "power":
                 self._lose_what_is_uncertain(queue)
@@ -265,6 +267,10 @@ class Ledger:
     def _is_durable(self, since):
         """Whether what was acknowledged then is promised to outlast a power loss."""
         return self._is_sync or self._world.watch.was_flushed_since(since)
+
+    def _new_queue(self):
+        """One of which nothing was known: a power loss may have taken what nobody has seen."""
+        return Queue(gaps_from=0 if self._has_lost_power else None)
 
     def _keep_what_was_written(self, queue):
         """The system lives: what was acknowledged is in its memory, flushed or not."""
