@@ -31,11 +31,11 @@ class Broken(AssertionError):
 class Queue:
     """What is known of one queue of a topic, since the topic was made."""
 
-    def __init__(self):
+    def __init__(self, gaps_from):
         self.at = {}  # queue offset -> message, as it was acknowledged or seen
         self.must = {}  # of these, what must be found from now on -> since when
         self.gaps = set()  # offsets that a power loss has left without a message
-        self.gaps_from = None  # from here on, the next audit may find some
+        self.gaps_from = gaps_from  # from here on, the next audit may find some
         self.connections = {}  # connection -> the last message of it that was seen here, and where
 
     @property
