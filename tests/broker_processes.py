@@ -16,10 +16,13 @@ _READY = re.compile(r"rocketpoll \S+ listens on \S+:(\d+)\n")
 _PATIENCE_SECONDS = 30
 
 
-def run_broker(*arguments, seconds=_PATIENCE_SECONDS):
-    """A broker that is expected to end by itself: its exit code, what it printed, what it complained of."""
+def run_broker(*arguments, seconds=_PATIENCE_SECONDS, by=()):
+    """A broker that is expected to end by itself: its exit code, what it printed, what it complained of.
+
+    ``by`` is a command that starts it, such as `setpriv`.
+    """
     ended = subprocess.run(
-        [sys.executable, "-m", "broker", *arguments],
+        [*by, sys.executable, "-m", "broker", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,

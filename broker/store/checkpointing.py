@@ -57,6 +57,7 @@ class Checkpointing:
                 safe_offset = parts.reput.reput_from_offset
                 spans = parts.queues.spans()
                 deleted = parts.dispatcher.deleted_topics
+                holes = parts.reput.holes
             parts.log.flush()
             parts.queues.flush()
             index_files = None
@@ -70,6 +71,7 @@ class Checkpointing:
                     spans=Manifest.spans_of(spans),
                     index_files=index_files,
                     entries_were_confirmed=parts.is_sync,
+                    holes=holes,
                     deleted_topics=deleted,
                 )
             )

@@ -7,6 +7,7 @@ readable for whoever still has it open.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -173,7 +174,10 @@ class LocalDisk:
 
     def make_directory(self, path: Path) -> None:
         """A directory, with those above it."""
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from error
 
     def flush_directory(self, path: Path) -> None:
         """Make the names in a directory durable."""
@@ -230,8 +234,9 @@ def _look_into(paths: Sequence[Path]) -> list[dict[str, int | None]]:
 
 def _sizes_in(directory: Path) -> dict[str, int | None]:
     try:
-        with os.scandir(directory) as entries:
-            found = {entry.name: entry.stat() for entry in entries}
+        entries = os.scandir(directory)
     except (FileNotFoundError, NotADirectoryError):
         return {}
+    with entries:  # a link that leads nowhere raises: the directory is not empty for that
+        found = {entry.name: entry.stat() for entry in entries}
     return {name: None if S_ISDIR(stats.st_mode) else stats.st_size for name, stats in sorted(found.items())}

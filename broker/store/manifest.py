@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from broker.store.queue_table import QueueSpan
+from broker.store.queue_table import QueueSpan, topic_fault
+from rmq_spark.errors import BodyError
 
 MANIFEST: Final = "manifest.json"
 _NUMBERS = 3
@@ -28,8 +29,18 @@ class Manifest:
     """None: there was no index."""
     entries_were_confirmed: bool = False
     """Whether queues hold entries only of records that no crash takes back, until the next checkpoint."""
+    holes: tuple[tuple[int, int], ...] = ()
+    """From where to where the log had no records, so that queues have blank entries instead of messages."""
     deleted_topics: Mapping[str, int] = field(default_factory=dict)
     """Records of these topics before these places in the log are not to be dispatched again."""
+
+    def __post_init__(self) -> None:
+        """Raise `BodyError` for spans that no queues could have had."""
+        for topic, numbers in self.spans.items():
+            if len(numbers) % _NUMBERS or min(numbers, default=0) < 0 or topic_fault(topic):
+                raise BodyError(
+                    "manifest", at=f"$.spans.{topic}", needed="three numbers for each queue", found=numbers
+                )
 
     @classmethod
     def spans_of(cls, queues: Iterable[QueueSpan]) -> Mapping[str, tuple[int, ...]]:

@@ -124,6 +124,10 @@ class MappedFileQueue:
                 "start with the size that it was written with"
             )
 
+    def path_at(self, offset: int) -> Path:
+        """Name the file that an offset lies in, whether it is there or not."""
+        return self._directory / f"{offset - offset % self._file_size:0{NAME_DIGITS}d}"
+
     def space_left(self, offset: int) -> int:
         """Bytes from an offset to the end of its file."""
         return self._file_size - offset % self._file_size

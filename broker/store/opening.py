@@ -4,9 +4,11 @@
 2. The log is followed from the checkpoint to its end (`recovery`); its torn tail is wiped.
    After a crash what was found is flushed: who wrote it may have been killed before that.
 3. Consume queues are what the manifest says, by the names and sizes of their files alone; from there on the
-   log is dispatched again. If a file is missing, if the log has a hole, or if another program wrote the
-   checkpoint, all are made again from the log. So is the index, if a file of it is missing.
+   log is dispatched again. If a file is missing, if the log has a hole or has one no more, or if another
+   program wrote the checkpoint, all are made again from the log. So is the index, if a file of it is missing.
 4. What was found is noted by a checkpoint.
+
+What the log has lost is said to the operator, with the file.
 
 Before 3., nothing is deleted; no message is ever. If something is lacking to write with, such as room, the
 rest of what is to be written waits: what was found can be read meanwhile, and files of the log can go.
@@ -14,17 +16,26 @@ rest of what is to be written waits: what was found can be read meanwhile, and f
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from broker.store.checkpoint import CHECKPOINT, Checkpoint
+from broker.store.checkpoint import CHECKPOINT, Checkpoint, load_checkpoint
 from broker.store.checkpointing import Checkpointing
 from broker.store.directory_lock import AbortFile
 from broker.store.lacks import Lacking
 from broker.store.manifest import Manifest
 from broker.store.parts import COMMIT_LOG, CONFIG, CONSUME_QUEUE, StoreParts
-from broker.store.recovery import LogRecovery, RecoveredLog, reliable_checkpoint, wipe_behind
+from broker.store.recovery import (
+    LogRecovery,
+    RecoveredLog,
+    record_behind,
+    reliable_checkpoint,
+    wipe_behind,
+)
+
+_log = logging.getLogger(__name__)
 
 
 class Opened(NamedTuple):
@@ -76,6 +87,7 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     if parts.index is not None:
         parts.index.load()
     checkpoint = reliable_checkpoint(disk, root, log.files)
+    was_ours = load_checkpoint(disk, root / CHECKPOINT) is not None and not abort.is_of_another()
     if abort.is_of_another():
         # Before our sign takes the place of theirs: this start may end before its own checkpoint.
         disk.delete(root / CHECKPOINT)
@@ -83,7 +95,16 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     manifest = checkpointing.manifest()
     parts.dispatcher.deleted_topics = dict(manifest.deleted_topics)
     recovered = _follow_log(parts, checkpointing, checkpoint, crashed=crashed)
-    is_noted = checkpoint is not None and not recovered.holes and _is_of_this_log(manifest, parts)
+    _warn_of_holes(parts, recovered)
+    if was_ours:
+        _warn_of_missing_files(parts, manifest, recovered.end_offset)
+    noted_holes = tuple(hole for hole in manifest.holes if hole[0] >= log.min_offset)
+    is_noted = (
+        checkpoint is not None
+        and not recovered.holes
+        and _is_of_this_log(manifest, parts)
+        and not any(record_behind(log.files, start) == start for start, _ in noted_holes)
+    )
     is_resumed = is_noted and parts.queues.resume(manifest.queues())
     if is_resumed:
         checkpointing.noted_offset = manifest.safe_offset or 0
@@ -91,7 +112,7 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         parts.queues.clear()
     reput_from = max(manifest.safe_offset or 0, log.min_offset) if is_resumed else log.min_offset
     index_from = _index_start(parts, manifest, reput_from) if is_resumed else _no_index(parts)
-    parts.reput.resume(reput_from, index_from, recovered.holes)
+    parts.reput.resume(reput_from, index_from, noted_holes if is_resumed else recovered.holes)
     steps: list[Callable[[], object]] = [
         abort.create,
         partial(wipe_behind, log.files, recovered.end_offset),
@@ -135,6 +156,39 @@ def _follow_log(
     last_timestamp = max(recovered.last_timestamp, checkpoint.store_timestamp if checkpoint else 0)
     log.resume(recovered.end_offset, last_timestamp)
     return recovered
+
+
+def _warn_of_holes(parts: StoreParts, recovered: RecoveredLog) -> None:
+    """Say where the log holds no messages between others, or before what a checkpoint knew."""
+    for start, end in recovered.holes:
+        _log.warning(
+            "%s is damaged: no message can be read from %d to %d of the commit log, which is passed over; "
+            "all others are served",
+            parts.log.files.path_at(start),
+            start,
+            end,
+        )
+
+
+def _warn_of_missing_files(parts: StoreParts, manifest: Manifest, end_offset: int) -> None:
+    """Say what was in the log at the last checkpoint, which was ours, and is not there now."""
+    files = parts.log.files
+    if files.first_offset > manifest.log_min_offset:
+        _log.warning(
+            "%s is missing: the commit log begins at %d, and began at %d at the last checkpoint; messages "
+            "before that are gone, unless they were deleted by age or need just before a crash",
+            files.path_at(manifest.log_min_offset),
+            files.first_offset,
+            manifest.log_min_offset,
+        )
+    if manifest.safe_offset is not None and end_offset < manifest.safe_offset:
+        _log.warning(
+            "%s is missing or of an older copy: the commit log ends at %d, and went on to %d at the last "
+            "checkpoint; messages behind that end are gone",
+            files.path_at(end_offset),
+            end_offset,
+            manifest.safe_offset,
+        )
 
 
 def _is_of_this_log(manifest: Manifest, parts: StoreParts) -> bool:

@@ -101,7 +101,7 @@ class QueueTable:
             queue = self._queues.get((topic, queue_id))
             if queue is not None and queue.resume(min_offset, max_offset):
                 del later[topic, queue_id]
-            elif min_offset < max_offset:
+            elif min_offset != max_offset:
                 return False
         for path in self._left:
             self._disk.delete(path)

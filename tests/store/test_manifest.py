@@ -11,6 +11,7 @@ from stores import bodies, crash, message, open_store
 
 from broker.store.manifest import MANIFEST, Manifest
 from broker.store.queue_table import QueueSpan
+from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import decode_body, encode_body
 
 offsets = st.integers(0, 1 << 62)
@@ -30,6 +31,12 @@ def test_what_queues_hold_is_read_as_it_was_written(found):
     left = again.without_topic("T", {"T": 3})
     assert sorted(left.queues()) == [each for each in queues if each.topic != "T"]
     assert (left.safe_offset, left.deleted_topics) == (7, {"T": 3})
+
+
+@pytest.mark.parametrize("spans", [{"T": (0, 0)}, {"T": (0, -5, 30)}, {"../T": (0, 0, 0)}])
+def test_what_no_queues_can_have_held_cannot_be_read(spans):
+    with pytest.raises(BodyError, match="three numbers for each queue"):
+        Manifest(spans=spans)
 
 
 def noted(root):

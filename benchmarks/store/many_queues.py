@@ -1,0 +1,111 @@
+"""Starts of a store with many queues, and a checkpoint that has all of them to flush.
+
+    .venv/bin/python -m benchmarks.store.many_queues --queues 4000
+
+Each life of the store is a process of its own: one puts a message to each queue and stops in order, the next
+starts, puts another to each and is gone without a word, the last starts behind that. Before each start the
+caches of the whole machine are emptied, which needs root; what stays in them is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.machine import describe_machine, load_average
+from benchmarks.report import describe_conditions
+from benchmarks.store import LIBRARIES, samples
+from benchmarks.store.workspace import open_store
+from broker.store.message_store import MessageStore
+
+_BUILD = Path(__file__).parents[2] / "build"
+_QUEUES = 4_000
+_QUEUES_OF_A_TOPIC = 8
+_DROP_CACHES = Path("/proc/sys/vm/drop_caches")
+_STATM = Path("/proc/self/statm")
+
+
+def main() -> None:
+    """Measure in a directory that is gone afterwards."""
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.store.many_queues", description="See benchmarks/README.md"
+    )
+    parser.add_argument("--queues", type=int, default=_QUEUES, help="how many (%(default)s)")
+    queues = parser.parse_args().queues
+    machine = describe_machine(LIBRARIES)
+    machine["load_average_before"] = load_average()
+    _BUILD.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-queues-", dir=_BUILD) as directory:
+        for life in (fill_and_stop, start_and_crash, start_and_stop):
+            _empty_caches()
+            _in_process(life, Path(directory), queues)
+    machine["load_average_after"] = load_average()
+    sys.stdout.write(f"\n{describe_conditions(machine)}\n")
+
+
+def fill_and_stop(root: Path, queues: int) -> None:
+    """Put a message to each queue, of a new store."""
+    store = open_store(root)
+    _put_to_each(store, queues)
+    began = time.perf_counter()
+    store.save_checkpoint()
+    _say(f"checkpoint, {queues} queues to flush", began)
+    store.shutdown()
+
+
+def start_and_crash(root: Path, queues: int) -> None:
+    """Start behind a stop, put another to each, and end as `kill -9` would have it."""
+    _put_to_each(_started(root, "start after a stop"), queues)
+    os._exit(0)
+
+
+def start_and_stop(root: Path, _: int) -> None:
+    """Start behind a crash."""
+    _started(root, "start after a crash").shutdown()
+
+
+def _started(root: Path, what: str) -> MessageStore:
+    began = time.perf_counter()
+    store = open_store(root)
+    _say(what, began)
+    return store
+
+
+def _put_to_each(store: MessageStore, queues: int) -> None:
+    for number in range(queues):
+        topic, queue_id = divmod(number, _QUEUES_OF_A_TOPIC)
+        store.put_message(replace(samples.message(number), topic=f"topic-{topic}", queue_id=queue_id))
+
+
+def _say(what: str, began: float) -> None:
+    seconds = time.perf_counter() - began
+    resident = int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGESIZE") >> 20
+    sys.stdout.write(f"{what:<40} {seconds:8.2f} s {resident:6d} MiB\n")
+    sys.stdout.flush()
+
+
+def _empty_caches() -> None:
+    os.sync()
+    try:
+        _DROP_CACHES.write_text("3")
+    except OSError as error:
+        sys.stdout.write(f"the caches are not emptied, so starts are faster than they would be: {error}\n")
+
+
+def _in_process(life: Callable[[Path, int], None], root: Path, queues: int) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=life, args=(root, queues))
+    process.start()
+    process.join()
+    if process.exitcode:
+        sys.exit(f"{life.__name__} has ended with {process.exitcode}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,291 @@
+"""Stores that something has broken: the broker says in a line what and where, and loses nothing by that."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from broker_clients import BrokerClients
+from broker_processes import BrokerProcess, run_broker
+from broker_stories import SMALL
+
+SIZES = {
+    "flushDiskType": "SYNC_FLUSH",
+    "mappedFileSizeCommitLog": str(1 << 16),
+    "maxMessageSize": "30000",
+    "mappedFileSizeConsumeQueue": "200",
+}
+SENT = [f"{number} " + "x" * 6_000 for number in range(30)]
+LOG, QUEUE = "commitlog", "consumequeue/T/0"
+FIRST_LOG, SECOND_LOG, LAST_LOG = (f"{LOG}/{at:020d}" for at in (0, 1 << 16, 1 << 17))
+FIRST_QUEUE, LAST_QUEUE = (f"{QUEUE}/{at:020d}" for at in (0, 400))
+TOPICS, MANIFEST = "config/topics.json", "config/manifest.json"
+IS_ROOT = os.geteuid() == 0
+BOUND_BY_PERMISSIONS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if IS_ROOT else []
+NO_JSON, OTHER_KIND = b"\0\xff no json", b'{"topicConfigTable": 7, "spans": [1], "safeOffset": "x"}'
+
+
+@pytest.fixture(scope="module")
+def good_stores(tmp_path_factory):
+    """What a broker has left that was stopped, and one that was killed, each with all that was sent."""
+    roots = {}
+    for end in ("stop", "kill"):
+        roots[end] = tmp_path_factory.mktemp(end)
+        with BrokerProcess(roots[end], **SIZES) as broker:
+            asyncio.run(send_all(broker))
+            getattr(broker, end)()
+    return roots
+
+
+AFTER_BOTH_ENDS = pytest.mark.parametrize("good", ["stop", "kill"], indirect=True)
+
+
+@pytest.fixture
+def good(good_stores, request):
+    """A store that is whole, of a broker that was killed unless asked otherwise; nobody writes to it."""
+    return good_stores[getattr(request, "param", "kill")] / "store"
+
+
+@pytest.fixture
+def store(good, tmp_path):
+    """A copy of it, to be broken."""
+    return shutil.copytree(good, tmp_path / "store")
+
+
+async def send_all(broker):
+    async with BrokerClients(broker.port) as clients:
+        client = await clients.connect()
+        for number, body in enumerate(SENT):
+            await client.put(body, properties={"KEYS": f"k{number}"} if number % 2 else {})
+
+
+def found_in(broker):
+    """All that a consumer finds who goes on where the broker tells it to."""
+
+    async def pull_all():
+        async with BrokerClients(broker.port) as clients:
+            client, found, at = await clients.connect(), [], 0
+            while (answer := await client.pull(at)).code != 19:
+                assert answer.next_offset > at
+                found += answer.bodies
+                at = answer.next_offset
+            return found
+
+    return asyncio.run(pull_all())
+
+
+def served(root):
+    """What a broker gives out that starts there, and the lines that it logs until it is stopped."""
+    with BrokerProcess(root, **SIZES) as broker:
+        found = found_in(broker)
+        assert broker.stop() == 0
+        return found, broker.log()
+
+
+def refusal(store, by=()):
+    """The one line of a broker that does not start there."""
+    settings = {**SMALL, **SIZES, "storePathRootDir": store}
+    code, out, err = run_broker(*(f"{name}={value}" for name, value in settings.items()), by=by)
+    assert (code, out) == (1, "")
+    assert err.count("\n") == 1, err
+    assert err.startswith("the broker cannot run: ")
+    return err
+
+
+def remove(path):
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def put_right(store, good, name):
+    """As it was, with nothing there that was not."""
+    remove(store / name)
+    if (good / name).is_dir():
+        shutil.copytree(good / name, store / name)
+    elif (good / name).exists():
+        shutil.copy(good / name, store / name)
+
+
+def longer_by(size):
+    return lambda path: os.truncate(path, path.stat().st_size + size)
+
+
+def directory(path):
+    remove(path)
+    path.mkdir()
+
+
+def holding(content):
+    def write(path):
+        remove(path)
+        path.write_bytes(content)
+
+    return write
+
+
+def link_to_nowhere(path):
+    remove(path)
+    path.symlink_to("nowhere")
+
+
+def zeros(path):
+    with path.open("r+b") as file:
+        file.seek(1 << 14)
+        file.write(bytes(1 << 13))
+
+
+def flipped_bit_of(number):
+    def flip(path):
+        data = bytearray(path.read_bytes())
+        data[data.index(b"%d xxx" % number) + 1_000] ^= 1
+        path.write_bytes(data)
+
+    return flip
+
+
+def no_bytes(path):
+    os.truncate(path, 0)
+
+
+def both(content):
+    """A table and its backup."""
+
+    def write(path):
+        path.write_bytes(content)
+        path.with_name(f"{path.name}.bak").write_bytes(content)
+
+    return write
+
+
+REFUSED = {
+    "a log file is shorter": (FIRST_LOG, longer_by(-20)),
+    "a log file is longer": (LAST_LOG, longer_by(20)),
+    "a log file is missing between others": (SECOND_LOG, remove),
+    "a log file is a directory": (SECOND_LOG, directory),
+    "a log file leads nowhere": (SECOND_LOG, link_to_nowhere),
+    "the log is a file": (LOG, holding(b"x")),
+    "the log has a file with another name": (f"{LOG}/notes.txt", holding(b"x")),
+    "a queue file is shorter": (FIRST_QUEUE, longer_by(-20)),
+    "a queue file is longer": (LAST_QUEUE, longer_by(20)),
+    "a queue file is a directory": (FIRST_QUEUE, directory),
+    "a queue file leads nowhere": (LAST_QUEUE, link_to_nowhere),
+    "a queue is a file": (QUEUE, holding(b"x")),
+    "queues are a file": ("consumequeue", holding(b"x")),
+    "a topic has a file": ("consumequeue/T/notes.txt", holding(b"x")),
+    "a queue has a file with another name": (f"{QUEUE}/notes.txt", holding(b"x")),
+    "tables are a file": ("config", holding(b"x")),
+    "the checkpoint is a directory": ("checkpoint", directory),
+    "abort is a directory": ("abort", directory),
+    "the lock is a directory": ("lock", directory),
+    "a table is a directory": (TOPICS, directory),
+    "a table and its backup are no JSON": (TOPICS, both(NO_JSON)),
+    "a table and its backup are of another kind": (TOPICS, both(OTHER_KIND)),
+    "the manifest and its backup are no JSON": (MANIFEST, both(NO_JSON)),
+    "the manifest has no queue's numbers": (MANIFEST, both(b'{"safeOffset": 1, "spans": {"T": [0, 0]}}')),
+}
+
+
+@pytest.mark.parametrize(("name", "break_it"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_served_is_named_in_one_line_and_all_is_there_when_it_is_put_right(
+    store, good, name, break_it
+):
+    break_it(store / name)
+    said = refusal(store)
+    # Of a file that is missing the directory is named, and the file behind it.
+    assert str(store / name) in said or (str(store / LOG) in said and Path(name).name in said)
+    put_right(store, good, name)
+    put_right(store, good, f"{name}.bak")
+    assert served(store.parent)[0] == SENT
+
+
+MADE_GOOD = {
+    "a queue file has no bytes": (FIRST_QUEUE, no_bytes),
+    "a queue file is missing": (LAST_QUEUE, remove),
+    "the checkpoint is garbage": ("checkpoint", holding(b"\xff" * 4096)),
+    "the checkpoint is short": ("checkpoint", holding(b"x")),
+    "abort is garbage": ("abort", holding(b"\xff")),
+    "the manifest has a queue that ends before it begins": (
+        MANIFEST,
+        holding(b'{"safeOffset": 1, "spans": {"T": [0, 30, 5]}}'),
+    ),
+    "the lock has content": ("lock", holding(b"\xff" * 100)),
+    "queues have a file beside them": ("consumequeue/notes.txt", holding(b"x")),
+}
+
+
+@AFTER_BOTH_ENDS
+@pytest.mark.parametrize(("name", "break_it"), MADE_GOOD.values(), ids=MADE_GOOD)
+def test_what_can_be_made_again_is_and_nothing_is_missing(store, name, break_it):
+    break_it(store / name)
+    assert served(store.parent) == (SENT, [])
+
+
+@pytest.mark.parametrize("content", [NO_JSON, OTHER_KIND, b'{"topicConfig', b""])
+def test_a_table_that_cannot_be_read_is_put_aside_for_its_backup_which_is_said(store, content):
+    shutil.copy(store / TOPICS, store / f"{TOPICS}.bak")
+    (store / TOPICS).write_bytes(content)
+    found, (said,) = served(store.parent)
+    assert found == SENT
+    assert f"{store / TOPICS} was damaged" in said
+    assert (store / f"{TOPICS}.corrupt").read_bytes() == content
+
+
+HOLES = {
+    "a hole": (SECOND_LOG, zeros),
+    "a log file without bytes": (SECOND_LOG, no_bytes),
+    "a flipped bit in a record with a key": (FIRST_LOG, flipped_bit_of(5)),
+    "a flipped bit in a record without": (FIRST_LOG, flipped_bit_of(4)),
+}
+
+
+@AFTER_BOTH_ENDS
+@pytest.mark.parametrize(("name", "break_it"), HOLES.values(), ids=HOLES)
+def test_damage_in_the_log_is_said_with_its_file_and_messages_return_with_a_good_copy(
+    store, good, name, break_it
+):
+    break_it(store / name)
+    found, said = served(store.parent)
+    assert set(found) < set(SENT)
+    assert found == [body for body in SENT if body in found]
+    assert str(store / name) in said[0]
+    assert "is damaged" in said[0]
+    put_right(store, good, name)
+    assert served(store.parent) == (SENT, [])
+
+
+@pytest.mark.parametrize("name", [FIRST_LOG, LAST_LOG])
+def test_a_log_file_at_an_end_that_the_last_checkpoint_knew_is_missed_aloud(good_stores, tmp_path, name):
+    store = shutil.copytree(good_stores["stop"] / "store", tmp_path / "store")
+    remove(store / name)
+    found, (said,) = served(tmp_path)
+    assert set(found) < set(SENT)
+    assert f"{store / name} is missing" in said
+
+
+def test_a_store_may_lie_behind_a_link(good, store, tmp_path):
+    store.rename(tmp_path / "real")
+    store.symlink_to("real")
+    assert served(tmp_path) == (SENT, [])
+
+
+@pytest.mark.parametrize("break_it", [holding(b"x"), link_to_nowhere], ids=["a file", "a link to nowhere"])
+def test_a_root_that_is_no_directory_is_named(tmp_path, break_it):
+    break_it(tmp_path / "store")
+    assert f"Not a directory: '{tmp_path / 'store'}'" in refusal(tmp_path / "store")
+
+
+@pytest.mark.skipif(IS_ROOT and not shutil.which("setpriv"), reason="permissions do not bind root")
+@pytest.mark.parametrize("name", [".", LOG, SECOND_LOG, QUEUE, "config", TOPICS, "lock"])
+def test_what_the_user_may_not_open_is_named_and_all_is_there_when_it_may(store, name):
+    mode = (store / name).stat().st_mode
+    (store / name).chmod(0)
+    said = refusal(store, by=BOUND_BY_PERMISSIONS)
+    (store / name).chmod(mode)
+    assert "Permission denied" in said
+    assert str(store / name) in said
+    assert served(store.parent)[0] == SENT
