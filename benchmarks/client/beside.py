@@ -119,7 +119,6 @@ def _notes(came: queue.SimpleQueue[float]) -> MessageListenerConcurrently:
 
 def main() -> None:
     """Print both, and how many times as long the one takes as the other."""
-    logging.getLogger("rmq_spark").setLevel(logging.ERROR)  # that nobody answers is warned of
     with EmbeddedBroker(own_process=True) as broker, ExitStack() as stack:
         broker.create_topic(TOPIC, queues=QUEUES)
         hole = BlackHole()
@@ -138,4 +137,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    logging.getLogger("rmq_spark").setLevel(logging.ERROR)  # that nobody answers is warned of
     main()
