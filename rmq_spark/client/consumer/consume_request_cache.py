@@ -9,8 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from typing import Final
 
 from rmq_spark.client.consumer.assigned_queues import ConsumeRequest, Taking
+
+_SIGNALS_SECONDS: Final = 1.0
+"""A signal that comes just before a wait begins is handled when that ends: so late at most."""
 
 
 class ConsumeRequestCache:
@@ -38,7 +42,7 @@ class ConsumeRequestCache:
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     break
-                self._state.wait(remaining)
+                self._state.wait(min(remaining, _SIGNALS_SECONDS))
         return None
 
     def _next(self) -> ConsumeRequest | None:
