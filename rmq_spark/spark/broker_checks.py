@@ -99,6 +99,6 @@ def _nearest(instance: ClientInstance, topic: str) -> str:
         names = [name for name in instance.name_servers.admin.topics() if not is_brokers_own(name)]
         by_lower = {name.lower(): name for name in sorted(names)}
         close = difflib.get_close_matches(topic.lower(), by_lower, n=1, cutoff=0.6)
-        if close:
+        if close and topic not in names:  # one that is there, and cannot be used, is not misspelt
             return f". Did you mean {by_lower[close[0]]}?"
     return ""

@@ -105,9 +105,7 @@ class TestProjection:
         [
             "queueId int, body binary",
             "body binary, queueId int",
-            StructType(
-                [StructField("queueId", IntegerType(), nullable=False), StructField("body", BinaryType())]
-            ),
+            StructType([StructField("queueId", IntegerType()), StructField("body", BinaryType())]),
         ],
         ids=str,
     )
@@ -144,14 +142,19 @@ class TestProjection:
                 "queueId bigint, Tags string",
                 "column queueId is int, not bigint; there is no column Tags",
             ),
+            (
+                StructType([StructField("queueId", IntegerType(), nullable=False)]),
+                "column queueId can be null: give it without NOT NULL",
+            ),
         ],
     )
     def test_a_schema_of_other_columns_is_refused(self, source, topic, schema, problem):
         with pytest.raises(PySparkException) as raised:
             source.load(schema, topic=topic).collect()
         assert complaint(raised) == (
-            f"SchemaError: the schema given to the source does not fit: {problem}. Leave it out and cast "
-            f"columns afterwards, or name some of {ALL}"
+            f"SchemaError: the schema given to the source does not fit: {problem}. It chooses columns of the "
+            f"source, some of {ALL}. Leave it out; what the body holds, from_json finds: "
+            'from_json(CAST(body AS STRING), "id BIGINT, name STRING")'
         )
 
 
