@@ -1,0 +1,69 @@
+"""Whether records are those that entries lead to, one by one or all at once."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.store.entry_check import HEAD_BYTES, first_wrong, first_wrong_of_few, is_of_entry
+
+FIRST = (1 << 33) + 5
+"""Neither places nor offsets are small numbers."""
+
+
+def record(size, queue_offset, place):
+    return struct.pack(">i16xqq", size, queue_offset, place).ljust(size, b"x")
+
+
+@st.composite
+def runs(draw):
+    """Records of a queue, in pieces, with places, sizes and the offsets that they may have."""
+    sizes = draw(st.lists(st.integers(HEAD_BYTES, 90), min_size=1, max_size=12))
+    steps = draw(st.lists(st.integers(1, 3), min_size=len(sizes), max_size=len(sizes)))
+    gaps = draw(st.lists(st.integers(0, 99), min_size=len(sizes), max_size=len(sizes)))
+    offsets = (FIRST + np.cumsum(steps) - steps[0]).tolist()
+    places = (FIRST + np.cumsum(gaps) + np.cumsum(sizes) - sizes).tolist()
+    records = [record(*each) for each in zip(sizes, offsets, places, strict=True)]
+    cut = draw(st.integers(0, len(sizes)))
+    pieces = [piece for piece in (b"".join(records[:cut]), b"".join(records[cut:])) if piece]
+    return pieces, places, sizes, range(FIRST, offsets[-1] + 1)
+
+
+def both(pieces, places, sizes, offsets):
+    """What is found in the one way, and in the other."""
+    few = first_wrong_of_few(pieces, places, sizes, offsets)
+    return few, first_wrong(pieces, np.array(places), np.array(sizes), offsets)
+
+
+@given(runs())
+def test_records_of_their_entries_are_found_right(run):
+    assert both(*run) == (None, None)
+
+
+@given(runs(), st.data())
+def test_an_entry_with_another_place_is_found(run, data):
+    pieces, places, sizes, offsets = run
+    row = data.draw(st.integers(0, len(places) - 1))
+    places[row] ^= 1 << data.draw(st.integers(0, 31))
+    assert both(pieces, places, sizes, offsets) == (row, row)
+
+
+@given(runs(), st.data())
+def test_a_message_of_the_same_queue_that_lies_elsewhere_is_found(run, data):
+    pieces, places, sizes, offsets = run
+    row = data.draw(st.integers(0, len(places) - 1))
+    wrong = data.draw(st.sampled_from([FIRST - 1, offsets.stop]))
+    whole = bytearray(b"".join(pieces))
+    at = sum(sizes[:row])
+    struct.pack_into(">q", whole, at + 20, wrong)
+    assert both([bytes(whole)], places, sizes, offsets) == (row, row)
+
+
+@pytest.mark.parametrize("other", [(80, 7, 500), (81, 8, 500), (80, 7, 501)])
+def test_one_record_is_of_an_entry_if_size_offset_and_place_are(other):
+    is_the_same = other == (80, 7, 500)
+    assert is_of_entry(b"??" + record(*other), 2, 500, 80, range(7, 8)) is is_the_same
