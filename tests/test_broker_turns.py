@@ -215,7 +215,7 @@ def test_a_message_that_many_wait_for_lets_others_in(tmp_path, monkeypatch):
 
         longest, whole, opaques = await longest_turn(all_woken())
         assert opaques == [list(range(15))] * 20
-        assert whole >= 300 * STEP_SECONDS
+        assert whole > 299 * STEP_SECONDS  # a clock's seconds are no exact sum
         assert longest <= TURN_AND_STEP
 
     tell(story, tmp_path)
