@@ -360,10 +360,7 @@ class ClientConnection(asyncio.Protocol):
             else:
                 self._transport.writelines(out)
             if self._is_full:
-                more_bytes = sum(map(len, out))
-                if not self._unread_bytes:  # what was written before it was full waits as well
-                    more_bytes = max(more_bytes, self.unwritten_bytes)
-                self._leaves_unread(more_bytes)
+                self._leaves_unread(sum(map(len, out)))
         out.clear()
         self._out_bytes = 0
 
