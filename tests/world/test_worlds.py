@@ -20,19 +20,10 @@ from world.world import World
 
 SEEDS = int(os.environ.get("ROCKETPOLL_WORLD_SEEDS", "200"))
 FIRST = int(os.environ.get("ROCKETPOLL_WORLD_FIRST", "0"))
-AT_A_TIME = 10
+AT_A_TIME = 20
 SHRINK_SECONDS = 30.0
 KEPT = sorted((Path(__file__).parent / "stories").glob("*.json"))
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _small_heap():
-    """What other tests have left is not to be looked through between one world and the next."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, AT_A_TIME))

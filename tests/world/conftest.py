@@ -1,0 +1,37 @@
+"""Whole worlds are told in processes of their own.
+
+A world takes the place of the standard library's threads and clock. Of a process that has run other tests,
+threads may be left, as those of Spark's driver and of brokers in it: they must not get into it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+_ALONE = "ROCKETPOLL_WORLD_IS_ALONE"
+_SECONDS = 390
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Run a test of whole worlds by itself; None: as any other."""
+    if pyfuncitem.path.name != "test_worlds.py" or os.environ.get(_ALONE):
+        return None
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", pyfuncitem.nodeid],
+        cwd=pyfuncitem.config.rootpath,
+        env={**os.environ, _ALONE: "1"},
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+        check=False,
+    )
+    if ran.returncode == 5 or " skipped" in ran.stdout:
+        pytest.skip("it has nothing to run")
+    if ran.returncode:
+        pytest.fail(ran.stdout[-20_000:] + ran.stderr[-2_000:], pytrace=False)
+    return True
