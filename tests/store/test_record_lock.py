@@ -12,14 +12,15 @@ def test_the_same_process_is_told_that_it_has_the_lock_and_loses_nothing_by_aski
     with pytest.raises(OSError, match=os.strerror(errno.EDEADLK)) as refused:
         RecordLock(tmp_path / "lock")
     assert refused.value.filename == str(tmp_path / "lock")
-    if os.fork() == 0:  # a lock of a process is none of its child's
+    child = os.fork()
+    if child == 0:  # a lock of a process is none of its child's
         try:
             with (tmp_path / "lock").open("r+b") as file:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
         except BlockingIOError:
             os._exit(0)
         os._exit(1)
-    assert os.wait()[1] == 0
+    assert os.waitpid(child, 0)[1] == 0
     held.release()
 
 
