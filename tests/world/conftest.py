@@ -13,13 +13,14 @@ import sys
 import pytest
 
 _ALONE = "ROCKETPOLL_WORLD_IS_ALONE"
+_OF_WORLDS = {"test_worlds.py", "test_threads.py"}
 _SECONDS = 390
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
     """Run a test of whole worlds by itself; None: as any other."""
-    if pyfuncitem.path.name != "test_worlds.py" or os.environ.get(_ALONE):
+    if pyfuncitem.path.name not in _OF_WORLDS or os.environ.get(_ALONE):
         return None
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", pyfuncitem.nodeid],
