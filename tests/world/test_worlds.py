@@ -89,7 +89,8 @@ def test_the_stories_have_everything_in_them():
 def test_a_broker_that_loses_what_it_has_acknowledged_is_found_out(monkeypatch):
     """The proof proves itself; `make seeded` has many more."""
     monkeypatch.setattr(
-        "broker.processor.acknowledger.Acknowledger.when_stored", lambda _, result, then: then(result)
+        "broker.processor.acknowledger.Acknowledger.when_stored",
+        lambda _self, result, then, **_rest: then(result),
     )
     found = [failure for seed in range(40) if (failure := failure_of(draw(seed))) is not None]
     assert any("is lost" in str(failure.error) or "where" in str(failure.error) for failure in found)
