@@ -79,6 +79,7 @@ class RecordedBroker:
         self._machine = machine
         self._loop = loop
         self._said = b""
+        self._may_die = any(rule.what in ("die", "die behind") for rule in rules)
         self._log_path = base.with_suffix(".log")
         self._recording = Recording(base.with_suffix(".recording"))
         self.started = Promise()  # its port; None if it has ended before
@@ -141,10 +142,15 @@ class RecordedBroker:
                 self.ended.keep()
             return self._machine.take_up(self._recording)
 
+    @property
+    def was_killed(self):
+        """Whether SIGKILL has ended it; a rule that lets it die may do so while it stops."""
+        return self._process.returncode == -signal.SIGKILL
+
     def fault(self, *, is_to_stop):
         """What no broker should do, whatever happens to it; empty if it has not done that."""
-        expected = 0 if is_to_stop else -signal.SIGKILL
+        has_died_as_it_may = self.was_killed and (self._may_die or not is_to_stop)
         logged = self._log_path.read_text(errors="replace")
-        if self._process.returncode != expected:
+        if not has_died_as_it_may and (self._process.returncode or not is_to_stop):
             return f"the broker has ended by itself, with {self._process.returncode}: {logged[-4000:]}"
         return f"the broker has logged {logged[-4000:]}" if "Traceback" in logged else ""

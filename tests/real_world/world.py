@@ -138,9 +138,11 @@ class World:
     def end(self, kind, odds=(0.0, 0.0)):
         """End the life: "stop", "kill" or "power", which leaves what may be left with these odds."""
         calls = self.life.stop() if kind == "stop" else self.life.kill()
+        fault = self.life.fault(is_to_stop=kind == "stop")
+        if kind == "stop" and self.life.was_killed:
+            kind = "kill"
         self.address = World.address
         self.note(f"life {self.lives} has ended: {kind}, after {calls} calls")
-        fault = self.life.fault(is_to_stop=kind == "stop")
         if fault and not self._is_in_trouble:
             self._complain(fault)
         if kind == "power":

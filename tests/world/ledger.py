@@ -18,6 +18,7 @@ from collections import defaultdict
 from world.messages import Sent, body_of, number_of
 from world.returns import Returns
 
+from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.properties import decode_properties
 
 _NOT_DELIVERED = ("WAIT", "DELAY")
@@ -222,7 +223,9 @@ class Ledger:
         found = {message.queue_offset for message in told.messages}
         queue = self.queues[asked.topic, asked.queue_id]
         for queue_offset, what in must.items():
-            is_expired = self._world.watch.may_expire and queue_offset < told.min_offset
+            is_expired = self._world.watch.may_expire and (
+                queue_offset < told.min_offset or told.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            )
             is_passed_over = queue_offset < told.next_offset and queue_offset not in found
             if is_passed_over and not is_expired and queue.at.get(queue_offset) is what:
                 self.complain(f"{where} was answered {told}, and has passed over {what} at {queue_offset}")
