@@ -14,6 +14,7 @@ from broker.connection import Connection, Steps
 from broker.processor.request import Handler, Handlers, RequestRejected, TopicNotSaved
 from broker.state.limits import TooMany
 from broker.store.errors import StoreError
+from broker.store.lacks import Hindrance, is_lack, what_is_lacking
 from rmq_spark.errors import WireError
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
@@ -47,6 +48,8 @@ class RequestDispatcher:
         """
         self._json_body_bytes_max = json_body_bytes_max
         self._park = park
+        self._hindrances: dict[int, Hindrance] = {}
+        """Requests, by code, that lately were refused as the machine lacks something."""
         self._handlers: dict[int, Handler] = {}
         for family in families:
             for code, handler in family.items():
@@ -70,8 +73,11 @@ class RequestDispatcher:
             answer = self._park(connection, request, not_saved.topic)
         except Exception as error:  # noqa: BLE001  # one request must not end the broker
             answer = self.excused(connection, request, error)
-        if not (answer is None or isinstance(answer, RemotingCommand)):
-            return self._excused_steps(connection, request, answer)
+        else:
+            if not (answer is None or isinstance(answer, RemotingCommand)):
+                return self._excused_steps(connection, request, answer)
+            if self._hindrances:
+                self._end_hindrance(request.code)
         return None if request.flag & _ONE_WAY else answer
 
     def _excused_steps(self, connection: Connection, request: RemotingCommand, steps: Steps) -> Steps:
@@ -80,7 +86,15 @@ class RequestDispatcher:
             answer = yield from steps
         except Exception as error:  # noqa: BLE001  # one request must not end the broker
             answer = self.excused(connection, request, error)
+        else:
+            if self._hindrances:
+                self._end_hindrance(request.code)
         return None if request.flag & _ONE_WAY else answer
+
+    def _end_hindrance(self, code: int) -> None:
+        """A request with this code was answered: nothing is lacking for it, or not any more."""
+        if code in self._hindrances:
+            self._hindrances.pop(code).end()
 
     def _refuse_body(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         raise RequestRejected(
@@ -97,6 +111,10 @@ class RequestDispatcher:
             return request.respond(ResponseCode.SYSTEM_ERROR, str(error))
         if isinstance(error, StoreError):
             return request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
+        if isinstance(error, OSError) and is_lack(error):
+            what = f"requests {request.code} are refused"
+            self._hindrances.setdefault(request.code, Hindrance(what)).begin(error)
+            return request.respond(ResponseCode.SYSTEM_BUSY, what_is_lacking(error))
         _log.error("request %d of %s failed", request.code, connection.remote_host, exc_info=error)
         return request.respond(ResponseCode.SYSTEM_ERROR, "internal error; the broker's log has it")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from broker_connections import FakeConnection, finished
 from brokers import never_parked
@@ -71,6 +73,38 @@ def test_whatever_a_handler_raises_its_client_is_answered(error, code, remark, c
     assert answer.remark.startswith(remark)
     assert "secret" not in answer.remark
     assert ("secret" in caplog.text) is isinstance(error, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("is_of_many_steps", [False, True])
+def test_while_something_is_lacking_requests_are_refused_and_that_is_told_twice(is_of_many_steps, caplog):
+    lacks = []
+
+    def answer(request):
+        if lacks:
+            raise OSError(errno.EMFILE, "Too many open files", "/store/index/1")
+        return request.respond(0)
+
+    def steps(request):
+        yield
+        return answer(request)
+
+    dispatch = RequestDispatcher([{12: handler(steps if is_of_many_steps else answer)}], 1_000, never_parked)
+
+    def ask():
+        answered = dispatch(FakeConnection(), RemotingCommand(12))
+        return finished(answered) if is_of_many_steps else answered
+
+    lacks.append("descriptors")
+    for _ in range(3):
+        refused = ask()
+        assert refused.code == ResponseCode.SYSTEM_BUSY
+        assert "too many files and connections are open" in refused.remark
+        assert "/store/index/1" in refused.remark
+    lacks.clear()
+    assert [ask().code for _ in range(3)] == [0, 0, 0]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+    assert "requests 12 are refused" in caplog.records[0].message
+    assert "it is over" in caplog.records[1].message
 
 
 @pytest.mark.parametrize("refusal", [None, "busy"])
