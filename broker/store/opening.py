@@ -93,8 +93,11 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         disk.delete(root / CHECKPOINT)
         disk.flush_directory(root)
     manifest = checkpointing.manifest()
-    parts.dispatcher.deleted_topics = dict(manifest.deleted_topics)
     recovered = _follow_log(parts, checkpointing, checkpoint, crashed=crashed)
+    # A power loss may have taken the end of the log: what will be written there comes after the deletion.
+    parts.dispatcher.deleted_topics = {
+        topic: min(at, recovered.end_offset) for topic, at in manifest.deleted_topics.items()
+    }
     _warn_of_holes(parts, recovered)
     if was_ours:
         _warn_of_missing_files(parts, manifest, recovered.end_offset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from itertools import count
 
 import pytest
@@ -218,6 +219,33 @@ def test_a_power_loss_neither_brings_back_the_old_messages_nor_takes_the_new(tmp
             put(again, "after")
             assert bodies(again)[-1] == "after"
             again.shutdown()
+
+
+def test_a_power_loss_that_takes_what_was_before_a_deletion_hides_nothing_that_comes_behind_it(
+    tmp_path, dice
+):
+    """The log is shorter then than it was when the topic went."""
+    root = tmp_path / "told"
+    root.mkdir()
+    disk = RecordingDisk(LocalDisk(), root)
+    store = open_store(root, disk)
+    store.put_message(message("kept", "U"))
+    store.save_checkpoint()
+    for number in range(20):
+        store.put_message(message(f"old {number}", "T", KEYS="k"))
+    store.delete_topic("T")
+    for state in power_loss_states(disk.log(), dice, 5, tmp_path):
+        again = open_store(state)
+        again.put_message(message("new", "T", KEYS="k"))
+        found = [decode_record(record, 0).body for record in again.query_message("T", "k", 10, 0, 1 << 62)]
+        assert found == [b"new"]
+        again.shutdown()
+        shutil.rmtree(state / "consumequeue")  # so that all is made again
+        again = open_store(state)
+        assert bodies(again) == ["new"]
+        assert bodies(again, "U") == ["kept"]
+        again.shutdown()
+    store.shutdown()
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["at once", "after a restart"])
