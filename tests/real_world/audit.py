@@ -11,7 +11,7 @@ from world.acts.pulls import Asked, pull_once
 from world.player import Player
 from world.story import Client
 
-from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.codes import RequestCode, ResponseCode
 
 _ASK_AGAIN_SECONDS = 0.2
 
@@ -46,13 +46,15 @@ class Audit:
     async def _read(self, topic, queue_id):
         """Read a queue from one end to the other."""
         must = self._ledger.expected(topic, queue_id, 0)
-        found, told = {}, None
+        found, told, low = {}, None, 0
         while told is None or told.next_offset < told.max_offset:
             told = await self._pull(Asked(topic, queue_id, told.next_offset if told else 0), must)
             if told is None:
                 return
             found |= {message.queue_offset: None for message in told.messages}
-        self._ledger.audited(topic, queue_id, must, found, told.min_offset, told.max_offset)
+            # A file may go while it is read, and the queue's first offset is told after that.
+            low = told.next_offset if told.code == ResponseCode.PULL_RETRY_IMMEDIATELY else low
+        self._ledger.audited(topic, queue_id, must, found, max(low, told.min_offset), told.max_offset)
         self._ends[topic, queue_id] = told.max_offset
 
     async def _pull(self, asked, must):
