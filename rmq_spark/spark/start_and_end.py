@@ -90,23 +90,24 @@ class Span:
 
     def _check_names(self, positions: Positions) -> None:
         """Refuse topics and queues that are not there: a slip of the pen would be silence otherwise."""
-        topics = {queue.topic for queue in self.queues}
-        strangers = sorted(positions.topics - topics)
+        topics: dict[str, list[MessageQueue]] = {}
+        for queue in self.queues:
+            topics.setdefault(queue.topic, []).append(queue)
+        strangers = sorted(positions.topics - topics.keys())
         if strangers:
             known = ", ".join(sorted(topics)) or "none"
             raise OptionError(
                 positions.option, f"it names {', '.join(strangers)}, but the topics read are {known}"
             )
-        for topic in sorted(topics):
-            self._check_queues(positions, topic)
-            brokers = {queue.broker_name for queue in self.queues if queue.topic == topic}
+        for topic, queues in topics.items():
+            self._check_queues(positions, topic, queues)
+            brokers = {queue.broker_name for queue in queues}
             if len(brokers) > 1 and not positions.names_brokers(topic):
                 raise OptionError(
                     positions.option, f"topic {topic} is on brokers {', '.join(sorted(brokers))}: name them"
                 )
 
-    def _check_queues(self, positions: Positions, topic: str) -> None:
-        queues = [queue for queue in self.queues if queue.topic == topic]
+    def _check_queues(self, positions: Positions, topic: str, queues: list[MessageQueue]) -> None:
         brokers = sorted({queue.broker_name for queue in queues})
         for broker, number in positions.queues_named(topic):
             if broker not in (ANY, *brokers):
