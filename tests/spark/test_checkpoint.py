@@ -98,9 +98,7 @@ def test_a_damaged_batch_is_named(checkpoint, text, said):
 def test_other_places_are_refused(tmp_path, checkpoint):
     with pytest.raises(CheckpointError, match="is no checkpoint of a query"):
         read_checkpoint(tmp_path / "commits")
-    with pytest.raises(
-        CheckpointError, match="is not a local directory: give a Spark session"
-    ):
+    with pytest.raises(CheckpointError, match="is not a local directory: give a Spark session"):
         read_checkpoint("s3a://bucket/checkpoint")
     for path in (checkpoint / "commits").iterdir():
         path.unlink()
