@@ -117,7 +117,7 @@ def test_a_stream_waits_for_a_topic_and_reads_it_from_its_first_message_on(sourc
     source.cluster.topic(1, name=to_come)
     source.cluster.send(to_come, "first", queues=1)
     source.cluster.send(there, "as usual", queues=1)
-    wait_until(lambda: batches.caught_up().bodies == ["as usual", "first"])
+    wait_until("both messages", lambda: batches.caught_up().bodies == ["as usual", "first"])
 
 
 def test_a_stream_over_a_range_ends_with_it_and_again_if_it_is_started_again(source):
@@ -144,7 +144,7 @@ def test_a_stream_over_a_span_of_time_ends_with_it(source):
     [_, second] = (
         source.load(topic=topic, columns="storeTimestamp,queueOffset").orderBy("queueOffset").collect()
     )
-    wait_until(lambda: time.time() > second.storeTimestamp.timestamp() + 0.002)
+    wait_until("a later time", lambda: time.time() > second.storeTimestamp.timestamp() + 0.002)
     source.cluster.send(topic, "c", queues=1)
     end = str(round(second.storeTimestamp.timestamp() * 1000) + 1)
     stream = source.stream(topic=topic, availableNow=True, endingTimestamp=end, **EARLIEST)
