@@ -67,9 +67,9 @@ class Cluster:
     def close(self):
         self._stack.close()
 
-    def topic(self, queues=4):
-        """A topic that the name server knows."""
-        topic = f"Topic{next(_numbers)}-{time.time_ns() % 10**9}"
+    def topic(self, queues=4, name=None):
+        """A topic that the name server knows; with a name that no other has, unless one is given."""
+        topic = name or f"Topic{next(_numbers)}-{time.time_ns() % 10**9}"
         config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=6)
         self.api.admin.create_topic(self.address, config)
 

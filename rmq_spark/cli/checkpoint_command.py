@@ -1,6 +1,7 @@
 """``rocketpoll checkpoint DIR``: a query's batches and where they end; how to go on from there.
 
-It needs pyspark no more than it needs Java: only files are read.
+Files of this machine are read without pyspark and Java, those of other file systems by a Spark of its own,
+with the settings that Spark finds.
 """
 
 from __future__ import annotations
@@ -8,11 +9,18 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timezone
-from typing import Final
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlparse
 
+from rmq_spark.cli.spark import INSTALL, has_pyspark
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.checkpoint import CheckpointedBatch, read_checkpoint, starting_offsets
+from rmq_spark.spark.errors import SparkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _SHOWN: Final = 10
 
@@ -22,8 +30,7 @@ def run_checkpoint(arguments: Sequence[str]) -> int:
     given = _parsed(arguments)
     try:
         if given.start:
-            text = starting_offsets(given.directory, batch_id=given.batch, source=given.source)
-            sys.stdout.write(f"{text}\n")
+            sys.stdout.write(f"{_start(given)}\n")
         else:
             sys.stdout.writelines(f"{line}\n" for line in _listing(given))
     except (RocketPollError, OSError) as error:
@@ -37,7 +44,9 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
         prog="rocketpoll checkpoint",
         description="the batches of a streaming query, and where each ends, from its checkpointLocation",
     )
-    parser.add_argument("directory", help="the query's checkpointLocation, a local directory")
+    parser.add_argument(
+        "directory", help="the query's checkpointLocation: a local directory, or a URL that Spark can read"
+    )
     parser.add_argument("--all", action="store_true", help=f"all batches, not only the last {_SHOWN}")
     parser.add_argument(
         "--start",
@@ -64,8 +73,31 @@ def _source(text: str) -> int | str:
     return int(text) if text.isdigit() else text
 
 
+def _start(given: argparse.Namespace) -> str:
+    with _reader(given.directory) as spark:
+        return starting_offsets(given.directory, batch_id=given.batch, source=given.source, spark=spark)
+
+
+@contextmanager
+def _reader(location: str) -> Iterator[SparkSession | None]:
+    """A session for what is not on this machine; None if it is."""
+    if urlparse(location).scheme in ("", "file"):
+        yield None
+        return
+    if not has_pyspark():
+        raise SparkError(f"{location} is read by Spark, and this Python has no pyspark: {INSTALL}")
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # brings Java
+
+    spark = SparkSession.builder.appName("rocketpoll checkpoint").master("local[1]").getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
 def _listing(given: argparse.Namespace) -> Iterator[str]:
-    batches = read_checkpoint(given.directory)
+    with _reader(given.directory) as spark:
+        batches = read_checkpoint(given.directory, spark)
     shown = batches if given.all else batches[-_SHOWN:]
     if len(shown) < len(batches):
         yield f"{len(batches) - len(shown)} earlier batches are not shown: --all"

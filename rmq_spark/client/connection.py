@@ -402,7 +402,7 @@ class Connection:
 def parse_address(address: str) -> tuple[str, int]:
     """Host and port of ``host:port`` or ``[v6]:port``."""
     host, _, port = address.strip().rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
+    if not host or "/" in host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise ConnectionFailed(address, "an address is host:port, as localhost:9876")
     host = host.removeprefix("[").removesuffix("]")
     try:

@@ -27,6 +27,7 @@ from rmq_spark.client.broker_api import BrokerApi
 from rmq_spark.client.broker_requests import BrokerRequests
 from rmq_spark.client.connection import CONNECT_TIMEOUT_MS, parse_address
 from rmq_spark.client.connections import REQUEST_TIMEOUT_MS, Connections, Credentials
+from rmq_spark.client.detours import Detours
 from rmq_spark.client.ending import Ending
 from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected
 from rmq_spark.client.heartbeats import Heartbeats
@@ -67,6 +68,7 @@ class ClientInstance(ProcessBound):
         client_id: str | None = None,
         extensions: frozenset[Extension] = frozenset(Extension),
         reads_itself: bool = False,
+        broker_addresses: Mapping[str, str] | None = None,
         request_timeout_ms: int = REQUEST_TIMEOUT_MS,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
         route_interval_ms: int = ROUTE_INTERVAL_MS,
@@ -76,6 +78,8 @@ class ClientInstance(ProcessBound):
 
         ``tls`` is for name servers and brokers alike, on the ports that they have without. A ``client_id``
         that is given has to differ from that of every other client, in this process and others.
+        ``broker_addresses`` is where brokers are reached, by name or by the address that name servers
+        give: for brokers in containers and behind a NAT.
         """
         for name, found, kinds, needed, example in (
             (
@@ -98,7 +102,9 @@ class ClientInstance(ProcessBound):
         self._consumers: dict[str, ConsumerMember] = {}
         self._producers: dict[str, ProducerMember | None] = {}
         addresses = name_servers if name_servers is not None else os.environ.get(NAME_SERVER_VARIABLE)
-        self.name_servers = NameServers(addresses, self._ask_name_server, request_timeout_ms)
+        self.name_servers = NameServers(
+            addresses, self._ask_name_server, request_timeout_ms, Detours(broker_addresses)
+        )
         self.local_address = local_address(self.name_servers.addresses)
         self._given_client_id = client_id
         self.client_id = self._own_client_id()

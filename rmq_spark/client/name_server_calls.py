@@ -33,9 +33,10 @@ class NameServerCalls:
 
     def cluster_info(self) -> ClusterInfo:
         """All brokers, by name and by cluster."""
-        return self._servers.ask_any(
+        found = self._servers.ask_any(
             lambda address: self._calls.body(ClusterInfo, address, RequestCode.GET_BROKER_CLUSTER_INFO)
         )
+        return self._servers.detours.cluster(found)
 
     def topics(self, cluster: str | None = None) -> frozenset[str]:
         """All topics, or those of a cluster."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rmq_spark.client.arguments import check_kind
 from rmq_spark.client.calls import Ask, Calls
+from rmq_spark.client.detours import NO_DETOURS, Detours
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     ClientError,
@@ -45,8 +46,15 @@ def parse_addresses(text: str | Iterable[str] | None) -> tuple[str, ...]:
 class NameServers:
     """See the module."""
 
-    def __init__(self, addresses: str | Iterable[str] | None, ask: Ask, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        addresses: str | Iterable[str] | None,
+        ask: Ask,
+        timeout_ms: int,
+        detours: Detours = NO_DETOURS,
+    ) -> None:
         """``ask`` gives the answer of one of them to a request."""
+        self.detours = detours
         self.addresses = parse_addresses(addresses)
         self.calls = Calls(ask, timeout_ms)
         self._preferred = 0
@@ -59,13 +67,14 @@ class NameServers:
         """
         header = GetRouteInfoRequestHeader(topic)
         try:
-            return self.ask_any(
+            found = self.ask_any(
                 lambda address: self.calls.body(
                     TopicRouteData, address, RequestCode.GET_ROUTEINFO_BY_TOPIC, header
                 )
             )
         except TopicNotFound as error:
             raise RouteNotFound(topic) from error
+        return self.detours.route(found)
 
     @cached_property
     def admin(self) -> NameServerCalls:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.connections import Credentials
-from rmq_spark.client.errors import TlsRejected
+from rmq_spark.client.detours import Detours
+from rmq_spark.client.errors import MessageRejected, TlsRejected
 from rmq_spark.client.instance import NAME_SERVER_VARIABLE
 from rmq_spark.client.name_servers import parse_addresses
 from rmq_spark.spark import option_values as values
@@ -39,6 +40,8 @@ class Access:
     name_servers: tuple[str, ...]
     credentials: Credentials | None = None
     tls: TlsSettings | None = None
+    broker_addresses: tuple[tuple[str, str], ...] = ()
+    """Where brokers are reached, by name or by the address that name servers give."""
     request_timeout_ms: int = 3_000
     retry_timeout_ms: int = 60_000
 
@@ -67,9 +70,23 @@ def access_of(options: Given) -> Access:
         name_servers=addresses,
         credentials=_credentials(options),
         tls=_tls(options),
+        broker_addresses=options.get("brokerAddresses", _broker_addresses, ()),
         request_timeout_ms=options.get("requestTimeoutMs", values.whole_number, 3_000),
         retry_timeout_ms=options.get("retryTimeoutMs", values.whole_number, 60_000),
     )
+
+
+def _broker_addresses(option: str, text: str) -> tuple[tuple[str, str], ...]:
+    found = values.json_object(option, text)
+    try:
+        Detours(found)
+    except (TypeError, MessageRejected) as error:
+        raise OptionError(
+            option,
+            "needed where brokers are reached, by name or by the address that name servers give, as "
+            f'{{"broker-a": "localhost:10911"}}, found {text}',
+        ) from error
+    return tuple(sorted(found.items()))
 
 
 def _credentials(options: Given) -> Credentials | None:

@@ -25,6 +25,7 @@ def instance_for(access: Access) -> ClientInstance:
         access.name_servers,
         credentials=access.credentials,
         tls=access.tls,
+        broker_addresses=dict(access.broker_addresses),
         request_timeout_ms=access.request_timeout_ms,
     )
 

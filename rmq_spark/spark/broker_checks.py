@@ -25,7 +25,7 @@ from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options import ReadOptions, WriteOptions
 from rmq_spark.spark.queues import Queues
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, CheckClientRequestBody, SubscriptionData
-from rmq_spark.wire.names import DEFAULT_TOPIC
+from rmq_spark.wire.names import DEFAULT_TOPIC, without_namespace
 
 
 def check_with_brokers(options: ReadOptions) -> None:
@@ -34,11 +34,14 @@ def check_with_brokers(options: ReadOptions) -> None:
     Raises:
         OptionError: It names the option that does not fit what there is.
     """
-    with _asking(options.access, options.selection.option) as instance:
+    selection = options.selection
+    with _asking(options.access, selection.option, selection.namespace) as instance:
         queues = Queues(options, instance)
         readable = {queue.topic for queue in queues.discover(now=True)}
-        for topic in sorted(set(options.selection.topics) - readable):
-            raise OptionError(options.selection.option, f"no broker lets topic {topic} be read")
+        for topic in sorted(set(selection.topics) - readable):
+            if options.waits_for_topic and not queues.is_routed(topic):
+                continue
+            raise OptionError(selection.option, f"no broker lets topic {topic} be read")
         check_filter(options, instance, queues)
 
 
@@ -70,7 +73,7 @@ def check_filter(options: ReadOptions, instance: ClientInstance, queues: Queues)
 def check_writable(options: WriteOptions) -> None:
     """The same for a sink: whether its topic is there, or would be made by the first message."""
     topic = options.topic
-    with _asking(options.access, "topic") as instance:
+    with _asking(options.access, "topic", options.namespace) as instance:
         if topic is None:
             instance.name_servers.admin.topics()
         else:
@@ -78,7 +81,7 @@ def check_writable(options: WriteOptions) -> None:
 
 
 @contextmanager
-def _asking(access: Access, topic_option: str) -> Iterator[ClientInstance]:
+def _asking(access: Access, topic_option: str, namespace: str | None) -> Iterator[ClientInstance]:
     """A client for a few questions; what it cannot find out is said by the option that it comes from."""
     instance = instance_for(access)
     try:
@@ -86,19 +89,19 @@ def _asking(access: Access, topic_option: str) -> Iterator[ClientInstance]:
     except NoNameServer as error:
         raise OptionError("namesrvAddr", str(error)) from error
     except RouteNotFound as error:
-        raise OptionError(topic_option, f"{error}{_nearest(instance, error.topic)}") from error
+        raise OptionError(topic_option, f"{error}{_nearest(instance, error.topic, namespace)}") from error
     except ClientError as error:
         raise OptionError("namesrvAddr", f"a name server does not give routes: {error}") from error
     finally:
         instance.shutdown()
 
 
-def _nearest(instance: ClientInstance, topic: str) -> str:
+def _nearest(instance: ClientInstance, topic: str, namespace: str | None) -> str:
     """Ask whether a topic that there is not was meant to be another; the topics of brokers do not count."""
     with suppress(ClientError):
         names = [name for name in instance.name_servers.admin.topics() if not is_brokers_own(name)]
         by_lower = {name.lower(): name for name in sorted(names)}
         close = difflib.get_close_matches(topic.lower(), by_lower, n=1, cutoff=0.6)
         if close and topic not in names:  # one that is there, and cannot be used, is not misspelt
-            return f". Did you mean {by_lower[close[0]]}?"
+            return f". Did you mean {without_namespace(namespace, by_lower[close[0]])}?"
     return ""

@@ -4,7 +4,7 @@
                              "v2", of sources that have names: each line has the name in front, and a colon
     checkpoints/commits/17   there is one if batch 17 has been written by the sink
 
-It reads local directories and needs no Spark; it changes nothing.
+A local directory is read without Spark, one of another file system through a session. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlparse
+from typing import TYPE_CHECKING
 
+from rmq_spark.spark.checkpoint_files import checkpoint_files
 from rmq_spark.spark.errors import CheckpointError
 from rmq_spark.spark.source_offset import SourceOffset
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _OTHER_SOURCE = "-"
 
@@ -30,34 +34,48 @@ class CheckpointedBatch:
     offsets: dict[int | str, SourceOffset]
 
 
-def read_checkpoint(location: str | Path) -> list[CheckpointedBatch]:
-    """All batches of a checkpoint that are still kept, in order.
+def read_checkpoint(location: str | Path, spark: SparkSession | None = None) -> list[CheckpointedBatch]:
+    """Return all batches of a checkpoint that are still kept, in order.
+
+    Args:
+        location: The checkpoint's directory.
+        spark: A session that can read it, if it is not a local one.
 
     Raises:
         CheckpointError: It is not there, or no checkpoint, or a batch cannot be read.
     """
-    root = _directory(location)
-    folder = root / "offsets"
-    if not folder.is_dir():
-        raise CheckpointError(f"{root} is no checkpoint of a query: it has no folder 'offsets'")
-    numbers = sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
-    if not numbers:
-        raise CheckpointError(f"{root} holds no batch yet")
-    return [_batch(root, number) for number in numbers]
+    files = checkpoint_files(location, spark)
+    texts = files.offsets()
+    if texts is None:
+        raise CheckpointError(f"{files.root} is no checkpoint of a query: it has no folder 'offsets'")
+    if not texts:
+        raise CheckpointError(f"{files.root} holds no batch yet")
+    committed = files.committed()
+    return [
+        _batch(f"{files.root}/offsets/{number}", number, texts[number], is_committed=number in committed)
+        for number in sorted(texts)
+    ]
 
 
-def starting_offsets(location: str | Path, *, batch_id: int | None = None, source: int | str = 0) -> str:
+def starting_offsets(
+    location: str | Path,
+    *,
+    batch_id: int | None = None,
+    source: int | str = 0,
+    spark: SparkSession | None = None,
+) -> str:
     """Option startingOffsets for a query that is to go on behind a batch; by default, the last committed.
 
     Args:
         location: The checkpoint's directory.
         batch_id: The batch, if another than the last that was committed.
         source: Which source of the query, by its number, or by its name if it has one.
+        spark: A session that can read it, if it is not a local directory.
 
     Raises:
         CheckpointError: There is no such batch, or its source is not ours.
     """
-    batches = read_checkpoint(location)
+    batches = read_checkpoint(location, spark)
     if batch_id is None:
         committed = [batch for batch in batches if batch.is_committed]
         if not committed:
@@ -77,17 +95,8 @@ def starting_offsets(location: str | Path, *, batch_id: int | None = None, sourc
     return json.dumps(batch.offsets[source].to_json()["offsets"])
 
 
-def _directory(location: str | Path) -> Path:
-    text = str(location)
-    url = urlparse(text)
-    if url.scheme and url.scheme != "file":
-        raise CheckpointError(f"{text} is not a local directory: copy it to one first")
-    return Path(unquote(url.path)) if url.scheme == "file" else Path(text)
-
-
-def _batch(root: Path, number: int) -> CheckpointedBatch:
-    path = root / "offsets" / str(number)
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+def _batch(path: str, number: int, text: str, *, is_committed: bool) -> CheckpointedBatch:
+    lines = text.splitlines()
     if len(lines) < 2 or not lines[0].startswith("v"):
         raise CheckpointError(f"{path} is damaged: it does not begin as an offset log does")
     if lines[0] not in ("v1", "v2"):
@@ -110,7 +119,7 @@ def _batch(root: Path, number: int) -> CheckpointedBatch:
     }
     return CheckpointedBatch(
         number,
-        (root / "commits" / str(number)).exists(),
+        is_committed,
         metadata.get("batchTimestampMs") if isinstance(metadata, dict) else None,
         offsets,
     )

@@ -16,7 +16,7 @@ from rmq_spark.client.instance import ClientInstance
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options import ReadOptions, Selection
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.names import SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
+from rmq_spark.wire.names import SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS, without_namespace
 
 _log = logging.getLogger(__name__)
 
@@ -99,10 +99,11 @@ class Discovery:
             except RouteNotFound:
                 # A name server that has just started knows nothing: its broker says whether it is gone.
                 before = [queue for queue in self._known if queue.topic == topic]
-                if not before and selection.pattern is None:
+                if not (before or selection.pattern is not None or self._options.waits_for_topic):
                     raise
                 if topic not in self._unknown:
-                    _log.warning("no name server knows topic %s at the moment", topic)
+                    waits = "" if before else "; what comes to it is read from its first message on"
+                    _log.warning("no name server knows topic %s at the moment%s", topic, waits)
                 unknown.add(topic)
                 found += before
                 continue
@@ -119,7 +120,10 @@ class Discovery:
 def _selects(selection: Selection, topic: str) -> bool:
     if selection.pattern is None:
         return topic in selection.topics
-    return re.fullmatch(selection.pattern, topic) is not None and not is_brokers_own(topic)
+    name = without_namespace(selection.namespace, topic)
+    if selection.namespace is not None and name == topic:
+        return False  # it is in none, or in another
+    return re.fullmatch(selection.pattern, name) is not None and not is_brokers_own(name)
 
 
 def is_brokers_own(topic: str) -> bool:

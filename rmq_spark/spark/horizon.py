@@ -18,6 +18,7 @@ from rmq_spark.spark.errors import BrokersGone, named, report_losses
 from rmq_spark.spark.options import ReadOptions
 from rmq_spark.spark.queues import Queues
 from rmq_spark.spark.source_offset import SourceOffset
+from rmq_spark.spark.start_and_end import Span
 from rmq_spark.spark.store_times import StoreTimes
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -48,9 +49,12 @@ class Horizon:
         return self._target is not None
 
     def close(self) -> None:
-        """Let nothing count from now on that arrives later."""
+        """Let nothing count from now on that arrives later, or that is behind the given end."""
         found = sorted(self._queues.discover(now=True))
-        self._target = self._queues.ends(found, needed=() if self._options.skips_away else None)
+        if self._options.ending is None:
+            self._target = self._queues.ends(found, needed=() if self._options.skips_away else None)
+        else:
+            self._target = Span(self._options, self._queues, found).ending(is_bound=True)
 
     def look_from(self, start: SourceOffset) -> tuple[SourceOffset, dict[MessageQueue, int]]:
         """Return the start without what is gone for good, and where queues end, or are to end.

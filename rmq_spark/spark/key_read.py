@@ -66,7 +66,12 @@ def read_key_piece(options: ReadOptions, schema: pa.Schema, piece: KeyPiece) -> 
     messages = _messages(options, piece)
     if messages:
         records = b"".join(encode_record(messages[at]) for at in sorted(messages))
-        batches = RecordBatches(schema, BadRecords(options.on_bad_record), checks_crc=options.checks_crc)
+        batches = RecordBatches(
+            schema,
+            BadRecords(options.on_bad_record),
+            checks_crc=options.checks_crc,
+            namespace=options.selection.namespace,
+        )
         yield from batches.of(RecordChunk(records), piece.broker_name)
 
 

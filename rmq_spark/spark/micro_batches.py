@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Final
 
 from rmq_spark.spark.continuity import Continuity, Range, joined_bounds
-from rmq_spark.spark.errors import CheckpointError, report_losses
+from rmq_spark.spark.errors import CheckpointError, OptionError, report_losses
 from rmq_spark.spark.horizon import Horizon
 from rmq_spark.spark.idling import Idling
 from rmq_spark.spark.options import Limits, ReadOptions
@@ -99,7 +99,14 @@ class MicroBatches:
             DataLoss: Messages behind the start are gone.
             CheckpointError: The start is of other topics.
             BrokersAway: Queues of the start have not answered for too long.
+            OptionError: An end is given, and the query is not one that ends.
         """
+        if self._options.ending is not None and not self._horizon.is_closed:
+            raise OptionError(
+                self._options.ending.option,
+                "a stream ends there only with .trigger(availableNow=True), before Spark 4.2 with option "
+                "availableNow=true: add that, or leave this out",
+            )
         if start == self._was_empty_at and not self._horizon.is_closed:
             has_news = self._queues.wait(self._ends, self._idling.hold_ms)
             if not has_news and not self._idling.is_time_to_look:

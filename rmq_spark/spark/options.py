@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from rmq_spark.client.consumer.subscriptions import by_tag, subscription_data
@@ -32,6 +33,7 @@ from rmq_spark.spark.positions import (
     parse_times,
 )
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION
+from rmq_spark.wire.names import NAMESPACE_END, in_namespace, topic_fault
 
 DEFAULT_GROUP: Final = "rocketpoll-spark"
 WRITE_NAME_MAX: Final = 255
@@ -44,9 +46,11 @@ class Selection:
     """Which queues: of these topics, of those whose names match, or just these of each topic.
 
     ``assigned`` gives numbers by topic and broker; the broker may be ``*``. ``option`` is where it was said.
+    Topics have their whole names; the pattern is held against what clients of the namespace call them.
     """
 
     option: str = "topic"
+    namespace: str | None = None
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     assigned: Mapping[str, Mapping[str, frozenset[int]]] = field(default_factory=dict)
@@ -68,6 +72,8 @@ class ReadOptions:
 
     access: Access
     selection: Selection
+    waits_for_topic: bool = False
+    """Whether a stream begins although topics are not there yet."""
     consumer_group: str | None = None
     expression: str = "*"
     is_sql: bool = False
@@ -105,7 +111,7 @@ class ReadOptions:
     @property
     def group(self) -> str:
         """The group in whose name pulls are made."""
-        return self.consumer_group or DEFAULT_GROUP
+        return self.consumer_group or in_namespace(self.selection.namespace, DEFAULT_GROUP)
 
     def check_is_for(self, use: Use) -> None:
         """Refuse options that mean nothing to a stream, or to a batch."""
@@ -120,6 +126,7 @@ class WriteOptions:
     """What a sink is told."""
 
     access: Access
+    namespace: str | None = None
     topic: str | None = None
     producer_group: str = DEFAULT_GROUP
     max_message_bytes: int = BODY_BYTES_MAX
@@ -133,15 +140,16 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     options = Given(given, frozenset([Use.STREAM, Use.BATCH]))
     expression = options.one_of("tags", "sql")
     limits = _limits(options)
-    starting = _positions(options, "starting")
-    ending = _positions(options, "ending")
-    group = options.get("consumerGroup", _group)
+    namespace = options.get("namespace", _namespace)
+    starting = _positions(options, "starting", namespace)
+    ending = _positions(options, "ending", namespace)
+    group = options.get("consumerGroup", partial(_group, namespace=namespace))
     for each in (starting, ending):
         if each is not None and each.uses_group and group is None:
             raise OptionError(each.option, "it says group: name the group in option consumerGroup")
     if ending is not None and ending.everywhere == AtOffset(EARLIEST):
         raise OptionError(ending.option, "a read cannot end at the earliest offset: there would be nothing")
-    selection = _selection(options)
+    selection = _selection(options, namespace)
     _check_topics_read(selection, starting, ending)
     if expression == "tags":
         _tags("tags", options.text("tags") or "")
@@ -154,6 +162,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     return ReadOptions(
         access=access_of(options),
         selection=selection,
+        waits_for_topic=_waits_for_topic(options, selection),
         consumer_group=group,
         expression=(options.text(expression) or "*") if expression else "*",
         is_sql=expression == "sql",
@@ -181,10 +190,16 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 def write_options(given: Mapping[str, str]) -> WriteOptions:
     """The options of a sink."""
     options = Given(given, frozenset([Use.SINK]))
+    namespace = options.get("namespace", _namespace)
     return WriteOptions(
         access=access_of(options),
-        topic=options.get("topic", lambda name, text: _topic(name, text.strip(), check_topic_to_send_to)),
-        producer_group=options.get("producerGroup", _group, DEFAULT_GROUP),
+        namespace=namespace,
+        topic=options.get(
+            "topic", lambda name, text: _topic(name, text.strip(), namespace, check_topic_to_send_to)
+        ),
+        producer_group=options.get(
+            "producerGroup", partial(_group, namespace=namespace), in_namespace(namespace, DEFAULT_GROUP)
+        ),
         max_message_bytes=options.get("maxMessageBytes", values.size_in_bytes, BODY_BYTES_MAX),
         write_name=options.get("writeName", _write_name),
         row_ids=options.get("rowIds", values.truth, default=True),
@@ -194,7 +209,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
 # ---- parts
 
 
-def _selection(options: Given) -> Selection:
+def _selection(options: Given, namespace: str | None) -> Selection:
     chosen = options.one_of("subscribe", "subscribePattern", "assign")
     if chosen is None:
         raise OptionError(
@@ -207,12 +222,24 @@ def _selection(options: Given) -> Selection:
             re.compile(text)
         except re.error as error:
             raise OptionError(option, f"this is no regular expression ({error}): {text!r}") from error
-        return Selection(option=option, pattern=text)
+        return Selection(option=option, namespace=namespace, pattern=text)
     if chosen == "subscribe":
-        topics = [_topic(option, name) for name in _names(option, text)]
-        return Selection(option=option, topics=tuple(dict.fromkeys(topics)))
-    assigned = _assigned(values.json_object(option, text))
-    return Selection(option=option, topics=tuple(assigned), assigned=assigned)
+        topics = [_topic(option, name, namespace) for name in _names(option, text)]
+        return Selection(option=option, namespace=namespace, topics=tuple(dict.fromkeys(topics)))
+    assigned = _assigned(values.json_object(option, text), namespace)
+    return Selection(option=option, namespace=namespace, topics=tuple(assigned), assigned=assigned)
+
+
+def _waits_for_topic(options: Given, selection: Selection) -> bool:
+    if not options.get("waitForTopic", values.truth, default=False):
+        return False
+    if selection.pattern is not None:
+        raise OptionError("waitForTopic", f"{selection.option} finds new topics anyway: leave this out")
+    if selection.assigned:
+        raise OptionError(
+            "waitForTopic", "assign names queues, which have to be there: name the topic in option topic"
+        )
+    return True
 
 
 def _check_topics_read(selection: Selection, *positions: Positions | None) -> None:
@@ -224,7 +251,7 @@ def _check_topics_read(selection: Selection, *positions: Positions | None) -> No
             raise OptionError(each.option, f"it names {', '.join(strangers)}, but the topics read are {read}")
 
 
-def _assigned(given: Mapping[str, Any]) -> Mapping[str, Mapping[str, frozenset[int]]]:
+def _assigned(given: Mapping[str, Any], namespace: str | None) -> Mapping[str, Mapping[str, frozenset[int]]]:
     """Numbers of queues in ``{"orders": [0, 1]}`` or ``{"orders": {"broker-a": [0, 1]}}``."""
     if not given:
         raise OptionError("assign", 'it names no topic: needed {"orders": {"broker-a": [0, 1]}}')
@@ -236,7 +263,9 @@ def _assigned(given: Mapping[str, Any]) -> Mapping[str, Mapping[str, frozenset[i
             if not is_list or any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in numbers):
                 where = topic if broker == "*" else f"{topic} > {broker}"
                 raise OptionError("assign", f"{where}: needed a list of queues as [0, 1], found {numbers!r}")
-        assigned[_topic("assign", topic)] = {name: frozenset(numbers) for name, numbers in brokers.items()}
+        assigned[_topic("assign", topic, namespace)] = {
+            name: frozenset(numbers) for name, numbers in brokers.items()
+        }
     return assigned
 
 
@@ -257,7 +286,7 @@ def _limits(options: Given) -> Limits:
     )
 
 
-def _positions(options: Given, side: str) -> Positions | None:
+def _positions(options: Given, side: str, namespace: str | None) -> Positions | None:
     names = (f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp")
     chosen = options.one_of(*names)
     if chosen is None:
@@ -265,7 +294,8 @@ def _positions(options: Given, side: str) -> Positions | None:
     text = options.text(chosen) or ""
     if chosen == names[1]:
         return Positions(chosen, everywhere=AtTime(values.timestamp(chosen, text)))
-    return parse_positions(chosen, text) if chosen == names[0] else parse_times(chosen, text)
+    found = parse_positions(chosen, text) if chosen == names[0] else parse_times(chosen, text)
+    return found.within(namespace)
 
 
 def _broker_names(option: str, text: str) -> Mapping[str, str]:
@@ -305,15 +335,22 @@ def _names(option: str, text: str) -> list[str]:
     return found
 
 
-def _topic(option: str, name: str, check: Callable[[str], str] = check_topic) -> str:
+def _topic(option: str, name: str, namespace: str | None, check: Callable[[str], str] = check_topic) -> str:
     try:
-        return check(name)
+        return check(in_namespace(namespace, name))
     except MessageRejected as error:
         raise OptionError(option, str(error)) from error
 
 
-def _group(option: str, name: str) -> str:
+def _namespace(option: str, text: str) -> str:
+    name = text.strip()
+    if topic_fault(name) is not None or NAMESPACE_END in name:
+        raise OptionError(option, f"needed letters, digits and | _ -, found {text!r}")
+    return name
+
+
+def _group(option: str, name: str, namespace: str | None) -> str:
     try:
-        return check_group(name.strip())
+        return check_group(in_namespace(namespace, name.strip()))
     except MessageRejected as error:
         raise OptionError(option, str(error)) from error

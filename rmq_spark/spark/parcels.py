@@ -24,6 +24,7 @@ from rmq_spark.spark.errors import RowError
 from rmq_spark.spark.schema import BROKER_NAME
 from rmq_spark.spark.sink_rows import ROW
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import in_namespace
 
 QueuesOf = Callable[[str], Sequence[MessageQueue]]
 """The queues that a topic's messages may go to."""
@@ -45,13 +46,27 @@ class Parcels:
     """See the module. For the rows of one partition."""
 
     def __init__(
-        self, names: Collection[str], partition: int, topic: str | None, queues_of: QueuesOf
+        self,
+        names: Collection[str],
+        partition: int,
+        topic: str | None,
+        queues_of: QueuesOf,
+        namespace: str | None = None,
     ) -> None:
-        """``names`` are those of the columns; ``topic`` is where all rows go, if they do not say it."""
+        """Take how parcels are made.
+
+        Args:
+            names: Those of the columns.
+            partition: Which partition's rows they are.
+            topic: Where all rows go, by its whole name; None if each row says it.
+            queues_of: Gives the queues of a topic.
+            namespace: That of the topics which rows name.
+        """
         self._names = names
         self._partition = partition
         self._topic = topic
         self._queues_of = queues_of
+        self._namespace = namespace
 
     def of(self, rows: pa.RecordBatch) -> Iterator[Parcel]:
         """The rows that `SinkRows` has checked, by where they go.
@@ -79,7 +94,7 @@ class Parcels:
             raise RowError(self._partition, first_row + first_null, columns.TOPIC, problem)
         encoded = topics.dictionary_encode()
         for code, part in _split(rows, np.asarray(encoded.indices).astype(np.int64)):
-            topic = encoded.dictionary[code].as_py()
+            topic = in_namespace(self._namespace, encoded.dictionary[code].as_py())
             try:
                 check_topic_to_send_to(topic)
             except MessageRejected as error:

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.option_values import duration, json_object, plausible_ms, time_in_ms
+from rmq_spark.wire.names import in_namespace
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -104,6 +105,13 @@ class Positions:
         """Whether queues of several brokers can be told apart, as far as a topic's are named at all."""
         below = _below(self.tree, topic)
         return not (isinstance(below, Mapping) and _has_no_brokers(below) and set(below) - {ANY})
+
+    def within(self, namespace: str | None) -> Positions:
+        """Return the same of topics that clients of a namespace call so."""
+        if self.tree is None or namespace is None:
+            return self
+        tree = {each if each == ANY else in_namespace(namespace, each): at for each, at in self.tree.items()}
+        return Positions(self.option, tree=tree)
 
     @property
     def topics(self) -> frozenset[str]:

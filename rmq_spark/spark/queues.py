@@ -49,6 +49,8 @@ _SUBSCRIPTION: Final = PullSysFlag.SUBSCRIPTION.value
 _SUSPEND: Final = PullSysFlag.SUSPEND.value
 _MESSAGE_BYTES: Final = 1 << 20
 _PAUSE_SECONDS: Final = 0.2
+_FEW: Final = 16
+"""Questions that are asked one by one, so that the first answer is there soonest."""
 
 
 class Place(NamedTuple):
@@ -138,6 +140,8 @@ class Queues:
         refused: frozenset[int] = frozenset(),
     ) -> dict[MessageQueue, int]:
         """Ask for one offset of each queue; -1 where the answer is one of those that ``refused`` says."""
+        about = {queue: queue for queue in queues}
+        may_gather = len(about) > _FEW
 
         def ask(address: str, queue: MessageQueue) -> Future[int]:
             def interpret(answer: RemotingCommand) -> int:
@@ -148,9 +152,11 @@ class Queues:
 
             command = command_of(code, header(queue))
             timeout_ms = self._options.access.request_timeout_ms
-            return self._instance.connections.request_async(address, command, timeout_ms, interpret)
+            return self._instance.connections.request_async(
+                address, command, timeout_ms, interpret, may_gather=may_gather
+            )
 
-        found = self._asker.ask({queue: queue for queue in queues}, ask, gone=0, needed=needed)
+        found = self._asker.ask(about, ask, gone=0, needed=needed)
         if refused:
             return found
         # 4.9 says -1 of a queue that has no file yet.

@@ -23,6 +23,7 @@ from rmq_spark.wire.chunk import COLUMNS, RecordChunk
 from rmq_spark.wire.chunk.body_checks import damaged_bodies
 from rmq_spark.wire.chunk.inflate import plain_bodies
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import without_namespace
 
 SLICE_BYTES: Final = 16 * 1024 * 1024
 """Of bodies that were compressed, in one record batch."""
@@ -39,7 +40,13 @@ class RecordBatches:
     """Makes record batches of one schema."""
 
     def __init__(
-        self, schema: pa.Schema, bad: BadRecords, *, tags: Collection[str] = (), checks_crc: bool = True
+        self,
+        schema: pa.Schema,
+        bad: BadRecords,
+        *,
+        tags: Collection[str] = (),
+        checks_crc: bool = True,
+        namespace: str | None = None,
     ) -> None:
         """Take the types that record batches must have, to the letter.
 
@@ -48,12 +55,14 @@ class RecordBatches:
             bad: What becomes of records that cannot be read.
             tags: Those that messages have to have, if any.
             checks_crc: Whether bodies are checked against their CRC, where they are among the columns.
+            namespace: What the column of topics leaves out of their names.
         """
         self._schema = schema
         self._bad = bad
         self._tags = pa.array(sorted(tags), pa.string()) if tags else None
         self._has_body = _BODY in schema.names
         self._checks_crc = checks_crc and self._has_body
+        self._namespace = namespace
 
     def of(self, chunk: RecordChunk, broker_name: str) -> Iterator[pa.RecordBatch]:
         """Return the rows of a chunk, in order.
@@ -65,7 +74,8 @@ class RecordBatches:
 
         def column(name: str) -> pa.Array:
             if name not in built:
-                built[name] = COLUMNS[name].build(chunk)
+                found = COLUMNS[name].build(chunk)
+                built[name] = self._within_namespace(found) if name == _TOPIC else found
             return built[name]
 
         is_wanted = None if self._tags is None else pc.is_in(column(_TAGS), value_set=self._tags)
@@ -99,13 +109,20 @@ class RecordBatches:
         if self._bad.how is not OnBadRecord.NULL:
             return
         known = {
-            _TOPIC: queue.topic,
+            _TOPIC: without_namespace(self._namespace, queue.topic),
             BROKER_NAME: queue.broker_name,
             "queueId": queue.queue_id,
             "queueOffset": queue_offset,
         }
         arrays = [pa.array([known.get(field.name)], field.type) for field in self._schema]
         yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _within_namespace(self, topics: pa.Array) -> pa.Array:
+        if self._namespace is None:
+            return topics
+        found = pc.dictionary_encode(topics)
+        names = [without_namespace(self._namespace, each) for each in found.dictionary.to_pylist()]
+        return pc.take(pa.array(names, topics.type), found.indices)
 
     def _without_wrong(
         self,

@@ -120,7 +120,9 @@ def send_rows(
     producer = producer_of(options)
     rows = SinkRows(sent, task, body_bytes_max=options.max_message_bytes, has_ids=options.row_ids)
     sending = _Sending(options, producer, task, clock or time.monotonic, sleep or time.sleep)
-    parcels = Parcels({column.name for column in sent}, task.partition, options.topic, sending.queues_of)
+    parcels = Parcels(
+        {column.name for column in sent}, task.partition, options.topic, sending.queues_of, options.namespace
+    )
     first_row = 0
     for gathered in _gathered(batches):
         checked = rows.checked(gathered, first_row)

@@ -46,17 +46,22 @@ class Span:
             return self._all(default)
         return self._resolved(positions, is_start=True)
 
-    def ending(self) -> dict[MessageQueue, int]:
-        """Return before which offset each queue is to end."""
+    def ending(self, *, is_bound: bool = False) -> dict[MessageQueue, int]:
+        """Return before which offset each queue is to end.
+
+        ``is_bound`` says that a queue need not have come so far yet, and may be beyond it already.
+        """
         positions = self._options.ending
         if positions is None:
             return self._all(LATEST)
-        return self._resolved(positions, is_start=False)
+        return self._resolved(positions, is_start=False, is_bound=is_bound)
 
     def _all(self, default: int) -> dict[MessageQueue, int]:
         return dict(self.starts if default == EARLIEST else self.ends)
 
-    def _resolved(self, positions: Positions, *, is_start: bool) -> dict[MessageQueue, int]:
+    def _resolved(
+        self, positions: Positions, *, is_start: bool, is_bound: bool = False
+    ) -> dict[MessageQueue, int]:
         self._check_names(positions)
         wanted = {
             queue: position
@@ -79,29 +84,30 @@ class Span:
             if queue in by_time
             else by_group[queue]
             if queue in by_group
-            else self._by_offset(positions.option, queue, position)
+            else self._by_offset(positions.option, queue, position, is_bound=is_bound)
             for queue, position in wanted.items()
         }
 
     def _check_names(self, positions: Positions) -> None:
         """Refuse topics and queues that are not there: a slip of the pen would be silence otherwise."""
-        topics = {queue.topic for queue in self.queues}
-        strangers = sorted(positions.topics - topics)
+        topics: dict[str, list[MessageQueue]] = {}
+        for queue in self.queues:
+            topics.setdefault(queue.topic, []).append(queue)
+        strangers = sorted(positions.topics - topics.keys())
         if strangers:
             known = ", ".join(sorted(topics)) or "none"
             raise OptionError(
                 positions.option, f"it names {', '.join(strangers)}, but the topics read are {known}"
             )
-        for topic in sorted(topics):
-            self._check_queues(positions, topic)
-            brokers = {queue.broker_name for queue in self.queues if queue.topic == topic}
+        for topic, queues in topics.items():
+            self._check_queues(positions, topic, queues)
+            brokers = {queue.broker_name for queue in queues}
             if len(brokers) > 1 and not positions.names_brokers(topic):
                 raise OptionError(
                     positions.option, f"topic {topic} is on brokers {', '.join(sorted(brokers))}: name them"
                 )
 
-    def _check_queues(self, positions: Positions, topic: str) -> None:
-        queues = [queue for queue in self.queues if queue.topic == topic]
+    def _check_queues(self, positions: Positions, topic: str, queues: list[MessageQueue]) -> None:
         brokers = sorted({queue.broker_name for queue in queues})
         for broker, number in positions.queues_named(topic):
             if broker not in (ANY, *brokers):
@@ -117,13 +123,15 @@ class Span:
                     f"{', '.join(map(str, there))}",
                 )
 
-    def _by_offset(self, option: str, queue: MessageQueue, position: Position) -> int:
+    def _by_offset(self, option: str, queue: MessageQueue, position: Position, *, is_bound: bool) -> int:
         start, end = self.starts[queue], self.ends[queue]
         if isinstance(position, BackByCount):
             return max(start, end - position.messages)
         offset = position.offset if isinstance(position, AtOffset) else LATEST
         if offset in (EARLIEST, LATEST):
             return start if offset == EARLIEST else end
+        if is_bound:
+            return min(offset, end)
         return offset if start <= offset <= end else self._outside(option, queue, offset)
 
     def _by_time(

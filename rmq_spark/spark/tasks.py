@@ -59,7 +59,13 @@ def read_piece(options: ReadOptions, schema: pa.Schema, piece: Piece) -> Iterato
         options.access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
     )
     bad = BadRecords(options.on_bad_record)
-    batches = RecordBatches(schema, bad, tags=options.tags, checks_crc=options.checks_crc)
+    batches = RecordBatches(
+        schema,
+        bad,
+        tags=options.tags,
+        checks_crc=options.checks_crc,
+        namespace=options.selection.namespace,
+    )
     queue, at = piece.queue, piece.start
     is_done = False
     while not is_done and at < piece.end:

@@ -12,6 +12,8 @@ from typing import Final
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
+NAMESPACE_END: Final = "%"
+"""Behind the namespace, in front of a name that is in it."""
 
 DEFAULT_TOPIC: Final = "TBW102"
 BENCHMARK_TOPIC: Final = "BenchmarkTest"
@@ -95,6 +97,27 @@ def is_system_topic(topic: str) -> bool:
 def is_system_group(group: str) -> bool:
     """Whether RocketMQ's own tools use this group: it is there even if groups are not made by themselves."""
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def in_namespace(namespace: str | None, name: str) -> str:
+    """Return the whole name of a topic or group that clients of a namespace call so."""
+    if not namespace or is_system_topic(name) or is_system_group(name):
+        return name
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if name.startswith(prefix):
+            return prefix + in_namespace(namespace, name.removeprefix(prefix))
+    within = namespace + NAMESPACE_END
+    return name if name.startswith(within) else within + name
+
+
+def without_namespace(namespace: str | None, name: str) -> str:
+    """Return what clients of a namespace call a topic or group; a name of others stays whole."""
+    if not namespace:
+        return name
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if name.startswith(prefix):
+            return prefix + without_namespace(namespace, name.removeprefix(prefix))
+    return name.removeprefix(namespace + NAMESPACE_END)
 
 
 def retry_topic(group: str) -> str:

@@ -1,6 +1,7 @@
 import pytest
 from source_parts import queue_of, queues_of
 
+from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.client.name_server_calls import NameServerCalls
 from rmq_spark.client.routes import TopicRoute
 from rmq_spark.spark.errors import OptionError
@@ -28,6 +29,29 @@ def test_a_pattern_matches_whole_names_and_none_of_the_brokers_own(rocketpoll_br
         topics = {queue.topic for queue in queues.discover()}
         assert {"pat-1", "pat-22"} <= topics
         assert not {"TBW102", "SCHEDULE_TOPIC_XXXX"} & topics
+
+
+def test_a_pattern_is_held_against_the_names_within_a_namespace(rocketpoll_broker):
+    for name in ("eu%shop-1", "eu%shop-2", "us%shop-1", "shop-1"):
+        rocketpoll_broker.create_topic(name, 1)
+    options = {"subscribePattern": "shop-[0-9]", "namespace": "eu"}
+    with queues_of(rocketpoll_broker, None, **options) as queues:
+        assert {queue.topic for queue in queues.discover()} == {"eu%shop-1", "eu%shop-2"}
+    with queues_of(rocketpoll_broker, None, subscribePattern="shop-[0-9]") as queues:
+        assert {queue.topic for queue in queues.discover()} == {"shop-1"}
+
+
+def test_a_topic_that_is_not_there_yet_is_waited_for_if_that_is_wanted(rocketpoll_broker, caplog):
+    with queues_of(rocketpoll_broker, "to-come", waitForTopic="true") as queues:
+        assert queues.discover(now=True) == queues.discover(now=True) == frozenset()
+        assert not queues.is_routed("to-come")
+        rocketpoll_broker.create_topic("to-come", 1)
+        assert queues.discover(now=True) == {queue_of("to-come", 0)}
+    assert [record.message for record in caplog.records] == [
+        "no name server knows topic to-come at the moment; what comes to it is read from its first message on"
+    ]
+    with queues_of(rocketpoll_broker, "never-there") as queues, pytest.raises(RouteNotFound):
+        queues.discover()
 
 
 def test_assigned_queues_are_just_these(rocketpoll_broker, rocketpoll_topic):

@@ -85,8 +85,8 @@ def test_what_spark_itself_hands_to_a_sink_is_let_pass():
 def test_streams_and_batches_have_some_options_of_their_own():
     with pytest.raises(OptionError, match="option maxOffsetsPerTrigger: it is for streams only"):
         read(maxOffsetsPerTrigger="5").check_is_for(Use.BATCH)
-    with pytest.raises(OptionError, match="option endingOffsets: it is for batch reads only"):
-        read(endingOffsets="latest").check_is_for(Use.STREAM)
+    with pytest.raises(OptionError, match="option key: it is for batch reads only"):
+        read(key="a").check_is_for(Use.STREAM)
     read(minPartitions="5", tags="a").check_is_for(Use.BATCH)
     read(minPartitions="5", tags="a").check_is_for(Use.STREAM)
 
@@ -232,3 +232,47 @@ def test_the_name_of_a_write_is_a_part_of_ids(name):
 def test_a_sink_refuses_topics_that_only_brokers_write_to():
     problem = refused({**NEEDED, "topic": "SCHEDULE_TOPIC_XXXX"}, write_options)
     assert "option topic: topic: needed one that is not the broker's own" in problem
+
+
+def test_topics_and_groups_are_in_the_namespace_that_is_given():
+    options = read_options(
+        {
+            "namesrvAddr": "localhost:9876",
+            "namespace": "eu",
+            "assign": '{"orders": [0], "eu%paid": [1], "%RETRY%billing": [0]}',
+            "consumerGroup": "billing",
+            "startingOffsets": '{"orders": 5, "*": -2}',
+        }
+    )
+    assert options.selection.topics == ("eu%orders", "eu%paid", "%RETRY%eu%billing")
+    assert options.group == "eu%billing"
+    assert options.starting.topics == {"eu%orders"}
+    assert read(namespace="eu").group == "eu%rocketpoll-spark"
+    sink = write_options({**NEEDED, "namespace": "eu"})
+    assert (sink.topic, sink.producer_group) == ("eu%orders", "eu%rocketpoll-spark")
+
+
+@pytest.mark.parametrize("namespace", ["a%b", "a b", "%"])
+def test_a_namespace_that_cannot_be_part_of_a_name_is_refused(namespace):
+    with pytest.raises(OptionError, match="option namespace: needed letters, digits and"):
+        read(namespace=namespace)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        ({"subscribePattern": "a.*"}, "subscribePattern finds new topics anyway: leave this out"),
+        ({"assign": '{"a": [0]}'}, "assign names queues, which have to be there"),
+    ],
+)
+def test_only_topics_by_name_are_waited_for(chosen, said):
+    with pytest.raises(OptionError, match=f"option waitForTopic: {said}"):
+        read_options({"namesrvAddr": "localhost:9876", "waitForTopic": "true", **chosen})
+
+
+@pytest.mark.parametrize(
+    "text", ['{"broker-a": "localhost"}', '{"broker-a": 5}', '{"a:1": "http://b:1"}', '{"a": ":1"}']
+)
+def test_where_brokers_are_reached_has_to_be_an_address(text):
+    with pytest.raises(OptionError, match=r"option brokerAddresses: needed where brokers are reached"):
+        read(brokerAddresses=text)

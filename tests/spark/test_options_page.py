@@ -63,6 +63,7 @@ def test_the_defaults_are_those_of_the_code():
         "failOnDataLoss": READ.fail_on_data_loss,
         "onBadRecord": READ.on_bad_record.value,
         "checkCrc": READ.checks_crc,
+        "waitForTopic": READ.waits_for_topic,
         "onBrokerAway": "skip" if READ.skips_away else "wait",
         "maxTriggerDelay": f"{READ.limits.delay_ms // 60_000}m",
         "suspendTimeoutMs": READ.suspend_ms,

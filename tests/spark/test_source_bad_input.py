@@ -235,9 +235,17 @@ class TestStreams:
         return complaint(raised)
 
     def test_an_option_of_batch_reads(self, source, topic):
-        stream = source.stream(topic=topic, endingOffsets="latest")
+        stream = source.stream(topic=topic, key="a")
         assert self.failure(source, stream) == (
-            "OptionError: option endingOffsets: it is for batch reads only: leave it out here"
+            "OptionError: option key: it is for batch reads only: leave it out here"
+        )
+
+    def test_an_end_of_a_stream_that_goes_on(self, source, topic):
+        with pytest.raises(PySparkException) as raised:
+            source.start(source.stream(topic=topic, endingOffsets="latest")).caught_up()
+        assert complaint(raised) == (
+            "OptionError: option endingOffsets: a stream ends there only with .trigger(availableNow=True), "
+            "before Spark 4.2 with option availableNow=true: add that, or leave this out"
         )
 
     def test_a_start_that_leaves_queues_out(self, source, topic):

@@ -39,6 +39,23 @@ class TestTopicsAndQueues:
         )
 
 
+class TestNamespaces:
+    def test_what_is_written_and_read_within_one_lies_in_topics_with_its_name(self, source):
+        name = source.cluster.topic(1)
+        whole = f"eu%{name}"
+        source.cluster.topic(1, name=whole)
+        source.cluster.send(name, "not in it")
+        rows = source.spark.createDataFrame(
+            [(name, "a", "k"), (name, "b", "k")], "topic string, body string, keys string"
+        )
+        written = {"namesrvAddr": source.cluster.name_server, "namespace": "eu"}
+        rows.write.format("rocketpoll").mode("append").options(**written).save()
+        assert source.bodies(topic=whole) == ["a", "b"]
+        for chosen in ({"topic": name}, {"subscribePattern": name}, {"topic": name, "key": "k"}):
+            found = source.load(namespace="eu", columns="topic,body", **chosen).collect()
+            assert sorted((row.topic, row.body.decode()) for row in found) == [(name, "a"), (name, "b")]
+
+
 class TestFilters:
     @pytest.fixture
     def topic(self, source):

@@ -1,6 +1,8 @@
 """Streams: where they start and go on, what they find while they run, and what brokers hear of it."""
 
+import json
 import re
+import time
 
 import pytest
 from broker_kinds import wait_until
@@ -105,3 +107,45 @@ def test_a_query_ends_with_a_broker_that_holds_its_pulls(source):
     assert batches.query.exception() is None
     source.cluster.send(topic, "for nobody", queues=2)
     assert batches.rows == []
+
+
+def test_a_stream_waits_for_a_topic_and_reads_it_from_its_first_message_on(source):
+    there = source.cluster.topic(1)
+    to_come = f"{there}-to-come"
+    options = {"subscribe": f"{there},{to_come}", "discoveryIntervalMs": 100, "columns": "topic,body"}
+    batches = source.start(source.stream(waitForTopic="true", **options)).caught_up()
+    source.cluster.topic(1, name=to_come)
+    source.cluster.send(to_come, "first", queues=1)
+    source.cluster.send(there, "as usual", queues=1)
+    wait_until("both messages", lambda: batches.caught_up().bodies == ["as usual", "first"])
+
+
+def test_a_stream_over_a_range_ends_with_it_and_again_if_it_is_started_again(source):
+    topic = source.cluster.topic(2)
+    for number in range(8):
+        source.cluster.send(topic, str(number), queue_id=number % 2)
+    checkpoint = source.checkpoint()
+    ends = json.dumps({topic: {"0": 3, "1": 100}})
+
+    def run(**options):
+        return source.run(source.stream(topic=topic, availableNow=True, **EARLIEST, **options), checkpoint)
+
+    assert run(endingOffsets=ends, maxOffsetsPerTrigger=2).bodies == ["0", "1", "2", "3", "4", "5", "7"]
+    source.cluster.send(topic, "8", queue_id=0)
+    source.cluster.send(topic, "9", queue_id=1)
+    assert run(endingOffsets=ends).bodies == ["9"]
+    assert run(endingOffsets=json.dumps({topic: {"0": 1, "1": 1}})).bodies == [], "the end is behind it"
+    assert run().bodies == ["6", "8"]
+
+
+def test_a_stream_over_a_span_of_time_ends_with_it(source):
+    topic = source.cluster.topic(1)
+    source.cluster.send(topic, "a", "b", queues=1)
+    [_, second] = (
+        source.load(topic=topic, columns="storeTimestamp,queueOffset").orderBy("queueOffset").collect()
+    )
+    wait_until("a later time", lambda: time.time() > second.storeTimestamp.timestamp() + 0.002)
+    source.cluster.send(topic, "c", queues=1)
+    end = str(round(second.storeTimestamp.timestamp() * 1000) + 1)
+    stream = source.stream(topic=topic, availableNow=True, endingTimestamp=end, **EARLIEST)
+    assert source.run(stream).bodies == ["a", "b"]

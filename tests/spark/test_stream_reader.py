@@ -119,7 +119,7 @@ def test_one_limit_stands_for_all(rocketpoll_broker, rocketpoll_topic, more, nam
 @pytest.mark.parametrize(
     ("more", "schema", "said"),
     [
-        ({"endingOffsets": "latest"}, "body binary", "it is for batch reads only"),
+        ({"key": "a"}, "body binary", "it is for batch reads only"),
         ({}, "value string", "there is no column value"),
     ],
 )

@@ -10,10 +10,12 @@ from rmq_spark.wire.names import (
     SYSTEM_TOPICS,
     dlq_topic,
     group_fault,
+    in_namespace,
     is_system_group,
     is_system_topic,
     retry_topic,
     topic_fault,
+    without_namespace,
 )
 
 
@@ -63,3 +65,28 @@ def test_what_rocketmq_keeps_for_itself():
     assert is_system_group("TOOLS_CONSUMER")
     assert is_system_group("CID_RMQ_SYS_TRANS")
     assert not is_system_group("g")
+
+
+@pytest.mark.parametrize(
+    ("name", "whole"),
+    [
+        ("orders", "eu%orders"),
+        ("eu%orders", "eu%orders"),
+        ("us%orders", "eu%us%orders"),
+        ("%RETRY%billing", "%RETRY%eu%billing"),
+        ("%DLQ%eu%billing", "%DLQ%eu%billing"),
+        *((name, name) for name in ("TBW102", "rmq_sys_x", "TOOLS_CONSUMER", "CID_RMQ_SYS_y")),
+    ],
+)
+def test_a_name_within_a_namespace(name, whole):
+    assert in_namespace("eu", name) == whole
+    assert in_namespace("eu", whole) == whole
+    assert in_namespace(None, name) == name
+    assert without_namespace("eu", whole) == name.replace("eu%", "")
+    assert without_namespace(None, whole) == whole
+
+
+@given(st.from_regex(r"[|a-z_-]{1,9}", fullmatch=True), st.from_regex(r"[|a-z0-9_-]{1,20}", fullmatch=True))
+def test_a_name_that_went_into_a_namespace_comes_out_as_it_was(namespace, name):
+    for each in (name, retry_topic(name), dlq_topic(name)):
+        assert without_namespace(namespace, in_namespace(namespace, each)) == each
