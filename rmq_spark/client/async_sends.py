@@ -23,6 +23,7 @@ from rmq_spark.client.errors import (
     MessageRejected,
     SendFailed,
     TooManyPending,
+    forget_frames,
 )
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.outgoing import Outgoing
@@ -166,6 +167,8 @@ class _AsyncSend(Waiter):
 
     def failed(self, error: Exception) -> None:
         """Once more, or that was it."""
+        if isinstance(error, ClientError):
+            forget_frames(error)  # whoever keeps the future keeps the error, and they would keep the message
         if isinstance(error, (*CONNECTION_FAULTS, BrokerNotFound)) and self._fixed is None:
             self._tries.append(error)
             if self._failed is not None:

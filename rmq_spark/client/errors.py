@@ -391,3 +391,15 @@ def name_of_request(code: int) -> str:
 
 def _name_of_response(code: int) -> str:
     return ResponseCode(code).name if code in ResponseCode.__members__.values() else f"code {code}"
+
+
+def forget_frames(error: BaseException) -> None:
+    """Take the tracebacks from an error and from those that it comes of, and all that their frames hold."""
+    found: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while found:
+        each = found.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            each.__traceback__ = None
+            found += (each.__cause__, each.__context__)

@@ -1,3 +1,4 @@
+import gc
 import threading
 from types import NoneType
 
@@ -107,3 +108,14 @@ def test_the_end_of_the_producer_is_the_end_of_what_waits():
         with Producer("P", cluster.address) as producer:
             future = producer.send_async(X, timeout_ms=60_000)
         assert isinstance(future.exception(10), ClientError)
+
+
+def test_who_keeps_the_future_of_a_send_that_failed_does_not_keep_its_message():
+    with FakeCluster(a=ok) as cluster, Producer("P", cluster.address) as producer:
+        producer.publish_queues("T")
+        cluster.servers["a"].__exit__()
+        future = producer.send_async(Message("T", b"not to be kept"), timeout_ms=2_000)
+        assert isinstance(future.exception(10), SendFailed)
+        gc.collect()
+        kept = [each for each in gc.get_objects() if isinstance(each, Message)]
+        assert b"not to be kept" not in {message.body for message in kept}
