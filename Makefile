@@ -14,11 +14,11 @@ export PYTHONDONTWRITEBYTECODE :=
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test demo archive tour fuzz crash powerloss world holds seeded peers matrix \
+.PHONY: help check format lint types test demo archive tour fuzz crash powerloss world client-world holds seeded peers matrix \
 	cluster restarts golden vectors bench clean
 
 help:  ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 check: lint types test  ## everything that must hold before a commit; CI runs exactly this
 
@@ -90,6 +90,9 @@ FIRST ?= 0
 
 world: $(READY)  ## whole brokers in simulated worlds, each from one seed; a failure is made short and can be told again
 	PYTHONPATH=.:tests $(BIN)/python -m world --first $(FIRST) --seeds $(SEEDS)
+
+client-world: $(READY)  ## members of groups and producers in simulated worlds, with two brokers: make client-world SEEDS=20000
+	PYTHONPATH=.:tests $(BIN)/python -m world.clients --first $(FIRST) --seeds $(SEEDS)
 
 # Some of the bugs in tests/seeded/bugs: make seeded BUGS='anybody-unlocks lock-is-not-renewed'
 seeded: $(READY)  ## bugs are put into a copy of the sources, one at a time: which test notices which, and whether one slips

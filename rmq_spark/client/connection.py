@@ -80,11 +80,11 @@ class Connection:
         *,
         reads_itself: bool = False,
         frame_bytes_max: int = FRAME_BYTES_MAX,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        """``on_closed`` is told once, by whoever finds out."""
+        """``on_closed`` is told once, by whoever finds out; ``clock`` is `time.monotonic` as it is now."""
         self.address = address
-        self.clock = clock
+        self.clock = clock = clock or time.monotonic
         self.peer_version = 0
         self._socket = sock
         self._on_request = on_request

@@ -239,6 +239,11 @@ class ClientInstance(ProcessBound):
         if was_there:
             self._leave([group], [])
 
+    def refresh_routes_soon(self) -> None:
+        """Ask for all known routes again, in another thread."""
+        if self._refreshing is not None:
+            self._refreshing.soon()
+
     # ---- heartbeats
 
     def heartbeat_soon(self) -> None:

@@ -73,22 +73,20 @@ class Sends:
         failed: str | None = None
         stored: SendResult | None = None
         for left in range(self.retries, -1, -1):
-            remaining_ms = int((deadline - time.monotonic()) * 1000)
-            if failed is not None and remaining_ms < RETRY_MS_MIN:
+            if failed is not None and _is_over(deadline):
                 break
             target = self._choice.choose(self._queues_of(prepared.topic), failed)
+            # Finding out where the topic lives may have taken its time.
+            remaining_ms = max(int((deadline - time.monotonic()) * 1000), min(timeout_ms, RETRY_MS_MIN))
             try:
-                stored = self.send_once(prepared, target, max(remaining_ms, 1), left)
-            except (*CONNECTION_FAULTS, BrokerNotFound) as error:
-                tries.append(error)
-                self._refresh_after(error, prepared.topic)
-            except BrokerRefused as error:
-                if error.code not in RETRIED_CODES:
+                stored = self.send_once(prepared, target, remaining_ms, left)
+            except (*CONNECTION_FAULTS, BrokerNotFound, BrokerRefused) as error:
+                if isinstance(error, BrokerRefused) and error.code not in RETRIED_CODES:
                     if stored is None:
                         raise
                     break
                 tries.append(error)
-                self._refresh_after(error, prepared.topic)
+                self._refresh_after(error, prepared.topic, is_waited_for=left > 0 and not _is_over(deadline))
             else:
                 is_ok = stored.send_status is SendStatus.SEND_OK
                 if is_ok or not self._retries_not_ok or not left:
@@ -120,11 +118,21 @@ class Sends:
         self._choice.sent(target.broker_name, (time.monotonic() - started) * 1000)
         return result
 
-    def _refresh_after(self, error: ClientError, topic: str) -> None:
-        """Look where the topic lives now, if the error says that it is not where it was."""
+    def _refresh_after(self, error: ClientError, topic: str, *, is_waited_for: bool) -> None:
+        """Look where the topic lives now, if the error says that it is not where it was.
+
+        Where there will be no other try, that is done in the background, for whoever sends next.
+        """
         if isinstance(error, RequestTimeout) or not isinstance(error, (*CONNECTION_FAULTS, TopicNotFound)):
+            return
+        if not is_waited_for:
+            self._instance.refresh_routes_soon()
             return
         try:
             self._instance.routes.refresh(topic)
         except ClientError:
             return  # then it is still where it was, for all that is known
+
+
+def _is_over(deadline: float) -> bool:
+    return deadline - time.monotonic() < RETRY_MS_MIN / 1000

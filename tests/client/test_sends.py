@@ -25,6 +25,7 @@ class Brokers:
 
     def __init__(self):
         self.now, self.answers, self.asked, self.reached, self.refreshed = 1_000.0, [], [], [], []
+        self.refreshed_soon = 0
 
     def monotonic(self):
         return self.now
@@ -34,6 +35,9 @@ class Brokers:
 
     def refresh(self, topic):
         self.refreshed.append(topic)
+
+    def refresh_routes_soon(self):
+        self.refreshed_soon += 1
 
     def reach(self, address, timeout_ms):
         self.reached.append((address, timeout_ms))
@@ -63,7 +67,12 @@ def brokers(monkeypatch):
 def sending(brokers):
     def make(*answers, retries=2, retries_not_ok=False):
         brokers.answers = [each if isinstance(each, tuple) else (0.0, each) for each in answers]
-        instance = SimpleNamespace(routes=brokers, connections=brokers, api=brokers)
+        instance = SimpleNamespace(
+            routes=brokers,
+            connections=brokers,
+            api=brokers,
+            refresh_routes_soon=brokers.refresh_routes_soon,
+        )
         choice = QueueChoice(brokers.monotonic, lambda _: False)
         return Sends(instance, choice, lambda _: QUEUES, retries=retries, retries_not_ok=retries_not_ok)
 
@@ -128,6 +137,25 @@ def test_what_would_fail_anywhere_is_raised_as_it_is(sending, brokers):
 def test_where_the_topic_lives_is_asked_only_where_it_may_have_moved(sending, brokers, error, refreshes):
     sending(error, OK).send(PREPARED, 3_000)
     assert brokers.refreshed == ["T"] * refreshes
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_where_no_other_try_follows_nobody_waits_for_where_the_topic_lives_now(sending, brokers, retries):
+    with pytest.raises(SendFailed):
+        sending((3.0 if retries else 0.0, CLOSED), retries=retries).send(PREPARED, 3_000)
+    assert (brokers.refreshed, brokers.refreshed_soon) == ([], 1)
+
+
+def test_finding_out_where_the_topic_lives_takes_of_the_time_for_all_tries(sending, brokers):
+    sends = sending(OK)
+
+    def found_late(_):
+        brokers.now += 2.0
+        return QUEUES
+
+    sends._queues_of = found_late
+    sends.send(PREPARED, 3_000)
+    assert brokers.asked == [(brokers.brokers[0], 1_000)]
 
 
 @pytest.mark.parametrize("second", [CLOSED, BrokerRefused(13, "illegal", "a", 310)])

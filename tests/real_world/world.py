@@ -13,9 +13,10 @@ from real_world.machine import Machine
 from real_world.names import Names
 from real_world.real_time import RealTime, Sockets
 from real_world.watch import SLACK_SECONDS, Watch
-from world.ledger import Broken, Ledger
+from world.ledger import Ledger
 from world.offsets import Offsets
 from world.player import Player
+from world.stage import Broken
 from world.story import Client
 from world.tasks import Promise, Tasks
 

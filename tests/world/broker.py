@@ -16,12 +16,13 @@ from broker.controller import BrokerController
 class BrokerLife:
     """One life of a broker, from its start to whatever ends it."""
 
-    def __init__(self, world, config, number, fate):
+    def __init__(self, world, config, name, platter, fate):
+        """``fate`` decides about each operation on the disk; what is on it is on the platter."""
         self._world = world
         self._config = config
         self.fate = fate
-        self.process = Process(world.kernel, f"broker {number}")
-        self.disk = Disk(world.kernel, world.platter, self.process, fate)
+        self.process = Process(world.kernel, name, config.bind_address)
+        self.disk = Disk(world.kernel, platter, self.process, fate)
         self.controller = None
         self.started = Promise()  # True, or why it could not start
         self.ended = Promise()

@@ -226,13 +226,17 @@ class Kernel:
         for actor in list(self._alive):
             self._unwind_one(actor)
 
-    def stacks(self):
-        """What everybody is doing."""
+    def actors_of(self, process):
+        """Those of a process that are not done, in the order in which they came."""
+        return [actor for actor in self._alive if actor.process is process]
+
+    def stacks(self, actors=None):
+        """What everybody, or these, are doing."""
         frames = sys._current_frames()
         return "\n".join(
-            f"{actor!r}\n" + "".join(traceback.format_stack(frames[ident])[-_STACK_LINES:])
-            for ident, actor in self._actors.items()
-            if ident in frames
+            f"{actor!r}\n" + "".join(traceback.format_stack(frames[actor.ident])[-_STACK_LINES:])
+            for actor in actors or self._actors.values()
+            if actor.ident in frames
         )
 
     # ---- within

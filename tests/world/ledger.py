@@ -17,16 +17,13 @@ from collections import defaultdict
 
 from world.messages import Sent, body_of, number_of
 from world.returns import Returns
+from world.stage import Broken
 
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.properties import decode_properties
 
 _NOT_DELIVERED = ("WAIT", "DELAY")
 _OWN_TOPICS = ("%RETRY%", "%DLQ%")
-
-
-class Broken(AssertionError):
-    """A promise of the broker was not kept."""
 
 
 class Queue:

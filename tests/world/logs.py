@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 
-_LOGGERS = ("broker", "asyncio", "concurrent.futures")
-
 
 class Logs(logging.Handler):
     """Stands in for all handlers while a world lasts."""
+
+    loggers = ("broker", "asyncio", "concurrent.futures")
 
     def __init__(self, kernel, note, complain, is_excused):
         super().__init__(logging.INFO)
@@ -23,7 +23,7 @@ class Logs(logging.Handler):
         self._before = []
 
     def __enter__(self):
-        for name in _LOGGERS:
+        for name in self.loggers:
             logger = logging.getLogger(name)
             self._before.append((logger, logger.level, logger.propagate, logger.handlers))
             logger.setLevel(logging.INFO)
@@ -45,5 +45,9 @@ class Logs(logging.Handler):
         self._note(line)
         if record.levelno >= logging.ERROR or record.exc_info:
             error = record.exc_info[1] if record.exc_info else None
-            if not self._is_excused(error):
-                self._complain(f"the broker logs {line}", error)
+            if not self.is_expected(record, error):
+                self._complain(f"{record.name.partition('.')[0]} logs {line}", error)
+
+    def is_expected(self, record, error):
+        """Whether there is a reason for an error in the log."""
+        return self._is_excused(error)

@@ -46,6 +46,7 @@ class Line:
         self._arrived = deque()
         self._under_way = 0
         self._last_arrival = 0.0
+        self.held_up_until = 0.0
         self._writer = self._reader = None
         self.waiting_bytes = 0
         self.is_silent = False
@@ -125,7 +126,7 @@ class Line:
         return [data[start:end] for start, end in pairwise(cuts)]
 
     def _dispatch(self, piece):
-        arrival = self._kernel.now + self.seconds_late()
+        arrival = max(self._kernel.now, self.held_up_until) + self.seconds_late()
         self._last_arrival = max(arrival, self._last_arrival + _APART_SECONDS)
         self._kernel.at(self._last_arrival, partial(self._arrive, piece))
 
@@ -204,6 +205,10 @@ class End:
         if both:
             self._in.is_silent = True
 
+    def hold_up(self, until):
+        """What is sent there and back from now on arrives at that time, or later."""
+        self._out.held_up_until = self._in.held_up_until = until
+
     # ---- what it is told
 
     def received(self, data):
@@ -258,13 +263,27 @@ class Network:
         """The host can be reached again."""
         self._swallowed.pop(host, None)
 
-    def cut_all(self):
-        """Break every connection that there is."""
-        ends, self._accepted = self._accepted, {}
-        for end in ends:
-            if not end.is_over:
-                end.reset()
-                end.broken()
+    def cut_all(self, host=None):
+        """Break every connection that there is, or those to one host."""
+        for end in self._connected_to(host):
+            del self._accepted[end]
+            end.reset()
+            end.broken()
+
+    def silence(self, host):
+        """Nothing is heard of a host any more, nor by it; nobody is told."""
+        self.swallow(host)
+        for end in self._connected_to(host):
+            end.fall_silent()
+
+    def hold_up(self, host, seconds):
+        """What is sent from and to a host from now on arrives only when the time is over."""
+        for end in self._connected_to(host):
+            end.hold_up(self._kernel.now + seconds)
+
+    def _connected_to(self, host):
+        self._accepted = {end: None for end in self._accepted if not end.is_over}
+        return [end for end in self._accepted if host in (None, end.address[0])]
 
     def lose_power(self, end):
         """The machine at this end is gone without a word."""

@@ -5,31 +5,30 @@ from __future__ import annotations
 import re
 import time
 
-from world.world import World
-
 _NUMBERS = re.compile(r"[0-9][0-9_.]*|'[^']*'|\{[^}]*\}|\[[^]]*\]")
 
 
-def failure_of(story):
-    """What goes wrong when a story is told; None if nothing does."""
-    return tell(story)[0]
+def failure_of(story, world_of):
+    """What goes wrong when a story is told in a world of this kind; None if nothing does."""
+    return tell(story, world_of)[0]
 
 
-def tell(story):
-    """Tell a story: what went wrong, or None, and how many lives its broker had."""
-    world = World(story)
+def tell(story, world_of):
+    """Tell a story: what went wrong, or None, and how many lives its brokers had."""
+    world = world_of(story)
     try:
         world.tell()
     except Exception as error:
-        return Failure(story, error, world.trace), world.lives
+        return Failure(story, world_of, error, world.trace), world.lives
     return None, world.lives
 
 
 class Failure:
     """A story that was told up to a promise that was not kept."""
 
-    def __init__(self, story, error, trace):
+    def __init__(self, story, world_of, error, trace):
         self.story = story
+        self.world_of = world_of
         self.error = error
         self.trace = trace
 
@@ -64,7 +63,7 @@ def _without_one_piece(failure, size, until):
     for start in range(0, len(parts), size):
         if time.monotonic() > until:
             return None
-        again = failure_of(failure.story.without(parts[start : start + size]))
+        again = failure_of(failure.story.without(parts[start : start + size]), failure.world_of)
         if again is not None and again.kind == failure.kind:
             return again
     return None

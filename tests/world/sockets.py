@@ -35,7 +35,11 @@ class Sockets:
         def create_connection(address, timeout=None, *_, **__):
             sock = WorldSocket()
             sock.settimeout(timeout)
-            sock.connect(address)
+            try:
+                sock.connect(address)
+            except BaseException:
+                sock.close()
+                raise
             return sock
 
         for module, name, value in (
@@ -63,10 +67,12 @@ class Socket(End):
 
     def __init__(self, family=socket.AF_INET, kind=socket.SOCK_STREAM, *_):
         super().__init__()
+        self._kind = kind
         self._timeout = None
         self._state = "new"
         self._data = bytearray()
         self._is_at_end = False
+        self._is_given_up = False  # before it was connected
         self._waiting = {}
         process = self.kernel.current.process
         self._process = process
@@ -85,6 +91,9 @@ class Socket(End):
         if self._state != "new":
             raise OSError(errno.EISCONN, os.strerror(errno.EISCONN))
         host = self._process.host if self._process is not None else "127.0.0.1"
+        if self._kind == socket.SOCK_DGRAM:  # nothing is sent, but the way is known
+            self.address = host, 0
+            return
         self._state = "connecting"
         self.network.connect(self, address, host)
         self._wait(lambda: self._state != "connecting")
@@ -135,6 +144,7 @@ class Socket(End):
             self.finish()
         if self._process is not None:
             self._process.forget(self._process_died)
+        self._is_given_up |= self._state == "connecting"
         self._state = "closed"
 
     def __enter__(self):
@@ -155,6 +165,8 @@ class Socket(End):
         return len(self._data) < WINDOW_BYTES
 
     def connected(self):
+        if self._is_given_up:
+            self.reset()
         if self._state == "connecting":
             self._state = "connected"
             self._wake()
@@ -211,6 +223,8 @@ class Socket(End):
             self.kernel.wake(actor)
 
     def _process_died(self):
+        if self._state == "connecting":
+            self.close()
         if self._state != "connected":
             return
         if self._process.has_power:

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 from world.acts.pulls import Asked, Told
-from world.ledger import Broken, Ledger
+from world.ledger import Ledger
+from world.stage import Broken
 
 from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import StoredMessage

@@ -106,3 +106,38 @@ def test_a_machine_whose_power_has_come_back_knows_nothing_of_its_connections():
     room.client.send(b"b")
     room.kernel.run(10)
     assert room.client.events == ["connected", "broken"]
+
+
+def test_a_host_that_is_silent_is_not_heard_of_until_it_is_given_back_and_then_only_on_new_connections():
+    room = Room()
+    room.network.silence("127.0.0.1")
+    late = Peer()
+    room.network.connect(late, ("127.0.0.1", 80))
+    room.client.send(b"into the dark")
+    room.kernel.run(1_000)
+    assert (late.events, room.server.data) == ([], b"")
+    room.network.give_back("127.0.0.1")
+    room.client.send(b"still")
+    room.network.connect(late, ("127.0.0.1", 80))
+    room.kernel.run(1)
+    assert (late.events, room.server.data) == (["connected"], b"")
+
+
+def test_what_is_held_up_arrives_late_and_in_order():
+    room = Room()
+    room.network.hold_up("127.0.0.1", 10)
+    for data in (b"a", b"b"):
+        room.client.send(data)
+    room.kernel.run(9)
+    assert room.server.data == b""
+    room.kernel.run(2)
+    assert room.server.data == b"ab"
+
+
+def test_only_the_connections_of_one_host_are_cut():
+    room = Room()
+    room.network.cut_all("127.0.0.2")
+    assert room.server.events == []
+    room.network.cut_all("127.0.0.1")
+    room.kernel.run(1)
+    assert (room.server.events, room.client.events) == (["broken"], ["connected", "broken"])

@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 def test_no_promise_is_broken(first):
     for seed in range(first, first + AT_A_TIME):
         gc.collect()  # a world has it switched off
-        failure = failure_of(draw(seed))
+        failure = failure_of(draw(seed), World)
         if failure is not None:
             short = shrunk(failure, SHRINK_SECONDS)
             pytest.fail(
@@ -41,7 +41,7 @@ def test_no_promise_is_broken(first):
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
 def test_a_story_that_once_failed_ends_well(path):
-    failure = failure_of(Story.from_json(path.read_text()))
+    failure = failure_of(Story.from_json(path.read_text()), World)
     assert failure is None, str(failure)
 
 
@@ -92,7 +92,7 @@ def test_a_broker_that_loses_what_it_has_acknowledged_is_found_out(monkeypatch):
         "broker.processor.acknowledger.Acknowledger.when_stored",
         lambda _self, result, then, **_rest: then(result),
     )
-    found = [failure for seed in range(40) if (failure := failure_of(draw(seed))) is not None]
+    found = [failure for seed in range(40) if (failure := failure_of(draw(seed), World)) is not None]
     assert any("is lost" in str(failure.error) or "where" in str(failure.error) for failure in found)
 
 
@@ -101,7 +101,7 @@ def test_a_story_is_made_short_and_fails_in_the_same_way(monkeypatch):
         "broker.longpolling.pull_request_hold_service.PullRequestHoldService.notify_message_arriving",
         lambda *_: 0,
     )
-    failure = next(failure for seed in range(40) if (failure := failure_of(draw(seed))) is not None)
+    failure = next(failure for seed in range(40) if (failure := failure_of(draw(seed), World)) is not None)
     short = shrunk(failure, SHRINK_SECONDS)
     assert short.kind == failure.kind
     assert len(short.story.parts()) <= 12

@@ -223,6 +223,8 @@ class _Thread(_REAL_THREAD):
 
     def start(self):
         kernel = self.world
+        if kernel.current is not None and kernel.current.is_killed:
+            raise Killed  # a process that is dead begins nothing
         starter = kernel.actor()
         process = self._process or (starter.process if starter is not None else None)
         self._actor = Actor(self.name, process)

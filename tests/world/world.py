@@ -6,8 +6,6 @@ World(story).tell() ──> a trace that is the same, byte for byte, whenever th
 
 from __future__ import annotations
 
-import random
-import zlib
 from functools import partial
 from pathlib import Path
 
@@ -19,15 +17,13 @@ from world.broker import BrokerLife
 from world.disk import ROOMY, Platter
 from world.drawing import DELAY_LEVELS_MS
 from world.fate import Fate
-from world.kernel import Kernel
-from world.ledger import Broken, Ledger
+from world.ledger import Ledger
 from world.locks import Locks
 from world.logs import Logs
-from world.network import Network, Weather
 from world.offsets import Offsets
 from world.player import Player
+from world.stage import Broken, Stage
 from world.story import Client
-from world.tasks import Tasks
 from world.threads import Threads
 from world.watch import Watch
 
@@ -44,25 +40,18 @@ _QUIET_SECONDS = 3.0
 _IDLE_SECONDS = 135.0
 
 
-class World:
+class World(Stage):
     """Everything that there is while a story is told."""
 
     address = ("127.0.0.1", _PORT)
     broker_name = "broker-a"
 
     def __init__(self, story):
-        self.story = story
-        self.kernel = Kernel(self.dice_for("kernel"))
-        weather = Weather(latency_seconds=story.latency_seconds)
-        self.network = Network(self.kernel, self.dice_for("network"), weather)
-        self.tasks = Tasks(self.kernel)
+        super().__init__(story)
         self.ledger = Ledger(self, is_sync=story.is_sync)
         self.offsets = Offsets(self, int(story.settings["flushConsumerOffsetInterval"]) / 1000 + 1.0)
         self.locks = Locks(self.ledger.complain)
         self.watch = Watch(self)
-        self.trace = []
-        self.checksum = 0
-        self.lives = 0
         self.life = None
         self._config = small_broker(_ROOT, listenPort=_PORT, **story.settings)
 
@@ -81,22 +70,6 @@ class World:
                 self.kernel.close()
 
     # ---- what its parts ask
-
-    def dice_for(self, part):
-        """Dice of its own for each part of the world."""
-        return random.Random(f"{self.story.seed} {part}")
-
-    def note(self, what):
-        """Write it into the trace."""
-        line = f"{self.kernel.now:12.6f} {what}"
-        self.trace.append(line)
-        self.checksum = zlib.crc32(line.encode(), self.checksum)
-
-    def complain(self, what, error=None):
-        """Something is wrong that no client was told."""
-        broken = Broken(f"at {self.kernel.now:.6f} s, in life {self.lives}: {what}")
-        broken.__cause__ = error
-        self.kernel.fail(broken)
 
     def delay_seconds(self, level):
         """How long a message of a delay level waits."""
@@ -163,7 +136,7 @@ class World:
         fate = Fate(self, self.dice_for(f"fate {self.lives}"), ending)
         self.note(f"life {self.lives} begins")
         self.network.power_is_back()
-        self.life = life = BrokerLife(self, self._config, self.lives, fate)
+        self.life = life = BrokerLife(self, self._config, f"broker {self.lives}", self.platter, fate)
         life.begin()
         if not self.kernel.run(_START_SECONDS, life.started):
             self.ledger.complain(f"the broker has not started within {_START_SECONDS} s")

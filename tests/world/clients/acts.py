@@ -1,0 +1,220 @@
+"""What processes of clients do, step by step: send, wait, and with their consumer whatever its users may.
+
+Each act has a way to draw its arguments, and one to be played, in a thread of the process.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from world.clients.listening import queue_of
+
+from rmq_spark.client.admin import Admin
+from rmq_spark.client.errors import ClientError
+from rmq_spark.client.message import Message
+from rmq_spark.client.results import SendStatus
+
+TOPICS = ("T0", "T1")
+_ROUTE_SECONDS = 7.0
+"""To connect to a name server and ask it where a topic lives: so much may come on top of a send's time."""
+
+_ON_TOP_SECONDS = 1.1
+"""A future's timeout is noticed up to a second late."""
+
+_ASK_SECONDS = 15.0
+ACTS = {}
+
+
+class Act(NamedTuple):
+    """One kind of step."""
+
+    draw: object
+    play: object
+
+
+def act(draw):
+    """Have a function played by the name that it has."""
+
+    def known(play):
+        ACTS[play.__name__] = Act(draw, play)
+        return play
+
+    return known
+
+
+@act(lambda dice: {"seconds": dice.choice([0.01, 0.1, 0.3, 1.0, 1.0, 3.0])})
+def wait(life, seconds):
+    time.sleep(seconds)
+
+
+# ---- producers
+
+
+@act(
+    lambda dice: {
+        "topic": dice.choice(TOPICS),
+        "how": dice.choice(["sync", "sync", "ordered", "async", "batch", "one way", "delayed"]),
+        "count": dice.choice([1, 5, 20]),
+        "gap": dice.choice([0, 0, 0.01, 0.2]),
+        "size": dice.choice([0, 0, 0, 200, 6_000]),
+        "timeout_ms": dice.choice([3_000, 3_000, 300]),
+    }
+)
+def send(life, topic, how, count, gap, size, timeout_ms):
+    producer = life.running_producer()
+    messages = [_message(life, topic, how, size) for _ in range(count)]
+    seconds = (producer.send_timeout_ms if how == "one way" else timeout_ms) / 1000 + _ROUTE_SECONDS
+    watch, process = life.world.watch, life.process
+    if how == "batch":
+        with watch.within(process, "send_batch", seconds):
+            _send(life, lambda: producer.send_batch(messages, timeout_ms), messages)
+    elif how == "async":
+        _send_async(life, producer, messages, timeout_ms, gap)
+    else:
+        for message in messages:
+            with watch.within(process, f"send, {how},", seconds):
+                if how == "one way":
+                    _send(life, lambda each=message: producer.send_one_way(each), [])
+                else:
+                    _send(life, lambda each=message: [producer.send(each, timeout_ms=timeout_ms)], [message])
+            time.sleep(gap)
+
+
+def _message(life, topic, how, size):
+    number = len(life.world.ledger.sent)
+    body = f"m{number} {how} of {life.host.name}".encode().ljust(size, b".")
+    life.world.ledger.sends(body, topic)
+    return Message(
+        topic,
+        body,
+        sharding_key=f"key{number % 2}" if how == "ordered" else None,
+        delay_level=number % 3 + 1 if how == "delayed" else 0,
+    )
+
+
+def _send(life, call, messages):
+    try:
+        _sent(life, call(), messages)
+    except ClientError as error:
+        life.world.note(f"{life.process.name} could not send: {error}")
+
+
+def _send_async(life, producer, messages, timeout_ms, gap):
+    futures = []
+    for message in messages:
+        try:
+            futures.append((message, producer.send_async(message, timeout_ms=timeout_ms)))
+        except ClientError as error:
+            life.world.note(f"{life.process.name} could not send: {error}")
+        time.sleep(gap)
+    for message, future in futures:
+        with life.world.watch.within(life.process, "a future", timeout_ms / 1000 + _ON_TOP_SECONDS):
+            _send(life, lambda each=future: [each.result()], [message])
+
+
+def _sent(life, results, messages):
+    """What was stored in a place of its own is known to be there; of others, that they are."""
+    if not results or any(result.send_status is not SendStatus.SEND_OK for result in results):
+        return
+    for message in messages:
+        is_placed = len(results) == len(messages) == 1 and not message.delay_level
+        place = (*queue_of(results[0].queue), results[0].queue_offset) if is_placed else None
+        life.world.ledger.is_acknowledged(message.body, place)
+
+
+# ---- consumers
+
+
+def act_of_consumers(draw):
+    """An act that only a process with a consumer can play; a broker that cannot be asked ends it."""
+
+    def known(play):
+        def guarded(life, **arguments):
+            if life.consuming is None:
+                return
+            try:
+                play(life, life.consuming, **arguments)
+            except ClientError as error:
+                life.world.note(f"{life.process.name} could not {play.__name__}: {error}")
+
+        ACTS[play.__name__] = Act(draw, guarded)
+        return play
+
+    return known
+
+
+@act_of_consumers(lambda dice: {"seconds": dice.choice([0.0, 0.5, 5.0])})
+def shut_down_and_start(life, consuming, seconds):
+    life.end()
+    time.sleep(seconds)
+    consuming.begin()
+
+
+@act_of_consumers(lambda dice: {"seconds": dice.choice([0.1, 2.0, 6.0]), "topic": dice.choice(TOPICS)})
+def unsubscribe_and_subscribe(life, consuming, seconds, topic):
+    if topic in consuming.topics:
+        consuming.disturbs(seconds)
+        consuming.consumer.unsubscribe(topic)
+        time.sleep(seconds)
+        consuming.consumer.subscribe(topic)
+
+
+@act_of_consumers(lambda dice: {"seconds": dice.choice([0.1, 2.0, 6.0])})
+def pause_and_resume(life, consuming, seconds):
+    consumer = consuming.consumer
+    if consuming.kind != "lite":
+        consumer.suspend()
+        time.sleep(seconds)
+        consumer.resume()
+        return
+    queues = consumer.assignment()
+    consumer.pause(queues)
+    time.sleep(seconds)
+    consumer.resume(queues & consumer.assignment())
+
+
+@act_of_consumers(
+    lambda dice: {"where": dice.choice(["begin", "end", "middle"]), "seed": dice.randrange(100)}
+)
+def seek(life, consuming, where, seed):
+    """To somewhere in one of its queues; what lies before need not come to anybody."""
+    consumer = consuming.consumer
+    if consuming.kind != "lite" or not consumer.assignment():
+        return
+    queues = sorted(consumer.assignment())
+    queue = queues[seed % len(queues)]
+    place = queue_of(queue)
+    world = life.world
+    consuming.disturbs(_ASK_SECONDS)
+    with world.watch.within(life.process, "seek", _ASK_SECONDS * 2):
+        if where == "begin":
+            consumer.seek_to_begin(queue)
+        elif where == "end":
+            try:
+                consumer.seek_to_end(queue)
+            finally:  # also where nobody knows what has become of it
+                world.ledger.skips(consuming.group, place, world.end_of(place))
+        else:
+            offset = world.end_of(place) // 2
+            world.ledger.skips(consuming.group, place, offset)
+            consumer.seek(queue, offset)
+
+
+@act_of_consumers(lambda dice: {"topic": dice.choice(TOPICS), "seconds": dice.choice([0, 5, 60])})
+def reset(life, consuming, topic, seconds):
+    """An operator has the group go back by so many seconds."""
+    if consuming.reader.is_broadcasting:
+        return
+    world = life.world
+    consuming.disturbs(_ASK_SECONDS)
+    offsets = {}
+    try:
+        with Admin(instance=consuming.instance) as admin:
+            offsets = admin.reset_to_time(
+                consuming.group, topic, time.time_ns() // 1_000_000 - seconds * 1_000
+            )
+    finally:  # also where nobody knows what has become of it
+        told = {queue_of(queue): offset for queue, offset in offsets.items()}
+        for place in world.queues_of(topic):
+            world.ledger.skips(consuming.group, place, told.get(place, world.end_of(place)))

@@ -1,0 +1,46 @@
+"""The auditor: reads every queue of the brokers, from where it was last, by the wire itself."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from broker_clients import pull_request
+from world.client import Connection
+
+from rmq_spark.client.message import decode_messages
+
+_AT_ONCE = 32
+
+
+class Auditor:
+    """Shows the ledger what is stored."""
+
+    def __init__(self, world):
+        self._world = world
+        self._next = defaultdict(int)
+
+    async def audit(self, brokers, topics):
+        """Read what has come since the last time."""
+        for broker in brokers:
+            connection = Connection(self._world, f"auditor of {broker.name}")
+            self._world.network.connect(connection, (broker.host, broker.port))
+            await connection.is_open
+            for topic in topics:
+                config = broker.topic(topic)
+                for queue_id in range(config.read_queue_nums if config is not None else 0):
+                    await self._read(connection, broker, topic, queue_id)
+            connection.leave()
+
+    async def _read(self, connection, broker, topic, queue_id):
+        queue = topic, broker.name, queue_id
+        while True:
+            request = pull_request(self._next[queue], topic, queue_id, group="auditor", count=_AT_ONCE)
+            answer = await connection.ask(request)
+            if answer is None or "nextBeginOffset" not in answer.ext_fields:
+                self._world.complain(f"{queue} cannot be read: {answer}")
+            for message in decode_messages(answer.body, broker.name):
+                self._world.ledger.audited(queue, message.queue_offset, message.body)
+            found = int(answer.ext_fields["nextBeginOffset"])
+            if found == self._next[queue]:
+                return
+            self._next[queue] = found

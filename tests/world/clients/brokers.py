@@ -1,0 +1,89 @@
+"""A broker of a simulated world of clients: its machine, its disk, and its lives, one after the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from broker_stories import small_broker
+from world.broker import BrokerLife
+from world.disk import Platter, Verdict
+
+_PORT = 10911
+_ROOT = Path("/machine/home/store")
+_START_SECONDS = 30.0
+_STOP_SECONDS = 60.0
+
+
+class Broker:
+    """One of the brokers of a world."""
+
+    def __init__(self, world, name, host):
+        self._world = world
+        self._platter = Platter(world.threads.wall_seconds, _ROOT.parent)
+        self._config = small_broker(
+            _ROOT, brokerName=name, listenPort=_PORT, bindAddress=host, **world.story.settings
+        )
+        self._dice = world.dice_for(f"disk {name}")
+        self.name = name
+        self.host = host
+        self.port = _PORT
+        self.address = f"{host}:{_PORT}"
+        self.life = None
+        self.down_seconds = 0.1
+        self.is_wanted = True
+        """Whether it is to be started again when it has ended."""
+
+    @property
+    def is_serving(self):
+        """Whether it is there for clients."""
+        return self.life is not None and self.life.is_serving_since(self._world.kernel.now)
+
+    def topic(self, name):
+        """Its configuration of a topic; None if it has none, or is down."""
+        if not self.is_serving:
+            return None
+        return self.life.controller.tables.topics.get(name)
+
+    async def live(self):
+        """Serve, life after life, for as long as it is wanted."""
+        while self.is_wanted:
+            self._world.lives += 1
+            self.life = life = BrokerLife(
+                self._world, self._config, f"{self.name} {self._world.lives}", self._platter, self._disk
+            )
+            self._world.note(f"{life.process.name} begins")
+            life.begin()
+            started = await self._world.tasks.within(_START_SECONDS, life.started, "not within its time")
+            if started is True:
+                self._watch_offsets(life.controller.tables.offsets)
+            elif started != "kill":
+                self._world.complain(f"{life.process.name} cannot start: {started!r}")
+            how = await life.ended
+            self._world.ledger.broker_ended(self.name)
+            self._world.note(f"{life.process.name} has ended: {how}")
+            await self._world.tasks.sleep(self.down_seconds)
+
+    def _disk(self, operation):
+        is_flush = operation.kind.startswith("flush")
+        return Verdict(self._dice.random() * self._world.story.flush_seconds if is_flush else 0.0)
+
+    def kill(self):
+        """End it like `kill -9`."""
+        self.life.process.kill()
+
+    async def stop(self):
+        """End it in order."""
+        life = self.life
+        life.stop()
+        if not await self._world.tasks.within(_STOP_SECONDS, life.ended, otherwise=False):
+            self._world.complain(f"{life.process.name} has not stopped within {_STOP_SECONDS} s")
+
+    def _watch_offsets(self, offsets):
+        """Have the ledger see each offset that a group commits."""
+        commit, world = offsets.commit, self._world
+
+        def watched(group, topic, queue_id, queue_offset):
+            commit(group, topic, queue_id, queue_offset)
+            world.ledger.committed(group, (topic, self.name, queue_id), queue_offset)
+
+        offsets.commit = watched

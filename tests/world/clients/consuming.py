@@ -1,0 +1,150 @@
+"""The consumer of a process in a simulated world: made, started, listened to or polled, and shut down."""
+
+from __future__ import annotations
+
+import threading
+import time
+from math import inf
+
+from world.clients.listening import Listener, queue_of
+
+from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
+from rmq_spark.client.consumer.pull_task import PullLimits
+from rmq_spark.client.consumer.push_consumer import PushConsumer
+from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
+from rmq_spark.client.errors import ClientError
+from rmq_spark.client.instance import SHUTDOWN_MS
+from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
+
+CONSUME = "consume"
+POLL_MS = 1_000
+_ON_TOP_SECONDS = 0.1
+_START_SECONDS = 30.0
+_START_AGAIN_SECONDS = 1.0
+_ALONE_SECONDS = 1.0
+_SETTLE_SECONDS = 5.0
+_COMMIT_SECONDS = 21.0
+"""Connecting, agreeing and asking, at two brokers."""
+
+
+class Consuming:
+    """One consumer after the other, each like the one before."""
+
+    def __init__(
+        self,
+        life,
+        kind,
+        group,
+        topics,
+        *,
+        broadcasting,
+        moods,
+        settings,
+        queue_messages_max=1_000,
+        auto_commit=True,
+    ):
+        """``queue_messages_max`` are cached of each queue before pulling waits."""
+        self._life = life
+        self._world = life.world
+        self.kind = kind
+        self.group = group
+        self.topics = topics
+        self._is_broadcasting = broadcasting
+        self._auto_commit = auto_commit
+        common = {
+            "message_model": MessageModel.BROADCASTING if broadcasting else MessageModel.CLUSTERING,
+            "consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+            "local_offset_directory": life.world.directory,
+            "limits": PullLimits(pull_threshold_for_queue=queue_messages_max),
+        }
+        if kind == "lite":
+            self._settings = LitePullSettings(**common, **settings, auto_commit=auto_commit)
+        else:
+            self._settings = PushSettings(**common, **settings)
+        timeout_ms, tries_max = settings.get("consume_timeout_ms"), settings.get("max_reconsume_times", -1)
+        self.reader = life.world.ledger.reader(
+            f"{group} at {life.host.name}" if broadcasting else group,
+            group=group,
+            topics=tuple(topics),
+            is_orderly=kind == "orderly",
+            is_broadcasting=broadcasting,
+            gives_back_after=inf if timeout_ms is None else timeout_ms / 1000,
+            tries_max=inf if tries_max < 0 or broadcasting else tries_max + 1,
+        )
+        self.listener = Listener(life.world, life.process, self.reader, moods, life.dice)
+        self.instance = None
+        self.consumer = None
+
+    def disturbs(self, seconds=0.0):
+        """For so long this member does what makes queues go from one to another, if there is another."""
+        is_alone = self._world.is_alone(self._life.host)
+        settles = (
+            _ALONE_SECONDS if is_alone else self._settings.rebalance_interval_ms / 1000 + _SETTLE_SECONDS
+        )
+        self._world.ledger.disturbed(seconds + settles, self.group)
+
+    # ---- its life
+
+    def begin(self):
+        """Start one, as often as it takes."""
+        world, process = self._world, self._life.process
+        while True:
+            self.disturbs()
+            self.instance = self._life.new_instance()
+            self.consumer = consumer = self._new_consumer()
+            try:
+                for topic in self.topics:
+                    consumer.subscribe(topic)
+                with world.watch.within(process, "start of a consumer", _START_SECONDS):
+                    consumer.start()
+                break
+            except ClientError as error:
+                world.note(f"{process.name} cannot start its consumer: {error}")
+                self.instance.shutdown()
+                time.sleep(_START_AGAIN_SECONDS)
+        world.note(f"{process.name} consumes")
+        if self.kind == "lite":
+            threading.Thread(target=self._poll_on, args=(consumer,), name=f"{process.name} polls").start()
+
+    def end(self):
+        """Shut it down."""
+        self.disturbs()
+        for each in (self.consumer, self.instance):
+            what = f"shutdown of a {type(each).__name__}"
+            with self._world.watch.within(self._life.process, what, SHUTDOWN_MS / 1000 + _ON_TOP_SECONDS):
+                each.shutdown()
+        self._world.note(f"{self._life.process.name} consumes no more")
+
+    def _new_consumer(self):
+        if self.kind == "lite":
+            return LitePullConsumer(self.group, self.instance, self._settings)
+        listener = {"orderly": "orderly_listener", "concurrent": "listener"}[self.kind]
+        return PushConsumer(self.group, self.instance, settings=self._settings, **{listener: self.listener})
+
+    # ---- who asks for messages himself
+
+    def _poll_on(self, consumer):
+        """What a program does: poll, deal with what came, commit; a failure costs it a moment."""
+        world, process = self._world, self._life.process
+        while consumer.is_running:
+            try:
+                self._poll_once(consumer)
+            except ClientError as error:  # noqa: PERF203  # the next time may be better
+                world.note(f"{process.name} polls: {error}")
+
+    def _poll_once(self, consumer):
+        watch, process = self._world.watch, self._life.process
+        with watch.within(process, "poll", POLL_MS / 1000 + _ON_TOP_SECONDS):
+            messages = consumer.poll(POLL_MS)
+        self._deal_with(messages)
+        if not self._auto_commit and messages and self._life.dice.random() < 0.5:
+            with watch.within(process, "commit", _COMMIT_SECONDS):
+                consumer.commit()
+
+    def _deal_with(self, messages):
+        if not messages:
+            return
+        queue = queue_of(messages[0].queue)
+        call = self._world.ledger.begins(self.reader, self._life.process, queue, messages)
+        time.sleep({"slow": 0.3, "very slow": 4.0}.get(self.listener.mood(), 0.001))
+        self._world.ledger.ends(call, messages, len(messages))

@@ -1,0 +1,117 @@
+"""A machine on which clients run: a process that does the steps of a plan, and another when that was killed.
+
+Its first step says which consumer it has, if it has one; each process begins with that. When all steps are
+done, it goes on consuming until the story is over, and shuts down its clients.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from world.clients.acts import ACTS
+from world.clients.consuming import CONSUME, Consuming
+from world.clients.name_server import ADDRESS
+from world.machine import Process
+from world.tasks import Promise
+
+from rmq_spark.client.instance import SHUTDOWN_MS, ClientInstance
+from rmq_spark.client.producer import Producer
+
+SHUTDOWN_SECONDS = SHUTDOWN_MS / 1000 + 0.1
+_LOOK_SECONDS = 1.0
+_REST_SECONDS = 35.0
+"""Until the last listener, and the last request that nobody waits for any more, have ended."""
+
+
+class Host:
+    """One machine, and the plan of what its processes do."""
+
+    def __init__(self, world, plan, number):
+        self.world = world
+        self.name = plan.name
+        self.address = f"127.0.2.{number + 1}"
+        self.dice = world.dice_for(f"host {plan.name}")
+        self.steps_are_done = Promise()
+        self.down_seconds = 0.1
+        self.process = None
+        self._plan = plan
+        self._steps = iter([step for step in plan.steps if step.kind != CONSUME])
+        self._consumes = [step.arguments for step in plan.steps if step.kind == CONSUME][:1]
+        self.group = self._consumes[0]["group"] if self._consumes else None
+        self._lives = 0
+
+    async def live(self):
+        """One process after the other, until one has come to the end."""
+        while True:
+            self._lives += 1
+            self.process = process = Process(self.world.kernel, f"{self.name} {self._lives}", self.address)
+            has_ended = Promise()
+            process.on_death(has_ended.keep)
+            life = Life(self, process)
+            thread = threading.Thread(target=life.run, args=(self._consumes, self._steps), name=process.name)
+            thread.belongs_to(process)
+            thread.start()
+            await has_ended
+            if life.is_over:
+                return
+            self.world.note(f"{process.name} was killed")
+            await self.world.tasks.sleep(self.down_seconds)
+
+
+class Life:
+    """One process of a host, and the clients in it; its methods run in its first thread."""
+
+    def __init__(self, host, process):
+        self.host = host
+        self.world = host.world
+        self.process = process
+        self.dice = host.dice
+        self.consuming = None
+        self.producer = None
+        self.is_over = False
+
+    def run(self, consumes, steps):
+        """All that is left to be done."""
+        world, process = self.world, self.process
+        for arguments in consumes:
+            self.consuming = Consuming(self, **arguments)
+            self.consuming.begin()
+        for step in steps:
+            world.note(f"{process.name}: {step}")
+            ACTS[step.kind].play(self, **step.arguments)
+        self.host.steps_are_done.keep()
+        world.curtain.wait()
+        self.end()
+        self._wait_for_threads()
+        self.is_over = True
+        process.end()
+
+    def end(self):
+        """Shut down all clients."""
+        producer, self.producer = self.producer, None
+        if producer is not None:
+            with self.world.watch.within(self.process, "shutdown of a producer", SHUTDOWN_SECONDS):
+                producer.shutdown()
+        if self.consuming is not None:
+            self.consuming.end()
+
+    def _wait_for_threads(self):
+        """A process whose clients have all been shut down has no thread but its first, before long."""
+        kernel = self.world.kernel
+        until = kernel.now + _REST_SECONDS
+        while len(left := kernel.actors_of(self.process)) > 1:
+            if kernel.now > until:
+                self.world.complain(f"{self.process} has shut down its clients, and has left: {left}")
+            kernel.sleep(_LOOK_SECONDS)
+
+    def new_instance(self):
+        """A client of this process."""
+        return ClientInstance(ADDRESS, route_interval_ms=5_000, heartbeat_interval_ms=10_000)
+
+    def running_producer(self):
+        """The producer of this process; made when it is first used."""
+        if self.producer is None:
+            instance = self.consuming.instance if self.consuming is not None else self.new_instance()
+            self.producer = Producer(f"P-{self.host.name}", instance=instance)
+            self.producer.start()
+        return self.producer

@@ -1,0 +1,40 @@
+"""What a program gets from the system beside threads and sockets: the number of its process, and chance.
+
+with Identity(kernel, dice):     os.getpid, os.urandom are the world's
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+_FIRST = 1_000
+
+
+class Identity:
+    """Puts the world's into Python's module for as long as it lasts; other threads keep theirs."""
+
+    def __init__(self, kernel, dice):
+        self._kernel = kernel
+        self._dice = dice
+        self._numbers = {}
+        self._before = contextlib.ExitStack()
+
+    def __enter__(self):
+        for name, ours in (("getpid", self._process_id), ("urandom", self._dice.randbytes)):
+            real = getattr(os, name)
+            self._before.callback(setattr, os, name, real)
+            setattr(os, name, self._in_world(ours, real))
+        return self
+
+    def __exit__(self, *_):
+        self._before.close()
+
+    def _in_world(self, ours, real):
+        def call(*arguments):
+            return (real if self._kernel.actor() is None else ours)(*arguments)
+
+        return call
+
+    def _process_id(self):
+        return self._numbers.setdefault(self._kernel.actor().process, len(self._numbers) + _FIRST)

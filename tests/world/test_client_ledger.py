@@ -1,0 +1,148 @@
+"""A client that lies is found out: each lie once, told to a ledger by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from world.clients.ledger import Ledger
+from world.stage import Broken
+
+QUEUE = ("T0", "broker-a", 0)
+
+
+class Scene:
+    """A ledger, a clock, and a group of two processes."""
+
+    def __init__(self, *, is_orderly=False):
+        self.kernel = SimpleNamespace(now=100.0)
+        self.ledger = Ledger(self)
+        self.reader = self.ledger.reader("G", group="G", topics=("T0",), is_orderly=is_orderly, tries_max=2)
+        self.processes = [SimpleNamespace(is_alive=True), SimpleNamespace(is_alive=True)]
+        for offset in range(3):
+            self.ledger.sends(body(offset), "T0")
+            self.ledger.audited(QUEUE, offset, body(offset))
+
+    def complain(self, what):
+        raise Broken(what)
+
+    def begins(self, *offsets, process=0):
+        self.kernel.now += 1
+        messages = [SimpleNamespace(queue_offset=offset, body=body(offset)) for offset in offsets]
+        return self.ledger.begins(self.reader, self.processes[process], QUEUE, messages), messages
+
+    def consumes(self, *offsets, done=None):
+        call, messages = self.begins(*offsets)
+        self.kernel.now += 1
+        self.ledger.ends(call, messages, len(offsets) if done is None else done)
+
+    def commits(self, offset):
+        self.kernel.now += 1
+        self.ledger.committed("G", QUEUE, offset)
+
+
+def body(offset):
+    return f"m{offset}".encode()
+
+
+def test_what_was_finished_may_be_committed_and_all_is_well():
+    scene = Scene(is_orderly=True)
+    scene.consumes(0)
+    scene.consumes(1, 2)
+    scene.commits(3)
+    scene.ledger.check()
+    assert scene.ledger.outstanding() == []
+
+
+def test_an_offset_past_what_nobody_has_finished_is_found_out():
+    scene = Scene()
+    scene.consumes(0, 1)
+    scene.commits(3)
+    scene.consumes(2)  # too late
+    with pytest.raises(Broken, match="committed 3"):
+        scene.ledger.check()
+
+
+def test_what_a_listener_has_failed_at_was_given_back_and_may_be_committed():
+    scene = Scene()
+    scene.consumes(0, 1, done=1)
+    scene.commits(2)
+    scene.ledger.check()
+    assert scene.ledger.outstanding() == ["G: m1 of T0", "G: m2 of T0"]
+
+
+def test_a_dead_letter_need_not_come_any_more():
+    scene = Scene()
+    scene.consumes(0, 1, 2, done=2)
+    scene.ledger.audited(("%DLQ%G", "broker-a", 0), 0, body(2))
+    assert scene.ledger.outstanding() == []
+
+
+def test_a_message_once_more_is_found_out_unless_something_has_happened():
+    scene = Scene()
+    scene.consumes(0)
+    with pytest.raises(Broken, match="once more"):
+        scene.begins(0)
+    scene.ledger.disturbed(1.0, "another group")
+    with pytest.raises(Broken, match="once more"):
+        scene.begins(0)
+    scene.ledger.disturbed(1.0, "G")
+    scene.begins(0)
+    assert scene.reader.repeats == 3
+
+
+def test_two_orderly_listeners_at_one_queue_are_found_out_unless_one_is_dead():
+    scene = Scene(is_orderly=True)
+    scene.begins(0)
+    with pytest.raises(Broken, match="both at"):
+        scene.begins(0, process=1)
+    scene.processes[0].is_alive = False
+    scene.begins(0, process=1)
+
+
+def test_a_broker_that_has_ended_has_forgotten_who_was_alone():
+    scene = Scene(is_orderly=True)
+    scene.ledger.broker_ended("broker-a")
+    scene.begins(0)
+    scene.begins(0, process=1)
+
+
+def test_an_orderly_listener_that_gets_the_second_before_the_first_is_done_is_found_out():
+    scene = Scene(is_orderly=True)
+    scene.consumes(0, done=0)
+    scene.consumes(1)
+    scene.consumes(0)
+    with pytest.raises(Broken, match="before it"):
+        scene.ledger.check()
+
+
+def test_what_was_tried_often_enough_keeps_nothing_behind_it_back():
+    scene = Scene(is_orderly=True)
+    scene.consumes(0, done=0)
+    scene.consumes(0, done=0)
+    scene.consumes(1)
+    scene.ledger.check()
+
+
+def test_what_somebody_has_skipped_need_not_come():
+    scene = Scene(is_orderly=True)
+    scene.ledger.skips("G", QUEUE, 2)
+    scene.commits(2)
+    scene.consumes(2)
+    scene.ledger.check()
+    assert scene.ledger.outstanding() == []
+
+
+def test_what_was_acknowledged_and_is_not_there_is_found_out():
+    scene = Scene()
+    scene.ledger.sends(b"lost", "T0")
+    scene.ledger.is_acknowledged(b"lost", (*QUEUE, 7))
+    with pytest.raises(Broken, match="where it is not"):
+        scene.ledger.check()
+    assert "G: lost of T0" in scene.ledger.outstanding()
+
+
+def test_what_nobody_has_sent_is_found_out():
+    scene = Scene()
+    with pytest.raises(Broken, match="nobody has sent"):
+        scene.begins(9)
