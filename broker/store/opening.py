@@ -6,7 +6,8 @@
 3. Consume queues are what the manifest says, by the names and sizes of their files alone; from there on the
    log is dispatched again. If a file is missing, if the log has a hole or has one no more, or if another
    program wrote the checkpoint, all are made again from the log. So is the index, if a file of it is missing.
-4. What was found is noted by a checkpoint.
+4. If queues were made again, that is noted by a checkpoint: the last one says nothing of them. Else it is
+   what a crash would go on from once more, and the next one may take its time.
 
 What the log has lost is said to the operator, with the file.
 
@@ -111,6 +112,7 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     is_resumed = is_noted and parts.queues.resume(manifest.queues())
     if is_resumed:
         checkpointing.noted_offset = manifest.safe_offset or 0
+        checkpointing.expired_offset = manifest.log_min_offset
     else:
         parts.queues.clear()
     reput_from = max(manifest.safe_offset or 0, log.min_offset) if is_resumed else log.min_offset
@@ -120,9 +122,10 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         abort.create,
         partial(wipe_behind, log.files, recovered.end_offset),
         partial(_carry, parts, recovered.end_offset),
-        partial(_tidy_queues, parts, manifest, is_resumed=is_resumed, crashed=crashed),
-        checkpointing.save,
+        partial(_tidy_queues, parts, checkpointing, manifest, is_resumed=is_resumed, crashed=crashed),
     ]
+    if not is_resumed:
+        steps.append(checkpointing.save)
     return Opening(Opened(crashed, recovered.holes), steps)
 
 
@@ -134,11 +137,13 @@ def _carry(parts: StoreParts, end_offset: int) -> None:
         raise Lacking("messages are not carried to their consume queues yet")
 
 
-def _tidy_queues(parts: StoreParts, manifest: Manifest, *, is_resumed: bool, crashed: bool) -> None:
+def _tidy_queues(
+    parts: StoreParts, checkpointing: Checkpointing, manifest: Manifest, *, is_resumed: bool, crashed: bool
+) -> None:
     """Let each queue begin and end where it should."""
-    with parts.reput.paused():
+    with checkpointing.maintenance, parts.reput.paused():
         if not is_resumed or parts.log.min_offset > manifest.log_min_offset:
-            parts.expire_entries()
+            checkpointing.expire_entries()
         for topic, queue_id, _, max_offset in manifest.queues():  # no queue offset is given twice
             parts.queues.get_or_make(topic, queue_id).skip_to(max_offset)
         if crashed and is_resumed and not manifest.entries_were_confirmed:

@@ -71,12 +71,6 @@ class StoreParts:
         """The directory of the store."""
         return self.config.store_path_root_dir
 
-    def expire_entries(self) -> None:
-        """Offer no entries of records that the log no longer has, or whose topic was deleted."""
-        deleted = self.dispatcher.deleted_topics
-        for topic, _, queue in self.queues:
-            queue.forget_before(max(self.log.min_offset, deleted.get(topic, 0)))
-
     def close(self) -> None:
         """Close all files."""
         self.log.close()

@@ -132,7 +132,7 @@ def expire(store, files):
     """Delete the first files of the log, as `clean` does when their time has come."""
     log = store._log.files
     log.delete_before(log.files[files].from_offset)
-    store._parts.expire_entries()
+    store._checkpointing.expire_entries()
     store._index.delete_before(store._log.min_offset)
 
 
