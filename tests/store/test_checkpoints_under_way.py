@@ -1,8 +1,8 @@
 """A checkpoint takes as long as its disk: nothing else waits for it, and it notes what holds when it ends.
 
-The disk holds flushes of consume queues at a gate until it is told to let them go. What is done
-meanwhile is done at once; then the checkpoint goes on, and whatever a crash or a power loss leaves of
-the store at any later moment is what it should be.
+The disk keeps flushes of consume queues waiting until it is told to let them go. What is done meanwhile
+is done at once; then the checkpoint goes on, and whatever a crash or a power loss leaves of the store
+at any later moment is what it should be.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import random
 import threading
 
 import pytest
-from disks import FaultyDisk, ManualClock, RecordingDisk, power_loss_states
+from disks import ManualClock, RecordingDisk, power_loss_states
+from slow_disks import SlowDisk
 from stores import bodies, crash, message, open_store
 
 from broker.store import message_store
@@ -21,38 +22,22 @@ from broker.store.disk import DiskUsage, LocalDisk
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
 
 
-class GatedDisk(FaultyDisk):
-    """Keeps flushes of consume queues waiting. Every wait has an end, so that no test hangs."""
+class Disk(SlowDisk):
+    """A disk of which it can be said how full it is, and that may keep flushes of queues waiting."""
 
     def __init__(self):
-        super().__init__(LocalDisk())
+        super().__init__(directory="consumequeue")
         self.ratio = 0.5
-        self.is_held = threading.Event()
-        self._goes = threading.Event()
-        self._goes.set()
-
-    def hold(self):
-        self.is_held.clear()
-        self._goes.clear()
-
-    def let_go(self):
-        self._goes.set()
 
     def usage(self, _):
         return DiskUsage(100, round(100 * self.ratio), round(100 * (1 - self.ratio)))
 
-    def _run(self, call):
-        if call.kind == "flush" and "consumequeue" in call.path.parts and not self._goes.is_set():
-            self.is_held.set()
-            assert self._goes.wait(30)
-        return super()._run(call)
-
 
 @pytest.fixture
 def disk():
-    gated = GatedDisk()
-    yield gated
-    gated.let_go()
+    slow = Disk()
+    yield slow
+    slow.let_go()
 
 
 class UnderWay:
@@ -67,9 +52,9 @@ class UnderWay:
         self.noted = self._store.save_checkpoint()
 
     def __enter__(self):
-        self._disk.hold()
+        self._disk.keep_waiting()
         self._thread.start()
-        assert self._disk.is_held.wait(10)
+        assert self._disk.is_waiting.wait(10)
         return self
 
     def __exit__(self, *_):
@@ -155,7 +140,7 @@ def test_a_topic_may_go_while_the_name_of_its_directory_is_flushed(tmp_path):
     """It is found no more under the name that was to be flushed, and nothing is wrong with that."""
     gone = []
 
-    class Disk(LocalDisk):
+    class DeletingDisk(LocalDisk):
         def flush_directory(self, path):
             if path.name == "T" and not gone:
                 gone.append(path)
@@ -165,7 +150,7 @@ def test_a_topic_may_go_while_the_name_of_its_directory_is_flushed(tmp_path):
                 assert not deleting.is_alive()
             super().flush_directory(path)
 
-    store = open_store(tmp_path, Disk(), **SYNC)
+    store = open_store(tmp_path, DeletingDisk(), **SYNC)
     put(store, "a")
     assert store.save_checkpoint()
     assert gone
@@ -211,8 +196,8 @@ def test_whatever_comes_beside_a_checkpoint_the_power_may_go_at_any_moment_behin
     root, scratch = tmp_path / "told", tmp_path / "states"
     root.mkdir()
     scratch.mkdir()
-    gated = GatedDisk()
-    disk = RecordingDisk(gated, root)
+    slow = Disk()
+    disk = RecordingDisk(slow, root)
     store = open_store(root, disk, mapped_file_size_commit_log=1 << 14, **SYNC)
     due = {}  # of each queue what is to be found, from which moment on
 
@@ -233,7 +218,7 @@ def test_whatever_comes_beside_a_checkpoint_the_power_may_go_at_any_moment_behin
 
     for topic in "TUTUV":
         put_some(topic, dice.choice([1, 9]))
-    with UnderWay(store, gated):
+    with UnderWay(store, slow):
         for _ in range(4):
             dice.choice([lambda: delete(dice.choice("TU")), lambda: put_some(dice.choice("TU"), 3)])()
         begun = len(disk.operations)
