@@ -23,7 +23,7 @@ from rmq_spark.wire.framing import Buffer
 _LOOKED_INTO = 128
 """Directories that one thread looks into without a word to the others."""
 
-_LOOKERS = 8
+_LOOKERS = 16
 
 _DONE_ALONE = 16
 """So many jobs one thread has done before others would have been started."""

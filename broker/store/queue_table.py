@@ -94,12 +94,15 @@ class QueueTable:
                 self._delete_topic(self._deleted / name)
 
     def _load_topics(self, topics: Sequence[str]) -> None:
-        found = self._disk.look_into([self._directory / topic for topic in topics])
+        directories = [self._directory / topic for topic in topics]
         paths: dict[tuple[str, int], Path] = {}
-        for topic, names in zip(topics, found, strict=True):
+        for topic, directory, names in zip(
+            topics, directories, self._disk.look_into(directories), strict=True
+        ):
+            is_topic = topic_fault(topic) is None
             for name, size in names.items():
-                path = self._directory / topic / name
-                if topic_fault(topic) or not name.isdecimal() or size is not None:
+                path = directory / name
+                if not is_topic or not name.isdecimal() or size is not None:
                     raise ForeignFile(f"{path} is no consume queue: <topic>/<number> was expected")
                 paths[topic, int(name)] = path
         for (key, path), sizes in zip(paths.items(), self._disk.look_into(list(paths.values())), strict=True):

@@ -104,7 +104,7 @@ def test_a_topic_is_deleted_while_a_checkpoint_flushes_and_stays_deleted(tmp_pat
 
 def test_one_that_is_made_again_meanwhile_keeps_its_new_messages(tmp_path, disk):
     store = open_store(tmp_path, disk, **SYNC)
-    put(store, *(f"old {number}" for number in range(20)))
+    put(store, "old", "older")
     with UnderWay(store, disk):
         store.delete_topic("T")
         put(store, "new")
@@ -235,14 +235,22 @@ def test_whatever_comes_beside_a_checkpoint_the_power_may_go_at_any_moment_behin
             again.shutdown()
 
 
-def test_many_flushes_at_a_time_are_all_done_and_tell_of_the_one_that_failed():
-    done = []
-    LocalDisk().do_all([lambda number=number: done.append(number) for number in range(100)])
+def test_many_flushes_at_a_time_are_all_waited_for():
+    done, go_on = [], threading.Event()
+    jobs = [lambda number=number: (go_on.wait(10), done.append(number)) for number in range(100)]
+    all_of_them = threading.Thread(target=LocalDisk().do_all, args=(jobs,))
+    all_of_them.start()
+    all_of_them.join(0.05)
+    assert all_of_them.is_alive()
+    go_on.set()
+    all_of_them.join(10)
     assert sorted(done) == list(range(100))
 
+
+def test_of_many_flushes_the_one_that_fails_is_told():
     def fail():
         raise OSError("this one")
 
-    with pytest.raises(OSError, match="this one"):
-        LocalDisk().do_all([fail, *[lambda: done.append(1)] * 100])
-    assert len(done) == 200
+    for count in (1, 100):
+        with pytest.raises(OSError, match="this one"):
+            LocalDisk().do_all([*[lambda: None] * count, fail])
