@@ -32,6 +32,7 @@ _STATS_SAMPLE_MS = 10_000
 _CLIENT_SCAN_MS = 10_000
 _CONFIGURATION_SAVE_MS = 1_000
 _FINISH_OPENING_MS = 1_000
+_FLUSH_EARLY_MS = 1_000
 _LOAD_NUMPY_MS = 1_000
 """When the first clients have been answered, and before there are so many messages that it is needed."""
 _NOTE_CRASH_MS = 1_000
@@ -74,6 +75,7 @@ class Housekeeping:
         config = self._config
         self._every(_FINISH_OPENING_MS, self._finish_opening)
         self._every(_CONFIGURATION_SAVE_MS, self._save_configurations)
+        self._every(_FLUSH_EARLY_MS, self._flush_early)
         self._every(_HOLD_SWEEP_MS, partial(self._sweep_holds, hold_service))
         self._every(_CLIENT_SCAN_MS, processors.expire_clients)
         self._every(_STATS_SAMPLE_MS, processors.sample_stats)
@@ -180,6 +182,10 @@ class Housekeeping:
 
     def _save_checkpoint(self) -> None:
         self._through_store("no checkpoint is taken", self._store.save_checkpoint)
+
+    def _flush_early(self) -> None:
+        if self._store.has_much_to_flush:
+            self._save_checkpoint()
 
     def _in_thread(self, failure: str, job: Callable[[], object]) -> None:
         """Do it beside the loop, unless it has not come to an end since the last time.

@@ -291,6 +291,22 @@ def test_while_a_checkpoint_hangs_offsets_are_saved_files_go_and_a_topic_is_dele
         disk.let_go()
 
 
+def test_a_checkpoint_comes_early_when_many_files_wait_for_it(tmp_path):
+    """Else a write to yet another queue would have to wait for a flush, and with it everybody."""
+
+    async def story(broker):
+        client = await broker.connect()
+        assert not broker.store.has_much_to_flush
+        for number in range(10):
+            await client.put("a", topic=f"T{number}")
+        assert broker.store.has_much_to_flush
+        broker.move(1)
+        await broker.until(lambda: not broker.store.has_much_to_flush)
+        await broker.until(lambda: broker.store._checkpointing.noted_offset)
+
+    tell(story, tmp_path, maxOpenFiles=18)
+
+
 def test_the_end_does_not_wait_for_a_checkpoint_that_hangs(tmp_path, monkeypatch):
     """Nothing is lost: the next start is one as after a crash."""
     monkeypatch.setattr(housekeeping, "_LET_GO_SECONDS", 0.05)

@@ -260,6 +260,11 @@ class FilePool:
         """How many files are open."""
         return len(self.idle) + sum(len(group.unflushed) for group in self.groups)
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many open files wait for a flush that soon there is room for no others."""
+        return sum(len(group.unflushed) for group in self.groups) > self._open_files_max // 2
+
     def with_room(self, open_one: Callable[[], DiskFile]) -> DiskFile:
         """Open or create one more file, letting go of others where it needs to; under the lock."""
         while self.open_count >= self._open_files_max and self._close_one():

@@ -328,6 +328,11 @@ class MessageStore:
 
     # ---- keeping house
 
+    @property
+    def has_much_to_flush(self) -> bool:
+        """Whether a checkpoint is due early, or whoever writes to another queue soon waits for a flush."""
+        return self._parts.pool.is_crowded
+
     def save_checkpoint(self) -> bool:
         """Make log, queues and index durable, and note that they are; False: something is lacking for that.
 

@@ -29,6 +29,7 @@ class StoreParts:
 
     config: StoreConfig
     disk: Disk
+    pool: FilePool
     log: CommitLog
     queues: QueueTable
     index: IndexService | None
@@ -64,7 +65,7 @@ class StoreParts:
             return log.flushed_offset if is_sync else log.written_offset
 
         reput = ReputMessageService(log, queues, index, dispatcher, confirm_offset, fresh)
-        return cls(config, disk, log, queues, index, dispatcher, fresh, reput, is_sync, confirm_offset)
+        return cls(config, disk, pool, log, queues, index, dispatcher, fresh, reput, is_sync, confirm_offset)
 
     @property
     def root(self) -> Path:
