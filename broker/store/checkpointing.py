@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from broker.store.checkpoint import CHECKPOINT, Checkpoint, save_checkpoint
 from broker.store.errors import DamagedTable, StoreFailed
@@ -148,6 +149,21 @@ class Checkpointing:
                 if not self._has_noted(manifest, error):
                     raise
             self._forgotten[topic] = None
+
+    def distrust(self, manifest: Manifest) -> None:
+        """Note that no queue stands where a manifest says: all are about to be made again.
+
+        Else a crash meanwhile would leave files that the next start takes for whole. Where something is
+        lacking to note that, as on a full disk, they are made again all the same.
+
+        Raises:
+            OSError: The disk says no.
+        """
+        try:
+            self._manifest.save(replace(manifest, safe_offset=None))
+        except OSError as error:
+            if not is_lack(error):
+                raise
 
     def _has_noted(self, manifest: Manifest, error: OSError) -> bool:
         """Whether a manifest is on the disk of which a save has failed, for good."""

@@ -6,8 +6,8 @@
 3. Consume queues are what the manifest says, by the names and sizes of their files alone; from there on the
    log is dispatched again. If a file is missing, if the log has a hole or has one no more, or if another
    program wrote the checkpoint, all are made again from the log. So is the index, if a file of it is missing.
-4. If queues were made again, that is noted by a checkpoint: the last one says nothing of them. Else it is
-   what a crash would go on from once more, and the next one may take its time.
+4. If queues were made again, or a deletion is to count from an earlier place, a checkpoint notes that: the
+   last one says otherwise. Else it is what a crash would go on from once more, and the next one has time.
 
 What the log has lost is said to the operator, with the file.
 
@@ -114,6 +114,8 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         checkpointing.noted_offset = manifest.safe_offset or 0
         checkpointing.expired_offset = manifest.log_min_offset
     else:
+        if is_noted:
+            checkpointing.distrust(manifest)
         parts.queues.clear()
     reput_from = max(manifest.safe_offset or 0, log.min_offset) if is_resumed else log.min_offset
     index_from = _index_start(parts, manifest, reput_from) if is_resumed else _no_index(parts)
@@ -124,7 +126,7 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         partial(_carry, parts, recovered.end_offset),
         partial(_tidy_queues, parts, checkpointing, manifest, is_resumed=is_resumed, crashed=crashed),
     ]
-    if not is_resumed:
+    if not is_resumed or parts.dispatcher.deleted_topics != manifest.deleted_topics:
         steps.append(checkpointing.save)
     return Opening(Opened(crashed, recovered.holes), steps)
 
