@@ -57,10 +57,12 @@ class UnderWay:
         assert self._disk.is_waiting.wait(10)
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, error, *_):
+        was_under_way = self.noted is None
         self._disk.let_go()
         self._thread.join(10)
         assert not self._thread.is_alive()
+        assert error or was_under_way, "what was done meanwhile has waited for it"
 
 
 def put(store, *texts, topic="T", queue_id=0):
