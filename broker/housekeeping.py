@@ -84,7 +84,7 @@ class Housekeeping:
         self._every(config.checkpoint_interval_ms, self._save_checkpoint)
         self._every(config.clean_resource_interval_ms, self.clean)
         if self._store.state().recovered_from_crash:
-            note = self._save_checkpoint
+            note = partial(self._save_checkpoint)  # not the timer of those that come again and again
             self._timers[note] = self._loop.call_later(_NOTE_CRASH_MS / 1000, note)
         load = partial(self._in_thread, "numpy is not loaded", lazy_numpy.load_numpy)
         self._timers[load] = self._loop.call_later(_LOAD_NUMPY_MS / 1000, load)

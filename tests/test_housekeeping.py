@@ -7,7 +7,7 @@ import json
 import threading
 
 from broker_clients import pull_request, pulled
-from broker_stories import tell
+from broker_stories import run, small_broker, started, tell
 from slow_disks import SlowDisk
 from stores import crash, message, open_store
 
@@ -344,3 +344,20 @@ def test_what_a_start_behind_a_crash_has_found_is_soon_noted(tmp_path):
         await broker.until(lambda: broker.store._checkpointing.noted_offset)
 
     tell(story, tmp_path / "killed", mappedFileSizeConsumeQueue=20 * 8)
+
+
+def test_behind_its_end_nothing_is_begun_though_it_has_started_behind_a_crash(tmp_path, caplog):
+    store = open_store(tmp_path, mapped_file_size_commit_log=1 << 20)
+    store.put_message(message("a"))
+    crash(store)
+
+    async def whole():
+        config = small_broker(tmp_path, mappedFileSizeConsumeQueue=20 * 8, checkpointIntervalMills=2_000)
+        async with started(config) as broker:
+            pass
+        broker.move(3)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    run(whole())
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
