@@ -63,6 +63,7 @@ class BrokerConfig:
     auto_create_subscription_group: bool = True
     default_topic_queue_nums: int = 8
     max_topics: int = 10_000
+    max_queues: int = 82_000
     max_groups: int = 5_000
     max_groups_per_connection: int = 500
     max_group_members: int = 50_000

@@ -1,8 +1,9 @@
 """Housekeeping: what a broker does every few seconds, whether anybody asks for it or not.
 
-Looks at memory on the loop's thread; files that may take long in a thread of its own, one job at a time. A
-job that fails is logged, and comes again; one for which something is lacking is logged once, and when it is
-over.
+Looks at memory on the loop's thread. Small files, and what clients wait for, have a thread of their own,
+one job at a time; what goes through the whole store may take minutes, and nothing else waits for that. A
+job that fails is logged, and comes again; one for which something is lacking is logged once, and when it
+is over.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 
 from broker.config import BrokerConfig
@@ -30,8 +32,15 @@ _STATS_SAMPLE_MS = 10_000
 _CLIENT_SCAN_MS = 10_000
 _CONFIGURATION_SAVE_MS = 1_000
 _FINISH_OPENING_MS = 1_000
+_FLUSH_EARLY_MS = 1_000
 _LOAD_NUMPY_MS = 1_000
 """When the first clients have been answered, and before there are so many messages that it is needed."""
+_NOTE_CRASH_MS = 1_000
+"""Soon, as a start behind another crash would begin from the same checkpoint, with ever more to redo."""
+_STORE_JOBS = 2
+"""A checkpoint, and retention or the rest of a start."""
+_LET_GO_SECONDS = 5.0
+"""A job that goes through the store ends early when that takes no more, unless the disk does not answer."""
 
 
 class Housekeeping:
@@ -53,10 +62,12 @@ class Housekeeping:
         self._tables = tables
         self._schedule = schedule
         self._thread = ThreadPoolExecutor(1, "BrokerHousekeeping")
+        self._store_threads = ThreadPoolExecutor(_STORE_JOBS, "StoreHousekeeping")
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._under_way: set[Callable[[], object]] = set()
         self._hindrances: dict[str, Hindrance] = {}
-        self._jobs: set[Future[object]] = set()
+        self._jobs: dict[Future[object], None] = {}
+        self._store_jobs: dict[Future[object], None] = {}
         self._aside = 0
 
     def start(self, hold_service: PullRequestHoldService, processors: Processors) -> None:
@@ -64,6 +75,7 @@ class Housekeeping:
         config = self._config
         self._every(_FINISH_OPENING_MS, self._finish_opening)
         self._every(_CONFIGURATION_SAVE_MS, self._save_configurations)
+        self._every(_FLUSH_EARLY_MS, self._flush_early)
         self._every(_HOLD_SWEEP_MS, partial(self._sweep_holds, hold_service))
         self._every(_CLIENT_SCAN_MS, processors.expire_clients)
         self._every(_STATS_SAMPLE_MS, processors.sample_stats)
@@ -71,6 +83,9 @@ class Housekeeping:
         self._every(config.flush_delay_offset_interval_ms, self._save_delay_offsets)
         self._every(config.checkpoint_interval_ms, self._save_checkpoint)
         self._every(config.clean_resource_interval_ms, self.clean)
+        if self._store.state().recovered_from_crash:
+            note = partial(self._save_checkpoint)  # not the timer of those that come again and again
+            self._timers[note] = self._loop.call_later(_NOTE_CRASH_MS / 1000, note)
         load = partial(self._in_thread, "numpy is not loaded", lazy_numpy.load_numpy)
         self._timers[load] = self._loop.call_later(_LOAD_NUMPY_MS / 1000, load)
 
@@ -82,12 +97,22 @@ class Housekeeping:
             await asyncio.wait([behind_all], timeout=until - self._loop.time())
 
     async def stop(self) -> None:
-        """Begin nothing more, and wait for what has begun; without another thread, which may be too late."""
+        """Begin nothing more, and wait for what has begun; without another thread, which may be too late.
+
+        Nobody waits long for a disk that does not flush what goes through the whole store: what is not done
+        then is not noted either.
+        """
         for timer in self._timers.values():
             timer.cancel()
         jobs = [asyncio.wrap_future(job) for job in tuple(self._jobs)]
         await asyncio.gather(*jobs, return_exceptions=True)
         self._thread.shutdown()
+        store_jobs = [asyncio.wrap_future(job) for job in tuple(self._store_jobs)]
+        if store_jobs:
+            _, late = await asyncio.wait(store_jobs, timeout=_LET_GO_SECONDS)
+            for job in late:
+                job.cancel()
+        self._store_threads.shutdown(wait=False)
 
     def _every(self, interval_ms: int, job: Callable[[], None]) -> None:
         def run() -> None:
@@ -101,20 +126,33 @@ class Housekeeping:
 
     def clean(self) -> None:
         """Have old files deleted soon."""
-        self._in_thread("old files are not deleted", self._store.clean)
+        self._through_store("old files are not deleted", self._store.clean)
 
     def run_aside(self, job: Callable[[], object], then: Callable[[BaseException | None], None]) -> None:
         """Do it in the thread; then, here again, say what it has raised."""
         self._aside += 1
 
-        def done(future: Future[object]) -> None:
+        def done(error: BaseException | None) -> None:
             self._aside -= 1
-            then(future.exception())
+            then(error)
 
-        future = self._thread.submit(job)
-        self._jobs.add(future)
-        future.add_done_callback(self._jobs.discard)
-        future.add_done_callback(lambda future: self._loop.call_soon_threadsafe(done, future))
+        self._run(self._thread, self._jobs, job, done)
+
+    def _run(
+        self,
+        threads: ThreadPoolExecutor,
+        jobs: dict[Future[object], None],
+        job: Callable[[], object],
+        then: Callable[[BaseException | None], None],
+    ) -> None:
+        def tell(future: Future[object]) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
+                self._loop.call_soon_threadsafe(then, future.exception())
+
+        future = threads.submit(job)
+        jobs[future] = None
+        future.add_done_callback(jobs.pop)
+        future.add_done_callback(tell)
 
     def _sweep_holds(self, hold_service: PullRequestHoldService) -> None:
         # At the end of the turn: after a standstill of the machine, deadlines are due in it as well.
@@ -130,7 +168,7 @@ class Housekeeping:
 
     def _finish_opening(self) -> None:
         if self._store.is_opening:
-            self._in_thread("the start is not finished", self._store.finish_opening)
+            self._through_store("the start is not finished", self._store.finish_opening)
 
     def _save_configurations(self) -> None:
         if self._tables.has_changed_configurations:
@@ -143,13 +181,29 @@ class Housekeeping:
         self._in_thread("offsets of delayed messages are not saved", self._schedule.save)
 
     def _save_checkpoint(self) -> None:
-        self._in_thread("no checkpoint is taken", self._store.save_checkpoint)
+        self._through_store("no checkpoint is taken", self._store.save_checkpoint)
+
+    def _flush_early(self) -> None:
+        if self._store.has_much_to_flush:
+            self._save_checkpoint()
 
     def _in_thread(self, failure: str, job: Callable[[], object]) -> None:
         """Do it beside the loop, unless it has not come to an end since the last time.
 
         ``failure`` says what is not done if that fails.
         """
+        self._unless_under_way(failure, job, self.run_aside)
+
+    def _through_store(self, failure: str, job: Callable[[], object]) -> None:
+        """The same for what may take minutes: nothing else waits for it."""
+        self._unless_under_way(failure, job, partial(self._run, self._store_threads, self._store_jobs))
+
+    def _unless_under_way(
+        self,
+        failure: str,
+        job: Callable[[], object],
+        run: Callable[[Callable[[], object], Callable[[BaseException | None], None]], None],
+    ) -> None:
         if job in self._under_way:
             return
         self._under_way.add(job)
@@ -164,7 +218,7 @@ class Housekeeping:
             else:
                 hindrance.end()
 
-        self.run_aside(job, done)
+        run(job, done)
 
 
 def _nothing() -> None:

@@ -76,6 +76,7 @@ KEYS: Final[Mapping[str, Key]] = {
         "", "default_topic_queue_nums", number(1, 1_024), "queues of such a topic, at most"
     ),
     "maxTopics": Key("", "max_topics", COUNT, "topics, with those for retries; more are refused"),
+    "maxQueues": Key("", "max_queues", COUNT, "queues of all topics; more are refused"),
     "maxGroups": Key("", "max_groups", COUNT, "consumer groups; more are refused"),
     "maxGroupsPerConnection": Key("", "max_groups_per_connection", COUNT, "that one client may be in"),
     "maxGroupMembers": Key(

@@ -89,6 +89,7 @@ class StateTables:
                 default_queue_nums=config.default_topic_queue_nums,
                 delay_levels=len(config.store.message_delay_level_ms),
                 max_topics=config.max_topics,
+                max_queues=config.max_queues,
                 now_ms=now_ms,
             ),
             groups=SubscriptionGroupManager(

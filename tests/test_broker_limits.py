@@ -288,6 +288,25 @@ def test_max_topics(tmp_path):
     tell(story, tmp_path, maxTopics=10)
 
 
+def test_max_queues(tmp_path):
+    """By whatever way they come: an operator's or a sender's."""
+    its_own = 1_071
+
+    async def story(broker):
+        client = await broker.connect()
+        header = {"topic": "T", "readQueueNums": 4_000, "writeQueueNums": 4_000, "perm": 6}
+        header |= {"topicFilterType": "SINGLE_TAG", "defaultTopic": "TBW102", "order": False}
+        create = RemotingCommand(17, ext_fields={name: str(value) for name, value in header.items()})
+        refused = await client.call(create)
+        assert (refused.code, f"(maxQueues={its_own + 4})" in refused.remark) == (1, True)
+        await client.put("a", topic="T0")
+        refused = await client.call(send_request("a", topic="T1"))
+        assert (refused.code, f"(maxQueues={its_own + 4})" in refused.remark) == (1, True)
+        await client.put("b", topic="T0")
+
+    tell(story, tmp_path, maxQueues=its_own + 4)
+
+
 def test_max_groups(tmp_path):
     async def story(broker):
         broker.make_topic("T")

@@ -7,9 +7,14 @@ import json
 import threading
 
 from broker_clients import pull_request, pulled
-from broker_stories import tell
+from broker_stories import run, small_broker, started, tell
+from slow_disks import SlowDisk
+from stores import crash, message, open_store
 
+from broker import housekeeping
+from broker.store import message_store
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
+from rmq_spark.wire.command import RemotingCommand
 
 
 def saved(root, name, table):
@@ -252,3 +257,107 @@ def test_the_end_waits_for_what_has_begun(tmp_path):
 
     tell(story, tmp_path)
     assert ended == [1]
+
+
+def test_while_a_checkpoint_hangs_offsets_are_saved_files_go_and_a_topic_is_deleted(tmp_path):
+    disk = SlowDisk(directory="consumequeue")
+    used = disk.usage(tmp_path)
+
+    async def story(broker):
+        client = await broker.connect()
+        for _ in range(5):
+            await client.put("a" * 400_000)
+        assert broker.store.save_checkpoint()
+        await client.put("b")
+        files = len(list((tmp_path / "commitlog").iterdir()))
+        assert files > 1
+        disk.keep_waiting()
+        broker.move(60)
+        await broker.until(disk.is_waiting.is_set)
+        broker.controller.tables.offsets.commit("G", "T", 0, 5)
+        disk.usage = lambda _: used._replace(used=87, free=13)
+        broker.move(10)
+        await broker.until(lambda: saved(tmp_path, "consumerOffset.json", "offsetTable"))
+        await broker.until(lambda: len(list((tmp_path / "commitlog").iterdir())) == 1)
+        answer = await client.call(RemotingCommand(215, ext_fields={"topic": "T"}))
+        assert (answer.code, broker.store.queue_offsets("T", 0)) == (0, (0, 0))
+        assert broker.store._checkpointing.is_under_way
+        disk.let_go()
+        await broker.until(lambda: not broker.store._checkpointing.is_under_way)
+
+    try:
+        tell(story, tmp_path, disk)
+    finally:
+        disk.let_go()
+
+
+def test_a_checkpoint_comes_early_when_many_files_wait_for_it(tmp_path):
+    """Else a write to yet another queue would have to wait for a flush, and with it everybody."""
+
+    async def story(broker):
+        client = await broker.connect()
+        assert not broker.store.has_much_to_flush
+        for number in range(10):
+            await client.put("a", topic=f"T{number}")
+        assert broker.store.has_much_to_flush
+        broker.move(1)
+        await broker.until(lambda: not broker.store.has_much_to_flush)
+        await broker.until(lambda: broker.store._checkpointing.noted_offset)
+
+    tell(story, tmp_path, maxOpenFiles=18)
+
+
+def test_the_end_does_not_wait_for_a_checkpoint_that_hangs(tmp_path, monkeypatch):
+    """Nothing is lost: the next start is one as after a crash."""
+    monkeypatch.setattr(housekeeping, "_LET_GO_SECONDS", 0.05)
+    monkeypatch.setattr(message_store, "_LAST_CHECKPOINT_SECONDS", 0.05)
+    disk = SlowDisk(directory="consumequeue")
+
+    async def hanging(broker):
+        client = await broker.connect()
+        await client.put("a")
+        disk.keep_waiting()
+        broker.move(60)
+        await broker.until(disk.is_waiting.is_set)
+
+    async def next_start(broker):
+        assert broker.store.state().recovered_from_crash
+        assert broker.store.queue_offsets("T", 0) == (0, 1)
+
+    try:
+        tell(hanging, tmp_path, disk)
+        tell(next_start, tmp_path)
+    finally:
+        disk.let_go()
+
+
+def test_what_a_start_behind_a_crash_has_found_is_soon_noted(tmp_path):
+    """Else a broker that dies again and again would have more to redo each time."""
+    store = open_store(tmp_path / "killed", mapped_file_size_commit_log=1 << 20)
+    store.put_message(message("a"))
+    crash(store)
+
+    async def story(broker):
+        assert broker.store.queue_offsets("T", 0) == (0, 1)
+        assert broker.store._checkpointing.noted_offset == 0
+        broker.move(1)
+        await broker.until(lambda: broker.store._checkpointing.noted_offset)
+
+    tell(story, tmp_path / "killed", mappedFileSizeConsumeQueue=20 * 8)
+
+
+def test_behind_its_end_nothing_is_begun_though_it_has_started_behind_a_crash(tmp_path, caplog):
+    store = open_store(tmp_path, mapped_file_size_commit_log=1 << 20)
+    store.put_message(message("a"))
+    crash(store)
+
+    async def whole():
+        config = small_broker(tmp_path, mappedFileSizeConsumeQueue=20 * 8, checkpointIntervalMills=2_000)
+        async with started(config) as broker:
+            pass
+        broker.move(3)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    run(whole())
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]

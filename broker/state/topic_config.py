@@ -66,15 +66,18 @@ class TopicConfigManager:
         default_queue_nums: int,
         delay_levels: int,
         max_topics: int,
+        max_queues: int,
         now_ms: Callable[[], int],
     ) -> None:
         """``auto_create``: a message to a topic that is not there makes it."""
         self._saver = Saver(table, self.wrapper, self._note_saved)
         self._auto_create = auto_create
         self._max_topics = max_topics
+        self._max_queues = max_queues
         self._now_ms = now_ms
         loaded = table.load(TopicConfigSerializeWrapper())
         self._topics = dict(loaded.topic_config_table)
+        self._queues = sum(map(_queues_of, self._topics.values()))
         self._saved = loaded.topic_config_table
         self.topics: Mapping[str, TopicConfig] = MappingProxyType(self._topics)
         self.data_version = loaded.data_version
@@ -108,16 +111,14 @@ class TopicConfigManager:
 
         Raises:
             ValueError: Its name, its numbers or its permission cannot be.
-            TooMany: It would be one more than may be.
+            TooMany: It would be one more than may be, or have more queues than there may be in all.
         """
-        if config.topic_name not in self._topics:
+        _check(config)
+        known = self._topics.get(config.topic_name)
+        if known is None:
             self._check_room()
-        self._put(config)
-
-    def _put(self, config: TopicConfig) -> None:
-        fault = topic_fault(config.topic_name) or _fault_of_numbers(config)
-        if fault is not None:
-            raise ValueError(fault)
+        more = _queues_of(config) - _queues_of(known)
+        check_room("queues", self._queues, self._max_queues, "maxQueues", more=more)
         self._set(config)
 
     def _check_room(self) -> None:
@@ -152,12 +153,16 @@ class TopicConfigManager:
         known = self._topics.get(topic)
         if known is not None:
             return known
-        self._put(_topic(topic, max(1, queue_nums), perm))
+        made = _topic(topic, max(1, queue_nums), perm)
+        _check(made)
+        self._set(made)
         return self._topics[topic]
 
     def delete(self, topic: str) -> None:
         """Forget a topic; what lies in its queues is the store's business."""
-        if self._topics.pop(topic, None) is not None:
+        known = self._topics.pop(topic, None)
+        if known is not None:
+            self._queues -= _queues_of(known)
             self._changed()
 
     def wrapper(self) -> TopicConfigSerializeWrapper:
@@ -183,7 +188,9 @@ class TopicConfigManager:
         self._saved = saved.topic_config_table
 
     def _set(self, config: TopicConfig) -> None:
-        if self._topics.get(config.topic_name) != config:
+        known = self._topics.get(config.topic_name)
+        if known != config:
+            self._queues += _queues_of(config) - _queues_of(known)
             self._topics[config.topic_name] = config
             self._changed()
 
@@ -210,6 +217,17 @@ def _system_topics(cluster_name: str, broker_name: str) -> tuple[TopicConfig, ..
 
 def _topic(name: str, queue_nums: int, perm: int = _READ_WRITE) -> TopicConfig:
     return TopicConfig(topic_name=name, read_queue_nums=queue_nums, write_queue_nums=queue_nums, perm=perm)
+
+
+def _queues_of(config: TopicConfig | None) -> int:
+    return max(config.read_queue_nums, config.write_queue_nums) if config is not None else 0
+
+
+def _check(config: TopicConfig) -> None:
+    """Raise ValueError for a topic that cannot be."""
+    fault = topic_fault(config.topic_name) or _fault_of_numbers(config)
+    if fault is not None:
+        raise ValueError(fault)
 
 
 def _fault_of_numbers(config: TopicConfig) -> str | None:

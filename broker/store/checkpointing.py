@@ -1,20 +1,26 @@
 """Checkpoints of a store: up to where log, consume queues and index are all on the disk, and what they hold.
 
-    pause reput ── index catches up, spans of the queues are noted ── go on
-    flush log ── queues ── index ── save manifest ── save checkpoint
+    hold maintenance, pause reput ── index catches up, ends of the queues are seen ── go on
+    flush log ── queues ── index
+    hold maintenance ── save manifest ── save checkpoint ── go on
 
-What the manifest notes is true for one moment, that of the pause: what reput does meanwhile lies behind it
-and comes again after a crash. It is saved when all of that is on the disk, and says by itself how far the log
-had been dispatched then; the checkpoint behind it is for the log, and for RocketMQ.
+What the manifest notes of the ends of queues is true for one moment, that of the pause: what reput does
+meanwhile lies behind it and comes again after a crash. It is saved when all of that is on the disk, and says
+by itself how far the log had been dispatched then; the checkpoint behind it is for the log, and for RocketMQ.
+
+Flushing takes as long as there are queues, and nobody waits for it: topics may be deleted and entries may
+expire meanwhile. Of these the manifest says what holds when it is saved.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from broker.store.checkpoint import CHECKPOINT, Checkpoint, save_checkpoint
 from broker.store.errors import DamagedTable, StoreFailed
+from broker.store.file_pool import never
 from broker.store.lacks import FlushFailed, is_lack
 from broker.store.manifest import MANIFEST, Manifest
 from broker.store.parts import CONFIG, StoreParts
@@ -31,11 +37,16 @@ class Checkpointing:
         self._path = root / CHECKPOINT
         self._manifest = JsonTable(parts.disk, root / CONFIG / MANIFEST, Manifest)
         self.maintenance = threading.RLock()
-        """Held by whoever changes what a checkpoint is about to note."""
+        """Held, never for long, by whoever changes what a manifest says, or begins or saves one."""
+        self._saving = threading.Lock()
+        self._forgotten: dict[str, None] = {}
+        """Topics that were deleted since the checkpoint that is under way has seen the queues."""
         self.sealed_from = 0
         """From where on each record of the log has a checksum."""
         self.noted_offset = 0
         """Up to where the log had been dispatched at the last checkpoint that can be resumed."""
+        self.expired_offset = 0
+        """Queues offer no entries of records before this place in the log."""
 
     def manifest(self) -> Manifest:
         """Load what was noted last.
@@ -45,39 +56,81 @@ class Checkpointing:
         """
         return self._manifest.load(Manifest())
 
-    def save(self) -> None:
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a checkpoint is being saved: it will note what has expired by then."""
+        return self._saving.locked()
+
+    def save(self, is_over: Callable[[], bool] = never) -> bool:
         """Make log, queues and index durable, and note that they are.
+
+        Returns:
+            False if ``is_over`` has ended this early: nothing was noted.
 
         Raises:
             OSError, StoreFailed: The disk has failed.
         """
         parts = self._parts
-        with self.maintenance:
-            with parts.reput.caught_up():
+        with self._saving:
+            if is_over():  # it had to wait for another for so long
+                return False
+            with self.maintenance, parts.reput.caught_up():
                 safe_offset = parts.reput.reput_from_offset
-                spans = parts.queues.spans()
-                deleted = parts.dispatcher.deleted_topics
+                ends = parts.queues.ends()
                 holes = parts.reput.holes
+                self._forgotten.clear()
             parts.log.flush()
-            parts.queues.flush()
-            index_files = None
-            if parts.index is not None:
-                parts.index.flush()
-                index_files = parts.index.file_names
-            self._manifest.save(
-                Manifest(
-                    safe_offset=safe_offset,
-                    log_min_offset=parts.log.min_offset,
-                    spans=Manifest.spans_of(spans),
-                    index_files=index_files,
-                    entries_were_confirmed=parts.is_sync,
-                    holes=holes,
-                    deleted_topics=deleted,
+            if not parts.queues.flush(is_over):
+                return False
+            index_files = self._flush_index()
+            with self.maintenance:
+                if is_over():
+                    return False
+                self._manifest.save(
+                    Manifest(
+                        safe_offset=safe_offset,
+                        log_min_offset=self.expired_offset,
+                        spans=Manifest.spans_of(ends.spans(left_out=self._forgotten)),
+                        index_files=index_files,
+                        entries_were_confirmed=parts.is_sync,
+                        holes=holes,
+                        deleted_topics=parts.dispatcher.deleted_topics,
+                    )
                 )
-            )
-            checkpoint = Checkpoint(safe_offset, parts.log.last_timestamp, self.sealed_from)
-            save_checkpoint(parts.disk, self._path, checkpoint)
-            self.noted_offset = safe_offset
+                checkpoint = Checkpoint(safe_offset, parts.log.last_timestamp, self.sealed_from)
+                save_checkpoint(parts.disk, self._path, checkpoint)
+                self.noted_offset = safe_offset
+        return True
+
+    def _flush_index(self) -> tuple[str, ...] | None:
+        """Make the index durable, but for files of no use; the names of those that a start has to find."""
+        index = self._parts.index
+        if index is None:
+            return None
+        index.delete_before(self.expired_offset)
+        names = index.file_names
+        index.flush()
+        return names
+
+    def expire_entries(self) -> None:
+        """Offer no entries of records that the log no longer has, nor any of topics that were deleted.
+
+        It holds ``maintenance`` for one queue at a time.
+
+        Raises:
+            OSError: A file of a queue cannot be deleted.
+            UnreadableFile: The disk does not give what tells which entries these are.
+        """
+        first, dispatcher = self._parts.log.min_offset, self._parts.dispatcher
+        for topic, queue_id, _ in self._parts.queues:
+            with self.maintenance:
+                queue = self._parts.queues.get(topic, queue_id)
+                if queue is not None:  # its topic may have been deleted meanwhile
+                    queue.forget_before(max(first, dispatcher.deleted_topics.get(topic, 0)))
+        with self.maintenance:
+            kept = dispatcher.deleted_topics.items()
+            dispatcher.deleted_topics = {name: at for name, at in kept if at > first}
+            self.expired_offset = first
 
     def forget_topic(self, topic: str, deleted_topics: Mapping[str, int]) -> None:
         """Note that a topic is about to be deleted, before it is.
@@ -93,8 +146,23 @@ class Checkpointing:
             except FlushFailed as error:
                 raise StoreFailed(f"deleting a topic failed: {error}; restart the broker") from error
             except OSError as error:
-                if self._has_noted(manifest, error):
-                    return
+                if not self._has_noted(manifest, error):
+                    raise
+            self._forgotten[topic] = None
+
+    def distrust(self, manifest: Manifest) -> None:
+        """Note that no queue stands where a manifest says: all are about to be made again.
+
+        Else a crash meanwhile would leave files that the next start takes for whole. Where something is
+        lacking to note that, as on a full disk, they are made again all the same.
+
+        Raises:
+            OSError: The disk says no.
+        """
+        try:
+            self._manifest.save(replace(manifest, safe_offset=None))
+        except OSError as error:
+            if not is_lack(error):
                 raise
 
     def _has_noted(self, manifest: Manifest, error: OSError) -> bool:

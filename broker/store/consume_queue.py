@@ -112,7 +112,7 @@ class ConsumeQueue:
         while at is not None:
             at = max(at, position)
             data = self._files.read(at, COPIED_BYTES_MAX)
-            if any(data):
+            if data != bytes(len(data)):
                 self._files.write(at, bytes(len(data)))
             at = self._files.next_data(at + len(data))
 

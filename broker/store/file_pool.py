@@ -20,6 +20,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -30,6 +31,11 @@ from broker.store.lacks import lacks_descriptor
 from rmq_spark.wire.framing import Buffer
 
 OPEN_FILES_MAX: Final = 4_096
+
+
+def never() -> bool:
+    """Everything is to be done."""
+    return False
 
 
 class PooledFile:
@@ -154,29 +160,49 @@ class FileGroup:
         with self.lock:
             self._directories.pop(directory, None)
 
-    def flush(self) -> None:
+    def flush(self, is_over: Callable[[], bool] = never) -> bool:
         """Return when all names, and all that was written before the call, are on the disk.
+
+        Returns:
+            False if ``is_over`` has said that this is to end early: any part of it may not be there.
 
         Raises:
             OSError: A directory cannot be opened for that, or its flush has failed.
             StoreFailed: The disk has failed.
         """
+
+        def unless_over(flush: Callable[[], None]) -> None:
+            if not is_over():
+                flush()
+
         with self._flushing:  # else a second flush would find nothing to do, and return before the first
             with self.lock:
                 self._check()
                 directories, files = tuple(self._directories), tuple(self.unflushed)
-            for directory in directories:
-                self.flush_names(directory)
-            for file in files:
-                self.flush_file(file)
+            for flushes in (
+                [partial(self.flush_names, directory) for directory in directories],
+                [partial(self.flush_file, file) for file in files],
+            ):
+                self.disk.do_all([partial(unless_over, flush) for flush in flushes])
+            return not is_over()
 
     def flush_names(self, directory: Path) -> None:
-        """Return when the names in a directory are on the disk, if they have changed."""
+        """Return when the names in a directory are on the disk, if they have changed.
+
+        Raises:
+            OSError: The directory cannot be opened for that, or its flush has failed.
+        """
         with self.lock:
             number = self._directories.get(directory)
         if number is None:
             return
-        self.disk.flush_directory(directory)
+        try:
+            self.disk.flush_directory(directory)
+        except FileNotFoundError:
+            with self.lock:
+                if self._directories.get(directory) == number:
+                    raise
+            return  # it was moved away or deleted meanwhile
         with self.lock:  # what was said meanwhile holds on
             if self._directories.get(directory) == number:
                 del self._directories[directory]
@@ -233,6 +259,11 @@ class FilePool:
     def open_count(self) -> int:
         """How many files are open."""
         return len(self.idle) + sum(len(group.unflushed) for group in self.groups)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many open files wait for a flush that soon there is room for no others."""
+        return sum(len(group.unflushed) for group in self.groups) > self._open_files_max // 2
 
     def with_room(self, open_one: Callable[[], DiskFile]) -> DiskFile:
         """Open or create one more file, letting go of others where it needs to; under the lock."""

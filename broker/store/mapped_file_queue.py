@@ -113,16 +113,18 @@ class MappedFileQueue:
         return left
 
     def _check(self, name: str, size: int | None) -> None:
-        path = self._directory / name
         if len(name) != NAME_DIGITS or not name.isdecimal():
-            raise ForeignFile(f"{path} is no file of this store: its name should be {NAME_DIGITS} digits")
-        if size is None:
-            raise ForeignFile(f"{path} is a directory: a file of {self._file_size} bytes should be there")
-        if size not in (self._file_size, 0):
-            raise ForeignFile(
-                f"{path} has {size} bytes, but the store is set to files of {self._file_size}: "
+            fault = f"is no file of this store: its name should be {NAME_DIGITS} digits"
+        elif size is None:
+            fault = f"is a directory: a file of {self._file_size} bytes should be there"
+        elif size not in (self._file_size, 0):
+            fault = (
+                f"has {size} bytes, but the store is set to files of {self._file_size}: "
                 "start with the size that it was written with"
             )
+        else:
+            return
+        raise ForeignFile(f"{self._directory / name} {fault}")
 
     def path_at(self, offset: int) -> Path:
         """Name the file that an offset lies in, whether it is there or not."""
@@ -217,6 +219,8 @@ class MappedFileQueue:
         """Delete the files that begin at an offset or behind it."""
         with self._group.lock:
             files = self._files
+            if not files or files[-1].from_offset < offset:
+                return
             kept = tuple(mapped for mapped in files if mapped.from_offset < offset)
             self._files = kept
         for mapped in files[len(kept) :]:

@@ -9,8 +9,10 @@ It must not know sockets, clients or any other room of the broker: arrivals go t
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 
@@ -38,7 +40,9 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import StoredMessage
 
+_log = logging.getLogger(__name__)
 _INDEX_CANDIDATES_PER_RESULT = 4
+_LAST_CHECKPOINT_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,6 @@ class MessageStore:
         except BaseException:
             self._close_files()
             raise
-        self._expired_before = self._log.min_offset
         self._appender = MessageAppender(
             self._log,
             self._queues,
@@ -325,18 +328,27 @@ class MessageStore:
 
     # ---- keeping house
 
+    @property
+    def has_much_to_flush(self) -> bool:
+        """Whether a checkpoint is due early, or whoever writes to another queue soon waits for a flush."""
+        return self._parts.pool.is_crowded
+
     def save_checkpoint(self) -> bool:
         """Make log, queues and index durable, and note that they are; False: something is lacking for that.
 
-        If a flush of theirs fails, what the disk has of them is unknown from then on: nothing more is taken.
+        It is given up when the store is to take no more. If a flush of theirs fails, what the disk has of
+        them is unknown from then on: nothing more is taken.
 
         Raises:
             OSError, StoreFailed: The disk has failed.
         """
+        return self._save_checkpoint(lambda: self._ending is not None)
+
+    def _save_checkpoint(self, is_over: Callable[[], bool]) -> bool:
         if not self._opening.is_finished:
             return False
         try:
-            self._checkpointing.save()
+            is_saved = self._checkpointing.save(is_over)
         except (OSError, StoreFailed, UnreadableFile, RecordError) as error:
             if _may_pass(error):
                 self._noting.begin(error)
@@ -344,7 +356,7 @@ class MessageStore:
             self._fail(f"a checkpoint failed: {error}; restart the broker")
             raise
         self._noting.end()
-        return True
+        return is_saved
 
     def delete_topic(self, topic: str) -> None:
         """Forget a topic. Its messages stay in the log until that expires, but are not found again.
@@ -386,20 +398,16 @@ class MessageStore:
         first: a crash must not find queues that end before messages that have gone, or their offsets would be
         given twice. Where there is no room for one, what an older one has noted may go.
         """
+        checkpointing = self._checkpointing
         expired_until = self._retention.expired_until(self._now_ms(), self._log.last_timestamp)
-        if expired_until > max(self._log.min_offset, self._checkpointing.noted_offset):
+        if expired_until > max(self._log.min_offset, checkpointing.noted_offset):
             self.save_checkpoint()
-        deleted = self._log.files.delete_before(min(expired_until, self._checkpointing.noted_offset))
+        deleted = self._log.files.delete_before(min(expired_until, checkpointing.noted_offset))
         self._refuse_when_full()
-        first = self._log.min_offset
-        if first > self._expired_before:  # not by what was deleted now: the last time may have failed
-            self._parts.expire_entries()
-            kept = self._dispatcher.deleted_topics.items()
-            self._dispatcher.deleted_topics = {name: at for name, at in kept if at > first}
-            if self._index is not None:
-                self._index.delete_before(first)
-            self.save_checkpoint()
-            self._expired_before = first
+        if self._log.min_offset > checkpointing.expired_offset:  # the last time may have failed
+            checkpointing.expire_entries()
+            if not checkpointing.is_under_way:  # else that one notes it
+                self.save_checkpoint()
         return deleted
 
     def _refuse_when_full(self) -> None:
@@ -433,7 +441,8 @@ class MessageStore:
     def shutdown(self) -> None:
         """Make all durable, note that it is, and let others have the directory.
 
-        If something is lacking for that, what is not noted is found again by the next start.
+        If something is lacking for that, or it would take too long, what is not noted is found again by the
+        next start.
 
         Raises:
             OSError, StoreFailed: The disk has failed.
@@ -444,13 +453,29 @@ class MessageStore:
         try:
             if self.state().failure is None:
                 self.reput()
-            if self.state().failure is None and self.save_checkpoint():
+            if self.state().failure is None and self._save_last_checkpoint():
                 self._abort.remove()
         except OSError as error:
             if not is_lack(error):
                 raise
         finally:
             self._close_files()
+
+    def _save_last_checkpoint(self) -> bool:
+        """Save a checkpoint behind which nothing comes, unless the disk takes too long for that."""
+        is_late = threading.Event()
+        thread = ThreadPoolExecutor(1, "LastCheckpoint")
+        saving = thread.submit(self._save_checkpoint, is_late.is_set)
+        thread.shutdown(wait=False)
+        if saving in wait([saving], _LAST_CHECKPOINT_SECONDS).done:
+            return saving.result()
+        is_late.set()
+        with self._checkpointing.maintenance:  # what is just being noted is true
+            _log.warning(
+                "not all consume queues are flushed after %d s: the next start is one as after a crash",
+                _LAST_CHECKPOINT_SECONDS,
+            )
+        return False
 
     def _close_files(self) -> None:
         try:

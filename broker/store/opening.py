@@ -6,7 +6,8 @@
 3. Consume queues are what the manifest says, by the names and sizes of their files alone; from there on the
    log is dispatched again. If a file is missing, if the log has a hole or has one no more, or if another
    program wrote the checkpoint, all are made again from the log. So is the index, if a file of it is missing.
-4. What was found is noted by a checkpoint.
+4. If queues were made again, or a deletion is to count from an earlier place, a checkpoint notes that: the
+   last one says otherwise. Else it is what a crash would go on from once more, and the next one has time.
 
 What the log has lost is said to the operator, with the file.
 
@@ -111,7 +112,10 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     is_resumed = is_noted and parts.queues.resume(manifest.queues())
     if is_resumed:
         checkpointing.noted_offset = manifest.safe_offset or 0
+        checkpointing.expired_offset = manifest.log_min_offset
     else:
+        if is_noted:
+            checkpointing.distrust(manifest)
         parts.queues.clear()
     reput_from = max(manifest.safe_offset or 0, log.min_offset) if is_resumed else log.min_offset
     index_from = _index_start(parts, manifest, reput_from) if is_resumed else _no_index(parts)
@@ -120,9 +124,10 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         abort.create,
         partial(wipe_behind, log.files, recovered.end_offset),
         partial(_carry, parts, recovered.end_offset),
-        partial(_tidy_queues, parts, manifest, is_resumed=is_resumed, crashed=crashed),
-        checkpointing.save,
+        partial(_tidy_queues, parts, checkpointing, manifest, is_resumed=is_resumed, crashed=crashed),
     ]
+    if not is_resumed or parts.dispatcher.deleted_topics != manifest.deleted_topics:
+        steps.append(checkpointing.save)
     return Opening(Opened(crashed, recovered.holes), steps)
 
 
@@ -134,11 +139,13 @@ def _carry(parts: StoreParts, end_offset: int) -> None:
         raise Lacking("messages are not carried to their consume queues yet")
 
 
-def _tidy_queues(parts: StoreParts, manifest: Manifest, *, is_resumed: bool, crashed: bool) -> None:
+def _tidy_queues(
+    parts: StoreParts, checkpointing: Checkpointing, manifest: Manifest, *, is_resumed: bool, crashed: bool
+) -> None:
     """Let each queue begin and end where it should."""
-    with parts.reput.paused():
+    with checkpointing.maintenance, parts.reput.paused():
         if not is_resumed or parts.log.min_offset > manifest.log_min_offset:
-            parts.expire_entries()
+            checkpointing.expire_entries()
         for topic, queue_id, _, max_offset in manifest.queues():  # no queue offset is given twice
             parts.queues.get_or_make(topic, queue_id).skip_to(max_offset)
         if crashed and is_resumed and not manifest.entries_were_confirmed:

@@ -29,6 +29,7 @@ class StoreParts:
 
     config: StoreConfig
     disk: Disk
+    pool: FilePool
     log: CommitLog
     queues: QueueTable
     index: IndexService | None
@@ -64,18 +65,12 @@ class StoreParts:
             return log.flushed_offset if is_sync else log.written_offset
 
         reput = ReputMessageService(log, queues, index, dispatcher, confirm_offset, fresh)
-        return cls(config, disk, log, queues, index, dispatcher, fresh, reput, is_sync, confirm_offset)
+        return cls(config, disk, pool, log, queues, index, dispatcher, fresh, reput, is_sync, confirm_offset)
 
     @property
     def root(self) -> Path:
         """The directory of the store."""
         return self.config.store_path_root_dir
-
-    def expire_entries(self) -> None:
-        """Offer no entries of records that the log no longer has, or whose topic was deleted."""
-        deleted = self.dispatcher.deleted_topics
-        for topic, _, queue in self.queues:
-            queue.forget_before(max(self.log.min_offset, deleted.get(topic, 0)))
 
     def close(self) -> None:
         """Close all files."""

@@ -7,18 +7,20 @@ there; what a crash leaves there, the next start deletes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.errors import ForeignFile, UnreadableFile
-from broker.store.file_pool import FileGroup, FilePool
+from broker.store.file_pool import FileGroup, FilePool, never
 
 TOPIC_CHARACTERS_MAX = 255
 _TOPICS_AT_A_TIME = 512
+_END = attrgetter("max_offset")
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
 
@@ -40,6 +42,19 @@ class QueueSpan(NamedTuple):
     queue_id: int
     min_offset: int
     max_offset: int
+
+
+class QueueEnds(NamedTuple):
+    """All queues of one moment, and where each of them ended then."""
+
+    queues: Mapping[tuple[str, int], ConsumeQueue]
+    max_offsets: Sequence[int]
+
+    def spans(self, left_out: Container[str] = ()) -> Iterator[QueueSpan]:
+        """Tell what they held then, but for what has expired since, and for some topics."""
+        for ((topic, queue_id), queue), max_offset in zip(self.queues.items(), self.max_offsets, strict=True):
+            if topic not in left_out:
+                yield QueueSpan(topic, queue_id, min(queue.min_offset, max_offset), max_offset)
 
 
 class TopicAside(NamedTuple):
@@ -79,12 +94,15 @@ class QueueTable:
                 self._delete_topic(self._deleted / name)
 
     def _load_topics(self, topics: Sequence[str]) -> None:
-        found = self._disk.look_into([self._directory / topic for topic in topics])
+        directories = [self._directory / topic for topic in topics]
         paths: dict[tuple[str, int], Path] = {}
-        for topic, names in zip(topics, found, strict=True):
+        for topic, directory, names in zip(
+            topics, directories, self._disk.look_into(directories), strict=True
+        ):
+            is_topic = topic_fault(topic) is None
             for name, size in names.items():
-                path = self._directory / topic / name
-                if topic_fault(topic) or not name.isdecimal() or size is not None:
+                path = directory / name
+                if not is_topic or not name.isdecimal() or size is not None:
                     raise ForeignFile(f"{path} is no consume queue: <topic>/<number> was expected")
                 paths[topic, int(name)] = path
         for (key, path), sizes in zip(paths.items(), self._disk.look_into(list(paths.values())), strict=True):
@@ -136,9 +154,10 @@ class QueueTable:
         for (topic, queue_id), queue in sorted(self._queues.items()):
             yield topic, queue_id, queue
 
-    def spans(self) -> list[QueueSpan]:
-        """What each queue holds; it takes no longer than it has to."""
-        return [QueueSpan(*key, queue.min_offset, queue.max_offset) for key, queue in self._queues.items()]
+    def ends(self) -> QueueEnds:
+        """Note where each queue ends now; it takes no longer than it has to."""
+        queues = dict(self._queues)
+        return QueueEnds(queues, list(map(_END, queues.values())))
 
     def put_aside(self, topic: str) -> TopicAside:
         """Take a topic out, at once; it is left to `delete`."""
@@ -198,9 +217,14 @@ class QueueTable:
         self._queues.clear()
         self._left.clear()
 
-    def flush(self) -> None:
-        """Return when all entries are on the disk."""
-        self._group.flush()
+    def flush(self, is_over: Callable[[], bool] = never) -> bool:
+        """Return when all entries are on the disk; False if ``is_over`` has ended that early.
+
+        Raises:
+            OSError: A directory cannot be opened for that, or its flush has failed.
+            StoreFailed: The disk has failed.
+        """
+        return self._group.flush(is_over)
 
     def close(self) -> None:
         """Close all files, without a flush."""

@@ -142,6 +142,7 @@ def test_what_a_save_has_failed_to_write_is_still_to_be_saved(clock):
         default_queue_nums=8,
         delay_levels=18,
         max_topics=100,
+        max_queues=10_000,
         now_ms=clock,
     )
     table.save = lambda _: (_ for _ in ()).throw(OSError("full"))
@@ -256,6 +257,27 @@ def test_more_delay_levels_bring_more_queues_and_fewer_take_none_away(tmp_path, 
     assert topics_in(tmp_path, clock, delay_levels=3).get("SCHEDULE_TOPIC_XXXX").write_queue_nums == 20
 
 
+def test_the_queues_of_all_topics_are_counted_and_topics_with_too_many_are_refused(tmp_path, clock):
+    ours = 1_024 + 18 + 16 + 8 + 5  # of RocketMQ's own topics
+    topics = topics_in(tmp_path, clock, max_queues=ours + 20)
+    topics.put(replace(config("T", 4), write_queue_nums=16))
+    with pytest.raises(TooMany, match=rf"there are {ours + 16} queues already, .* \(maxQueues={ours + 20}\)"):
+        topics.put(config("U", 5))
+    with pytest.raises(TooMany, match="maxQueues"):
+        topics.create_in_send("U", "TBW102", 5)
+    topics.put(config("T", 15))  # fewer than before, and what was taken away can be given
+    topics.put(config("U", 5))
+    with pytest.raises(TooMany, match="maxQueues"):
+        topics.put(config("T", 16))
+    topics.create_in_send_back("%RETRY%g", 1)  # the broker's own need
+    topics.save()
+    again = topics_in(tmp_path, clock, max_queues=ours + 20)
+    with pytest.raises(TooMany, match=f"there are {ours + 21} queues"):
+        again.put(config("V", 1))
+    again.delete("U")
+    again.put(config("V", 4))
+
+
 def test_a_view_cannot_be_written_to_and_a_wrapper_is_a_copy(topics):
     with pytest.raises(TypeError):
         topics.topics["T"] = config("T")
@@ -288,6 +310,7 @@ def test_over_any_changes_the_version_grows_exactly_when_the_table_changes(chang
         default_queue_nums=8,
         delay_levels=2,
         max_topics=1_000,
+        max_queues=10_000,
         now_ms=ManualClock(),
     )
     for kind, name, queues in changes:

@@ -95,6 +95,28 @@ def test_the_power_may_go_at_any_moment_of_a_checkpoint(tmp_path, dice):
     store.shutdown()
 
 
+def test_the_power_may_go_at_any_moment_of_a_start_that_makes_queues_again_and_behind_it(tmp_path, dice):
+    """The checkpoint before it says of the new files what held for the old ones."""
+    root = tmp_path / "told"
+    root.mkdir()
+    store = open_store(root, **SYNC)
+    texts = [f"{number}" for number in range(6)]
+    for topic in "TU":
+        put(store, *texts, topic=topic)
+    store.shutdown()
+    shutil.rmtree(root / "consumequeue" / "U")
+    disk = RecordingDisk(LocalDisk(), root)
+    store = open_store(root, disk, **SYNC)
+    put(store, "new")
+    crash(store)
+    for moment in range(len(disk.operations) + 1):
+        for state in power_loss_states(disk.log(moment), dice, 3, tmp_path):
+            again = open_store(state, **SYNC)
+            assert bodies(again)[:6] == texts
+            assert bodies(again, "U") == texts
+            again.shutdown()
+
+
 def test_no_offset_is_given_twice_when_queues_are_made_again_whose_messages_have_expired(tmp_path):
     store = open_store(tmp_path)
     put(store, "old")
@@ -132,7 +154,7 @@ def expire(store, files):
     """Delete the first files of the log, as `clean` does when their time has come."""
     log = store._log.files
     log.delete_before(log.files[files].from_offset)
-    store._parts.expire_entries()
+    store._checkpointing.expire_entries()
     store._index.delete_before(store._log.min_offset)
 
 

@@ -248,6 +248,27 @@ def test_a_power_loss_that_takes_what_was_before_a_deletion_hides_nothing_that_c
     store.shutdown()
 
 
+def test_nor_does_a_second_crash_that_comes_before_the_next_checkpoint(tmp_path, dice):
+    """Where the deletion counts from was found by the start behind the first: it is noted at once."""
+    root = tmp_path / "told"
+    root.mkdir()
+    disk = RecordingDisk(LocalDisk(), root)
+    store = open_store(root, disk)
+    store.put_message(message("kept", "U"))
+    store.save_checkpoint()
+    for number in range(20):
+        store.put_message(message(f"old {number}", "T"))
+    store.delete_topic("T")
+    for state in power_loss_states(disk.log(), dice, 5, tmp_path):
+        again = open_store(state)
+        again.put_message(message("new", "T"))
+        crash(again)
+        again = open_store(state)
+        assert (bodies(again), bodies(again, "U")) == (["new"], ["kept"])
+        again.shutdown()
+    store.shutdown()
+
+
 @pytest.mark.parametrize("restart", [False, True], ids=["at once", "after a restart"])
 def test_messages_of_a_topic_that_went_are_not_found_by_their_keys(tmp_path, restart):
     store = open_store(tmp_path)

@@ -222,7 +222,7 @@ class StoreMachine(RuleBasedStateMachine):
     def expire(self):
         files = self.store._log.files.files
         self.store._log.files.delete_before(files[1].from_offset)
-        self.store._parts.expire_entries()
+        self.store._checkpointing.expire_entries()
         self.store._index.delete_before(self.store._log.min_offset)
         self.store.save_checkpoint()
         for key in self.model:

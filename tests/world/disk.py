@@ -243,6 +243,10 @@ class Disk:
     def look_into(self, paths):
         return [{name: self.size_of(path / name) for name in self.names(path)} for path in paths]
 
+    def do_all(self, jobs):
+        for job in jobs:
+            job()
+
     def usage(self, path):
         used = round(self._platter.used_ratio * _DISK_BYTES)
         return DiskUsage(_DISK_BYTES, used, _DISK_BYTES - used)

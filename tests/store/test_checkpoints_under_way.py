@@ -1,0 +1,258 @@
+"""A checkpoint takes as long as its disk: nothing else waits for it, and it notes what holds when it ends.
+
+The disk keeps flushes of consume queues waiting until it is told to let them go. What is done meanwhile
+is done at once; then the checkpoint goes on, and whatever a crash or a power loss leaves of the store
+at any later moment is what it should be.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+from disks import ManualClock, RecordingDisk, power_loss_states
+from slow_disks import SlowDisk
+from stores import bodies, crash, message, open_store
+
+from broker.store import message_store
+from broker.store.config import FlushDiskType
+from broker.store.disk import DiskUsage, LocalDisk
+
+SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
+
+
+class Disk(SlowDisk):
+    """A disk of which it can be said how full it is, and that may keep flushes of queues waiting."""
+
+    def __init__(self):
+        super().__init__(directory="consumequeue")
+        self.ratio = 0.5
+
+    def usage(self, _):
+        return DiskUsage(100, round(100 * self.ratio), round(100 * (1 - self.ratio)))
+
+
+@pytest.fixture
+def disk():
+    slow = Disk()
+    yield slow
+    slow.let_go()
+
+
+class UnderWay:
+    """A checkpoint that hangs in a flush of a queue."""
+
+    def __init__(self, store, disk):
+        self._store, self._disk = store, disk
+        self.noted = None
+        self._thread = threading.Thread(target=self._save)
+
+    def _save(self):
+        self.noted = self._store.save_checkpoint()
+
+    def __enter__(self):
+        self._disk.keep_waiting()
+        self._thread.start()
+        assert self._disk.is_waiting.wait(10)
+        return self
+
+    def __exit__(self, error, *_):
+        was_under_way = self.noted is None
+        self._disk.let_go()
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+        assert error or was_under_way, "what was done meanwhile has waited for it"
+
+
+def put(store, *texts, topic="T", queue_id=0):
+    for text in texts:
+        stored = store.wait_until_stored(store.put_message(message(text, topic, queue_id)))
+        assert stored.status.name == "PUT_OK"
+
+
+def files_of_the_log(root):
+    return len(list((root / "commitlog").iterdir()))
+
+
+def test_messages_are_taken_and_seen_while_a_checkpoint_flushes(tmp_path, disk):
+    store = open_store(tmp_path, disk, **SYNC)
+    put(store, "a")
+    with UnderWay(store, disk):
+        put(store, "b")
+        put(store, "c", topic="U")
+        assert (bodies(store), bodies(store, "U")) == (["a", "b"], ["c"])
+    crash(store)
+    again = open_store(tmp_path, **SYNC)
+    assert (bodies(again), bodies(again, "U")) == (["a", "b"], ["c"])
+    again.shutdown()
+
+
+def test_a_topic_is_deleted_while_a_checkpoint_flushes_and_stays_deleted(tmp_path, disk):
+    """The checkpoint had seen the topic's queues before."""
+    store = open_store(tmp_path, disk, **SYNC)
+    put(store, "old", "older")
+    put(store, "kept", topic="U")
+    with UnderWay(store, disk) as checkpoint:
+        store.delete_topic("T")
+        assert store.queue_offsets("T", 0) == (0, 0)
+    assert checkpoint.noted
+    crash(store)
+    again = open_store(tmp_path, **SYNC)
+    assert again.queue_offsets("T", 0) == (0, 0)
+    assert bodies(again, "U") == ["kept"]
+    again.shutdown()
+
+
+def test_one_that_is_made_again_meanwhile_keeps_its_new_messages(tmp_path, disk):
+    store = open_store(tmp_path, disk, **SYNC)
+    put(store, "old", "older")
+    with UnderWay(store, disk):
+        store.delete_topic("T")
+        put(store, "new")
+    assert bodies(store) == ["new"]
+    crash(store)
+    again = open_store(tmp_path, **SYNC)
+    assert bodies(again) == ["new"]
+    again.shutdown()
+
+
+def test_files_of_the_log_go_while_a_checkpoint_flushes(tmp_path, disk):
+    """Those that an earlier one has noted; and a start behind the crash makes no queue again."""
+    store = open_store(tmp_path, disk, ManualClock(), **SYNC)
+    put(store, *("x" * 500 for _ in range(40)))
+    store.save_checkpoint()
+    put(store, "y")
+    files = files_of_the_log(tmp_path)
+    assert files > 3
+    with UnderWay(store, disk) as checkpoint:
+        disk.ratio = 0.87
+        assert store.clean() == files - 1
+        low, high = store.queue_offsets("T", 0)
+        assert 0 < low < high == 41
+    assert checkpoint.noted
+    assert store._checkpointing.manifest().spans == {"T": (0, low, high)}
+    crash(store)
+    again = open_store(tmp_path, disk, **SYNC)
+    assert again.queue_offsets("T", 0) == (low, high)
+    again.shutdown()
+
+
+def test_a_topic_may_go_while_the_name_of_its_directory_is_flushed(tmp_path):
+    """It is found no more under the name that was to be flushed, and nothing is wrong with that."""
+    gone = []
+
+    class DeletingDisk(LocalDisk):
+        def flush_directory(self, path):
+            if path.name == "T" and not gone:
+                gone.append(path)
+                deleting = threading.Thread(target=store.delete_topic, args=("T",))
+                deleting.start()
+                deleting.join(10)
+                assert not deleting.is_alive()
+            super().flush_directory(path)
+
+    store = open_store(tmp_path, DeletingDisk(), **SYNC)
+    put(store, "a")
+    assert store.save_checkpoint()
+    assert gone
+    assert store.state().failure is None
+    store.shutdown()
+
+
+def test_a_stop_does_not_wait_for_a_disk_that_hangs_and_loses_nothing(tmp_path, disk, monkeypatch, caplog):
+    """The next start is one as after a crash."""
+    monkeypatch.setattr(message_store, "_LAST_CHECKPOINT_SECONDS", 0.05)
+    store = open_store(tmp_path, disk, **SYNC)
+    put(store, *"abc")
+    with UnderWay(store, disk) as checkpoint:
+        store.shutdown()
+        assert "are flushed after" in caplog.text
+        before = store._checkpointing.manifest()
+        again = open_store(tmp_path, **SYNC)
+        assert again.state().recovered_from_crash
+        assert bodies(again) == list("abc")
+        assert store._checkpointing.manifest() == before
+    assert checkpoint.noted is False
+    assert again._checkpointing.manifest() == before  # it notes nothing once another has the directory
+    again.shutdown()
+
+
+def test_a_stop_ends_a_checkpoint_early_and_takes_one_of_its_own(tmp_path, disk):
+    store = open_store(tmp_path, disk, **SYNC)
+    for queue_id in range(9):
+        put(store, "a", queue_id=queue_id)
+    with UnderWay(store, disk) as checkpoint:
+        store.take_no_more("the end has come")
+    assert checkpoint.noted is False
+    store.shutdown()
+    again = open_store(tmp_path, **SYNC)
+    assert not again.state().recovered_from_crash
+    assert [bodies(again, queue_id=queue_id) for queue_id in range(9)] == [["a"]] * 9
+    again.shutdown()
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_whatever_comes_beside_a_checkpoint_the_power_may_go_at_any_moment_behind_it(tmp_path, number):
+    dice = random.Random(number)
+    root, scratch = tmp_path / "told", tmp_path / "states"
+    root.mkdir()
+    scratch.mkdir()
+    slow = Disk()
+    disk = RecordingDisk(slow, root)
+    store = open_store(root, disk, mapped_file_size_commit_log=1 << 14, **SYNC)
+    due = {}  # of each queue what is to be found, from which moment on
+
+    def note(queue, texts):
+        due.setdefault(queue, []).append((len(disk.operations), list(texts)))
+
+    def put_some(topic, count):
+        queue = topic, dice.randrange(2)
+        texts = [f"{topic} {len(disk.operations)} {at}" for at in range(count)]
+        before = due.get(queue, [(0, [])])[-1][1]
+        put(store, *texts, topic=topic, queue_id=queue[1])
+        note(queue, before + texts)
+
+    def delete(topic):
+        for queue in [queue for queue in due if queue[0] == topic]:
+            del due[queue]
+        store.delete_topic(topic)
+
+    for topic in "TUTUV":
+        put_some(topic, dice.choice([1, 9]))
+    with UnderWay(store, slow):
+        for _ in range(4):
+            dice.choice([lambda: delete(dice.choice("TU")), lambda: put_some(dice.choice("TU"), 3)])()
+        begun = len(disk.operations)
+    put_some("T", 2)
+    crash(store)
+    for moment in (begun, *range(begun + 1, len(disk.operations) + 1, 3)):
+        for state in power_loss_states(disk.log(moment), dice, 3, scratch):
+            again = open_store(state, mapped_file_size_commit_log=1 << 14, **SYNC)
+            for (topic, queue_id), told in due.items():
+                certain = max((texts for at, texts in told if at <= moment), key=len, default=[])
+                found = bodies(again, topic, queue_id)
+                assert found[: len(certain)] == certain
+                assert told[-1][1][: len(found)] == found
+            again.shutdown()
+
+
+def test_many_flushes_at_a_time_are_all_waited_for():
+    done, go_on = [], threading.Event()
+    jobs = [lambda number=number: (go_on.wait(10), done.append(number)) for number in range(100)]
+    all_of_them = threading.Thread(target=LocalDisk().do_all, args=(jobs,))
+    all_of_them.start()
+    all_of_them.join(0.05)
+    assert all_of_them.is_alive()
+    go_on.set()
+    all_of_them.join(10)
+    assert sorted(done) == list(range(100))
+
+
+def test_of_many_flushes_the_one_that_fails_is_told():
+    def fail():
+        raise OSError("this one")
+
+    for count in (1, 100):
+        with pytest.raises(OSError, match="this one"):
+            LocalDisk().do_all([*[lambda: None] * count, fail])
