@@ -20,7 +20,7 @@ from broker.processors import Processors
 from broker.schedule.schedule_message_service import ScheduleMessageService
 from broker.state_tables import StateTables
 from broker.store import lazy_numpy
-from broker.store.lacks import Hindrance, Lacking, is_lack
+from broker.store.lacks import Hindrance, is_lack
 from broker.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -30,6 +30,7 @@ _STATS_SAMPLE_MS = 10_000
 _CLIENT_SCAN_MS = 10_000
 _CONFIGURATION_SAVE_MS = 1_000
 _FINISH_OPENING_MS = 1_000
+_REPUT_AGAIN_MS = 1_000
 _LOAD_NUMPY_MS = 1_000
 """When the first clients have been answered, and before there are so many messages that it is needed."""
 
@@ -53,6 +54,7 @@ class Housekeeping:
         self._tables = tables
         self._schedule = schedule
         self._thread = ThreadPoolExecutor(1, "BrokerHousekeeping")
+        self._thread.submit(_nothing)  # starts it: when there is much to do, the system may start none
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._under_way: set[Callable[[], object]] = set()
         self._hindrances: dict[str, Hindrance] = {}
@@ -63,6 +65,7 @@ class Housekeeping:
         """Begin; nothing is done at once."""
         config = self._config
         self._every(_FINISH_OPENING_MS, self._finish_opening)
+        self._every(_REPUT_AGAIN_MS, self._store.reput_again)
         self._every(_CONFIGURATION_SAVE_MS, self._save_configurations)
         self._every(_HOLD_SWEEP_MS, partial(self._sweep_holds, hold_service))
         self._every(_CLIENT_SCAN_MS, processors.expire_clients)
@@ -71,8 +74,7 @@ class Housekeeping:
         self._every(config.flush_delay_offset_interval_ms, self._save_delay_offsets)
         self._every(config.checkpoint_interval_ms, self._save_checkpoint)
         self._every(config.clean_resource_interval_ms, self.clean)
-        load = partial(self._in_thread, "numpy is not loaded", lazy_numpy.load_numpy)
-        self._timers[load] = self._loop.call_later(_LOAD_NUMPY_MS / 1000, load)
+        self._every(_LOAD_NUMPY_MS, self._load_numpy)
 
     async def settled(self, seconds: float) -> None:
         """Return when all that was to be done aside is done, or after some time."""
@@ -104,14 +106,18 @@ class Housekeeping:
         self._in_thread("old files are not deleted", self._store.clean)
 
     def run_aside(self, job: Callable[[], object], then: Callable[[BaseException | None], None]) -> None:
-        """Do it in the thread; then, here again, say what it has raised."""
-        self._aside += 1
+        """Do it in the thread; then, here again, say what it has raised, or what has kept it from that."""
 
         def done(future: Future[object]) -> None:
             self._aside -= 1
             then(future.exception())
 
-        future = self._thread.submit(job)
+        try:
+            future = self._thread.submit(job)
+        except (RuntimeError, MemoryError) as error:
+            self._loop.call_soon(then, error)
+            return
+        self._aside += 1
         self._jobs.add(future)
         future.add_done_callback(self._jobs.discard)
         future.add_done_callback(lambda future: self._loop.call_soon_threadsafe(done, future))
@@ -131,6 +137,10 @@ class Housekeeping:
     def _finish_opening(self) -> None:
         if self._store.is_opening:
             self._in_thread("the start is not finished", self._store.finish_opening)
+
+    def _load_numpy(self) -> None:
+        if not lazy_numpy.is_loaded():
+            self._in_thread("numpy is not loaded", lazy_numpy.load_numpy)
 
     def _save_configurations(self) -> None:
         if self._tables.has_changed_configurations:
@@ -157,12 +167,12 @@ class Housekeeping:
         def done(error: BaseException | None) -> None:
             self._under_way.discard(job)
             hindrance = self._hindrances.setdefault(failure, Hindrance(failure))
-            if isinstance(error, Lacking) or (isinstance(error, OSError) and is_lack(error)):
-                hindrance.begin(error)
-            elif error is not None:
-                _log.error("%s: %s", failure, error)
-            else:
+            if error is None:
                 hindrance.end()
+            elif is_lack(error):
+                hindrance.begin(error)
+            else:
+                _log.error("%s: %s", failure, error)
 
         self.run_aside(job, done)
 
