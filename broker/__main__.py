@@ -19,6 +19,7 @@ from broker.controller import BrokerController
 from broker.descriptors import allow_descriptors
 from broker.event_loop import new_event_loop
 from broker.settings import ConfigError, load_config, settings_of
+from broker.store.lacks import is_lack, what_is_wrong
 from rmq_spark.errors import RocketPollError
 
 _log = logging.getLogger(__name__)
@@ -46,11 +47,15 @@ def main(arguments: list[str] | None = None, program: str = "python -m broker") 
     if given.printConfigItem:
         sys.stdout.writelines(f"{name}={value}\n" for name, value in settings_of(config).items())
         return 0
+    # Nothing here needs threads of numpy's; where the system starts none, OpenBLAS would end the process.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     loop = new_event_loop()
     try:
         loop.run_until_complete(serve(config, until_input_ends=given.untilInputEnds))
-    except (RocketPollError, OSError) as error:
-        sys.stderr.write(f"the broker cannot run: {error}\n")
+    except Exception as error:
+        if not isinstance(error, (RocketPollError, OSError)) and not is_lack(error):
+            raise
+        sys.stderr.write(f"the broker cannot run: {what_is_wrong(error)}\n")
         return 1
     finally:
         loop.close()

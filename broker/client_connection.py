@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from broker.config import ServerLimits
 from broker.loop_turn import LoopTurn
 from broker.questions import Questions, Then
+from broker.store.lacks import is_lack, what_is_wrong
 from broker.unread_answers import ANSWER_BYTES_MIN
 from rmq_spark.errors import FrameError, HeaderError
 from rmq_spark.wire.codes import ResponseCode
@@ -140,7 +141,11 @@ class ClientConnection(asyncio.Protocol):
         self.last_active = now = self._loop.time()
         if self._is_new and not self._first_bytes:
             self._first_bytes = data[:8]
-        self._reader.feed(data)
+        try:
+            self._reader.feed(data)
+        except MemoryError as error:  # a part of its stream is lost
+            self.close(what_is_wrong(error))
+            return
         if not self._is_in_line and not self._turn.begin(self._take_turn, now):
             self._wait_in_line()
 
@@ -206,8 +211,8 @@ class ClientConnection(asyncio.Protocol):
         elif self._out_bytes > self._limits.write_buffer_bytes:
             self._write_out()
         elif not self._is_corked:  # answers that are ready at the same time go out together
-            self._is_corked = True
             self._loop.call_soon(self._uncork)
+            self._is_corked = True
 
     def request(self, command: RemotingCommand, timeout_ms: int, then: Then) -> None:
         """Ask the client something; one that does not read would not answer in time."""
@@ -289,12 +294,12 @@ class ClientConnection(asyncio.Protocol):
             return True
         time, take_step = self._loop.time, self._take_step
         is_over = False
-        wrong: FrameError | HeaderError | None = None
+        wrong: Exception | None = None
         self._is_corked = True
         try:
             while not (is_over or self._is_stopped) and take_step():
                 is_over = time() >= until
-        except (FrameError, HeaderError) as error:
+        except Exception as error:  # noqa: BLE001  # whatever it is, what others have sent is to be written
             wrong = error
         self._end_turn()
         self._uncork()
@@ -372,7 +377,11 @@ class ClientConnection(asyncio.Protocol):
             self.is_congested = True
             self._read_or_not()
 
-    def _what_is_wrong(self, error: FrameError | HeaderError) -> str:
+    def _what_is_wrong(self, error: Exception) -> str:
+        if not isinstance(error, (FrameError, HeaderError)):
+            if not is_lack(error):
+                _log.error("%s: its requests cannot be taken", self.remote_host, exc_info=error)
+            return what_is_wrong(error)
         for start, name in _STRANGERS:
             if self._first_bytes.startswith(start):
                 return f"it speaks {name}, not RocketMQ's remoting protocol"

@@ -36,7 +36,7 @@ from broker.server import CannotListen, RemotingServer
 from broker.state.topic_config import QUEUE_NUMS_MAX
 from broker.state_tables import StateTables
 from broker.store.disk import Disk, LocalDisk
-from broker.store.lacks import is_lack
+from broker.store.lacks import Hindrance, is_lack
 from broker.store.message_store import MessageStore
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.names import SCHEDULE_TOPIC, topic_fault
@@ -44,7 +44,6 @@ from rmq_spark.wire.names import SCHEDULE_TOPIC, topic_fault
 _log = logging.getLogger(__name__)
 _DELIVER_AGAIN_MS = 1_000
 _ANSWER_SECONDS = 5.0
-_REPUT_AGAIN_SECONDS = 1.0
 _USUAL_QUEUE_NUMS = 4
 """What Java's producers ask for."""
 _VIP_PORTS_BELOW = 2
@@ -68,7 +67,7 @@ class BrokerController:
         self._now_ms = now_ms
         self._is_stopping = False
         self._reput_is_due = False
-        self._reput_again: asyncio.TimerHandle | None = None
+        self._delivering = Hindrance("delayed messages are not delivered")
         self._advertised_address = ip_address(config.broker_ip1).packed if config.broker_ip1 else None
         self.port = 0
 
@@ -181,8 +180,6 @@ class BrokerController:
         self.store.take_no_more("the broker is stopping")
         self._delivery.cancel()
         self._deadline.cancel()
-        if self._reput_again is not None:
-            self._reput_again.cancel()
         self.hold_service.release_all()
         self.processors.parked.refuse_all("the broker is stopping")
         await self.processors.acknowledger.settled(_ANSWER_SECONDS)
@@ -247,8 +244,8 @@ class BrokerController:
 
     def _plan_reput(self) -> None:
         if not self._reput_is_due:
-            self._reput_is_due = True
             self._loop.call_soon(self._begin_reput)
+            self._reput_is_due = True
 
     def _begin_reput(self) -> None:
         self._reput_is_due = False
@@ -256,14 +253,7 @@ class BrokerController:
 
     def _reput(self, until: float) -> bool:
         """Carry on as long as there is time; whether nothing is left that could be carried now."""
-        is_done = self.store.reput(lambda: self._loop.time() >= until)
-        is_hindered = self.store.is_reput_hindered
-        if self._reput_again is not None:
-            self._reput_again.cancel()
-        self._reput_again = (
-            self._loop.call_later(_REPUT_AGAIN_SECONDS, self._plan_reput) if is_hindered else None
-        )
-        return is_done or is_hindered
+        return self.store.reput(lambda: self._loop.time() >= until) or self.store.is_reput_hindered
 
     def _has_arrived(self, topic: str, queue_id: int) -> None:
         if topic == SCHEDULE_TOPIC and not self._is_stopping:
@@ -302,8 +292,12 @@ class BrokerController:
     def _deliver(self, now_ms: int) -> None:
         try:
             next_ms = self.schedule.deliver_due(now_ms)
-        except Exception:  # noqa: BLE001  # whatever it is, the others must not wait for ever
-            _log.exception("delivering delayed messages failed, and is tried again")
+            self._delivering.end()
+        except Exception as error:  # noqa: BLE001  # whatever it is, the others must not wait for ever
+            if is_lack(error):
+                self._delivering.begin(error)
+            else:
+                _log.exception("delivering delayed messages failed, and is tried again")
             next_ms = now_ms + _DELIVER_AGAIN_MS
         if next_ms is not None:
             self._delivery.plan(next_ms)

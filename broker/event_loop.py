@@ -6,10 +6,14 @@ It knows nothing of the broker.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any, cast
 
 from broker.descriptors import LACKS
+from broker.store.lacks import is_lack, what_is_wrong
+
+_log = logging.getLogger(__name__)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -17,19 +21,24 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop  # noqa: PLC0415  # not on every platform
     except ImportError:
-        loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
-        loop.set_exception_handler(_report)
-        return loop
-    return cast("asyncio.AbstractEventLoop", uvloop.new_event_loop())
+        loop = asyncio.new_event_loop()
+    else:
+        loop = cast("asyncio.AbstractEventLoop", uvloop.new_event_loop())
+    loop.set_exception_handler(_report)
+    return loop
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log what nobody has caught; but not a thousand times a second that no client gets in.
 
-    Who listens tells that once. uvloop says nothing of it.
+    Who listens tells that once. uvloop says nothing of it. Of what is lacking, one line says enough.
     """
     error = context.get("exception")
-    if not (isinstance(error, OSError) and error.errno in LACKS and "socket" in context):
+    if isinstance(error, OSError) and error.errno in LACKS and "socket" in context:
+        return
+    if error is not None and is_lack(error):
+        _log.warning("%s: %s", context["message"], what_is_wrong(error))
+    else:
         loop.default_exception_handler(context)
 
 

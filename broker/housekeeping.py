@@ -22,7 +22,7 @@ from broker.processors import Processors
 from broker.schedule.schedule_message_service import ScheduleMessageService
 from broker.state_tables import StateTables
 from broker.store import lazy_numpy
-from broker.store.lacks import Hindrance, Lacking, is_lack
+from broker.store.lacks import Hindrance, is_lack
 from broker.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ _CLIENT_SCAN_MS = 10_000
 _CONFIGURATION_SAVE_MS = 1_000
 _FINISH_OPENING_MS = 1_000
 _FLUSH_EARLY_MS = 1_000
+_REPUT_AGAIN_MS = 1_000
 _LOAD_NUMPY_MS = 1_000
 """When the first clients have been answered, and before there are so many messages that it is needed."""
 _NOTE_CRASH_MS = 1_000
@@ -63,6 +64,8 @@ class Housekeeping:
         self._schedule = schedule
         self._thread = ThreadPoolExecutor(1, "BrokerHousekeeping")
         self._store_threads = ThreadPoolExecutor(_STORE_JOBS, "StoreHousekeeping")
+        for threads in (self._thread, self._store_threads):
+            threads.submit(_nothing)  # starts one: when there is much to do, the system may start none
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._under_way: set[Callable[[], object]] = set()
         self._hindrances: dict[str, Hindrance] = {}
@@ -74,6 +77,7 @@ class Housekeeping:
         """Begin; nothing is done at once."""
         config = self._config
         self._every(_FINISH_OPENING_MS, self._finish_opening)
+        self._every(_REPUT_AGAIN_MS, self._store.reput_again)
         self._every(_CONFIGURATION_SAVE_MS, self._save_configurations)
         self._every(_FLUSH_EARLY_MS, self._flush_early)
         self._every(_HOLD_SWEEP_MS, partial(self._sweep_holds, hold_service))
@@ -86,8 +90,7 @@ class Housekeeping:
         if self._store.state().recovered_from_crash:
             note = partial(self._save_checkpoint)  # not the timer of those that come again and again
             self._timers[note] = self._loop.call_later(_NOTE_CRASH_MS / 1000, note)
-        load = partial(self._in_thread, "numpy is not loaded", lazy_numpy.load_numpy)
-        self._timers[load] = self._loop.call_later(_LOAD_NUMPY_MS / 1000, load)
+        self._every(_LOAD_NUMPY_MS, self._load_numpy)
 
     async def settled(self, seconds: float) -> None:
         """Return when all that was to be done aside is done, or after some time."""
@@ -129,7 +132,7 @@ class Housekeeping:
         self._through_store("old files are not deleted", self._store.clean)
 
     def run_aside(self, job: Callable[[], object], then: Callable[[BaseException | None], None]) -> None:
-        """Do it in the thread; then, here again, say what it has raised."""
+        """Do it in the thread; then, here again, say what it has raised, or what has kept it from that."""
         self._aside += 1
 
         def done(error: BaseException | None) -> None:
@@ -149,7 +152,11 @@ class Housekeeping:
             with suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
                 self._loop.call_soon_threadsafe(then, future.exception())
 
-        future = threads.submit(job)
+        try:
+            future = threads.submit(job)
+        except (RuntimeError, MemoryError) as error:
+            self._loop.call_soon(then, error)
+            return
         jobs[future] = None
         future.add_done_callback(jobs.pop)
         future.add_done_callback(tell)
@@ -169,6 +176,10 @@ class Housekeeping:
     def _finish_opening(self) -> None:
         if self._store.is_opening:
             self._through_store("the start is not finished", self._store.finish_opening)
+
+    def _load_numpy(self) -> None:
+        if not lazy_numpy.is_loaded():
+            self._in_thread("numpy is not loaded", lazy_numpy.load_numpy)
 
     def _save_configurations(self) -> None:
         if self._tables.has_changed_configurations:
@@ -211,12 +222,12 @@ class Housekeeping:
         def done(error: BaseException | None) -> None:
             self._under_way.discard(job)
             hindrance = self._hindrances.setdefault(failure, Hindrance(failure))
-            if isinstance(error, Lacking) or (isinstance(error, OSError) and is_lack(error)):
-                hindrance.begin(error)
-            elif error is not None:
-                _log.error("%s: %s", failure, error)
-            else:
+            if error is None:
                 hindrance.end()
+            elif is_lack(error):
+                hindrance.begin(error)
+            else:
+                _log.error("%s: %s", failure, error)
 
         run(job, done)
 

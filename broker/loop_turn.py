@@ -82,8 +82,8 @@ class LoopTurn:
 
     def _plan(self) -> None:
         if not self._is_planned:
-            self._is_planned = True
             self._call_soon(self._next_turn)
+            self._is_planned = True
 
     def _next_turn(self) -> None:
         """The loop has come round."""

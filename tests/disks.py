@@ -22,6 +22,7 @@ from file_versions import PAGE, Image
 from power_loss import PowerLossModel, Tree, states
 
 from broker.store.disk import DiskUsage
+from broker.store.lacks import FlushFailed
 
 
 @dataclass
@@ -160,7 +161,8 @@ class FaultyDisk(_WatchedDisk):
             return self._carry_out(call)
         if fault.prefix:
             self._carry_out(replace(call, data=call.data[: fault.prefix], size=0))
-        raise OSError(fault.error, os.strerror(fault.error), str(call.path))
+        is_flush = call.kind in {"flush", "flush_directory"}
+        raise (FlushFailed if is_flush else OSError)(fault.error, os.strerror(fault.error), str(call.path))
 
     def _carry_out(self, call):
         with self._lock:

@@ -91,7 +91,7 @@ def _flushes_between(store):
         return appended
 
     store.flushed = count
-    for name in ("append", "append_many", "append_later"):
+    for name in ("append", "append_many", "place_later"):
         setattr(log, name, behind_a_flush(getattr(log, name)))
     return asked
 

@@ -361,3 +361,51 @@ def test_behind_its_end_nothing_is_begun_though_it_has_started_behind_a_crash(tm
 
     run(whole())
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_what_cannot_be_begun_aside_is_told_of_once_and_begun_the_next_time(tmp_path, monkeypatch, caplog):
+    """A system that starts no more threads, or has no memory to remember what is to be done."""
+
+    async def story(broker):
+        housekeeping = broker.controller._housekeeping
+        errors = []
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(housekeeping._thread, "submit", fail)
+            housekeeping.run_aside(lambda: None, errors.append)
+            housekeeping._every(1_000, lambda: housekeeping._in_thread("it is not done", done))
+            broker.move(1)
+            await broker.until(lambda: "it is not done" in caplog.text)
+            broker.move(1)
+            await broker.until(lambda: errors)
+        broker.move(1)
+        await broker.until(lambda: "it is over that it is not done" in caplog.text)
+        assert [str(error) for error in errors] == ["can't start new thread"]
+        assert housekeeping._aside == 0
+
+    def fail(_):
+        raise RuntimeError("can't start new thread")
+
+    def done():
+        pass
+
+    tell(story, tmp_path)
+    assert caplog.text.count("it is not done: no thread can be started") == 1
+
+
+def test_a_broker_that_serves_starts_no_thread_for_what_it_saves(tmp_path, monkeypatch):
+    async def story(broker):
+        client = await broker.connect()
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(threading.Thread, "start", fail)
+            assert await client.put("new topic")
+            broker.move(10)
+            await broker.until(lambda: saved(tmp_path, "topics.json", "topicConfigTable"))
+
+    start = threading.Thread.start
+
+    def fail(thread):
+        if "Housekeeping" in thread.name:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    tell(story, tmp_path)

@@ -135,8 +135,8 @@ class Acknowledger:
             self._timer = self._loop.call_at(turn.since + self._timeout_seconds, self._time_out)
 
     def _ask(self) -> None:
-        self._is_asked = True
         self._store.flushed(self._end_offset).add_done_callback(self._in_another_thread)
+        self._is_asked = True
 
     def _in_another_thread(self, future: Future[None]) -> None:
         self._loop.call_soon_threadsafe(self._flushed, future)

@@ -14,7 +14,7 @@ from broker.connection import Connection, Steps
 from broker.processor.request import Handler, Handlers, RequestRejected, TopicNotSaved
 from broker.state.limits import TooMany
 from broker.store.errors import StoreError
-from broker.store.lacks import Hindrance, is_lack, what_is_lacking
+from broker.store.lacks import Hindrance, is_lack, what_is_wrong
 from rmq_spark.errors import WireError
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
@@ -111,10 +111,10 @@ class RequestDispatcher:
             return request.respond(ResponseCode.SYSTEM_ERROR, str(error))
         if isinstance(error, StoreError):
             return request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
-        if isinstance(error, OSError) and is_lack(error):
+        if is_lack(error):
             what = f"requests {request.code} are refused"
             self._hindrances.setdefault(request.code, Hindrance(what)).begin(error)
-            return request.respond(ResponseCode.SYSTEM_BUSY, what_is_lacking(error))
+            return request.respond(ResponseCode.SYSTEM_BUSY, what_is_wrong(error))
         _log.error("request %d of %s failed", request.code, connection.remote_host, exc_info=error)
         return request.respond(ResponseCode.SYSTEM_ERROR, "internal error; the broker's log has it")
 

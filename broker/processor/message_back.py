@@ -20,6 +20,7 @@ from broker.processor.acknowledger import Acknowledger
 from broker.processor.admission import TopicAdmission
 from broker.processor.request import Handlers, RequestRejected, answer, header_of, reply
 from broker.processor.retry_rules import RetryRules, redirect_to_dlq
+from broker.processor.send_message import CODES
 from broker.schedule.delayed_message import WITHOUT_DELAY, scheduled
 from broker.state.broker_stats import BrokerStats
 from broker.state.topic_config import retry_topic
@@ -139,8 +140,7 @@ class MessageBackProcessor:
         if result.status is PutMessageStatus.PUT_OK:
             self._stats.sent_back(origin, group)
             return answer(request)
-        remark = f"{result.status.name}: {result.remark}" if result.remark else result.status.name
-        return request.respond(ResponseCode.SYSTEM_ERROR, remark)
+        return request.respond(CODES[result.status], result.remark)
 
 
 def _renewed(message: StoredMessage, store_host: Host) -> StoredMessage:

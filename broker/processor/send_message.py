@@ -43,6 +43,7 @@ _NO_BATCH: Final = "a batch can neither be delayed nor go to a retry topic"
 _log = logging.getLogger(__name__)
 _BODY_BYTES_WAITING_MAX = 4_096
 _PUT_OK = PutMessageStatus.PUT_OK
+_NOT_PUT = PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)
 _ILLEGAL = ResponseCode.MESSAGE_ILLEGAL
 
 LARGE_BATCH_BYTES: Final = 32_768
@@ -135,11 +136,17 @@ class SendMessageProcessor:
         elif properties.delay_level or plan.is_retry:
             result = self._put_redirected(plan, request, properties, born_timestamp)
         else:
-            fault = self._store.put_later(
-                plan.template, request.body, properties.text.encode(), born_timestamp
-            )
+            # It is there before the message is: what is put and what is unanswered have the same order.
+            self._unanswered.append((connection, request, plan, properties.waits))
+            fault: PutMessageResult | None = _NOT_PUT
+            try:
+                fault = self._store.put_later(
+                    plan.template, request.body, properties.text.encode(), born_timestamp
+                )
+            finally:
+                if fault is not None:
+                    self._unanswered.pop()
             if fault is None:
-                self._unanswered.append((connection, request, plan, properties.waits))
                 return None
             result = fault
         self._stored(connection, request, plan, sizes, result, waits=properties.waits)
@@ -163,6 +170,7 @@ class SendMessageProcessor:
                 self._sent.send(connection, request, plan.id_start, physical_offset, queue_id, queue_offset)
             except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
                 _log.exception("a send that ended at %d could not be answered", end_offset)
+                connection.close("its send could not be answered")
         for topic, sizes in stored.items():
             self._stats.put(topic, len(sizes), sum(sizes), calls=len(sizes))
             self._stats.put_took.add(0, len(sizes))

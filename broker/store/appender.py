@@ -20,7 +20,7 @@ from broker.store.commit_log import BLANK_BYTES, CommitLog, Draft
 from broker.store.consume_queue import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
 from broker.store.errors import StoreFailed
 from broker.store.fresh_records import Fresh, FreshRecord, FreshRun
-from broker.store.lacks import Lacking
+from broker.store.lacks import Lacking, what_is_wrong
 from broker.store.queue_table import QueueTable, topic_fault
 from broker.store.record_draft import BatchDraft, RecordDraft, draft_of, ready_properties
 from broker.store.record_template import RecordTemplate, UniformBatch, UniformParts
@@ -116,54 +116,67 @@ class MessageAppender:
             refusal = self._refusal()
             if refusal is not None:
                 return unavailable(refusal)
-            log = self._log
-            while True:
-                queue_offset = self._next_offsets.get(queue)
-                if queue_offset is None:
-                    queue_offset = self._next_offset(queue)
-                try:
-                    position = log.append_later(
-                        size, template.seal, template.flag, body, properties, born_timestamp, queue_offset
-                    )
-                except StoreFailed as error:
-                    return unavailable(error)
-                except struct.error:
-                    return illegal(str(replace(template.common, born_timestamp=born_timestamp).fault()))
-                if position is not None:
-                    break
-                self._write_later()  # and only then is there room
-            self._next_offsets[queue] = queue_offset + 1
+            try:
+                position = self._place_later(size)
+            except StoreFailed as error:
+                return unavailable(error)
+            queue_offset = self._next_offset(queue)
             self._later.append(_new_fresh(FreshRecord, (queue, queue_offset, position, size, properties)))
+            try:
+                self._next_offsets[queue] = queue_offset + 1
+                parts = template.flag, body, properties, born_timestamp, queue_offset
+                self._log.append_later(position, size, template.seal, *parts)
+            except BaseException as error:  # memory may be lacking for any of it
+                self._later.pop()
+                self._next_offsets[queue] = queue_offset
+                if not isinstance(error, struct.error):
+                    raise
+                return illegal(str(replace(template.common, born_timestamp=born_timestamp).fault()))
         return None
 
-    def write_out(self) -> Sequence[PutMessageResult]:
-        """Write what was put to be written later: what came of each that was since the last time."""
+    def write_out(self) -> bool:
+        """Write what was put to be written later; whether anything was, so that there are `results`."""
         if not self._later and not self._put_later:
-            return ()
+            return False
         with self._lock:
             self._write_later()
+        return True
+
+    def results(self) -> Sequence[PutMessageResult]:
+        """Tell what came of each message that was put to be written later, since the last time."""
+        with self._lock:
             results, self._put_later = self._put_later, []
         return results
 
+    def _place_later(self, size: int) -> int:
+        position = self._log.place_later(size)
+        if position is None:
+            self._write_later()  # and only then is there room
+            position = self._log.place_first(size)
+        return position
+
     def _write_later(self) -> None:
-        """All of it, or nothing: then its offsets are free again."""
-        later, self._later = self._later, []
-        if not later:
+        """All of it, or nothing: then its offsets are free again. What came of it is known before it is."""
+        if not self._later:
             return
+        later, self._later = self._later, []
         try:
+            timestamp = self._log.later_timestamp
+            run = FreshRun(later, timestamp, self._log.end_offset)
+            results = self._put_later + [
+                _new_result(PutMessageResult, (_PUT_OK, at, queue_offset, at + size, timestamp, 1, None))
+                for _, queue_offset, at, size, _ in later
+            ]
             self._log.write_out()
-        except (Lacking, StoreFailed) as error:
+        except Exception as error:  # noqa: BLE001  # whatever it is, none of them may be left without a word
+            self._log.give_up_later()
             for queue, queue_offset, _, _, _ in reversed(later):
                 if queue in self._next_offsets:  # else its topic was deleted meanwhile
                     self._next_offsets[queue] = queue_offset
-            self._put_later += [unavailable(error)] * len(later)
+            self._put_later += [unavailable(what_is_wrong(error))] * len(later)
             return
-        timestamp = self._log.later_timestamp
-        self._put_later += [
-            _new_result(PutMessageResult, (_PUT_OK, place, queue_offset, place + size, timestamp, 1, None))
-            for _, queue_offset, place, size, _ in later
-        ]
-        self._fresh.add(FreshRun(later, timestamp, self._log.written_offset))
+        self._put_later = results
+        self._fresh.add(run)
 
     def put_batch(self, messages: Sequence[StoredMessage]) -> PutMessageResult:
         """Append messages of one queue, all or none, with successive offsets."""
@@ -217,14 +230,15 @@ class MessageAppender:
             given = queue_offset if offsets else 0
             return PutMessageResult(PutMessageStatus.PUT_OK, place, given, end, timestamp, count)
 
-        return self.in_turn(queue, append, takes_offsets=bool(offsets))
+        return self.in_turn(queue, append, offsets)
 
     def in_turn(
-        self, queue: tuple[str, int], append: Callable[[int], PutMessageResult], *, takes_offsets: bool = True
+        self, queue: tuple[str, int], append: Callable[[int], PutMessageResult], offsets: int
     ) -> PutMessageResult:
         """Append with the next offset of a queue while nobody else does, behind all that was put before.
 
-        The result says how many messages there are, and so how many offsets were taken.
+        So many offsets are taken, unless the result says that there are fewer messages. If memory is lacking
+        for the result, what is in the log has its offsets nevertheless.
         """
         with self._lock:
             self._write_later()
@@ -232,9 +246,14 @@ class MessageAppender:
             if refusal is not None:
                 return unavailable(refusal)
             queue_offset = self._next_offset(queue)
-            result = append(queue_offset)
-            if takes_offsets and result.message_count:
-                self._next_offsets[queue] = queue_offset + result.message_count
+            log_end, next_offset = self._log.written_offset, queue_offset + offsets
+            self._next_offsets[queue] = queue_offset
+            try:
+                result = append(queue_offset)
+                next_offset = queue_offset + min(offsets, result.message_count)
+            finally:
+                if self._log.written_offset != log_end:
+                    self._next_offsets[queue] = next_offset
         return result
 
     def numbers_of(self, topic: str) -> TopicNumbers:

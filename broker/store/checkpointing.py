@@ -144,7 +144,7 @@ class Checkpointing:
             try:
                 self._manifest.save(manifest)
             except FlushFailed as error:
-                raise StoreFailed(f"deleting a topic failed: {error}; restart the broker") from error
+                raise StoreFailed("deleting a topic failed", error) from error
             except OSError as error:
                 if not self._has_noted(manifest, error):
                     raise
@@ -172,4 +172,4 @@ class Checkpointing:
         except (OSError, DamagedTable) as second:
             if is_lack(second):  # then nothing was, or the next checkpoint takes its place
                 return False
-            raise StoreFailed(f"deleting a topic failed: {error}; {second}; restart the broker") from error
+            raise StoreFailed(f"deleting a topic failed: {error}", second) from error

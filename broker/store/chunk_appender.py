@@ -103,7 +103,7 @@ class ChunkAppender:
                 PutMessageStatus.PUT_OK, position, queue_offset, end_offset, timestamp, len(chunk)
             )
 
-        return self._appender.in_turn(batch.queue, append)
+        return self._appender.in_turn(batch.queue, append, len(chunk))
 
     def _put_records(self, chunk: RecordChunk) -> PutMessageResult:
         """Append records with offsets in their order, in as few pieces as the files allow."""
@@ -117,7 +117,7 @@ class ChunkAppender:
         if fault is not None:
             return illegal(fault)
         append = partial(self._append, chunk, chunk.store_timestamp_at - chunk.starts, chunks.Sealing(chunk))
-        return self._appender.in_turn((topic, queue_id), append)
+        return self._appender.in_turn((topic, queue_id), append, len(chunk))
 
     def _append(
         self,

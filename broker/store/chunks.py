@@ -8,8 +8,12 @@ messages never needs it. So whatever in this room is for many records asks for i
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from broker.store.lacks import Hindrance, is_lack
 
 if TYPE_CHECKING:
     from pyarrow import py_buffer
@@ -37,6 +41,7 @@ __all__ = [
     "are_loaded",
     "hash_index_keys",
     "intact_records",
+    "loading",
     "py_buffer",
     "take_bytes",
     "with_empty_checksums",
@@ -48,28 +53,49 @@ def are_loaded() -> bool:
 
     For whoever has another way until then: loading stops a thread for a tenth of a second or two.
     """
-    if _state.is_loaded:
-        return True
+    if not _state.is_loaded:
+        with suppress(RuntimeError, MemoryError):  # no thread can be started: later, perhaps
+            loading()
+    return _state.is_loaded
+
+
+def loading() -> Future[None]:
+    """Load them beside, unless somebody does; done when they are there, or failed with what they lack.
+
+    Raises:
+        RuntimeError: No thread can be started for that.
+    """
     with _state.lock:
-        if _state.thread is None:
-            _state.thread = threading.Thread(target=_load, name="LoadChunkTools", daemon=True)
-            _state.thread.start()
-    return False
+        attempt = _state.attempt
+        if attempt is None or (attempt.done() and not _state.is_loaded):
+            attempt = Future()
+            threading.Thread(target=_load, args=(attempt,), name="LoadChunkTools", daemon=True).start()
+            _state.attempt = attempt
+    return attempt
 
 
 class _State:
     is_loaded = False
-    thread: threading.Thread | None = None
+    attempt: Future[None] | None = None
     lock = threading.Lock()
+    hindrance = Hindrance("the tools for many messages at once are not loaded")
 
 
 _state = _State()
 
 
-def _load() -> None:
-    for home in set(_HOMES.values()):
-        import_module(home)
+def _load(attempt: Future[None]) -> None:
+    try:
+        for home in dict.fromkeys(_HOMES.values()):
+            import_module(home)
+    except BaseException as error:  # noqa: BLE001  # whoever waits for this has to hear of it
+        if is_lack(error):
+            _state.hindrance.begin(error)
+        attempt.set_exception(error)
+        return
     _state.is_loaded = True
+    _state.hindrance.end()
+    attempt.set_result(None)
 
 
 def __getattr__(name: str) -> Any:

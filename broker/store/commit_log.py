@@ -6,9 +6,9 @@ and store timestamp, and seals it with the checksum that it ends with. Store tim
 whatever the clock does.
 
 A flush that fails is not tried again: the kernel may have dropped what it could not write, and the next
-flush would report success. From then on nothing is appended; reading goes on. A lack of room, descriptors
-or memory is no such failure: nothing was acknowledged, what was written of it is wiped, and the next append
-may succeed.
+flush would report success. From then on nothing is appended; reading goes on. A write that fails is no such
+failure, nor is a lack of anything: nothing was acknowledged, what was written of it is wiped, and the next
+append may succeed. Only if the disk does not let it be wiped, for other reasons than a lack, is that the end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from broker.store import lazy_numpy as np
 from broker.store.errors import StoreFailed
 from broker.store.file_pool import FileGroup, FilePool
-from broker.store.lacks import Hindrance, Lacking, is_lack, what_is_lacking
+from broker.store.lacks import Hindrance, Lacking, is_lack, may_succeed_later, what_is_wrong
 from broker.store.mapped_file_queue import MappedFileQueue
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
@@ -96,33 +96,46 @@ class CommitLog:
         timestamp = self._timestamp()
         return self._write(position, draft.sealed(queue_offset, position, timestamp), timestamp)
 
-    def append_later(self, size: int, seal: Seal, *parts: object) -> int | None:
-        """Where a record of this size goes, with others that are written together by `write_out`.
-
-        ``seal`` makes it of its size, the parts, the place and the time, which is the same for all that are
-        written together. Until then nobody sees it, and nothing else may be appended in another way. None if
-        what waits must be written first.
-        """
+    def place_later(self, size: int) -> int | None:
+        """Where `append_later` may put a record of this size; None if what waits must be written first."""
+        if not self._later:
+            return self.place_first(size)
         position = self._later_end
-        if not self._later or position + size > self._later_limit:
-            if self._later:
-                return None
-            position = self._place(size)
-            room = self._files.space_left(position) - BLANK_BYTES
-            self._later_start = self._later_end = position
-            self._later_limit = position + min(room, LATER_BYTES_MAX)
-            self.later_timestamp = self._timestamp()
-        self._later += seal(size, *parts, position, self.later_timestamp)
-        self._later_end = position + size
+        return position if position + size <= self._later_limit else None
+
+    def place_first(self, size: int) -> int:
+        """Where `append_later` may put a record of this size when nothing waits, and from when on."""
+        position = self._place(size)
+        room = self._files.space_left(position) - BLANK_BYTES
+        self._later_start = self._later_end = position
+        self._later_limit = position + min(room, LATER_BYTES_MAX)
+        self.later_timestamp = self._timestamp()
         return position
 
+    def append_later(self, position: int, size: int, seal: Seal, *parts: object) -> None:
+        """Append a record at the place that was given for it, with others, by the next `write_out`.
+
+        ``seal`` makes it of its size, the parts, the place and the time, which is the same for all that are
+        written together. Until then nobody sees it, and nothing else may be appended in another way. After
+        an error nothing has changed.
+        """
+        record = seal(size, *parts, position, self.later_timestamp)
+        end = position + size
+        self._later += record
+        self._later_end = end
+
     def write_out(self) -> None:
-        """Write what waits, all of it or nothing."""
-        if self._later:
-            records, self._later = b"".join(self._later), []
-            self._later_limit = 0
+        """Write what waits, all of it or nothing: then it waits no more."""
+        later, self._later = self._later, []
+        self._later_limit = 0
+        if later:
             self._check_failure()
-            self._write(self._later_start, records, self._last_timestamp)
+            self._write(self._later_start, b"".join(later), self._last_timestamp)
+
+    def give_up_later(self) -> None:
+        """Let go of what waits: nobody sees it."""
+        self._later = []
+        self._later_limit = 0
 
     @property
     def end_offset(self) -> int:
@@ -192,11 +205,11 @@ class CommitLog:
             try:
                 self._files.flush()
             except Exception as error:  # of whatever kind: what was not flushed is not known any more
-                if is_lack(error):
+                if may_succeed_later(error):
                     self.flushing.begin(error)
                     raise
                 self.failure = error
-                raise StoreFailed(f"flushing the commit log failed: {error}; restart the broker") from error
+                raise StoreFailed("flushing the commit log failed", error) from error
             self.flushing.end()
             self.flushed_offset = end_offset
             return end_offset
@@ -226,36 +239,38 @@ class CommitLog:
     def _write(self, position: int, records: Buffer, timestamp: int) -> tuple[int, int, int]:
         """Write records to their place, once what keeps them from going there is out of the way."""
         self._later_limit = 0
+        placed = position, position + len(records), timestamp
         if self._to_wipe is not None:
             self._wipe(*self._to_wipe)
         if position != self.written_offset:
+            # If the records do not follow, the next ones are written over it, or it is written again.
             self._attempt(self.written_offset, encode_blank(position - self.written_offset))
-            self.written_offset = position
         self._attempt(position, records)
         self.writing.end()
-        self.written_offset = position + len(records)
-        return position, self.written_offset, timestamp
+        self._to_wipe = None  # from here on it counts as written, which nothing can fail in
+        self.written_offset = placed[1]
+        return placed
 
-    def _attempt(self, position: int, data: Buffer) -> None:
-        """Write, and if that fails remember what must not be found by a later recovery."""
+    def _attempt(
+        self, position: int, data: Buffer, may_pass: Callable[[BaseException], bool] = may_succeed_later
+    ) -> None:
+        """Write; what must not be found by a later recovery, unless this counts as written, is remembered."""
+        self._to_wipe = position, position + len(data)
         try:
             self._files.write(position, data)
-        except (OSError, StoreFailed) as error:
-            self._to_wipe = (position, position + len(data))
-            if isinstance(error, OSError) and is_lack(error):
+        except Exception as error:
+            if may_pass(error):
                 self.writing.begin(error)
-                raise Lacking(what_is_lacking(error)) from error
+                raise Lacking(what_is_wrong(error)) from error
             self.failure = error
-            raise StoreFailed(f"writing the commit log failed: {error}; restart the broker") from error
+            raise StoreFailed("writing the commit log failed", error) from error
 
     def _wipe(self, start: int, end: int) -> None:
         """Put zeros where a write failed half-way: a whole record in it must not come back to life."""
         if start < self._files.end_offset:
-            self._attempt(start, bytes(end - start))
+            self._attempt(start, bytes(end - start), is_lack)
         self._to_wipe = None
 
     def _check_failure(self) -> None:
         if self.failure is not None:
-            raise StoreFailed(
-                f"the commit log takes no more: {self.failure}; restart the broker"
-            ) from self.failure
+            raise StoreFailed("the commit log takes no more", self.failure) from self.failure

@@ -14,7 +14,11 @@ Expected outcomes, such as a queue without messages, are no errors but statuses:
 
 from __future__ import annotations
 
+from typing import Final
+
 from rmq_spark.errors import RocketPollError
+
+_RESTART: Final = "; restart the broker"
 
 
 class StoreError(RocketPollError):
@@ -42,7 +46,12 @@ class DamagedTable(StoreError):
 
 
 class StoreFailed(StoreError):
-    """A write or a flush has failed; what is on disk is no longer certain."""
+    """A flush has failed, or a write that cannot be undone; what is on disk is no longer certain."""
+
+    def __init__(self, what: str, cause: BaseException | None = None) -> None:
+        """Say what has failed, by which cause, and once what an operator can do."""
+        text = what if cause is None else f"{what}: {str(cause).removesuffix(_RESTART)}"
+        super().__init__(f"{text}{_RESTART}")
 
 
 class StoreClosed(StoreError):

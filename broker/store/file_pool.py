@@ -131,8 +131,9 @@ class FileGroup:
         """Open a file, if it is not open."""
         with self.lock:
             if file.open_file is None:
-                file.open_file = self._pool.with_room(lambda: self.disk.open(file.path))
+                open_file = self._pool.with_room(lambda: self.disk.open(file.path))
                 self._pool.idle[file] = None
+                file.open_file = open_file
             return file.open_file
 
     def keep_open(self, file: PooledFile) -> None:
@@ -140,8 +141,8 @@ class FileGroup:
         with self.lock:
             self._check()
             self.opened(file)
-            self._pool.idle.pop(file, None)
             self.unflushed[file] = None
+            self._pool.idle.pop(file, None)
 
     def let_go(self, file: PooledFile) -> None:
         """Close a file without a flush: it is about to be deleted."""
@@ -218,8 +219,8 @@ class FileGroup:
             open_file = file.open_file
             if file not in self.unflushed or open_file is None:
                 return
-            del self.unflushed[file]
             self._pool.idle[file] = None
+            del self.unflushed[file]
         try:
             open_file.flush()
         except BaseException as error:
@@ -290,6 +291,8 @@ class FilePool:
             for file in group.unflushed:
                 with suppress(Exception):  # whoever writes or flushes next is told of it
                     group.flush_file(file)
+                if file in group.unflushed:  # something was lacking for that
+                    return False
                 group.let_go(file)
                 return True
         return False

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from broker.store.errors import StoreClosed, StoreError, StoreFailed
-from broker.store.lacks import is_lack
+from broker.store.lacks import may_succeed_later
 
 _AGAIN_SECONDS = 0.2
 
@@ -25,7 +25,7 @@ class FlushService:
         self,
         flush: Callable[[], int],
         on_flushed: Callable[[], object],
-        on_failure: Callable[[str], None],
+        on_failure: Callable[[StoreError], None],
         interval_seconds: float | None,
     ) -> None:
         """``flush`` gives the offset up to which it has made all durable; no interval: only on demand."""
@@ -78,41 +78,40 @@ class FlushService:
                     self._changed.wait(_AGAIN_SECONDS)
                 elif not self._waiting and not self._stopping:
                     self._changed.wait(self._interval_seconds)
-                waiting, self._waiting = self._waiting, []
                 stopping = self._stopping
-                idle = not waiting and self._interval_seconds is None and not self._is_hindered
+                idle = not self._waiting and self._interval_seconds is None and not self._is_hindered
             if not idle or stopping:
-                self._flush_for(waiting)
+                self._flush_for_all()
 
-    def _flush_for(self, waiting: list[tuple[int, Future[None]]]) -> None:
+    def _flush_for_all(self) -> None:
         try:
             flushed_offset = self._flush()
             self._on_flushed()
-        except StoreError as error:
-            self._fail(error, waiting)
-        except Exception as error:  # noqa: BLE001  # a thread that ended here would leave all waiting
-            if is_lack(error) and not self._stopping:
-                self._is_hindered = True
-                with self._changed:
-                    self._waiting = waiting + self._waiting
-                return
-            failure = StoreFailed(f"flushing failed: {error!r}; restart the broker")
-            failure.__cause__ = error
-            self._fail(failure, waiting)
-        else:
             self._is_hindered = False
             self._flushed_offset = flushed_offset
-            for end_offset, future in waiting:
-                if end_offset <= flushed_offset:
-                    future.set_result(None)
-                else:  # written after the flush began: with the next
-                    with self._changed:
-                        self._waiting.append((end_offset, future))
+            self._tell()
+        except StoreError as error:
+            self._fail(error)
+        except Exception as error:  # noqa: BLE001  # a thread that ended here would leave all waiting
+            if may_succeed_later(error) and not self._stopping:
+                self._is_hindered = True
+                return
+            failure = StoreFailed(f"flushing failed: {error!r}")
+            failure.__cause__ = error
+            self._fail(failure)
 
-    def _fail(self, failure: StoreError, waiting: list[tuple[int, Future[None]]]) -> None:
+    def _tell(self) -> None:
+        """Let those go whose messages are on the disk; what was written since comes with the next flush."""
+        with self._changed:
+            done = [future for end_offset, future in self._waiting if end_offset <= self._flushed_offset]
+            self._waiting = [each for each in self._waiting if each[0] > self._flushed_offset]
+        for future in done:
+            future.set_result(None)
+
+    def _fail(self, failure: StoreError) -> None:
         with self._changed:
             self._failure = failure
-            waiting, self._waiting = waiting + self._waiting, []
-        self._on_failure(str(failure))
+            waiting, self._waiting = self._waiting, []
+        self._on_failure(failure)
         for _, future in waiting:
             future.set_exception(failure)

@@ -50,9 +50,15 @@ class LargeBatch:
         self.longest_properties = max(self.longest_properties, *map(len, parts.properties))
 
     def ready(self) -> Generator[None, None, tuple[RecordChunk, Sealing]]:
-        """All records, without their places, and what seals them, in steps; no more may be added."""
-        while not chunks.are_loaded():
+        """All records, without their places, and what seals them, in steps; no more may be added.
+
+        Raises:
+            OSError, ImportError, MemoryError, RuntimeError: The tools for that cannot be loaded.
+        """
+        loading = chunks.loading()
+        while not loading.done():
             yield
+        loading.result()
         chunk = chunks.RecordChunk(self._records, self.sizes)
         yield
         chunk.body_crcs = np.array(self._body_crcs, np.uint32)

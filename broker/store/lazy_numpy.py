@@ -6,11 +6,18 @@ has the time (a broker does, a second after its start) calls `load_numpy` beside
 
 from __future__ import annotations
 
+import builtins
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from numpy import *  # noqa: F403  # what it is to the type checker
+
+
+def is_loaded() -> builtins.bool:
+    """Tell whether using it costs no time."""
+    return "numpy" in sys.modules
 
 
 def load_numpy() -> None:

@@ -123,11 +123,11 @@ class LocalFile:
         if os.fstat(self._descriptor).st_size < position + size:  # it was cut short meanwhile
             return None
         if self._map is None:
-            from broker.store.file_map import FileMap  # noqa: PLC0415  # a small broker needs no ctypes
-
             try:
+                from broker.store.file_map import FileMap  # noqa: PLC0415  # a small broker needs no ctypes
+
                 self._map = FileMap(self._descriptor, self._size)
-            except OSError:  # there are too many maps: without one, it is read
+            except (OSError, ImportError, MemoryError):  # too many maps, or files: without one, it is read
                 return None
         return self._map.in_memory(position, size)
 

@@ -263,13 +263,17 @@ class MappedFileQueue:
                 if group.root in (above, None):
                     break
         path = directory / f"{from_offset:0{NAME_DIGITS}d}"
+        made: PooledFile | None = None
         try:
-            mapped = MappedFile(from_offset, group.create(path, self._file_size))
-        except OSError:
-            with suppress(OSError):
+            made = group.create(path, self._file_size)
+            mapped = MappedFile(from_offset, made)
+            group.names_changed(directory)
+            with group.lock:
+                self._files = (*self._files, mapped)
+        except BaseException:  # memory may be lacking for any of it
+            if made is not None:
+                group.let_go(made)
+            with suppress(OSError):  # what stays there goes with the next attempt, which finds it there
                 group.disk.delete(path)
             raise
-        group.names_changed(directory)
-        with group.lock:
-            self._files = (*self._files, mapped)
         return mapped

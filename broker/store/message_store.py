@@ -23,9 +23,9 @@ from broker.store.config import BrokerRole, StoreConfig
 from broker.store.directory_lock import AbortFile, lock_directory, make_root
 from broker.store.disk import Disk
 from broker.store.dispatch import MessageArrivingListener
-from broker.store.errors import StoreError, StoreFailed, UnreadableFile
+from broker.store.errors import StoreError, StoreFailed
 from broker.store.flush import FlushService
-from broker.store.lacks import Hindrance, Lacking, is_lack
+from broker.store.lacks import Hindrance, is_lack, may_succeed_later
 from broker.store.message_filter import MessageFilter
 from broker.store.opening import open_parts
 from broker.store.parts import StoreParts
@@ -148,9 +148,10 @@ class MessageStore:
             return True
         try:
             self._opening.finish()
-        except (OSError, StoreFailed, Lacking) as error:
-            if not isinstance(error, Lacking) and not is_lack(error):
-                self._fail(f"the start has failed: {error}; restart the broker")
+        except Exception as error:
+            is_waiting = self._starting.text is not None  # a start that never had what it needs ends instead
+            if not (may_succeed_later(error) if is_waiting else is_lack(error)):
+                self._fail(StoreFailed("the start has failed", error))
                 raise
             self._starting.begin(error)
             return False
@@ -178,10 +179,11 @@ class MessageStore:
 
         Nobody sees it before, and no answer may leave.
         """
-        results = self._appender.write_out()
-        if results and not self._is_sync:
-            self._wake_reput()
-        return results
+        if not self._appender.write_out():
+            return ()
+        if not self._is_sync:
+            self._wake()
+        return self._appender.results()
 
     def put_batch(self, messages: Sequence[StoredMessage]) -> PutMessageResult:
         """Append messages of one queue, all or none."""
@@ -207,8 +209,16 @@ class MessageStore:
 
     def _appended(self, result: PutMessageResult) -> PutMessageResult:
         if result.status is PutMessageStatus.PUT_OK and not self._is_sync:
-            self._wake_reput()
+            self._wake()
         return result
+
+    def _wake(self) -> None:
+        try:
+            self._wake_reput()
+        except Exception as error:
+            if not is_lack(error):
+                raise
+            self._carrying.begin(error)  # what was put is put
 
     def flushed(self, end_offset: int) -> Future[None]:
         """Done when all before this offset is on the disk; one flush serves all that wait."""
@@ -240,11 +250,13 @@ class MessageStore:
         is_all = True
         try:
             is_all = self._reput.run(is_over)
-        except (OSError, StoreFailed, UnreadableFile, RecordError) as error:
-            if _may_pass(error):
+        except Exception as error:
+            if may_succeed_later(error):
                 self._carrying.begin(error)
                 return False
-            self._fail(f"writing a consume queue or the index failed: {error}; restart the broker")
+            if not isinstance(error, (OSError, StoreFailed, RecordError)):
+                raise
+            self._fail(StoreFailed("writing a consume queue or the index failed", error))
         self._carrying.end()
         return is_all
 
@@ -252,6 +264,11 @@ class MessageStore:
     def is_reput_hindered(self) -> bool:
         """Whether something kept the last `reput` from its work, so that it is to be tried again later."""
         return self._carrying.text is not None
+
+    def reput_again(self) -> None:
+        """Have messages carried if something has kept them from that; to be called every now and then."""
+        if self.is_reput_hindered:
+            self._wake_reput()
 
     # ---- getting
 
@@ -349,11 +366,12 @@ class MessageStore:
             return False
         try:
             is_saved = self._checkpointing.save(is_over)
-        except (OSError, StoreFailed, UnreadableFile, RecordError) as error:
-            if _may_pass(error):
+        except Exception as error:
+            if may_succeed_later(error):
                 self._noting.begin(error)
                 return False
-            self._fail(f"a checkpoint failed: {error}; restart the broker")
+            if isinstance(error, (OSError, StoreFailed, RecordError)):
+                self._fail(StoreFailed("a checkpoint failed", error))
             raise
         self._noting.end()
         return is_saved
@@ -375,7 +393,7 @@ class MessageStore:
             try:
                 self._checkpointing.forget_topic(topic, deleted)
             except StoreFailed as error:
-                self._fail(str(error))
+                self._fail(error)
                 raise
             with self._reput.paused():  # the broker's thread may wait for this: nothing but one rename
                 self._dispatcher.deleted_topics = deleted
@@ -430,9 +448,9 @@ class MessageStore:
             self._opening.found.recovered_from_crash,
         )
 
-    def _fail(self, failure: str) -> None:
+    def _fail(self, failure: StoreError) -> None:
         """Take nothing more. The first failure is the one to know of."""
-        self._failure = self._failure or failure
+        self._failure = self._failure or str(failure)
 
     def take_no_more(self, why: str) -> None:
         """Refuse messages from now on: the end has come. What was taken is still flushed, and told of."""
@@ -455,7 +473,7 @@ class MessageStore:
                 self.reput()
             if self.state().failure is None and self._save_last_checkpoint():
                 self._abort.remove()
-        except OSError as error:
+        except Exception as error:
             if not is_lack(error):
                 raise
         finally:
@@ -482,11 +500,6 @@ class MessageStore:
             self._parts.close()
         finally:
             self._lock.release()
-
-
-def _may_pass(error: Exception) -> bool:
-    """Whether what was to be done can still be done later."""
-    return is_lack(error) or isinstance(error, UnreadableFile)
 
 
 def _nothing() -> None:

@@ -6,12 +6,14 @@ can share one (``AaAa`` and ``BBBB`` do), so a match must still be compared by t
 
 from __future__ import annotations
 
+import codecs
 from array import array
 from functools import lru_cache
 from sys import byteorder
 
 _REMEMBERED_CHARACTERS_MAX = 128  # what is longer hardly comes again, and would stay in memory
 _UTF_16 = "utf-16-le" if byteorder == "little" else "utf-16-be"
+codecs.lookup(_UTF_16)  # now: Python loads it from a file, for which a descriptor may be lacking later
 
 
 def java_string_hash(text: str) -> int:

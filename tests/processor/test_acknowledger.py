@@ -141,7 +141,7 @@ async def test_a_flush_that_fails_fails_all_that_wait_and_says_why():
     waiting.disk.fail(StoreFailed("the disk has failed"))
     await turn()
     assert waiting.outcomes() == [(10, FAILED), (20, FAILED), (30, FAILED)]
-    assert {result.remark for result in waiting.said} == {"the disk has failed"}
+    assert {result.remark for result in waiting.said} == {"the disk has failed; restart the broker"}
     waiting.send(40)
     await turn()
     waiting.disk.fail(ValueError("strange"))

@@ -205,8 +205,7 @@ def test_what_may_not_be_on_the_disk_is_not_said_to_be(parts):
     client = FakeConnection()
     room.processor.consumer_send_msg_back(*room.ask(room.put(), client=client))
     room.disk.stored(PutMessageStatus.FLUSH_DISK_TIMEOUT)
-    assert client.codes() == [Answer.SYSTEM_ERROR]
-    assert client.sent[0].remark == "FLUSH_DISK_TIMEOUT"
+    assert client.codes() == [Answer.FLUSH_DISK_TIMEOUT]
 
 
 def test_what_the_store_does_not_take_is_said_with_its_reason(room, parts):
@@ -215,8 +214,8 @@ def test_what_the_store_does_not_take_is_said_with_its_reason(room, parts):
     client, request = room.ask(place)
     room.processor.consumer_send_msg_back(client, request)
     (answer,) = client.sent
-    assert answer.code == Answer.SYSTEM_ERROR
-    assert answer.remark == "SERVICE_NOT_AVAILABLE: the disk is 95% full, over 90%"
+    assert answer.code == Answer.SERVICE_NOT_AVAILABLE
+    assert answer.remark == "the disk is 95% full, over 90%"
 
 
 def test_a_message_that_is_not_there_cannot_be_given_back(room):

@@ -1,5 +1,6 @@
 import dataclasses
 import errno
+import os
 
 import pyarrow as pa
 import pytest
@@ -281,17 +282,39 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_turn_refuses_the_rest_alone(tmp
     store.shutdown()
 
 
-def test_a_disk_that_fails_ends_the_log_for_what_waits_and_for_what_comes(tmp_path):
+@pytest.mark.parametrize("error", [errno.EIO, errno.EFBIG, errno.EACCES, errno.EAGAIN])
+def test_a_write_that_fails_is_undone_and_the_next_one_is_taken(tmp_path, error):
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk)
-    disk.plan = (Fault(0, persistent=True, kinds={"write"}, error=errno.EIO, prefix=100),)
+    disk.plan = (Fault(0, persistent=True, kinds={"write", "create"}, error=error, prefix=100),)
     later(store, "a", "b")
+    refused = store.write_out()
+    assert [each.status for each in refused] == [Status.SERVICE_NOT_AVAILABLE] * 2
+    assert all(os.strerror(error) in each.remark and str(tmp_path) in each.remark for each in refused)
+    assert os.strerror(error) in store.state().hindrance
+    disk.plan = ()
+    later(store, "c")
+    assert [each.queue_offset for each in store.write_out()] == [0]
+    assert store.put_message(message("d")).status is Status.PUT_OK
+    assert (bodies(store), store.state().failure, store.state().hindrance) == (["c", "d"], None, None)
+    store.shutdown()
+
+
+def test_a_write_that_cannot_be_undone_ends_the_log_for_what_waits_and_for_what_comes(tmp_path):
+    disk = FaultyDisk(LocalDisk())
+    store = open_store(tmp_path, disk)
+    assert store.put_message(message("0")).status is Status.PUT_OK
+    disk.plan = (Fault(0, persistent=True, kinds={"write"}, error=errno.EIO, prefix=100),)
+    later(store, "a")
+    (undoable,) = store.write_out()
+    assert "restart the broker" not in undoable.remark
+    later(store, "b")
     results = list(store.write_out())
     disk.plan = ()
     results += later(store, "c")
     assert store.write_out() == ()
-    assert [each.status for each in results] == [Status.SERVICE_NOT_AVAILABLE] * 3
-    assert all("restart the broker" in each.remark for each in results)
+    assert [each.status for each in results] == [Status.SERVICE_NOT_AVAILABLE] * 2
+    assert all(each.remark.count("restart the broker") == 1 for each in results)
     assert store.put_message(message("d")).status is Status.SERVICE_NOT_AVAILABLE
     store.shutdown()
 

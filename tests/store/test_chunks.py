@@ -81,10 +81,39 @@ def test_who_has_another_way_goes_it_until_the_tools_are_loaded():
         "import sys\n"
         "from broker.store import chunks\n"
         "first = chunks.are_loaded()\n"
-        "chunks._state.thread.join()\n"
+        "chunks.loading().result()\n"
         "print(first, chunks.are_loaded(), 'pyarrow' in sys.modules)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=ROOT
     )
     assert done.stdout.split() == ["False", "True", "True"]
+
+
+@pytest.mark.parametrize("lacking", ["a descriptor", "a thread"])
+def test_tools_that_could_not_be_loaded_are_loaded_when_what_was_lacking_is_there(lacking):
+    """Who needs them is told, and nobody waits for an attempt that has ended."""
+    script = (
+        "import builtins, errno, sys, threading\n"
+        "from broker.store import chunks\n"
+        "from broker.store.lacks import is_lack\n"
+        "def fail(*_, **__):\n"
+        "    if lacking == 'a thread': raise RuntimeError(\"can't start new thread\")\n"
+        "    raise OSError(errno.EMFILE, 'Too many open files', 'a library')\n"
+        "lacking = sys.argv[1]\n"
+        "there = threading.Thread.start, chunks.import_module\n"
+        "if lacking == 'a thread': threading.Thread.start = fail\n"
+        "else: chunks.import_module = fail\n"
+        "assert not chunks.are_loaded()\n"
+        "try:\n"
+        "    chunks.loading().result()\n"
+        "except (OSError, RuntimeError) as error:\n"
+        "    print('lack' if is_lack(error) else error)\n"
+        "threading.Thread.start, chunks.import_module = there\n"
+        "chunks.loading().result()\n"
+        "print(chunks.are_loaded())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, lacking], check=True, capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.stdout.split() == ["lack", "True"]

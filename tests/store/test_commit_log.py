@@ -126,11 +126,16 @@ def test_a_flush_covers_what_was_written_before_it(tmp_path, clock):
 
 
 @pytest.mark.parametrize("kind", ["flush", "write"])
-def test_after_a_failed_flush_or_write_nothing_is_appended_and_reading_goes_on(tmp_path, clock, kind):
+def test_after_a_failed_flush_or_a_write_that_cannot_be_undone_nothing_is_appended_and_reading_goes_on(
+    tmp_path, clock, kind
+):
     disk = FaultyDisk(LocalDisk())
     log = log_on(tmp_path, clock, disk)
     append(log, "one")
     disk.plan = (Fault(0, persistent=True, kinds={kind}),)
+    if kind == "write":
+        with pytest.raises(Lacking, match="Input/output error"):
+            append(log, "two")
     with pytest.raises(StoreFailed, match="restart the broker"):
         log.flush() if kind == "flush" else append(log, "two")
     disk.plan = ()  # the disk seems well again, and is not trusted
@@ -219,8 +224,11 @@ def test_what_waits_takes_its_place_and_is_written_by_one_write_or_not_at_all(tm
         draft = draft_of(message(body))
         template = RecordTemplate(draft)
         size = template.fixed_bytes + len(draft.body) + len(draft.properties)
-        place = log.append_later(size, template.seal, 0, draft.body, draft.properties, 5, 0)
-        return None if place is None else Appended(place, place + size, log.later_timestamp)
+        place = log.place_later(size)
+        if place is None:
+            return None
+        log.append_later(place, size, template.seal, 0, draft.body, draft.properties, 5, 0)
+        return Appended(place, place + size, log.later_timestamp)
 
     first, second = later("one"), later("two")
     assert (first.physical_offset, second.physical_offset) == (0, first.end_offset)
@@ -251,11 +259,11 @@ def test_a_record_that_cannot_be_sealed_leaves_its_time_to_no_other(tmp_path, cl
         raise ValueError("no such number")
 
     with pytest.raises(ValueError, match="no such number"):
-        log.append_later(100, fail)
+        log.append_later(log.place_later(100), 100, fail)
     clock.now_ms = 9_000
     draft = draft_of(message("one"))
     template = RecordTemplate(draft)
     size = template.fixed_bytes + len(draft.body) + len(draft.properties)
-    log.append_later(size, template.seal, 0, draft.body, draft.properties, 5, 0)
+    log.append_later(log.place_later(size), size, template.seal, 0, draft.body, draft.properties, 5, 0)
     log.write_out()
     assert decode_record(log.read(0, 500)).store_timestamp == log.later_timestamp == 9_000

@@ -55,7 +55,8 @@ class Story:
     def note(self, topic, queue_id, texts, result):
         self.sent[topic, queue_id] += texts
         if self.store.wait_until_stored(result).status.name == "PUT_OK":
-            self.acknowledged += [(self.now(), topic, queue_id, text) for text in texts]
+            stored = texts[: result.message_count]  # of a chunk in two files, the second may have failed
+            self.acknowledged += [(self.now(), topic, queue_id, text) for text in stored]
 
     def put(self, topic="T", queue_id=0, size=20):
         text = f"{next(self.numbers)} " + "x" * size

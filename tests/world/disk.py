@@ -21,6 +21,7 @@ from power_loss import ROOT, PowerLossModel
 from world.kernel import Killed
 
 from broker.store.disk import DiskUsage
+from broker.store.lacks import FlushFailed
 
 ROOMY = 0.1
 """How much of a disk is in use that is not filling up."""
@@ -284,7 +285,7 @@ class Disk:
         self._kernel.sleep(verdict.seconds_after)
         if verdict.error is not None:
             model.fail_flush(flush)
-            raise OSError(verdict.error, os.strerror(verdict.error), str(path))
+            raise FlushFailed(verdict.error, os.strerror(verdict.error), str(path))
         model.end_flush(flush)
         self._meet(verdict, 0, is_done=True)
 

@@ -4,7 +4,8 @@ Troubles of a disk, each for a while:
 
     slow      flushes take so many seconds more
     lack      an errno (ENOSPC, EMFILE, ...) for operations of some kinds; of writes, some bytes get through
-    broken    one operation of a kind fails with EIO, the so many-th since the trouble began
+    broken    one operation of a kind fails with EIO, the so many-th since the trouble began; only a flush
+              that has failed is the end, until the next start
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class Fate:
             if operation.kind == trouble.arguments["operation"]:
                 count = self._since_broken[trouble] = self._since_broken.get(trouble, 0) + 1
                 if count == trouble.arguments["number"]:
-                    watch.disk_failed()
+                    if operation.kind in FLUSHES:  # all else is done anew, or has changed nothing
+                        watch.disk_failed()
                     return errno.EIO, trouble.arguments["through"]
         return None, 0

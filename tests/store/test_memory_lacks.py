@@ -1,0 +1,127 @@
+"""Memory may be lacking for any line of what puts messages: each is told the truth, and none is stuck."""
+
+from __future__ import annotations
+
+from memory_faults import memory_faults
+from stores import crash, message, open_store, read_all
+
+from broker.store.config import FlushDiskType
+from broker.store.record_draft import draft_of
+from broker.store.record_template import RecordTemplate, UniformParts
+
+PUTTING = ("broker/store/appender.py", "broker/store/commit_log.py", "broker/store/message_store.py")
+FILES = ("broker/store/mapped_file_queue.py", "broker/store/file_pool.py", "broker/store/lacks.py")
+CARRYING = ("broker/store/reput.py", "broker/store/dispatch.py", "broker/store/fresh_records.py")
+QUEUES = ("broker/store/consume_queue.py", "broker/store/queue_table.py")
+
+
+class Senders:
+    """They put messages in every way, and remember what they were told."""
+
+    def __init__(self, store):
+        self.store = store
+        self.told = {}
+        self.refused = set()
+        self.doubtful = set()
+        self._later = []
+
+    def put(self, text, queue_id=0):
+        try:
+            result = self.store.put_message(message(text, queue_id=queue_id))
+        except MemoryError:
+            self.doubtful.add(text)
+        else:
+            self._tell(text, queue_id, result)
+
+    def put_later(self, text, queue_id=0):
+        draft = draft_of(message(text, queue_id=queue_id))
+        try:
+            fault = self.store.put_later(RecordTemplate(draft), draft.body, draft.properties, 5)
+        except MemoryError:
+            self.refused.add(text)
+        else:
+            if fault is None:
+                self._later.append((text, queue_id))
+            else:
+                self._tell(text, queue_id, fault)
+
+    def put_batch(self, *texts):
+        draft = draft_of(message(""))
+        flags, properties = (0,) * len(texts), (b"",) * len(texts)
+        parts = UniformParts(flags, tuple(text.encode() for text in texts), properties)
+        try:
+            result, _ = self.store.put_uniform(RecordTemplate(draft), parts, 5)
+        except MemoryError:
+            self.doubtful.update(texts)
+        else:
+            for number, text in enumerate(texts):
+                self._tell(text, 0, result, number)
+
+    def end_turn(self):
+        """Each that was put to be written later is told of its own message, now or the next time."""
+        try:
+            results = self.store.write_out()
+        except MemoryError:
+            return
+        if results:
+            for (text, queue_id), result in zip(self._later, results, strict=True):
+                self._tell(text, queue_id, result)
+            self._later = []
+
+    def _tell(self, text, queue_id, result, number=0):
+        if result.status.name == "PUT_OK":
+            self.told[queue_id, result.queue_offset + number] = text
+        else:
+            assert "memory" in result.remark
+            self.refused.add(text)
+
+    def check(self, store):
+        for queue_id in (0, 1):
+            at = {each.queue_offset: each.body.decode() for each in read_all(store, "T", queue_id)}
+            assert list(at) == list(range(len(at)))
+            for (told_queue_id, queue_offset), text in self.told.items():
+                if told_queue_id == queue_id:
+                    assert at.get(queue_offset) == text
+            assert not self.refused & set(at.values())
+
+
+def work(senders, name):
+    for number in range(3):
+        senders.put_later(f"{name} later {number}", number % 2)
+    senders.put(f"{name} behind")
+    senders.put_later(f"{name} large " + "x" * 2500)
+    senders.put_later(f"{name} too large for the rest of the file " + "x" * 2500)
+    senders.end_turn()
+    senders.put(f"{name} other queue", 1)
+    senders.put_batch(f"{name} batch 1", f"{name} batch 2")
+    senders.end_turn()
+
+
+def test_whatever_line_lacks_memory_who_puts_is_told_the_truth_and_the_next_one_is_taken(tmp_path):
+    reached = 0
+    for number, fault in enumerate(memory_faults(*PUTTING, *FILES, *CARRYING, *QUEUES)):
+        root = tmp_path / str(number)
+        root.mkdir()
+        store = open_store(root, flush_disk_type=FlushDiskType.ASYNC_FLUSH)
+        senders = Senders(store)
+        senders.put("first")
+        with fault:
+            work(senders, "while")
+        senders.end_turn()
+        work(senders, "after")
+        senders.put("last")
+        try:
+            assert "last" in senders.told.values(), senders.refused
+            store.flushed(store.state().written_offset).result(10)
+            assert store.reput()
+            assert (store.state().failure, store.state().hindrance) == (None, None)
+            senders.check(store)
+            crash(store)
+            again = open_store(root)
+            senders.check(again)
+            again.shutdown()
+        except BaseException as error:
+            error.add_note(f"no memory at {fault.where}")
+            raise
+        reached += fault.where is not None
+    assert reached > 200
