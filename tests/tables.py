@@ -30,7 +30,7 @@ def topics_in(root, clock, **settings):
         "default_queue_nums": 8,
         "delay_levels": 18,
         "max_topics": 1_000,
-        "max_queues": 10_000,
+        "max_queues": 20_000,
     }
     table = table_in(root, "topics.json", TopicConfigSerializeWrapper)
     return TopicConfigManager(table, now_ms=clock, **{**usual, **settings})
