@@ -117,15 +117,23 @@ class MessageAppender:
             if refusal is not None:
                 return unavailable(refusal)
             try:
-                position = self._place_later(size)
+                position = self._log.place_later(size, self._write_later)
             except StoreFailed as error:
                 return unavailable(error)
             queue_offset = self._next_offset(queue)
             self._later.append(_new_fresh(FreshRecord, (queue, queue_offset, position, size, properties)))
             try:
                 self._next_offsets[queue] = queue_offset + 1
-                parts = template.flag, body, properties, born_timestamp, queue_offset
-                self._log.append_later(position, size, template.seal, *parts)
+                self._log.append_later(
+                    position,
+                    size,
+                    template.seal,
+                    template.flag,
+                    body,
+                    properties,
+                    born_timestamp,
+                    queue_offset,
+                )
             except BaseException as error:  # memory may be lacking for any of it
                 self._later.pop()
                 self._next_offsets[queue] = queue_offset
@@ -147,13 +155,6 @@ class MessageAppender:
         with self._lock:
             results, self._put_later = self._put_later, []
         return results
-
-    def _place_later(self, size: int) -> int:
-        position = self._log.place_later(size)
-        if position is None:
-            self._write_later()  # and only then is there room
-            position = self._log.place_first(size)
-        return position
 
     def _write_later(self) -> None:
         """All of it, or nothing: then its offsets are free again. What came of it is known before it is."""

@@ -96,15 +96,13 @@ class CommitLog:
         timestamp = self._timestamp()
         return self._write(position, draft.sealed(queue_offset, position, timestamp), timestamp)
 
-    def place_later(self, size: int) -> int | None:
-        """Where `append_later` may put a record of this size; None if what waits must be written first."""
-        if not self._later:
-            return self.place_first(size)
+    def place_later(self, size: int, write_out: Callable[[], None]) -> int:
+        """Where `append_later` may put a record of this size; without room, ``write_out`` comes first."""
         position = self._later_end
-        return position if position + size <= self._later_limit else None
-
-    def place_first(self, size: int) -> int:
-        """Where `append_later` may put a record of this size when nothing waits, and from when on."""
+        if self._later:
+            if position + size <= self._later_limit:
+                return position
+            write_out()
         position = self._place(size)
         room = self._files.space_left(position) - BLANK_BYTES
         self._later_start = self._later_end = position

@@ -220,13 +220,14 @@ def test_what_waits_takes_its_place_and_is_written_by_one_write_or_not_at_all(tm
     disk = FaultyDisk(LocalDisk())
     log = log_on(tmp_path, clock, disk)
 
+    def no_room():
+        raise BufferError
+
     def later(body):
         draft = draft_of(message(body))
         template = RecordTemplate(draft)
         size = template.fixed_bytes + len(draft.body) + len(draft.properties)
-        place = log.place_later(size)
-        if place is None:
-            return None
+        place = log.place_later(size, no_room)
         log.append_later(place, size, template.seal, 0, draft.body, draft.properties, 5, 0)
         return Appended(place, place + size, log.later_timestamp)
 
@@ -241,7 +242,8 @@ def test_what_waits_takes_its_place_and_is_written_by_one_write_or_not_at_all(tm
     assert decode_record(log.read(second.physical_offset, 200)).body == b"two"
 
     assert later("x" * 3000).physical_offset == second.end_offset
-    assert later("y" * 3000) is None  # it would begin another file
+    with pytest.raises(BufferError):
+        later("y" * 3000)  # it would begin another file
     disk.plan = (Fault(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, prefix=90),)
     with pytest.raises(Lacking):
         log.write_out()
@@ -259,11 +261,13 @@ def test_a_record_that_cannot_be_sealed_leaves_its_time_to_no_other(tmp_path, cl
         raise ValueError("no such number")
 
     with pytest.raises(ValueError, match="no such number"):
-        log.append_later(log.place_later(100), 100, fail)
+        log.append_later(log.place_later(100, log.write_out), 100, fail)
     clock.now_ms = 9_000
     draft = draft_of(message("one"))
     template = RecordTemplate(draft)
     size = template.fixed_bytes + len(draft.body) + len(draft.properties)
-    log.append_later(log.place_later(size), size, template.seal, 0, draft.body, draft.properties, 5, 0)
+    log.append_later(
+        log.place_later(size, log.write_out), size, template.seal, 0, draft.body, draft.properties, 5, 0
+    )
     log.write_out()
     assert decode_record(log.read(0, 500)).store_timestamp == log.later_timestamp == 9_000
