@@ -6,8 +6,9 @@ def test_it_says_how_long_each_start_of_a_store_with_many_queues_takes(tmp_path,
     monkeypatch.setattr("sys.argv", ["many_queues", "--queues", "9"])
     many_queues.main()
     said = capfd.readouterr().out.splitlines()
-    assert [line.split("  ")[0] for line in said[:3]] == [
+    assert [line.split("  ")[0] for line in said[:4]] == [
         "checkpoint, 9 queues to flush",
+        "stop behind it",
         "start after a stop",
         "start after a crash",
     ]
