@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from types import NoneType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.arguments import check_kind
 from rmq_spark.client.connection import parse_address
 from rmq_spark.client.errors import ConnectionFailed, MessageRejected
-from rmq_spark.wire.bodies.lists import ClusterInfo
-from rmq_spark.wire.bodies.routes import BrokerData, TopicRouteData
+
+if TYPE_CHECKING:
+    from rmq_spark.wire.bodies.lists import ClusterInfo
+    from rmq_spark.wire.bodies.routes import BrokerData, TopicRouteData
 
 _NAME: Final = "broker_addresses"
 _EXAMPLE: Final = "{'broker-a': 'localhost:10911'}"
