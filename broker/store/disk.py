@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from stat import S_ISDIR
 from typing import NamedTuple, Protocol
@@ -213,16 +213,26 @@ class LocalDisk:
         if len(parts) < 2:
             return _look_into(paths)
         with ThreadPoolExecutor(_LOOKERS, "LookIntoDirectories") as threads:
-            return [found for part in threads.map(_look_into, parts) for found in part]
+            try:
+                looks = [threads.submit(_look_into, part) for part in parts]
+            except RuntimeError:  # no thread can be started
+                return _look_into(paths)
+            return [found for look in looks for found in look.result()]
 
     def do_all(self, jobs: Sequence[Callable[[], object]]) -> None:
-        """Do all of these; many are shared out among threads."""
+        """Do all of these; many are shared out among threads, as far as there are any to be had."""
         if len(jobs) <= _DONE_ALONE:
             _do(iter(jobs))
             return
         waiting = iter(jobs)  # one for all: each thread takes the next
         with ThreadPoolExecutor(_DOERS, "Flush") as threads:
-            for done in [threads.submit(_do, waiting) for _ in range(_DOERS)]:
+            begun: list[Future[None]] = []
+            try:
+                for _ in range(_DOERS):
+                    begun.append(threads.submit(_do, waiting))  # noqa: PERF401  # those that began count
+            except RuntimeError:  # as Python ends there are none
+                _do(waiting)
+            for done in begun:
                 done.result()
 
     def size_of(self, path: Path) -> int | None:

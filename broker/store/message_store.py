@@ -483,7 +483,10 @@ class MessageStore:
         """Save a checkpoint behind which nothing comes, unless the disk takes too long for that."""
         is_late = threading.Event()
         thread = ThreadPoolExecutor(1, "LastCheckpoint")
-        saving = thread.submit(self._save_checkpoint, is_late.is_set)
+        try:
+            saving = thread.submit(self._save_checkpoint, is_late.is_set)
+        except RuntimeError:  # as Python ends there are no more threads
+            return self._save_checkpoint(is_late.is_set)
         thread.shutdown(wait=False)
         if saving in wait([saving], _LAST_CHECKPOINT_SECONDS).done:
             return saving.result()
