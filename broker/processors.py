@@ -102,7 +102,7 @@ class Processors:
             around.work,
             capacity=config.send_queue_capacity,
         )
-        self.admission = TopicAdmission(config, around.tables.topics, self.parked.must_wait)
+        self.admission = TopicAdmission(config, around.tables.topics, self.parked.must_wait, self.parked.has)
         self.acknowledger = Acknowledger(
             around.store,
             is_sync=config.store.flush_disk_type is FlushDiskType.SYNC_FLUSH,

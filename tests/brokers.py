@@ -74,6 +74,11 @@ def saved_at_once(_):
     return False
 
 
+def nobody_waits(_):
+    """No message waits for its topic."""
+    return False
+
+
 def never_parked(*_):
     """Nothing can be put aside."""
     raise AssertionError("a request was parked")

@@ -203,8 +203,8 @@ def test_of_a_client_that_goes_only_what_was_sent_one_way_is_stored(tmp_path):
         going.abort()
         await broker.until(lambda: broker.controller.server.connections == 1)
         disk.let_go()
-        await client.put("the last", topic="New")
-        assert (await client.pull(0, "New")).bodies == ["one way", "the last"]
+        await client.put("behind it", "the last", topic="New")
+        assert (await client.pull(0, "New")).bodies == ["one way", "behind it", "the last"]
         assert len(broker.controller.processors.sends._plans) == 1
 
     tell(story, tmp_path, disk)

@@ -26,13 +26,22 @@ class TopicAdmission:
         config: BrokerConfig,
         topics: TopicConfigManager,
         must_wait: Callable[[TopicConfig], bool],
+        has_waiting: Callable[[str], bool],
     ) -> None:
-        """``must_wait`` says whether a message to a topic has to wait until that is saved."""
+        """``must_wait`` says whether a message to a topic has to wait until that is saved.
+
+        ``has_waiting`` says whether others wait for theirs, of which this may be one whose turn has come.
+        """
         self._may_write = bool(config.broker_permission & _WRITE)
         self._topics = topics
         self._must_wait = must_wait
+        self._has_waiting = has_waiting
         self.config_of: Callable[[str], TopicConfig | None] = topics.topics.get
-        """What `admit` looks at: as long as this is the same object, it says the same again."""
+        """What `admit` looks at: as long as this is the same object, it says the same again, if it lasts."""
+
+    def lasts(self, topic: str) -> bool:
+        """Whether what `admit` has said holds for the next message as well: not while others wait."""
+        return not self._has_waiting(topic)
 
     def admit(self, topic: str, queue_id: int, default_topic: str | None, default_queue_nums: int) -> int:
         """Find the queue for a message; any that takes messages, if the one asked for is negative.

@@ -78,6 +78,10 @@ class ParkedSends:
             return True
         return not self._topics.is_saved(config)
 
+    def has(self, topic: str) -> bool:
+        """Whether sends wait for a topic, though it may be saved: those that come later go behind them."""
+        return topic in self._waiting
+
     def park(self, connection: Connection, request: RemotingCommand, topic: str) -> RemotingCommand | None:
         """Put a send aside until a topic is saved; returns the refusal if that cannot be."""
         if self._ending is not None:

@@ -118,7 +118,8 @@ class SendPlans:
                 pass  # what is wrong is best said by who reads it all
         header: SendMessageRequestHeader = header_of(request)
         plan = self._new_plan(request, header)
-        if header.queue_id >= 0 and sum(len(text or "") for text in key[1]) <= _REMEMBERED_CHARACTERS_MAX:
+        is_short = sum(len(text or "") for text in key[1]) <= _REMEMBERED_CHARACTERS_MAX
+        if header.queue_id >= 0 and is_short and self._admission.lasts(plan.topic):
             self._remember(key, plan)
         return plan, header.born_timestamp, header.properties
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from brokers import saved_at_once
+from brokers import nobody_waits, saved_at_once
 from stores import small_config
 
 from broker.config import BrokerConfig
@@ -17,7 +17,7 @@ DEFAULT = "TBW102"
 
 def admission_of(parts, permission=6, must_wait=saved_at_once):
     config = BrokerConfig(store=small_config(parts.root), broker_permission=permission)
-    return TopicAdmission(config, parts.topics, must_wait)
+    return TopicAdmission(config, parts.topics, must_wait, nobody_waits)
 
 
 def refused(admission, *asked):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from broker_connections import FakeConnection
-from brokers import SlowAcknowledger, never_parked, saved_at_once
+from brokers import SlowAcknowledger, never_parked, nobody_waits, saved_at_once
 from stores import bodies, encoded, message, small_config
 
 from broker.config import BrokerConfig
@@ -31,7 +31,7 @@ class Room:
         self.connection = FakeConnection()
         processor = ExtensionsProcessor(
             parts.store,
-            TopicAdmission(config, parts.topics, saved_at_once),
+            TopicAdmission(config, parts.topics, saved_at_once, nobody_waits),
             self.disk,
             BrokerStats("C", 0),
             lambda _: parse_host("10.0.0.2:9876"),

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 from broker_connections import FakeConnection
-from brokers import SlowAcknowledger, open_parts, refused, saved_at_once
+from brokers import SlowAcknowledger, nobody_waits, open_parts, refused, saved_at_once
 from stores import STORE_HOST, message, read_all, small_config
 
 from broker.config import BrokerConfig
@@ -35,7 +35,7 @@ class Room:
         config = BrokerConfig(
             store=small_config(parts.root, message_delay_level_ms=delays), broker_permission=permission
         )
-        admission = TopicAdmission(config, parts.topics, saved_at_once)
+        admission = TopicAdmission(config, parts.topics, saved_at_once, nobody_waits)
         self.processor = MessageBackProcessor(
             config,
             parts.store,

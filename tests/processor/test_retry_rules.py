@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from brokers import saved_at_once
+from brokers import nobody_waits, saved_at_once
 from hypothesis import given
 from hypothesis import strategies as st
 from stores import message, small_config
@@ -18,7 +18,7 @@ from rmq_spark.wire.codes import ResponseCode
 @pytest.fixture
 def rules(parts):
     config = BrokerConfig(store=small_config(parts.root))
-    return RetryRules(TopicAdmission(config, parts.topics, saved_at_once), parts.groups)
+    return RetryRules(TopicAdmission(config, parts.topics, saved_at_once, nobody_waits), parts.groups)
 
 
 def retried(times, **more):

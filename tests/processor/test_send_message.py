@@ -7,7 +7,7 @@ import errno
 import pytest
 from broker_clients import batch_request, send_request
 from broker_connections import FakeConnection, finished
-from brokers import SlowAcknowledger, never_parked, saved_at_once
+from brokers import SlowAcknowledger, never_parked, nobody_waits, saved_at_once
 from stores import bodies, read_all, small_config
 
 from broker.config import BrokerConfig
@@ -38,7 +38,7 @@ class Room:
         self.busy = None
         self.connection = FakeConnection(remote=remote)
         config = BrokerConfig(store=small_config(parts.root), **settings)
-        admission = TopicAdmission(config, parts.topics, saved_at_once)
+        admission = TopicAdmission(config, parts.topics, saved_at_once, nobody_waits)
         self.processor = SendMessageProcessor(
             config,
             parts.store,

@@ -8,7 +8,7 @@ import random
 import pytest
 from broker_clients import batch_request, send_request
 from broker_connections import FakeConnection
-from brokers import saved_at_once
+from brokers import nobody_waits, saved_at_once
 from stores import small_config
 
 from broker.config import BrokerConfig
@@ -26,7 +26,9 @@ BORN, STORED = parse_host("10.0.0.9:40000"), parse_host("[2001:db8::1]:9876")
 
 @pytest.fixture
 def admission(parts):
-    return TopicAdmission(BrokerConfig(store=small_config(parts.root)), parts.topics, saved_at_once)
+    return TopicAdmission(
+        BrokerConfig(store=small_config(parts.root)), parts.topics, saved_at_once, nobody_waits
+    )
 
 
 @pytest.fixture
@@ -160,3 +162,20 @@ def test_plans_are_counted_right_whatever_happens(admission, monkeypatch):
         kept = [table.of(each) for each in clients if not each.is_closed]
         assert len(table) == sum(map(len, kept)) <= 10
         assert all(len(plans) <= 4 for plans in kept)
+
+
+def test_nothing_is_remembered_while_sends_wait_for_the_topic(parts):
+    """Else the next send would not be asked whether it has to wait behind them, and would overtake them."""
+    waiting = {"T"}
+    config = BrokerConfig(store=small_config(parts.root))
+    plans = SendPlans(
+        TopicAdmission(config, parts.topics, saved_at_once, waiting.__contains__),
+        BORN,
+        STORED,
+        lambda _: None,
+    )
+    plans.plan_of(send_request("a"))
+    assert len(plans) == 0
+    waiting.clear()
+    plans.plan_of(send_request("a"))
+    assert len(plans) == 1
