@@ -1,11 +1,11 @@
-"""Memory that is lacking at any line of the code under test, one line after the other.
+"""Memory that is lacking at one line of the code under test, and at another one the next time.
 
-    for fault in memory_faults("broker/store/appender.py", ...):
-        with fault:                 # one line raises MemoryError, once, instead of being run
-            ...
+    with MemoryFault(files) as none:            # counts the lines that need memory, and lets them be
+        ...
+    with MemoryFault(files, number) as fault:   # raises MemoryError, once, instead of running one of them
+        ...
 
-Only lines count that need memory: those that call, build or reckon something. They are counted as they are
-run: the first fault hits the first of them, the next the second, until one is not reached any more.
+Only lines count that call, build or reckon something, as often as they are run, in the thread of the test.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import dis
 import linecache
 import sys
 from functools import cache
-from itertools import count
 
 _NEED_MEMORY = ("CALL", "BUILD", "BINARY_OP", "FORMAT", "LIST_EXTEND", "MAKE_FUNCTION")
 
@@ -22,9 +21,10 @@ _NEED_MEMORY = ("CALL", "BUILD", "BINARY_OP", "FORMAT", "LIST_EXTEND", "MAKE_FUN
 class MemoryFault:
     """From one thread's lines in some files, one cannot be run: there is no memory for it."""
 
-    def __init__(self, files, number):
+    def __init__(self, files, number=None):
         self._files = tuple(files)
-        self._left = number
+        self._number = number
+        self.lines = 0
         self.where = None
         """The line that was hit: a file and its number."""
 
@@ -41,8 +41,8 @@ class MemoryFault:
 
     def _traced(self, frame, event, _argument):
         if event == "line" and self.where is None and frame.f_lineno in _lines_that_need_memory(frame.f_code):
-            self._left -= 1
-            if self._left < 0:
+            self.lines += 1
+            if self._number is not None and self.lines > self._number:
                 self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
                 raise MemoryError
         return self._traced
@@ -60,12 +60,3 @@ def _lines_that_need_memory(code):
         if not linecache.getline(code.co_filename, line).lstrip().startswith("with "):
             found.add(line)
     return found
-
-
-def memory_faults(*files):
-    """Faults at each line of these files, until one is not reached."""
-    for number in count():
-        fault = MemoryFault(files, number)
-        yield fault
-        if fault.where is None:
-            return
