@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test demo archive tour fuzz crash powerloss world client-world holds seeded peers matrix \
+.PHONY: help check format lint types test demo archive tour fuzz crash powerloss world clientworld holds seeded peers matrix \
 	cluster restarts golden vectors bench clean
 
 help:  ## this list
@@ -91,7 +91,7 @@ FIRST ?= 0
 world: $(READY)  ## whole brokers in simulated worlds, each from one seed; a failure is made short and can be told again
 	PYTHONPATH=.:tests $(BIN)/python -m world --first $(FIRST) --seeds $(SEEDS)
 
-client-world: $(READY)  ## members of groups and producers in simulated worlds, with two brokers: make client-world SEEDS=20000
+clientworld: $(READY)  ## members of groups and producers in simulated worlds, with two brokers: make clientworld SEEDS=20000
 	PYTHONPATH=.:tests $(BIN)/python -m world.clients --first $(FIRST) --seeds $(SEEDS)
 
 # Some of the bugs in tests/seeded/bugs: make seeded BUGS='anybody-unlocks lock-is-not-renewed'

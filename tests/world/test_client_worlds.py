@@ -1,4 +1,4 @@
-"""Some stories of clients, each of another seed; `make client-world SEEDS=20000` tells more.
+"""Some stories of clients, each of another seed; `make clientworld SEEDS=20000` tells more.
 
 One that fails is made short, and says how it is told again.
 """
