@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 
 from broker.store.checkpoint import CHECKPOINT, Checkpoint, save_checkpoint
@@ -173,3 +174,18 @@ class Checkpointing:
             if is_lack(second):  # then nothing was, or the next checkpoint takes its place
                 return False
             raise StoreFailed(f"deleting a topic failed: {error}", second) from error
+
+
+def save_within(seconds: float, save: Callable[[Callable[[], bool]], bool]) -> bool | None:
+    """Have a checkpoint saved in a thread of its own; None if it takes longer, and then it ends early."""
+    is_late = threading.Event()
+    thread = ThreadPoolExecutor(1, "LastCheckpoint")
+    try:
+        saving = thread.submit(save, is_late.is_set)
+    except RuntimeError:  # as Python ends there are no more threads
+        return save(is_late.is_set)
+    thread.shutdown(wait=False)
+    if saving in wait([saving], seconds).done:
+        return saving.result()
+    is_late.set()
+    return None

@@ -10,14 +10,13 @@ It must not know sockets, clients or any other room of the broker: arrivals go t
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 
 from broker.store.appender import MessageAppender
-from broker.store.checkpointing import Checkpointing
+from broker.store.checkpointing import Checkpointing, save_within
 from broker.store.chunk_appender import ChunkAppender, Sizes
 from broker.store.config import BrokerRole, StoreConfig
 from broker.store.directory_lock import AbortFile, lock_directory, make_root
@@ -481,22 +480,12 @@ class MessageStore:
 
     def _save_last_checkpoint(self) -> bool:
         """Save a checkpoint behind which nothing comes, unless the disk takes too long for that."""
-        is_late = threading.Event()
-        thread = ThreadPoolExecutor(1, "LastCheckpoint")
-        try:
-            saving = thread.submit(self._save_checkpoint, is_late.is_set)
-        except RuntimeError:  # as Python ends there are no more threads
-            return self._save_checkpoint(is_late.is_set)
-        thread.shutdown(wait=False)
-        if saving in wait([saving], _LAST_CHECKPOINT_SECONDS).done:
-            return saving.result()
-        is_late.set()
-        with self._checkpointing.maintenance:  # what is just being noted is true
-            _log.warning(
-                "not all consume queues are flushed after %d s: the next start is one as after a crash",
-                _LAST_CHECKPOINT_SECONDS,
-            )
-        return False
+        is_saved = save_within(_LAST_CHECKPOINT_SECONDS, self._save_checkpoint)
+        if is_saved is None:
+            with self._checkpointing.maintenance:  # what is just being noted is true
+                what = "not all consume queues are flushed after %d s: the next start is one as after a crash"
+                _log.warning(what, _LAST_CHECKPOINT_SECONDS)
+        return bool(is_saved)
 
     def _close_files(self) -> None:
         try:

@@ -104,18 +104,3 @@ def test_other_places_are_refused(tmp_path, checkpoint):
         path.unlink()
     with pytest.raises(CheckpointError, match=r"no batch of .* has been committed"):
         starting_offsets(checkpoint)
-
-
-def test_one_of_another_file_system_is_read_by_a_session(spark, checkpoint):
-    settings = spark._jsc.hadoopConfiguration()
-    settings.set("fs.viewfs.mounttable.away.link./queries", checkpoint.parent.as_uri())
-    location = f"viewfs://away/queries/{checkpoint.name}"
-    assert read_checkpoint(location, spark) == read_checkpoint(checkpoint)
-    assert starting_offsets(location, spark=spark) == starting_offsets(checkpoint)
-    with pytest.raises(CheckpointError, match=r"viewfs://away/queries/none is no checkpoint of a query"):
-        read_checkpoint("viewfs://away/queries/none", spark)
-    with pytest.raises(CheckpointError, match=r"nowhere://x/offsets cannot be read: .*nowhere"):
-        read_checkpoint("nowhere://x", spark)
-    for path in (checkpoint / "commits").iterdir():
-        path.unlink()
-    assert not any(batch.is_committed for batch in read_checkpoint(location, spark))

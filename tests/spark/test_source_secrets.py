@@ -28,7 +28,7 @@ def test_secrets_stand_in_no_plan_error_progress_or_log(source):
             source.load(**{**options, **wrong}).collect()
         shown.write(str(raised.value))
     with pytest.raises(PySparkException) as raised:
-        source.run(source.stream(endingOffsets="latest", **options))
+        source.run(source.stream(key="a", **options))
     shown.write(str(raised.value))
 
     log = log_of(source.spark).read_text(encoding="utf-8", errors="replace")

@@ -1,0 +1,52 @@
+"""Where the files of a checkpoint are: on this machine, or wherever a Spark session can read."""
+
+import json
+
+import pytest
+
+from rmq_spark.spark.checkpoint import read_checkpoint, starting_offsets
+from rmq_spark.spark.checkpoint_files import LocalFiles, SparkFiles, checkpoint_files
+from rmq_spark.spark.errors import CheckpointError
+
+OFFSET = json.dumps({"v": 1, "offsets": {"T": {"b": {"0": 7}}}, "stored": {"T": {"b": {"0": 5}}}})
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Three batches, of which two were committed."""
+    for number in range(3):
+        for folder, text in (("offsets", f'v1\n{{"batchTimestampMs": 1}}\n{OFFSET}'), ("commits", "v1\n{}")):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            if folder == "offsets" or number < 2:
+                (tmp_path / folder / str(number)).write_text(text, encoding="utf-8")
+                (tmp_path / folder / f".{number}.crc").write_bytes(b"crc")
+    return tmp_path
+
+
+def test_those_of_this_machine_need_no_session(checkpoint):
+    for location in (checkpoint, str(checkpoint), checkpoint.as_uri()):
+        files = checkpoint_files(location, None)
+        assert isinstance(files, LocalFiles)
+        assert (sorted(files.offsets()), files.committed()) == ([0, 1, 2], {0, 1})
+    assert checkpoint_files(checkpoint / "offsets", None).offsets() is None
+
+
+def test_others_do(spark):
+    assert isinstance(checkpoint_files("hdfs:///queries/totals", spark), SparkFiles)
+    with pytest.raises(CheckpointError, match="is not a local directory: give a Spark session"):
+        checkpoint_files("hdfs:///queries/totals", None)
+
+
+def test_one_of_another_file_system_is_read_by_a_session(spark, checkpoint):
+    settings = spark._jsc.hadoopConfiguration()
+    settings.set("fs.viewfs.mounttable.away.link./queries", checkpoint.parent.as_uri())
+    location = f"viewfs://away/queries/{checkpoint.name}"
+    assert read_checkpoint(location, spark) == read_checkpoint(checkpoint)
+    assert starting_offsets(location, spark=spark) == starting_offsets(checkpoint)
+    with pytest.raises(CheckpointError, match=r"viewfs://away/queries/none is no checkpoint of a query"):
+        read_checkpoint("viewfs://away/queries/none", spark)
+    with pytest.raises(CheckpointError, match=r"nowhere://x/offsets cannot be read: .*nowhere"):
+        read_checkpoint("nowhere://x", spark)
+    for path in (checkpoint / "commits").iterdir():
+        path.unlink()
+    assert not any(batch.is_committed for batch in read_checkpoint(location, spark))
