@@ -190,7 +190,7 @@ def test_many_requests_at_once_let_others_in_and_are_answered_in_their_order(
 
         longest, whole, opaques = await longest_turn(answers())
         assert opaques == list(range(100))
-        assert whole >= 100 * STEP_SECONDS
+        assert whole >= 99.9 * STEP_SECONDS  # the clock has no more digits
         assert longest <= TURN_AND_STEP
 
     tell(story, tmp_path)
