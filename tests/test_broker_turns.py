@@ -190,7 +190,7 @@ def test_many_requests_at_once_let_others_in_and_are_answered_in_their_order(
 
         longest, whole, opaques = await longest_turn(answers())
         assert opaques == list(range(100))
-        assert whole >= 99.9 * STEP_SECONDS  # the clock has no more digits
+        assert whole > 99 * STEP_SECONDS  # a clock's seconds are no exact sum
         assert longest <= TURN_AND_STEP
 
     tell(story, tmp_path)
@@ -237,7 +237,7 @@ def test_a_client_that_joins_many_groups_of_many_lets_others_in(tmp_path, monkey
                 newcomer.notices.append(await newcomer.receive())
 
         longest, whole, _ = await longest_turn(joined())
-        assert whole >= 330 * STEP_SECONDS
+        assert whole > 329 * STEP_SECONDS  # a clock's seconds are no exact sum
         assert longest <= TURN_AND_STEP
 
     tell(story, tmp_path)
