@@ -39,6 +39,7 @@ def test_a_client_that_goes_leaves_its_groups_and_is_forgotten_by_sends(tmp_path
         client = await broker.connect()
         await client.heartbeat("G", "T")
         await client.put("a")
+        await client.put("behind the first, which has waited for its topic")
         processors = broker.controller.processors
         assert processors.consumers.group("G").subscriptions
         assert processors.sends._plans

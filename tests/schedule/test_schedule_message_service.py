@@ -548,12 +548,12 @@ TestSchedule = ScheduleMachine.TestCase
 def test_while_a_disk_is_slow_to_flush_no_offset_is_saved_and_nobody_is_told_of_an_error(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("broker.schedule.schedule_message_service._FLUSH_TIMEOUT_SECONDS", 0.01)
     broker = Broker(tmp_path, flush_interval_commit_log_ms=3_600_000)
     broker.delay("x", 1)
     broker.wait(1_001)
     broker.deliver_all()
     with monkeypatch.context() as slow:
+        slow.setattr("broker.schedule.schedule_message_service._FLUSH_TIMEOUT_SECONDS", 0.01)
         slow.setattr(broker.store, "flushed", lambda _: Future())
         with pytest.raises(Lacking, match="takes longer than"):
             broker.service.save()
