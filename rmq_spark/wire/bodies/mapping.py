@@ -28,9 +28,9 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.java_numbers import parse_int64
 
 Body = TypeVar("Body")
-_Path: TypeAlias = "tuple[_Path, object] | None"
+Path: TypeAlias = "tuple[Path, object] | None"
 """Where a value stands: the path of what holds it, and its name there. Only an error makes text of it."""
-_Reader = Callable[[Any, _Path], Any]
+_Reader = Callable[[Any, Path], Any]
 _Writer = Callable[[Any], Any]
 
 _A_KEY = object()
@@ -47,7 +47,7 @@ def json_name(name: str, *, default: Any = MISSING) -> Any:
 def decode_body(body_type: type[Body], data: Buffer, *, liberties_bytes_max: int | None = None) -> Body:
     """The body that JSON text stands for; over so many bytes, if that is given, it must be strict JSON."""
     hint: Any = body_type
-    body: Body = _reader(hint)(fastjson.loads(data, liberties_bytes_max), None)
+    body: Body = reader_of(hint)(fastjson.loads(data, liberties_bytes_max), None)
     return body
 
 
@@ -61,14 +61,15 @@ def encode_body(body: object) -> bytes:
 
 
 @cache  # as many as there are types in the body classes
-def _reader(hint: Any) -> _Reader:
+def reader_of(hint: Any) -> _Reader:
+    """The function that makes a value of this type of a value of JSON and its path."""
     if hint is Any:
         return lambda value, _: value
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return _optional_reader(_reader(only_type(arguments)))
+        return _optional_reader(reader_of(only_type(arguments)))
     if origin in (tuple, frozenset):
-        return _sequence_reader(origin, _reader(arguments[0]))
+        return _sequence_reader(origin, reader_of(arguments[0]))
     if origin is not None and issubclass(origin, Mapping):
         return _map_reader(*arguments)
     if issubclass(hint, Enum):
@@ -83,25 +84,25 @@ def _optional_reader(read: _Reader) -> _Reader:
 
 
 def _sequence_reader(collection: Callable[[Any], Any], read: _Reader) -> _Reader:
-    def read_sequence(value: Any, path: _Path) -> Any:
+    def read_sequence(value: Any, path: Path) -> Any:
         if not isinstance(value, list):
-            raise _unexpected(path, "an array", value)
+            raise unexpected(path, "an array", value)
         return collection([read(item, (path, at)) for at, item in enumerate(value) if item is not None])
 
     return read_sequence
 
 
 def _map_reader(key_type: Any, item_type: Any) -> _Reader:
-    read_item = _reader(item_type)
-    read_key = _object_key_reader(key_type) if is_dataclass(key_type) else _reader(key_type)
+    read_item = reader_of(item_type)
+    read_key = _object_key_reader(key_type) if is_dataclass(key_type) else reader_of(key_type)
 
-    def read_map(value: Any, path: _Path) -> Any:
+    def read_map(value: Any, path: Path) -> Any:
         if isinstance(value, ObjectMap):
             pairs: Any = value.pairs
         elif isinstance(value, dict):
             pairs = value.items()
         else:
-            raise _unexpected(path, "an object", value)
+            raise unexpected(path, "an object", value)
         path_of_keys = (path, _A_KEY)
         return {
             read_key(key, path_of_keys): read_item(item, (path, key))
@@ -113,7 +114,7 @@ def _map_reader(key_type: Any, item_type: Any) -> _Reader:
 
 
 def _object_key_reader(key_type: Any) -> _Reader:
-    read = _reader(key_type)
+    read = reader_of(key_type)
     # Clients in other languages than Java put the object's JSON between quotes.
     return lambda key, path: read(fastjson.loads(key.encode()) if isinstance(key, str) else key, path)
 
@@ -121,66 +122,74 @@ def _object_key_reader(key_type: Any) -> _Reader:
 def _enum_reader(enum_type: type[Enum]) -> _Reader:
     members = enum_type.__members__
 
-    def read_enum(value: Any, path: _Path) -> Any:
+    def read_enum(value: Any, path: Path) -> Any:
         if not isinstance(value, str) or value not in members:
-            raise _unexpected(path, f"one of {', '.join(members)}", value)
+            raise unexpected(path, f"one of {', '.join(members)}", value)
         return members[value]
 
     return read_enum
 
 
 def _object_reader(body_type: Any) -> _Reader:
-    hints = get_type_hints(body_type)
     members = [
-        (each.name, _json_name(each), _reader(hints[each.name]), _has_default(each))
-        for each in fields(body_type)
+        (attribute, name, reader_of(hint), has_default)
+        for attribute, name, hint, has_default in parameters_of(body_type)
     ]
 
-    def read_object(value: Any, path: _Path) -> Any:
+    def read_object(value: Any, path: Path) -> Any:
         if not isinstance(value, dict):
-            raise _unexpected(path, "an object", value)
+            raise unexpected(path, "an object", value)
         arguments = {}
         for attribute, name, read, has_default in members:
             item = value.get(name)
             if item is not None:
                 arguments[attribute] = read(item, (path, name))
             elif not has_default:
-                raise _unexpected((path, name), "a value", item)
+                raise unexpected((path, name), "a value", item)
         return body_type(**arguments)
 
     return read_object
 
 
-def _read_str(value: Any, path: _Path) -> str:
+@cache  # as many as there are body classes
+def parameters_of(body_type: Any) -> tuple[tuple[str, str, Any, bool], ...]:
+    """The fields of a body class: their names and those in JSON, types, and whether they may be left out."""
+    hints = get_type_hints(body_type)
+    return tuple(
+        (each.name, _json_name(each), hints[each.name], _has_default(each)) for each in fields(body_type)
+    )
+
+
+def _read_str(value: Any, path: Path) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
         return str(value)
-    raise _unexpected(path, "text", value)
+    raise unexpected(path, "text", value)
 
 
-def _read_int(value: Any, path: _Path) -> int:
+def _read_int(value: Any, path: Path) -> int:
     if isinstance(value, str):
         try:
             return parse_int64(value)
         except ValueError:
-            raise _unexpected(path, "a 64-bit integer", value) from None
+            raise unexpected(path, "a 64-bit integer", value) from None
     if type(value) is not int or not -_INT64_BOUND <= value < _INT64_BOUND:
-        raise _unexpected(path, "a 64-bit integer", value)
+        raise unexpected(path, "a 64-bit integer", value)
     return value
 
 
-def _read_float(value: Any, path: _Path) -> float:
+def _read_float(value: Any, path: Path) -> float:
     if type(value) not in (int, float) or not isfinite(value):
-        raise _unexpected(path, "a number", value)
+        raise unexpected(path, "a number", value)
     return float(value)
 
 
-def _read_bool(value: Any, path: _Path) -> bool:
+def _read_bool(value: Any, path: Path) -> bool:
     if type(value) is not bool:
-        raise _unexpected(path, "true or false", value)
+        raise unexpected(path, "true or false", value)
     return value
 
 
@@ -267,11 +276,12 @@ def _has_default(each: Field[Any]) -> bool:
     return each.default is not MISSING or each.default_factory is not MISSING
 
 
-def _unexpected(path: _Path, needed: str, found: object) -> BodyError:
+def unexpected(path: Path, needed: str, found: object) -> BodyError:
+    """The error of a value that is not what is needed at a place."""
     return BodyError("JSON body", at=_shown(path), needed=needed, found=found)
 
 
-def _shown(path: _Path) -> str:
+def _shown(path: Path) -> str:
     if path is None:
         return "$"
     holder, step = path

@@ -1,7 +1,8 @@
-"""Writing bodies of thousands of values in steps, for who has only one thread.
+"""Writing bodies of thousands of values in steps, and reading them, for who has only one thread.
 
-The text is that of `encode_body`. A body is parted where its arrays and maps are, wherever they stand in it,
-so that each step writes a few hundred values. How a value is written is `mapping`'s business.
+The text is that of `encode_body`, and the body that of `decode_body`. A body is parted where its arrays and
+maps are, wherever they stand in it, so that each step writes or reads a few hundred values. How a value is
+written and read is `mapping`'s business.
 """
 
 from __future__ import annotations
@@ -10,20 +11,104 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from dataclasses import is_dataclass
 from functools import cache
 from types import UnionType
-from typing import Any, Final, TypeAlias, Union, get_args, get_origin
+from typing import Any, Final, TypeAlias, TypeVar, Union, get_args, get_origin
 
 from rmq_spark.wire.bodies import fastjson
-from rmq_spark.wire.bodies.mapping import members_of, only_type, writer_of
+from rmq_spark.wire.bodies.mapping import (
+    Path,
+    members_of,
+    only_type,
+    parameters_of,
+    reader_of,
+    unexpected,
+    writer_of,
+)
+from rmq_spark.wire.framing import Buffer
 
 VALUES_PER_STEP: Final = 256
 """To write so many takes less than a millisecond."""
 
+Body = TypeVar("Body")
 _Text: TypeAlias = Generator[None, None, bytes]
+_Read: TypeAlias = Generator[None, None, Any]
 
 
 def encode_body_in_steps(body: object) -> _Text:
     """The JSON text of a body, which must not change meanwhile."""
     return (yield from _text(type(body), body))
+
+
+def decode_body_in_steps(
+    body_type: type[Body], data: Buffer, *, liberties_bytes_max: int | None = None
+) -> Generator[None, None, Body]:
+    """The body that JSON text stands for; how strict that must be is said as to `decode_body`.
+
+    The text is taken apart at once: that takes a fiftieth of the time.
+    """
+    hint: Any = body_type
+    body: Body = yield from _read(hint, fastjson.loads(data, liberties_bytes_max), None)
+    return body
+
+
+def _read(hint: Any, value: Any, path: Path) -> _Read:
+    """The value of a type that a value of JSON stands for."""
+    if _room_behind(value, VALUES_PER_STEP) > 0:
+        return reader_of(hint)(value, path)
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return (yield from _read(only_type(arguments), value, path))
+    if origin in (tuple, frozenset) and isinstance(value, list):
+        return origin((yield from _read_items(arguments[0], value, path)))
+    if is_dataclass(hint) and isinstance(value, dict):
+        return (yield from _read_object(hint, value, path))
+    return reader_of(hint)(value, path)
+
+
+def _read_items(hint: Any, items: list[Any], path: Path) -> Generator[None, None, list[Any]]:
+    """The elements of an array: as many together as one step may read, and each that is too large."""
+    read = reader_of(hint)
+    found: list[Any] = []
+    room = VALUES_PER_STEP
+    for at, item in enumerate(items):
+        if item is None:
+            continue
+        behind = _room_behind(item, room)
+        if behind <= 0:
+            yield
+            behind = _room_behind(item, VALUES_PER_STEP)
+        if behind > 0:
+            found.append(read(item, (path, at)))
+        else:
+            found.append((yield from _read(hint, item, (path, at))))
+        room = max(behind, 1)
+    return found
+
+
+def _read_object(hint: Any, value: dict[Any, Any], path: Path) -> _Read:
+    """An object of a body class, member by member."""
+    arguments = {}
+    for attribute, name, member_hint, has_default in parameters_of(hint):
+        item = value.get(name)
+        if item is not None:
+            arguments[attribute] = yield from _read(member_hint, item, (path, name))
+        elif not has_default:
+            raise unexpected((path, name), "a value", item)
+    return hint(**arguments)
+
+
+def _room_behind(value: Any, room: int) -> int:
+    """How many more values there is room for behind this one; none, if it is too large itself."""
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list):
+        return room - 1
+    if len(value) >= room:
+        return 0
+    for each in value:
+        room = _room_behind(each, room)
+        if room <= 0:
+            return 0
+    return room - 1
 
 
 def _text(hint: Any, value: Any) -> _Text:

@@ -1,4 +1,4 @@
-"""Bodies that are written in steps: the same text as at once, and no step that writes much."""
+"""Bodies that are written and read in steps: what is written and read at once, and no step that does much."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from body_classes import CLASSES, values_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq_spark.wire.bodies import encode_body, encode_body_in_steps, steps
-from rmq_spark.wire.bodies.clients import SubscriptionData
+from rmq_spark.errors import BodyError
+from rmq_spark.wire.bodies import (
+    decode_body,
+    decode_body_in_steps,
+    encode_body,
+    encode_body_in_steps,
+    steps,
+)
+from rmq_spark.wire.bodies.clients import HeartbeatData, SubscriptionData
 from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper
 from rmq_spark.wire.bodies.lists import TopicList
 from rmq_spark.wire.bodies.stats import ConsumeStats, ConsumeStatsList, OffsetWrapper
@@ -36,6 +43,62 @@ def test_the_text_is_the_one_that_is_written_at_once(body_class, monkeypatch):
         assert taken(encode_body_in_steps(body))[1] == encode_body(body)
 
     in_steps()
+
+
+@pytest.mark.parametrize("body_class", CLASSES.values(), ids=CLASSES)
+@pytest.mark.parametrize("values_per_step", [1, 2, 5])
+def test_the_body_is_the_one_that_is_read_at_once(body_class, values_per_step, monkeypatch):
+    monkeypatch.setattr(steps, "VALUES_PER_STEP", values_per_step)
+
+    @settings(max_examples=20)
+    @given(values_of(body_class))
+    def in_steps(body):
+        text = encode_body(body)
+        assert taken(decode_body_in_steps(body_class, text))[1] == decode_body(body_class, text)
+
+    in_steps()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"clientID":1,"consumerDataSet":[[%s]]}',
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"G","subscriptionDataSet":[%s,{"topic":{}}]}]}',
+        b'{"clientID":"c","consumerDataSet":{"a":[%s]}}',
+        b'{"consumerDataSet":[{"groupName":"G","subscriptionDataSet":[%s]}]}',
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"G","subscriptionDataSet":[{"topic":[%s]}]}]}',
+    ],
+)
+def test_a_long_body_is_refused_for_what_a_short_one_is(text):
+    def fault(items):
+        with pytest.raises(BodyError) as short:
+            decode_body(HeartbeatData, text % items)
+        with pytest.raises(BodyError) as long:
+            taken(decode_body_in_steps(HeartbeatData, text % items))
+        assert str(long.value) == str(short.value)
+
+    fault(b",".join([b'{"topic":"T"}'] * 3))
+    fault(b",".join([b'{"topic":"T"}'] * 3_000))
+
+
+def test_no_step_of_reading_reads_much(monkeypatch):
+    read, most = [], []
+    reader_of = steps.reader_of
+
+    def counting_reader_of(hint):
+        return lambda *each: read.append(each) or reader_of(hint)(*each)
+
+    monkeypatch.setattr(steps, "reader_of", counting_reader_of)
+    items = b",".join(b'{"topic":"T%d"}' % number for number in range(10_000))
+    work = decode_body_in_steps(
+        HeartbeatData,
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"G","subscriptionDataSet":[%s]}]}' % items,
+    )
+    for _ in work:
+        most.append(len(read))
+        read.clear()
+    assert max(most) <= steps.VALUES_PER_STEP
+    assert len(most) > 50
 
 
 def test_a_small_body_is_written_in_one_go():
