@@ -51,6 +51,11 @@ class Expression:
         return 1 + max((each.depth for each in self.operands), default=0)
 
     @cached_property
+    def nodes(self) -> int:
+        """How many nodes there are, this one included."""
+        return 1 + sum(each.nodes for each in self.operands)
+
+    @cached_property
     def names(self) -> frozenset[str]:
         """The properties that it asks for."""
         return frozenset[str]().union(*(each.names for each in self.operands))

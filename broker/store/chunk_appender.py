@@ -5,9 +5,9 @@ The order of appends, and the offsets of queues, are `MessageAppender`'s.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from broker.store import chunks
 from broker.store import lazy_numpy as np
@@ -35,6 +35,21 @@ Sizes: TypeAlias = "npt.ArrayLike"
 """Of records that lie back to back."""
 
 
+RECORDS_MAX: Final = 65_536
+"""Of a chunk: all of them are appended in one step, which takes some ten milliseconds."""
+_PART_RECORDS = 4_096
+_PART_BYTES = 1 << 20
+"""To check so many takes a few milliseconds."""
+
+
+class _Part(NamedTuple):
+    """Some records of a chunk, checked, and what is needed to append them."""
+
+    chunk: RecordChunk
+    timestamps_at: npt.NDArray[np.int64]
+    sealing: Sealing
+
+
 class ChunkAppender:
     """See the module."""
 
@@ -44,29 +59,57 @@ class ChunkAppender:
         self._appender = appender
         self._fresh = fresh
 
-    def put_chunk(self, records: Buffer, sizes: Sizes) -> PutMessageResult:
+    def put_chunk(self, records: Buffer, sizes: Sizes) -> Generator[None, None, PutMessageResult]:
         """Append ready-encoded records of one topic and queue, checking each as if it had come alone.
 
-        They may be spread over two files; then a failure between leaves the first part in the log, and
-        the result says how many messages that is.
+        The checks come in steps, and the append with the last. The records may be spread over two
+        files; then a failure between leaves the first part in the log, and the result says how many
+        messages that is.
         """
+        while not chunks.are_loaded():
+            yield
+        all_sizes = np.asarray(sizes)
+        if len(all_sizes) > RECORDS_MAX:
+            return illegal(f"a chunk of {len(all_sizes)} messages is over {RECORDS_MAX}")
+        parts: list[_Part] = []
+        queues: dict[tuple[str, int], None] = {}
         try:
-            given = chunks.RecordChunk(bytearray(records), sizes)  # theirs stays as it is
-            if not len(given):
-                return illegal("the chunk is empty")
-            chunk = chunks.with_empty_checksums(given)
-            chunk.check_crcs()
+            for first, data, part_sizes in _parted(records, all_sizes):
+                try:
+                    chunk = chunks.with_empty_checksums(chunks.RecordChunk(data, part_sizes))
+                    chunk.check_crcs()
+                except RecordError as error:
+                    return illegal(f"{error}; counted from record {first}" if first else str(error))
+                fault = self._fault_of(chunk)
+                if fault is not None:
+                    return illegal(fault)
+                queues |= dict.fromkeys(_queues_of(chunk))
+                parts.append(_Part(chunk, chunk.store_timestamp_at - chunk.starts, chunks.Sealing(chunk)))
+                yield
         except RecordError as error:
             return illegal(str(error))
+        if not parts:
+            return illegal("the chunk is empty")
+        if len(queues) != 1:
+            return illegal("the records must be of one queue")
+        (queue,) = queues
+        fault = topic_fault(queue[0])
+        if fault is not None:
+            return illegal(fault)
+        return self._appender.in_turn(
+            queue, partial(self._append, parts), sum(len(each.chunk) for each in parts)
+        )
+
+    def _fault_of(self, chunk: RecordChunk) -> str | None:
         longest = int(chunk.sizes.max())
         if longest > min(self._appender.message_bytes_max, self._appender.file_room):
-            return illegal(f"a record of {longest} bytes is over {self._appender.message_bytes_max}")
+            return f"a record of {longest} bytes is over {self._appender.message_bytes_max}"
         if (chunk.sys_flag & TRANSACTION_MASK).any():
-            return illegal("half messages cannot come in a chunk")
+            return "half messages cannot come in a chunk"
         for name in (DELAY, *TIMERS):
             if chunk.properties.values(name).null_count < len(chunk):
-                return illegal(f"messages to be delivered later (property {name}) cannot come in a chunk")
-        return self._put_records(chunk)
+                return f"messages to be delivered later (property {name}) cannot come in a chunk"
+        return None
 
     def put_large(
         self, template: RecordTemplate, parts: Iterable[UniformParts], born_timestamp: int
@@ -105,57 +148,45 @@ class ChunkAppender:
 
         return self._appender.in_turn(batch.queue, append, len(chunk))
 
-    def _put_records(self, chunk: RecordChunk) -> PutMessageResult:
+    def _append(self, parts: Sequence[_Part], queue_offset: int) -> PutMessageResult:
         """Append records with offsets in their order, in as few pieces as the files allow."""
-        topics = chunks.COLUMNS["topic"].build(chunk).unique().to_pylist()
-        queue_ids = chunk.head["queue_id"]
-        queue_id = int(queue_ids[0])
-        if len(topics) != 1 or (queue_ids != queue_id).any():
-            return illegal("the records must be of one queue")
-        topic = topics[0]
-        fault = topic_fault(topic)
-        if fault is not None:
-            return illegal(fault)
-        append = partial(self._append, chunk, chunk.store_timestamp_at - chunk.starts, chunks.Sealing(chunk))
-        return self._appender.in_turn((topic, queue_id), append, len(chunk))
-
-    def _append(
-        self,
-        chunk: RecordChunk,
-        timestamps_at: npt.NDArray[np.int64],
-        sealing: Sealing,
-        queue_offset: int,
-    ) -> PutMessageResult:
         first: PutMessageResult | None = None
         done = 0
-        while done < len(chunk):
-            end = done + self._fitting(chunk.sizes[done:])
-            piece = chunk.data[int(chunk.starts[done]) : int(chunk.ends[end - 1])]
-            starts = chunk.starts[done:end] - chunk.starts[done]
-            offsets = np.arange(queue_offset + done, queue_offset + end)
-            try:
-                position, end_offset, timestamp = self._log.append_many(
-                    piece,
-                    chunk.sizes[done:end],
-                    offsets,
-                    starts + timestamps_at[done:end],
-                    partial(sealing.seal, done, end),
+        for part in parts:
+            row = 0
+            while row < len(part.chunk):
+                end = row + self._fitting(part.chunk.sizes[row:])
+                try:
+                    position, end_offset, timestamp = self._append_rows(part, row, end, queue_offset + done)
+                except (Lacking, StoreFailed) as error:
+                    return first or unavailable(error)
+                done += end - row
+                row = end
+                first = PutMessageResult(
+                    PutMessageStatus.PUT_OK,
+                    first.physical_offset if first else position,
+                    queue_offset,
+                    end_offset,
+                    timestamp,
+                    done,
                 )
-            except (Lacking, StoreFailed) as error:
-                return first or unavailable(error)
-            if end - done == len(chunk):  # one in two files is read from the log
-                chunk.head["queue_offset"] = offsets
-                self._fresh.add(FreshChunk(chunk, position, end_offset))
-            done = end
-            first = PutMessageResult(
-                PutMessageStatus.PUT_OK,
-                first.physical_offset if first else position,
-                queue_offset,
-                end_offset,
-                timestamp,
-                done,
-            )
         return first or illegal("the chunk is empty")
+
+    def _append_rows(self, part: _Part, first: int, end: int, queue_offset: int) -> tuple[int, int, int]:
+        chunk = part.chunk
+        starts = chunk.starts[first:end] - chunk.starts[first]
+        offsets = np.arange(queue_offset, queue_offset + end - first)
+        position, end_offset, timestamp = self._log.append_many(
+            chunk.data[int(chunk.starts[first]) : int(chunk.ends[end - 1])],
+            chunk.sizes[first:end],
+            offsets,
+            starts + part.timestamps_at[first:end],
+            partial(part.sealing.seal, first, end),
+        )
+        if end - first == len(chunk):  # one in two files is read from the log
+            chunk.head["queue_offset"] = offsets
+            self._fresh.add(FreshChunk(chunk, position, end_offset))
+        return position, end_offset, timestamp
 
     def _fitting(self, sizes: npt.NDArray[np.int64]) -> int:
         """How many of the next records fit into the current file; all that fit a new one if none does."""
@@ -165,3 +196,31 @@ class ChunkAppender:
         if not count:
             count = int(np.searchsorted(ends, self._appender.file_room, side="right"))
         return count
+
+
+def _parted(
+    records: Buffer, sizes: npt.NDArray[np.integer[Any]]
+) -> Iterator[tuple[int, bytearray, npt.NDArray[np.integer[Any]]]]:
+    """Copy parts of a chunk, each with the number of its first record and the sizes of its records.
+
+    Sizes that are none, or do not come to the whole, are left to `RecordChunk` to refuse, in one part.
+    """
+    is_whole = not len(sizes) or (int(sizes.min()) > 0 and int(sizes.sum(dtype=np.int64)) == len(records))
+    if not is_whole:
+        yield 0, bytearray(records), sizes
+        return
+    ends = np.cumsum(sizes, dtype=np.int64)
+    view = memoryview(records)
+    first = start = 0
+    while first < len(sizes):
+        end = int(np.searchsorted(ends, start + _PART_BYTES, side="right"))
+        end = max(min(end, first + _PART_RECORDS), first + 1)
+        stop = int(ends[end - 1])
+        yield first, bytearray(view[start:stop]), sizes[first:end]
+        first, start = end, stop
+
+
+def _queues_of(chunk: RecordChunk) -> Iterable[tuple[str, int]]:
+    """Tell which topics and which queues a chunk's records name, each topic with each queue."""
+    topics = chunks.COLUMNS["topic"].build(chunk).unique().to_pylist()
+    return [(topic, queue_id) for topic in topics for queue_id in np.unique(chunk.head["queue_id"]).tolist()]

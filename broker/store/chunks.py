@@ -18,7 +18,7 @@ from broker.store.lacks import Hindrance, is_lack
 if TYPE_CHECKING:
     from pyarrow import py_buffer
 
-    from broker.store.java_hash import hash_index_keys
+    from broker.store.java_hash import hash_index_keys, rows_within
     from rmq_spark.wire.chunk import COLUMNS, RecordChunk
     from rmq_spark.wire.chunk.checksums import Sealing, intact_records, with_empty_checksums
     from rmq_spark.wire.chunk.gather import take_bytes
@@ -30,6 +30,7 @@ _HOMES = {
     "Sealing": "rmq_spark.wire.chunk.checksums",
     "hash_index_keys": "broker.store.java_hash",
     "intact_records": "rmq_spark.wire.chunk.checksums",
+    "rows_within": "broker.store.java_hash",
     "take_bytes": "rmq_spark.wire.chunk.gather",
     "with_empty_checksums": "rmq_spark.wire.chunk.checksums",
 }
@@ -43,6 +44,7 @@ __all__ = [
     "intact_records",
     "loading",
     "py_buffer",
+    "rows_within",
     "take_bytes",
     "with_empty_checksums",
 ]

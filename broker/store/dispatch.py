@@ -8,6 +8,7 @@ nothing is written.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -80,12 +81,15 @@ class _Run:
         return QueueEntries(self.topic, self.queue_id, self.start, b"".join(self.entries), self.codes)
 
 
-def record_sizes(data: Buffer) -> list[int]:
-    """The sizes of the records that follow each other from the start of the data, up to a blank or zeros."""
+def record_sizes(data: Buffer, count_max: int = sys.maxsize) -> list[int]:
+    """The sizes of the records that follow each other from the start of the data, up to a blank or zeros.
+
+    No more than so many of them: to find out takes a while, record by record.
+    """
     sizes: list[int] = []
     add, read = sizes.append, _SIZE.unpack_from
     position, end = 0, len(data) - layout.RECORD_BYTES_MIN
-    while position <= end:
+    while position <= end and len(sizes) < count_max:
         (size,) = read(data, position)
         if size < layout.RECORD_BYTES_MIN:
             break

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from broker.store.index_key import INDEX_KEY_SEPARATOR, IndexHashes
 from rmq_spark.wire.chunk.gather import Bytes, Positions, offsets_of
@@ -46,6 +47,12 @@ def index_hashes(values: Words) -> IndexHashes:
     """What `index_key.index_hash` makes of texts, from their hashes."""
     # Like Java's, this abs() leaves the smallest number negative.
     return np.maximum(np.abs(values.view(np.int32)), 0)
+
+
+def rows_within(keys: pa.StringArray, words_max: int) -> int:
+    """Tell how many of the first rows of KEYS have so many words together at most."""
+    words = pc.add(pc.count_substring(keys, pattern=" "), 1).fill_null(0)
+    return int(np.searchsorted(np.cumsum(words.to_numpy(zero_copy_only=False)), words_max, side="right"))
 
 
 def hash_index_keys(

@@ -21,6 +21,10 @@ class MessageFilter(Protocol):
     def needs_messages(self) -> bool:
         """Whether codes alone do not decide, so that `by_messages` is to be asked as well."""
 
+    @property
+    def looks_max(self) -> int:
+        """How many messages `by_messages` may be asked about by one get: that keeps others waiting."""
+
     def matches_code(self, code: int) -> bool:
         """Whether an entry may match, by its tags code alone."""
 
@@ -29,3 +33,6 @@ class MessageFilter(Protocol):
 
     def by_messages(self, chunk: RecordChunk) -> npt.NDArray[np.bool_] | None:
         """Which of the messages whose codes may match do; None if all of them do."""
+
+    def cost_of(self, chunk: RecordChunk) -> int:
+        """How much longer `by_messages` takes than to read the messages; in bytes that could be read."""

@@ -10,7 +10,7 @@ It must not know sockets, clients or any other room of the broker: arrivals go t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
@@ -204,7 +204,17 @@ class MessageStore:
 
     def put_chunk(self, records: Buffer, sizes: Sizes) -> PutMessageResult:
         """Append ready-encoded records of one queue."""
-        return self._appended(self._chunks.put_chunk(records, sizes))
+        steps = self.put_chunk_in_steps(records, sizes)
+        try:
+            while True:
+                next(steps)
+        except StopIteration as end:
+            result: PutMessageResult = end.value
+            return result
+
+    def put_chunk_in_steps(self, records: Buffer, sizes: Sizes) -> Generator[None, None, PutMessageResult]:
+        """Append ready-encoded records of one queue, which must not change; the last step is the append."""
+        return self._appended((yield from self._chunks.put_chunk(records, sizes)))
 
     def _appended(self, result: PutMessageResult) -> PutMessageResult:
         if result.status is PutMessageStatus.PUT_OK and not self._is_sync:
@@ -328,19 +338,27 @@ class MessageStore:
 
         None is of a topic of this name that was deleted.
         """
+        steps = self.query_message_in_steps(topic, key, max_num, begin_ms, end_ms)
+        return [record for record in steps if record is not None]
+
+    def query_message_in_steps(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
+    ) -> Iterator[Buffer | None]:
+        """Find what `query_message` does, one record at a step, and None at a step that has found none."""
         if self._index is None:
-            return []
-        self._reput.catch_up_index()
-        found: list[Buffer] = []
+            return
+        while not self._reput.catch_up_index(lambda: True):
+            yield None
+        left = max_num
         since = self._dispatcher.deleted_topics.get(topic, 0)
         candidates = self._index.query(topic, key, begin_ms, end_ms, max_num * _INDEX_CANDIDATES_PER_RESULT)
         for physical_offset in dict.fromkeys(candidates):
-            if len(found) == max_num:
-                break
+            if not left:
+                return
             record = self.record_at(physical_offset) if physical_offset >= since else None
-            if record is not None and has_key(record, topic.encode(), key.encode()):
-                found.append(record)
-        return found
+            has_it = record is not None and has_key(record, topic.encode(), key.encode())
+            left -= has_it
+            yield record if has_it else None
 
     # ---- keeping house
 

@@ -26,7 +26,7 @@ FEW = 64
 """So many entries are looked at one after the other."""
 
 LOOK_BYTES_MAX = 4 << 20
-"""Of messages that one get looks into for those that match: that keeps others waiting."""
+"""Of messages that one get looks into for those that match, as far as they weigh the same."""
 
 _LOOK_BYTES = 1 << 18
 """Of messages that are looked into at a time."""
@@ -131,6 +131,7 @@ class _Picking:
         self._count_left = limits.count_max
         self._bytes_left = limits.bytes_max
         self._looked_at = 0
+        self._looks_left = message_filter.looks_max if message_filter is not None else 0
         self._scanned = 0
         self._places: list[npt.NDArray[np.int64]] = []
         self._sizes: list[npt.NDArray[np.int64]] = []
@@ -205,16 +206,19 @@ class _Picking:
         start = done = 0
         while start < len(rows):  # a few messages at a time
             before = int(ends[start - 1]) if start else 0
-            end = max(int(np.searchsorted(ends, before + _LOOK_BYTES, side="right")), start + 1)
+            end = int(np.searchsorted(ends, before + _LOOK_BYTES, side="right"))
+            end = max(min(end, start + self._looks_left), start + 1)
             part = rows[start:end]
             data = b"".join(self._records(places[part], sizes[part]))
-            self._looked_at += len(data)
-            kept = wanted.by_messages(chunks.RecordChunk(data, sizes[part]))
+            chunk = chunks.RecordChunk(data, sizes[part])
+            self._looks_left -= len(part)
+            self._looked_at += len(data) + wanted.cost_of(chunk)
+            kept = wanted.by_messages(chunk)
             part = part if kept is None else part[kept]
             decided = int(rows[end]) if end < len(rows) else len(entries)
             if self._is_full_with(places[part], sizes[part], part - done, decided - done):
                 return True
-            if self._looked_at >= LOOK_BYTES_MAX:
+            if self._looked_at >= LOOK_BYTES_MAX or self._looks_left <= 0:
                 return True
             start, done = end, decided
         self._scanned += len(entries) - done

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import logging
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from broker.store import chunks
@@ -39,12 +41,16 @@ if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
 
 _log = logging.getLogger(__name__)
-RUN_BYTES_MAX = 8 << 20
+RUN_BYTES_MAX = 4 << 20
 INDEX_BEHIND_MAX = 1 << 20
-RUN_RECORDS_MAX = 16_384
-"""So many at a time take some ten milliseconds."""
+RUN_RECORDS_MAX = 8_192
+"""So many at a time take some five milliseconds."""
 ONE_BY_ONE_MAX = 1024
 """So many at a time go one by one while the tools for many are being loaded."""
+_WORDS_MAX = 8_192
+"""Of the keys of messages that come to the index at a time, if there are several: a microsecond each."""
+_ONE_BY_ONE_BYTES_MAX = 1 << 13
+"""Of messages that come to the index one by one: they may have a key for every two bytes."""
 
 _UNIQ_KEY, _KEYS = pattern_of(UNIQ_KEY), pattern_of(KEYS)
 
@@ -131,10 +137,13 @@ class ReputMessageService:
         """Dispatch again from a place in the log on; while this is `paused`."""
         self.reput_from_offset = min(self.reput_from_offset, physical_offset)
 
-    def catch_up_index(self) -> None:
-        """Bring the index to where the consume queues are."""
+    def catch_up_index(self, is_over: Callable[[], bool] = _never) -> bool:
+        """Bring the index to where the consume queues are; whether it is there.
+
+        ``is_over`` is asked after each piece whether the rest has to wait for another call.
+        """
         with self._lock:
-            self._catch_up_index()
+            return self._catch_up_index(is_over)
 
     def _run_once(self) -> None:
         start, confirmed = self.reput_from_offset, self._confirm_offset()
@@ -155,7 +164,6 @@ class ReputMessageService:
             sizes, next_offset = _cut(sizes, ONE_BY_ONE_MAX, start, next_offset)
             self._dispatch(self._dispatcher.entries_of_few(data, sizes, start), next_offset)
             return
-        sizes, next_offset = _cut(sizes, RUN_RECORDS_MAX, start, next_offset)
         self._carry(_chunk(data, sizes), start, next_offset)
 
     def _carry(self, chunk: RecordChunk, start: int, next_offset: int) -> None:
@@ -197,11 +205,11 @@ class ReputMessageService:
     def _index_once(self) -> None:
         start = self.index_from_offset
         data, sizes, next_offset = self._next_records(start, self.reput_from_offset)
-        if len(sizes) <= FEW or not chunks.are_loaded():
-            sizes, next_offset = _cut(sizes, ONE_BY_ONE_MAX, start, next_offset)
+        few = bisect_right(list(accumulate(sizes[:ONE_BY_ONE_MAX])), _ONE_BY_ONE_BYTES_MAX)
+        if len(sizes) <= min(FEW, few) or not chunks.are_loaded():
+            sizes, next_offset = _cut(sizes, max(few, 1), start, next_offset)
             self._index_few(data, sizes, start, next_offset)
         else:
-            sizes, next_offset = _cut(sizes, RUN_RECORDS_MAX, start, next_offset)
             self._index_chunk(_chunk(data, sizes), start, next_offset)
 
     def _note_hole(self, start: int, end: int, error: RecordError) -> None:
@@ -231,13 +239,17 @@ class ReputMessageService:
 
     def _index_chunk(self, chunk: RecordChunk, start: int, next_offset: int) -> None:
         if self._index is not None:
+            keys = chunks.COLUMNS["keys"].build(chunk)
+            count = max(chunks.rows_within(keys, _WORDS_MAX), 1)
+            if count < len(chunk):
+                next_offset = start + int(chunk.ends[count - 1])
             self._index.dispatch(
-                topics=chunks.COLUMNS["topic"].build(chunk),
-                unique_keys=chunk.properties.values(UNIQ_KEY),
-                keys=chunks.COLUMNS["keys"].build(chunk),
-                physical_offsets=chunk.starts + start,
-                store_timestamps=chunks.COLUMNS["storeTimestamp"].build(chunk).view("int64"),
-                sys_flags=chunk.sys_flag,
+                topics=chunks.COLUMNS["topic"].build(chunk)[:count],
+                unique_keys=chunk.properties.values(UNIQ_KEY)[:count],
+                keys=keys[:count],
+                physical_offsets=chunk.starts[:count] + start,
+                store_timestamps=chunks.COLUMNS["storeTimestamp"].build(chunk)[:count].view("int64"),
+                sys_flags=chunk.sys_flag[:count],
             )
         self.index_from_offset = next_offset
 
@@ -252,7 +264,7 @@ class ReputMessageService:
             if start < hole_start:
                 stop = min(stop, hole_start)
         data = self._log.read(start, min(stop - start, RUN_BYTES_MAX))
-        sizes = record_sizes(data)
+        sizes = record_sizes(data, RUN_RECORDS_MAX)
         if sizes:
             return data, sizes, start + sum(sizes)
         if len(data) == RUN_BYTES_MAX and decode_blank(data) is None:  # a record that is longer

@@ -5,6 +5,7 @@ from itertools import pairwise, starmap
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from stores import encoded, message
 
 from broker.store.consume_queue import BLANK_SIZE, ENTRY_BYTES, ENTRY_STRUCT
 from broker.store.picking import Limits, pick_all, pick_few, pick_many
@@ -24,6 +25,7 @@ sizes = st.integers(0, 10_000)
 
 class CodeFilter:
     needs_messages = False
+    looks_max = 10**6
 
     def matches_code(self, code):
         return code == 1
@@ -39,6 +41,9 @@ class EveryMessage(CodeFilter):
 
     def by_messages(self, chunk):
         assert len(chunk)
+
+    def cost_of(self, _):
+        return 0
 
 
 def packed(found):
@@ -101,6 +106,44 @@ def test_no_more_pieces_are_taken_than_the_limits_decide_on():
     found = [(10 + number, 100, 1) for number in range(60)]
     for limits, pieces in ((Limits(10, 10**6, 60), 1), (Limits(11, 10**6, 60), 2), (Limits(60, 999, 60), 1)):
         assert len(many(found, limits, CodeFilter(), range(10, 60, 10))[1]) == pieces
+
+
+def test_an_expensive_filter_is_asked_about_fewer_messages():
+    size = len(encoded(message("x")))
+    found = [(number * size, size, 1) for number in range(60)]
+    asked = []
+
+    class Dear(EveryMessage):
+        looks_max = 25
+
+        def by_messages(self, chunk):
+            asked.append(len(chunk))
+            return np.zeros(len(chunk), np.bool_)
+
+    def records(places, _):
+        return [encoded(message("x")) for _ in places]
+
+    picked = pick_many([packed(found)], Limits(60, 10**7, 60), 0, Dear(), records)
+    assert (picked.scanned, len(picked.places), sum(asked)) == (25, 0, 25)
+
+
+def test_a_filter_that_takes_long_looks_into_fewer_bytes():
+    size = len(encoded(message("x")))
+    found = [(number * size, size, 1) for number in range(5_000)]
+
+    class Dear(EveryMessage):
+        def by_messages(self, chunk):
+            return np.zeros(len(chunk), np.bool_)
+
+        def cost_of(self, _):
+            return 4 << 20
+
+    def records(places, _):
+        return [encoded(message("x")) for _ in places]
+
+    picked = pick_many([packed(found)], Limits(5_000, 10**7, 5_000), 0, Dear(), records)
+    assert 0 < picked.scanned < 5_000
+    assert not len(picked.places)
 
 
 def test_messages_are_looked_at_a_few_at_a_time_and_no_more_than_are_wanted(monkeypatch):
