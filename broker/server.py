@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from broker import descriptors
 from broker.client_connection import ClientConnection, Dispatch
 from broker.config import ServerLimits
+from broker.listener import Listener
 from broker.loop_turn import LoopTurn
 from broker.unread_answers import UnreadAnswers
 from rmq_spark.errors import RocketPollError
@@ -57,13 +58,13 @@ class RemotingServer:
         self._in_flight = 0
         self._unread = UnreadAnswers(limits.unread_bytes_max)
         self.is_short_of_memory = False
-        self._held_back: list[ClientConnection] = []
+        self._held_back: dict[ClientConnection, None] = {}
         self._favoured: ClientConnection | None = None
         self._accepts = float(limits.max_accepts_per_second)
         self._accepts_at = 0.0
-        self._lacks_descriptors = False
+        self._lets_nobody_in = False
         self._sweeps = 0
-        self._servers: list[asyncio.Server] = []
+        self._listeners: list[Listener] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self._all_gone: asyncio.Event | None = None
 
@@ -89,7 +90,7 @@ class RemotingServer:
         return [
             number
             for number in (
-                *(each.fileno() for server in self._servers for each in server.sockets),
+                *(number for listener in self._listeners for number in listener.descriptors()),
                 *(connection.descriptor() for connection in self._connections),
             )
             if number >= 0
@@ -109,21 +110,21 @@ class RemotingServer:
         Raises:
             CannotListen: The port is in use, or the address is not this machine's.
         """
+        listener = Listener(self._loop, self._new_connection)
         try:
-            server = await self._loop.create_server(self._new_connection, address, port, backlog=1_024)
+            found = await listener.open(address, port)
         except OSError as error:
             raise CannotListen(
                 f"cannot listen on {address}:{port}: {error.strerror or error}; choose another listenPort or "
                 "bindAddress, or stop the program that has it"
             ) from error
-        self._servers.append(server)
-        found: int = server.sockets[0].getsockname()[1]
+        self._listeners.append(listener)
         return found
 
     def stop_listening(self) -> None:
         """No more clients."""
-        for server in self._servers:
-            server.close()
+        for listener in self._listeners:
+            listener.close()
 
     async def stop(self) -> None:
         """End all connections, with what they were sent before."""
@@ -186,7 +187,7 @@ class RemotingServer:
             if self._favoured is None:
                 self._favoured = connection
             elif self._favoured is not connection:
-                self._held_back.append(connection)
+                self._held_back[connection] = None
                 connection.hold_back()
 
     def leaves_unread(self, connection: ClientConnection, size: int) -> None:
@@ -205,8 +206,7 @@ class RemotingServer:
         if not self._per_address[address]:
             del self._per_address[address]
         self._since_new.pop(connection, None)
-        if connection in self._held_back:
-            self._held_back.remove(connection)
+        self._held_back.pop(connection, None)
         self._unread.forget(connection)
         self.holds_requests(connection, 0)
         self._on_closed(connection)
@@ -224,43 +224,58 @@ class RemotingServer:
 
     def _let_go_on(self) -> None:
         while self._held_back and (not self.is_short_of_memory or self._favoured is None):
-            connection = self._held_back.pop(0)
+            connection = next(iter(self._held_back))
+            del self._held_back[connection]
             if not connection.is_closed:
                 if self.is_short_of_memory:
                     self._favoured = connection
                 connection.let_go_on()
 
     def _sweep(self) -> None:
-        """Close whoever has kept us waiting for too long."""
-        now = self._loop.time()
+        """Look after all clients, and whether new ones get in."""
+        lacks = [listener.look() for listener in self._listeners]
+        self._tell_of_lack(descriptors.lack() or next(filter(None, lacks), None))
+        self._sweeps += 1
+        self._turn.work(self._swept(self._loop.time()))
+
+    def _swept(self, now: float) -> Iterator[None]:
+        """Close whoever has kept us waiting for too long, one at each step; then plan the next sweep."""
+        for connection, why in self._to_close(now):
+            if connection is not None:
+                connection.close(why)
+            yield
+        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    def _to_close(self, now: float) -> Iterator[tuple[ClientConnection | None, str]]:
+        """Those who have to go, and why; None for those who may stay."""
         limits = self._limits
         for connection in self._since_partial:
             if connection.is_kept_waiting:  # it is we who do not read
                 self._since_partial[connection] = connection.last_active = now
-        self._close_since(self._since_new, now - limits.first_frame_timeout_ms / 1000, "it says nothing")
-        self._close_since(
-            self._since_partial, now - limits.partial_frame_timeout_ms / 1000, "its request does not end"
-        )
+        yield from _since(self._since_new, now - limits.first_frame_timeout_ms / 1000, "it says nothing")
+        partial_since = now - limits.partial_frame_timeout_ms / 1000
+        yield from _since(self._since_partial, partial_since, "its request does not end")
         self._unread.look_again(now)
-        for connection, why in self._unread.to_close(now, limits.slow_reader_timeout_ms / 1000):
-            connection.close(why)
-        self._tell_of_lack(descriptors.lack())
-        self._sweeps += 1
+        yield from self._unread.to_close(now, limits.slow_reader_timeout_ms / 1000)
         if self._sweeps % _SWEEPS_PER_IDLE_CHECK == 0:
             idle_since = now - limits.idle_timeout_ms / 1000
-            for connection in list(self._connections):
-                if connection.last_active < idle_since:
-                    connection.close("it has been idle")
-        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+            for connection in tuple(self._connections):
+                is_idle = connection.last_active < idle_since and not connection.is_closed
+                yield connection if is_idle else None, "it has been idle"
 
     def _tell_of_lack(self, lack: OSError | None) -> None:
-        """Log when clients cannot get in any more, and when they can again; loops try again by themselves."""
-        if lack is not None and not self._lacks_descriptors:
-            _log.error("no new clients get in until there are descriptors for them: %s", lack.strerror)
-        elif lack is None and self._lacks_descriptors:
+        """Log when clients cannot get in any more, and when they can again."""
+        if lack is not None and not self._lets_nobody_in:
+            _log.error("no new clients get in while the system says: %s", lack.strerror)
+        elif lack is None and self._lets_nobody_in:
             _log.warning("new clients get in again")
-        self._lacks_descriptors = lack is not None
+        self._lets_nobody_in = lack is not None
 
-    def _close_since(self, times: dict[ClientConnection, float], since: float, why: str) -> None:
-        for connection in [connection for connection, time in times.items() if time < since]:
-            connection.close(why)
+
+def _since(
+    times: dict[ClientConnection, float], since: float, why: str
+) -> Iterator[tuple[ClientConnection, str]]:
+    """Those whose time in a table is long ago; whoever has left it meanwhile may stay."""
+    for connection in [connection for connection, time in times.items() if time < since]:
+        if connection in times:
+            yield connection, why

@@ -67,13 +67,15 @@ class UnreadAnswers:
         """Those who have read nothing for too long, and why they have to go."""
         excess = self._bytes - self._bytes_max
         for connection, since in tuple(self._since.items()):
+            if self._since.get(connection) != since:  # it has read, or gone, while others were closed
+                continue
             if now - since > timeout_seconds:
                 yield connection, "it does not read its answers"
             elif excess > 0 and now - since > _PATIENCE_SECONDS:
                 yield connection, "it does not read, and there is no room for answers (maxUnreadBytes)"
             else:
                 return
-            excess -= self._sizes[connection]
+            excess -= self._sizes.get(connection, 0)
 
     def _count(self, more_bytes: int) -> None:
         self._bytes += more_bytes

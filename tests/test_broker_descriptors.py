@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import shutil
+import subprocess
 import time
 
 import pytest
@@ -85,3 +87,88 @@ def test_a_broker_with_few_descriptors_takes_fewer_clients_and_keeps_some_for_it
     assert "maxConnections is 150 and maxOpenFiles 50, as the system allows 300" in log
     assert "there are 150 connections already (maxConnections)" in log
     assert "no new clients get in" not in log
+
+
+LIBRARY = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+int accept4(int fd, struct sockaddr *address, socklen_t *length, int flags) {
+    static int (*real)(int, struct sockaddr *, socklen_t *, int);
+    int told = open(getenv("LACKS"), O_WRONLY | O_APPEND);
+    if (told >= 0) {
+        if (write(told, ".", 1) < 0) abort();
+        close(told);
+        errno = ENOMEM;
+        return -1;
+    }
+    if (!real) real = dlsym(RTLD_NEXT, "accept4");
+    return real(fd, address, length, flags);
+}
+
+int accept(int fd, struct sockaddr *address, socklen_t *length) {
+    return accept4(fd, address, length, 0);
+}
+"""
+"""A system without memory for new clients as long as a file is there, which says how often it was asked."""
+
+
+@pytest.fixture
+def lacks(tmp_path, monkeypatch):
+    """The file; processes that are started now have such a system."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler to make a system call fail with")
+    source, library, file = (tmp_path / name for name in ("lacking.c", "lacking.so", "lacks"))
+    source.write_text(LIBRARY)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    monkeypatch.setenv("LACKS", str(file))
+    return file
+
+
+async def asked(lacks, count):
+    """Wait until the system was asked so many times more; how many times that was."""
+    before = lacks.stat().st_size
+    until = time.monotonic() + 20
+    while (more := lacks.stat().st_size - before) < count:
+        assert time.monotonic() < until
+        await asyncio.sleep(0.05)
+    return more
+
+
+@pytest.mark.usefixtures("_loop")
+def test_clients_for_whom_there_is_no_memory_wait_and_are_let_in_when_there_is_some(tmp_path, lacks):
+    async def story(broker):
+        async with BrokerClients(broker.port) as clients:
+            first = await clients.connect()
+            await first.put("before")
+            lacks.touch()
+            waiting = asyncio.ensure_future(serves_sometime(clients))
+            await is_logged(broker, "no new clients get in")
+            await asked(lacks, 1)
+            assert await asked(lacks, 2) < 50, "it is tried again and again, at once"
+            await first.put("meanwhile")
+            lacks.unlink()
+            await is_logged(broker, "new clients get in again")
+            await waiting
+            assert await serves(clients)
+
+    with BrokerProcess(tmp_path, maxAcceptsPerSecond="10000") as broker:
+        asyncio.run(story(broker))
+        told = [line for line in broker.log() if " ERROR broker.server " in line or " ERROR asyncio " in line]
+        assert broker.stop() == 0
+    assert len(told) == 1, told
+    assert "Cannot allocate memory" in told[0]
+
+
+async def serves_sometime(clients):
+    """A client that has the patience to wait."""
+    client = await clients.connect()
+    answer = await asyncio.wait_for(client.call(send_request("x")), 30)
+    assert answer.code == 0, answer.remark

@@ -53,7 +53,7 @@ def test_its_clients_count_as_all_others(tmp_path):
         first = await channel.connect()
         await first.put("x")
         assert broker.controller.server.connections == 1
-        assert len(broker.controller.server.descriptors()) == 3
+        assert len(broker.controller.server.descriptors()) == 5
         other = await broker.connect()
         await other.closed()
         await first.put("y")
@@ -89,7 +89,7 @@ def test_a_setting_closes_it(tmp_path):
 
 def test_a_broker_on_any_port_that_is_free_has_none(tmp_path, caplog):
     async def story(broker):
-        assert len(broker.controller.server.descriptors()) == 1
+        assert len(broker.controller.server.descriptors()) == 2
 
     tell(story, tmp_path)
     assert not caplog.records
