@@ -16,7 +16,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from ipaddress import ip_address
 
@@ -279,7 +279,9 @@ class BrokerController:
         self.hold_service.expire(now_ms)
         self._plan_deadline()
 
-    def _is_matched_by_commit_log(self, held: PullRequest, from_queue_offset: int) -> bool:
+    def _is_matched_by_commit_log(
+        self, held: PullRequest, from_queue_offset: int
+    ) -> Generator[None, None, bool]:
         return self.processors.pull.is_matched_by_commit_log(held, from_queue_offset)
 
     def _wake(self, held: PullRequest) -> None:

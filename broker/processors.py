@@ -111,6 +111,7 @@ class Processors:
             capacity=config.send_queue_capacity,
             wait_max_ms=config.send_wait_max_ms,
             took_ms=self.stats.put_took.add,
+            work=around.work,
         )
         self.retries = RetryRules(self.admission, around.tables.groups)
         self.sends = SendMessageProcessor(
@@ -167,9 +168,9 @@ class Processors:
         return None
 
     def client_has_gone(self, connection: Connection) -> None:
-        """Take it out of its groups."""
-        self.clients.connection_closed(connection)
+        """Take it out of its groups, at once or bit by bit."""
         self.sends.connection_closed(connection)
+        self._around.work(self.clients.connection_closed(connection))
 
     def end_turn(self) -> None:
         """All requests of a turn have been dispatched: write what they have brought."""
@@ -181,7 +182,7 @@ class Processors:
 
     def sample_stats(self) -> None:
         """Carry the counters into their windows."""
-        self.stats.sample(self._around.now_ms())
+        self._around.work(self.stats.sample(self._around.now_ms()))
 
     def _pulls(self) -> PullMessageProcessor:
         around, tables = self._around, self._around.tables
@@ -266,7 +267,7 @@ class Processors:
             GroupOffsetsProcessor(
                 name, around.store, tables.topics, tables.groups, self.consumers, tables.offsets
             ),
-            ClientRelayProcessor(name, around.store, self.consumers),
+            ClientRelayProcessor(name, around.store, self.consumers, around.work),
         )
 
     def _of_operators(self) -> tuple[Processor, ...]:
@@ -283,6 +284,7 @@ class Processors:
                 around.store,
                 self.stats,
                 after_saving,
+                around.work,
             ),
             GroupAdminProcessor(tables.groups, tables.offsets, self.stats, after_saving),
             ConsumeStatsProcessor(

@@ -101,6 +101,7 @@ class AdminRoom:
                 self.store,
                 self.stats,
                 self.after_saving,
+                finished,
             ),
             GroupAdminProcessor(self.groups, self.offsets, self.stats, self.after_saving),
             ConsumeStatsProcessor(

@@ -73,6 +73,7 @@ class Hold:
         self.matches_from.append(from_queue_offset)
         if isinstance(self.is_matched, Exception):
             raise self.is_matched
+        yield
         return self.is_matched
 
 

@@ -10,12 +10,15 @@ import asyncio
 import threading
 
 import pytest
-from broker_clients import batch_request, pull_request
+from broker_clients import batch_request, pull_request, send_request
 from broker_stories import tell
 
 from broker.client_connection import ClientConnection
 from broker.loop_turn import TURN_SECONDS
 from broker.processor import query_consume_queue
+from broker.state import stats_windows
+from broker.state.broker_stats import BrokerStats
+from broker.state.consumers import ConsumerManager
 from broker.store.record_template import UniformBatch
 from rmq_spark.wire.bodies import encode_body, fastjson
 from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, LockBatchRequestBody, SubscriptionData
@@ -182,7 +185,7 @@ def test_many_requests_at_once_let_others_in_and_are_answered_in_their_order(
         client = await broker.connect()
         await client.put("a", properties={"KEYS": "k"})
         asyncio.get_running_loop().stand_still()
-        slow_down(monkeypatch, broker.store, "get_message", "query_message")
+        slow_down(monkeypatch, broker.store, "get_message", "record_at")
         client.send(b"".join(request_of(number).encode() for number in range(100)))
 
         async def answers():
@@ -239,6 +242,104 @@ def test_a_client_that_joins_many_groups_of_many_lets_others_in(tmp_path, monkey
         longest, whole, _ = await longest_turn(joined())
         assert whole > 329 * STEP_SECONDS  # a clock's seconds are no exact sum
         assert longest <= TURN_AND_STEP
+
+    tell(story, tmp_path)
+
+
+def test_a_client_of_many_groups_that_goes_lets_others_in(tmp_path, monkeypatch):
+    async def story(broker):
+        clients = [await broker.connect() for _ in range(10)]
+        for client in clients:
+            client.send(heartbeat(60))
+        await broker.until(lambda: _members(broker, "G59") == len(clients))
+        asyncio.get_running_loop().stand_still()
+        slow_down(monkeypatch, ConsumerManager, "unregister")
+        slow_down(monkeypatch, ClientConnection, "send_frame")
+        clients[0].close()
+
+        async def gone():
+            await broker.until(lambda: _members(broker, "G59") == len(clients) - 1)
+
+        longest, whole, _ = await longest_turn(gone())
+        assert whole >= 60 * STEP_SECONDS
+        assert longest <= TURN_AND_STEP + STEP_SECONDS
+
+    tell(story, tmp_path)
+
+
+def test_many_sends_that_one_flush_covers_are_answered_bit_by_bit(tmp_path, monkeypatch):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("first")
+        acknowledger = broker.controller.processors.acknowledger
+        flushes = []
+        with monkeypatch.context() as slow_disk:
+            slow_disk.setattr(acknowledger, "_in_another_thread", flushes.append)
+            client.send(b"".join(send_request("x", opaque=number).encode() for number in range(300)))
+            await broker.until(lambda: acknowledger.queue().size == 300)
+            await broker.until(lambda: flushes)
+        asyncio.get_running_loop().stand_still()
+        slow_down(monkeypatch, BrokerStats, "put")
+
+        async def answers():
+            await asyncio.sleep(0)
+            acknowledger._flushed(flushes[0])
+            return [(await client.receive()).opaque for _ in range(300)]
+
+        longest, whole, opaques = await longest_turn(answers())
+        assert opaques == list(range(300))
+        assert whole >= 250 * STEP_SECONDS
+        assert longest <= TURN_AND_STEP
+
+    tell(story, tmp_path, flushDiskType="SYNC_FLUSH")
+
+
+def test_many_clients_that_are_idle_are_closed_bit_by_bit(tmp_path, monkeypatch):
+    async def story(broker):
+        clients = [await broker.connect() for _ in range(60)]
+        for client in clients:
+            await client.put("here")
+        asyncio.get_running_loop().stand_still()
+        slow_down(monkeypatch, ClientConnection, "close")
+        server = broker.controller.server
+        server._sweeps = 9  # the tenth looks after the idle
+        for connection in server._connections:
+            connection.last_active = -1e9
+        server._sweep()
+
+        async def closed():
+            await broker.until(lambda: not server.connections)
+
+        longest, whole, _ = await longest_turn(closed())
+        assert longest <= TURN_AND_STEP
+        assert whole >= 40 * STEP_SECONDS
+
+    tell(story, tmp_path)
+
+
+def test_counters_of_many_topics_are_carried_on_and_forgotten_bit_by_bit(tmp_path, monkeypatch):
+    async def story(broker):
+        broker.make_topic("T")
+        processors = broker.controller.processors
+        for number in range(300):
+            processors.stats.put(f"U{number}", 1, 1)
+            processors.stats.got(f"U{number}", "G", 1, 1, 0)
+        monkeypatch.setattr("broker.state.stats_windows._KEYS_PER_STEP", 4)
+        client = await broker.connect()
+        asyncio.get_running_loop().stand_still()
+        slow_down(monkeypatch, stats_windows.Sum, "add")
+        day = processors.stats._day
+
+        async def carried():
+            processors.sample_stats()
+            await broker.until(lambda: day.total(("topic put", "U299"))[0].calls)
+
+        longest, whole, _ = await longest_turn(carried())
+        assert whole > 3 * TURN_SECONDS
+        assert longest <= TURN_AND_STEP + 4 * STEP_SECONDS
+        answer = await client.call(ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="G"))
+        assert answer.code == 0
+        assert not day.total(("group get", "U299@G"))[0].calls
 
     tell(story, tmp_path)
 

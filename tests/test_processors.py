@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker_connections import finished
 from broker_stories import tell
 
 from rmq_spark.wire.codes import RequestCode
@@ -55,7 +56,7 @@ def test_what_is_counted_comes_into_its_windows(tmp_path):
         client = await broker.connect()
         await client.put("a", "b")
         processors = broker.controller.processors
-        processors.stats.sample(processors._around.now_ms() + 10_000)
+        finished(processors.stats.sample(processors._around.now_ms() + 10_000))
         assert processors.stats.topic_put_tps("T") > 0
 
     tell(story, tmp_path)

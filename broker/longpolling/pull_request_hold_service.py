@@ -26,9 +26,8 @@ from __future__ import annotations
 import heapq
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
-from itertools import count
 from typing import Final, NamedTuple, TypeAlias
 
 from broker.connection import Connection
@@ -41,7 +40,6 @@ _log = logging.getLogger(__name__)
 
 EXPIRED_MAX: Final = 1_000
 """Of one call: they take a few milliseconds."""
-_DEAD_DEADLINES_MIN = 1_024
 
 _Queue: TypeAlias = tuple[str, int]
 _Codes: TypeAlias = "frozenset[int] | None"
@@ -64,11 +62,11 @@ class PullRequestHoldService:
         self,
         limits: HoldLimits,
         max_offset_in_queue: Callable[[str, int], int],
-        is_matched_by_commit_log: Callable[[PullRequest, int], bool],
+        is_matched_by_commit_log: Callable[[PullRequest, int], Generator[None, None, bool]],
         wake: Callable[[PullRequest], None],
         work: Callable[[Iterator[None]], None],
     ) -> None:
-        """``is_matched_by_commit_log`` looks for a match among the messages from a queue offset on.
+        """``is_matched_by_commit_log`` looks for a match among the messages from a queue offset on, in steps.
 
         ``work`` takes all the steps that it is given, at once or bit by bit.
         """
@@ -80,8 +78,10 @@ class PullRequestHoldService:
         self._pull_request_table: dict[_Queue, ManyPullRequest] = {}
         self._held = Places()
         self._put_off = Places()
-        self._deadlines: list[tuple[int, int, PullRequest]] = []
-        self._number = count()
+        self._deadlines: dict[int, dict[PullRequest, None]] = {}
+        """Who leaves at which millisecond."""
+        self._moments: list[int] = []
+        """These milliseconds, as a heap; nobody may be left at some."""
         self._is_working = False
         self._leaving: deque[PullRequest] = deque()
         self._gone: deque[Connection] = deque()
@@ -103,10 +103,12 @@ class PullRequestHoldService:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When to call `expire`."""
-        while self._deadlines and not self._holds(self._deadlines[0][2]):
-            heapq.heappop(self._deadlines)
-        return self._deadlines[0][0] if self._deadlines else None
+        """When to call `expire`; that is too early if very many have left who were to leave before."""
+        for _ in range(EXPIRED_MAX):
+            if not self._moments or self._deadlines[self._moments[0]]:
+                break
+            del self._deadlines[heapq.heappop(self._moments)]
+        return self._moments[0] if self._moments else None
 
     def suspend_pull_request(self, request: PullRequest) -> bool:
         """Let it wait; False if it has to be refused, as too many are even put off.
@@ -156,11 +158,12 @@ class PullRequestHoldService:
     def expire(self, now_ms: int) -> int:
         """Those whose time is over leave, some of them if they are very many; how many."""
         expired = 0
-        while self._deadlines and self._deadlines[0][0] <= now_ms and expired < EXPIRED_MAX:
-            request = heapq.heappop(self._deadlines)[2]
-            if self._holds(request):
-                self._leave(request)
-                expired += 1
+        while (next_ms := self.next_deadline_ms) is not None and next_ms <= now_ms and expired < EXPIRED_MAX:
+            request = next(iter(self._deadlines[next_ms]), None)
+            if request is None:
+                break
+            self._leave(request)
+            expired += 1
         self._go_on()
         return expired
 
@@ -197,10 +200,11 @@ class PullRequestHoldService:
 
     def _expect(self, request: PullRequest) -> None:
         """Note its deadline."""
-        heapq.heappush(self._deadlines, (request.deadline_ms, next(self._number), request))
-        if len(self._deadlines) > 2 * (len(self._held) + len(self._put_off)) + _DEAD_DEADLINES_MIN:
-            self._deadlines = [entry for entry in self._deadlines if self._holds(entry[2])]
-            heapq.heapify(self._deadlines)
+        together = self._deadlines.get(request.deadline_ms)
+        if together is None:
+            together = self._deadlines[request.deadline_ms] = {}
+            heapq.heappush(self._moments, request.deadline_ms)
+        together[request] = None
 
     def _leave(self, request: PullRequest) -> None:
         """Take it out; it is woken later."""
@@ -208,6 +212,7 @@ class PullRequestHoldService:
         self._leaving.append(request)
 
     def _remove(self, request: PullRequest) -> None:
+        del self._deadlines[request.deadline_ms][request]
         if request in self._put_off:
             self._put_off.free(request)
             return
@@ -216,9 +221,6 @@ class PullRequestHoldService:
         self._held.free(request)
         if not many:
             del self._pull_request_table[request.queue]
-
-    def _holds(self, request: PullRequest) -> bool:
-        return request in self._held or request in self._put_off
 
     # ---- what is to be done, bit by bit
 
@@ -266,7 +268,7 @@ class PullRequestHoldService:
         matched: _Matched = {}
         leaving = 0
         for request in many.requests():
-            if request in many and self._is_ready(many, request, arrival, matched):
+            if request in many and (yield from self._is_ready(many, request, arrival, matched)):
                 self._leave(request)
                 leaving += 1
             yield
@@ -280,7 +282,7 @@ class PullRequestHoldService:
 
     def _is_ready(
         self, many: ManyPullRequest, request: PullRequest, arrival: _Arrival, matched: _Matched
-    ) -> bool:
+    ) -> Generator[None, None, bool]:
         looked_at = many.looked_at(request)
         if arrival.max_offset <= looked_at:
             return False
@@ -291,15 +293,17 @@ class PullRequestHoldService:
             header = request.header
             same = header.consumer_group, header.sys_flag, request.message_filter, looked_at
             if same not in matched:
-                matched[same] = self._look_for_match(request, looked_at)
+                matched[same] = yield from self._look_for_match(request, looked_at)
+            if request not in many:  # it has been put off, or its client has gone, meanwhile
+                return False
             if matched[same]:
                 return True
         many.note(request, arrival.max_offset)
         return False
 
-    def _look_for_match(self, request: PullRequest, from_queue_offset: int) -> bool:
+    def _look_for_match(self, request: PullRequest, from_queue_offset: int) -> Generator[None, None, bool]:
         try:
-            return self._is_matched_by_commit_log(request, from_queue_offset)
+            return (yield from self._is_matched_by_commit_log(request, from_queue_offset))
         except Exception:  # noqa: BLE001  # whatever it is, its replay will say so to the client
             _log.exception("looking for a match of a waiting pull of %s failed", request.queue)
             return True

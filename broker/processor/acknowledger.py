@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -49,8 +49,11 @@ class Acknowledger:
         capacity: int,
         wait_max_ms: int,
         took_ms: Callable[[int], None],
+        work: Callable[[Iterator[None]], None],
     ) -> None:
-        """``capacity`` and ``wait_max_ms`` say from when on the disk is too slow for more.
+        """Nobody waits yet. ``work`` takes all the steps that it is given, at once or bit by bit.
+
+        ``capacity`` and ``wait_max_ms`` say from when on the disk is too slow for more.
 
         ``took_ms`` is told how long each send that was stored has waited for the disk, if at all.
         """
@@ -61,6 +64,10 @@ class Acknowledger:
         self._capacity = capacity
         self._wait_max_seconds = wait_max_ms / 1000
         self._took_ms = took_ms
+        self._work = work
+        self._known: deque[tuple[PutMessageResult, Then, int]] = deque()
+        """What has become of sends that are to be told, and how long they have waited."""
+        self._is_telling = False
         self._turn: _Turn | None = None
         self._ended: deque[_Turn] = deque()
         """Turns that wait for the disk; none ends before one that it follows."""
@@ -106,12 +113,14 @@ class Acknowledger:
 
     async def settled(self, seconds: float) -> None:
         """Return when nobody waits; whoever still does after that time is told that it is late."""
-        if self._sends:
+        if self._sends or self._known:
             self._all_settled = asyncio.Event()
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._all_settled.wait(), seconds)
             while self._ended:
                 self._tell(self._ended.popleft(), PutMessageStatus.FLUSH_DISK_TIMEOUT)
+            for _ in self._answers():  # nobody else needs the time any more
+                pass
 
     @property
     def _head(self) -> _Turn | None:
@@ -168,15 +177,27 @@ class Acknowledger:
             self._timer = self._loop.call_at(self._ended[0].since + self._timeout_seconds, self._time_out)
 
     def _tell(self, turn: _Turn, status: PutMessageStatus, remark: str | None = None) -> None:
-        """Answer the sends of a turn, which nobody waits for any more."""
+        """Have the sends of a turn answered, which wait for the disk no longer."""
         self._sends -= len(turn.waiting)
         took_ms = int((self._loop.time() - turn.since) * 1000)
         for result, then in turn.waiting:
+            known = result if status is _PUT_OK else result._replace(status=status, remark=remark)
+            self._known.append((known, then, took_ms))
+        if not self._is_telling:
+            self._is_telling = True
+            self._work(self._answers())
+
+    def _answers(self) -> Iterator[None]:
+        """Answer one send at each step: one flush may be what thousands have waited for."""
+        while self._known:
+            result, then, took_ms = self._known.popleft()
             self._took_ms(took_ms)
             try:
-                then(result if status is _PUT_OK else result._replace(status=status, remark=remark))
+                then(result)
             except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
                 _log.exception("a send that ended at %d could not be answered", result.end_offset)
+            yield
+        self._is_telling = False
         if not self._sends and self._all_settled is not None:
             self._all_settled.set()
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.connection import Connection, Steps
 from broker.filter.subscription import TAGS_BYTES_MAX
-from broker.processor.request import Handlers, RequestRejected, answer, body_of, header_of
+from broker.processor.request import Handlers, RequestRejected, answer, body_in_steps, header_of
 from broker.processor.to_clients import notice
 from broker.state.clients import ClientChannel, client_fault
 from broker.state.consumers import ConsumerGroup, ConsumerManager
@@ -111,7 +111,7 @@ class ClientManageProcessor:
 
     def heart_beat(self, connection: Connection, request: RemotingCommand) -> Steps:
         """A client is alive. What can be entered is, even if a group of it cannot."""
-        heartbeat: HeartbeatData = body_of(request, HeartbeatData)
+        heartbeat = yield from body_in_steps(request, HeartbeatData)
         for fault in _faults_of(heartbeat):
             yield
             if fault is not None:
@@ -176,17 +176,17 @@ class ClientManageProcessor:
             self._consumers.unregister(header.consumer_group, connection)
         return answer(request)
 
-    def check_client_config(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def check_client_config(self, _: Connection, request: RemotingCommand) -> Steps:
         """Whether this broker can filter as a consumer is going to want it."""
-        body: CheckClientRequestBody = body_of(request, CheckClientRequestBody)
+        body = yield from body_in_steps(request, CheckClientRequestBody)
         if body.subscription_data.expression_type != TAG_EXPRESSION:
             self._check_expression(body.subscription_data)
         return answer(request)
 
-    def connection_closed(self, connection: Connection) -> None:
-        """A client has gone without a word."""
-        self._producers.connection_closed(connection)
-        self._consumers.connection_closed(connection)
+    def connection_closed(self, connection: Connection) -> Iterator[None]:
+        """Take a client that has gone without a word out of its groups, in steps."""
+        yield from self._producers.connection_closed(connection)
+        yield from self._consumers.connection_closed(connection)
 
     def expire(self, now_ms: int) -> Iterator[None]:
         """Close the connections of clients that have not been heard of for too long, in steps."""

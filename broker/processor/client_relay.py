@@ -6,19 +6,19 @@ waits here: the answer comes by a callback, in a later turn of the loop.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from broker.connection import Connection
-from broker.processor.request import Handlers, RequestRejected, answer, header_of, reply
+from broker.connection import Connection, Steps
+from broker.processor.request import Handlers, RequestRejected, header_of, reply
 from broker.processor.to_clients import question
 from broker.state.clients import ClientChannel
 from broker.state.consumers import ConsumerManager
 from broker.store.message_store import MessageStore
 from rmq_spark.errors import BodyError
-from rmq_spark.wire.bodies import decode_body
+from rmq_spark.wire.bodies import decode_body, encode_body_in_steps
 from rmq_spark.wire.bodies.stats import GetConsumerStatusBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
@@ -41,7 +41,15 @@ STATUS_VERSION_MIN: Final = 28
 class ClientRelayProcessor:
     """See the module."""
 
-    def __init__(self, broker_name: str, store: MessageStore, consumers: ConsumerManager) -> None:
+    def __init__(
+        self,
+        broker_name: str,
+        store: MessageStore,
+        consumers: ConsumerManager,
+        work: Callable[[Iterator[None]], None],
+    ) -> None:
+        """``work`` takes all the steps that it is given, at once or bit by bit."""
+        self._work = work
         self._broker_name = broker_name
         self._store = store
         self._consumers = consumers
@@ -118,7 +126,7 @@ class ClientRelayProcessor:
         passed_on = RemotingCommand(request.code, ext_fields=ext_fields, body=body)
         channel.connection.request(passed_on, RELAY_TIMEOUT_MS, answered)
 
-    def get_consumer_status(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def get_consumer_status(self, connection: Connection, request: RemotingCommand) -> Steps:
         """The offsets in the memory of a group's members, or of one: of all that answer in time."""
         header: headers.GetConsumerStatusRequestHeader = header_of(request)
         channels = self._asked(header)
@@ -126,7 +134,7 @@ class ClientRelayProcessor:
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
             headers.GetConsumerStatusRequestHeader(header.topic, header.group),
         )
-        _Survey(connection, request, header.group).ask(channels, asked)
+        yield from _Survey(connection, request, header.group, self._work).ask(channels, asked)
         return None
 
     def _asked(self, header: headers.GetConsumerStatusRequestHeader) -> tuple[ClientChannel, ...]:
@@ -152,7 +160,14 @@ class ClientRelayProcessor:
 class _Survey:
     """One question to several members; answered when the last of them has been heard, or is given up."""
 
-    def __init__(self, connection: Connection, request: RemotingCommand, group: str) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        group: str,
+        work: Callable[[Iterator[None]], None],
+    ) -> None:
+        self._work = work
         self._connection = connection
         self._request = request
         self._group = group
@@ -160,9 +175,10 @@ class _Survey:
         self._found: dict[str, Mapping[MessageQueue, int]] = {}
         self._room = STATUS_BYTES_MAX_IN_ALL
 
-    def ask(self, channels: tuple[ClientChannel, ...], command: RemotingCommand) -> None:
+    def ask(self, channels: tuple[ClientChannel, ...], command: RemotingCommand) -> Iterator[None]:
         self._outstanding = len(channels)
         for channel in channels:
+            yield
             channel.connection.request(command, STATUS_TIMEOUT_MS, partial(self._answered, channel.client_id))
 
     def _answered(self, client_id: str, found: RemotingCommand | None) -> None:
@@ -170,7 +186,7 @@ class _Survey:
         if found is not None and found.code == ResponseCode.SUCCESS:
             self._take(client_id, found.body)
         if not self._outstanding:
-            reply(self._connection, self._request, self._result())
+            self._work(self._reply())
 
     def _take(self, client_id: str, body: Buffer) -> None:
         """What cannot be read is left out, and what is too long: the others' offsets are worth having."""
@@ -180,10 +196,15 @@ class _Survey:
         with suppress(BodyError):
             self._found[client_id] = decode_body(GetConsumerStatusBody, body).message_queue_table
 
-    def _result(self) -> RemotingCommand:
+    def _reply(self) -> Iterator[None]:
+        reply(self._connection, self._request, (yield from self._result()))
+
+    def _result(self) -> Generator[None, None, RemotingCommand]:
         if not self._found:
             remark = (
                 f"no member of the consumer group <{self._group}> has answered within {STATUS_TIMEOUT_MS} ms"
             )
             return self._request.respond(ResponseCode.CONSUME_MSG_TIMEOUT, remark)
-        return answer(self._request, body=GetConsumerStatusBody(consumer_table=self._found))
+        body = GetConsumerStatusBody(consumer_table=self._found)
+        data = yield from encode_body_in_steps(body)
+        return self._request.respond(ResponseCode.SUCCESS, body=data)

@@ -5,7 +5,7 @@ It only looks at what heartbeats have said, but for the locks of queues that are
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
 
 from broker.connection import Connection, Steps
 from broker.processor.request import (
@@ -13,7 +13,7 @@ from broker.processor.request import (
     RequestRejected,
     answer,
     answer_in_steps,
-    body_of,
+    body_in_steps,
     header_of,
 )
 from broker.state.clients import ClientChannel, client_fault
@@ -80,7 +80,7 @@ class ConsumerGroupProcessor:
 
     def lock_batch_mq(self, _: Connection, request: RemotingCommand) -> Steps:
         """Which of the queues a client holds now; none that this broker does not have."""
-        body = _lock_body_of(request)
+        body = yield from _lock_body_of(request)
         held: set[MessageQueue] = set()
         for queue in sorted(body.mq_set):
             yield
@@ -91,7 +91,7 @@ class ConsumerGroupProcessor:
 
     def unlock_batch_mq(self, _: Connection, request: RemotingCommand) -> Steps:
         """A client lets go of queues."""
-        body = _lock_body_of(request)
+        body = yield from _lock_body_of(request)
         for queue in sorted(body.mq_set):
             yield
             self._locks.unlock(body.consumer_group, body.client_id, [queue])
@@ -111,14 +111,15 @@ class ConsumerGroupProcessor:
             raise RequestRejected(
                 ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{header.consumer_group}] not online"
             )
+        connections = yield from _connections(tuple(group.clients.values()))
         body = client_info.ConsumerConnection(
-            connection_set=tuple(map(_connection, group.clients.values())),
+            connection_set=connections,
             subscription_table=dict(group.subscriptions),
             consume_type=group.consume_type,
             message_model=group.message_model,
             consume_from_where=group.consume_from_where,
         )
-        return answer_in_steps(request, body)
+        return (yield from answer_in_steps(request, body))
 
     def get_producer_connection_list(self, _: Connection, request: RemotingCommand) -> Steps:
         """Who produces under a group name."""
@@ -128,8 +129,10 @@ class ConsumerGroupProcessor:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, f"the producer group[{header.producer_group}] not exist"
             )
-        body = client_info.ProducerConnection(connection_set=tuple(map(_connection, channels)))
-        return answer_in_steps(request, body)
+        connections = yield from _connections(channels)
+        return (
+            yield from answer_in_steps(request, client_info.ProducerConnection(connection_set=connections))
+        )
 
     def get_all_producer_info(self, _: Connection, request: RemotingCommand) -> Steps:
         """All producers, by group."""
@@ -167,12 +170,22 @@ class ConsumerGroupProcessor:
         return answer(request, body=body)
 
 
-def _lock_body_of(request: RemotingCommand) -> clients.LockBatchRequestBody:
-    body: clients.LockBatchRequestBody = body_of(request, clients.LockBatchRequestBody)
+def _lock_body_of(request: RemotingCommand) -> Generator[None, None, clients.LockBatchRequestBody]:
+    body = yield from body_in_steps(request, clients.LockBatchRequestBody)
     fault = group_fault(body.consumer_group) or client_fault(body.client_id)
     if fault is not None:
         raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
     return body
+
+
+def _connections(
+    channels: Iterable[ClientChannel],
+) -> Generator[None, None, tuple[client_info.Connection, ...]]:
+    found = []
+    for channel in channels:
+        yield
+        found.append(_connection(channel))
+    return tuple(found)
 
 
 def _connection(channel: ClientChannel) -> client_info.Connection:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from broker.connection import Connection
+from broker.connection import Connection, Steps
 from broker.processor.acknowledger import Acknowledger
 from broker.processor.admission import TopicAdmission
 from broker.processor.request import (
@@ -21,6 +21,7 @@ from broker.processor.request import (
 )
 from broker.processor.send_message import CODES
 from broker.state.broker_stats import BrokerStats
+from broker.store import chunks
 from broker.store.message_store import MessageStore
 from broker.store.results import PutMessageResult, PutMessageStatus
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -73,10 +74,8 @@ class ExtensionsProcessor:
             ),
         )
 
-    def append_chunk(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def append_chunk(self, connection: Connection, request: RemotingCommand) -> Steps:
         """Records of one queue, checked each as if it had come alone."""
-        from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # brings pyarrow: when first needed
-
         busy = self._why_busy()
         if busy is not None:
             raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
@@ -84,6 +83,19 @@ class ExtensionsProcessor:
         queue_id = self._admission.admit(
             header.topic, header.queue_id, header.default_topic, header.default_topic_queue_nums
         )
+        return self._put(connection, request, header, queue_id)
+
+    def _put(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: AppendChunkRequestHeader,
+        queue_id: int,
+    ) -> Steps:
+        while not chunks.are_loaded():
+            yield
+        from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # it is one of the tools
+
         sizes, records = decode_sized(request.body)
         # The store sees to it that all are of one queue: looking at the first is looking at all.
         first = decode_record(records, check_crc=False)
@@ -93,7 +105,7 @@ class ExtensionsProcessor:
                 f"the records are of queue {first.queue_id} of {first.topic}, "
                 f"the request of queue {queue_id} of {header.topic}",
             )
-        result = self._store.put_chunk(records, sizes)
+        result = yield from self._store.put_chunk_in_steps(records, sizes)
         tell = partial(
             self._answer,
             connection,

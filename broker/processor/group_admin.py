@@ -12,6 +12,7 @@ from broker.processor.request import (
     RequestRejected,
     answer,
     answer_in_steps,
+    body_in_steps,
     body_of,
     header_of,
 )
@@ -55,7 +56,7 @@ class GroupAdminProcessor:
 
     def update_all(self, connection: Connection, request: RemotingCommand) -> Steps:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: nothing if a name is wrong; wrong numbers end it."""
-        body: SubscriptionGroupList = body_of(request, SubscriptionGroupList)
+        body = yield from body_in_steps(request, SubscriptionGroupList)
         for config in body.group_config_list:
             yield
             fault = group_fault(config.group_name)
@@ -87,14 +88,15 @@ class GroupAdminProcessor:
             )
         return answer(request, body=config)
 
-    def delete(self, connection: Connection, request: RemotingCommand) -> None:
+    def delete(self, connection: Connection, request: RemotingCommand) -> Steps:
         """DELETE_SUBSCRIPTIONGROUP: its offsets only if that is asked for, by either generation's name."""
         header = header_of(request)
         if header.remove_offset or header.clean_offset:
             self._offsets.forget_group(header.group_name)
-        self._stats.forget_group(header.group_name)
         self._groups.delete(header.group_name)
+        yield from self._stats.forget_group(header.group_name)
         self._after_saving.answer(connection, request, self._save, answer(request))
+        return None
 
     def _save(self) -> None:
         self._offsets.save()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.connection import Connection
+from broker.connection import Connection, Steps
 from broker.processor.after_saving import AfterSaving
-from broker.processor.request import Handlers, RequestRejected, answer, header_of
+from broker.processor.request import Handlers, RequestRejected, answer, answer_in_steps, header_of
 from broker.state.kv_config import KVConfigs
 from rmq_spark.wire.bodies.lists import KVTable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -51,10 +51,10 @@ class KVConfigProcessor:
         self._kv_configs.delete(header.namespace, header.key)
         self._after_saving.answer(connection, request, self._kv_configs.save, answer(request))
 
-    def get_all(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def get_all(self, _: Connection, request: RemotingCommand) -> Steps:
         """GET_KVLIST_BY_NAMESPACE."""
         namespace = header_of(request).namespace
         table = self._kv_configs.list(namespace)
         if not table:
             raise RequestRejected(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
-        return answer(request, body=KVTable(table=table))
+        return answer_in_steps(request, KVTable(table=dict(table)))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from broker.connection import Connection
@@ -104,20 +104,29 @@ class ParkedSends:
     def refuse_all(self, why: str) -> None:
         """Answer all that wait, and let nobody wait from now on: the end has come."""
         self._ending = why
-        self._refuse(lambda _: why)
+        waiting, self._waiting = self._waiting, {}
+        for _ in self._refuse(waiting, lambda _: why):
+            pass
 
     def _save(self) -> None:
         self._run_aside(self._topics.save, self._saved)
 
     def _saved(self, error: BaseException | None) -> None:
-        if error is not None:
-            self._refuse(lambda topic: f"the topic {topic} could not be saved: {error}")
-        self._work(self._go_on())
+        self._work(self._go_on() if error is None else self._give_up(error))
+
+    def _give_up(self, error: BaseException) -> Iterator[None]:
+        """Refuse, in steps, what waited for a save that has failed."""
+        waiting, self._waiting = self._waiting, {}
+        yield from self._refuse(waiting, lambda topic: f"the topic {topic} could not be saved: {error}")
+        self._save_for_others()
 
     def _go_on(self) -> Iterator[None]:
         """Dispatch what waits for topics that are saved now, in steps."""
         for topic, sends in tuple(self._waiting.items()):
             yield from self._go_on_with(topic, sends)
+        self._save_for_others()
+
+    def _save_for_others(self) -> None:
         if self._waiting:  # these came too late for the save that has ended
             self._save()
         else:
@@ -152,13 +161,15 @@ class ParkedSends:
             connection.close("its send could not be answered")
             return None
 
-    def _refuse(self, remark_of: Callable[[str], str]) -> None:
-        for topic, sends in self._waiting.items():
+    def _refuse(
+        self, waiting: Mapping[str, deque[_Parked]], remark_of: Callable[[str], str]
+    ) -> Iterator[None]:
+        for topic, sends in waiting.items():
             while sends:
                 connection, request = self._taken(sends)
                 refusal = request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, remark_of(topic))
                 reply(connection, request, refusal)
-        self._waiting.clear()
+                yield
 
     def _taken(self, sends: deque[_Parked]) -> _Parked:
         parked = sends.popleft()

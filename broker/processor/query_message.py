@@ -5,11 +5,11 @@ The records go out as they lie in the log; clients compare keys and topics again
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from broker.config import BrokerConfig
-from broker.connection import Connection
+from broker.connection import Connection, Steps
 from broker.processor.request import Handlers, RequestRejected, answer, header_of
 from broker.store.message_store import MessageStore
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -42,15 +42,22 @@ class QueryMessageProcessor:
             RequestCode.VIEW_MESSAGE_BY_ID: self.view,
         }
 
-    def query(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def query(self, _: Connection, request: RemotingCommand) -> Steps:
         """QUERY_MESSAGE: the newest messages with a key, oldest of them first."""
         header: QueryMessageRequestHeader = header_of(request)
         _check(header)
         wanted = UNIQUE_KEY_MESSAGES if header.unique_key_query else min(header.max_num, MESSAGES_MAX)
-        newest_first = self._store.query_message(
+        records: list[Buffer] = []
+        left = ANSWER_BYTES_MAX
+        for record in self._store.query_message_in_steps(
             header.topic, header.key, max(wanted, 0), header.begin_timestamp, header.end_timestamp
-        )
-        records = _that_fit(newest_first)
+        ):
+            yield
+            if record is not None:
+                left -= len(record)
+                if left < 0 and records:
+                    break
+                records.append(record)
         if not records:
             why = "maybe time range not correct" if self._has_index else "messageIndexEnable=false"
             raise RequestRejected(ResponseCode.QUERY_NOT_FOUND, f"can not find message, {why}")
@@ -78,14 +85,3 @@ def _check(header: QueryMessageRequestHeader) -> None:
         )
     if header.last_key:
         raise RequestRejected(ResponseCode.SYSTEM_ERROR, "lastKey: this index has no pages, leave it out")
-
-
-def _that_fit(records: Iterable[Buffer]) -> list[Buffer]:
-    taken: list[Buffer] = []
-    left = ANSWER_BYTES_MAX
-    for record in records:
-        left -= len(record)
-        if left < 0 and taken:
-            break
-        taken.append(record)
-    return taken

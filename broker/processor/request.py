@@ -9,16 +9,18 @@ a bit, yields, and returns the answer in the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Final, TypeAlias, TypeVar
 
 from broker.connection import Connection, Steps
 from rmq_spark.errors import HeaderError, RocketPollError
-from rmq_spark.wire.bodies import decode_body, encode_body, encode_body_in_steps
+from rmq_spark.wire.bodies import decode_body, decode_body_in_steps, encode_body, encode_body_in_steps
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.table import HEADERS
+
+Body = TypeVar("Body")
 
 Handler: TypeAlias = Callable[[Connection, RemotingCommand], "RemotingCommand | Steps | None"]
 Handlers: TypeAlias = Mapping[int, Handler]
@@ -61,6 +63,13 @@ def body_of(request: RemotingCommand, body_type: type[Any]) -> Any:
     if not request.body:
         raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"request {request.code} needs a body")
     return decode_body(body_type, request.body, liberties_bytes_max=LIBERTIES_BYTES_MAX)
+
+
+def body_in_steps(request: RemotingCommand, body_type: type[Body]) -> Generator[None, None, Body]:
+    """Read the JSON body of a request that may hold thousands of values."""
+    if not request.body:
+        raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"request {request.code} needs a body")
+    return (yield from decode_body_in_steps(body_type, request.body, liberties_bytes_max=LIBERTIES_BYTES_MAX))
 
 
 def answer(request: RemotingCommand, header: Any = None, body: object = None) -> RemotingCommand:

@@ -152,27 +152,36 @@ class RouteProcessor:
         address = str(self._advertised_host(connection))
         return answer(request, body=TopicList(topic_list=names, broker_addr=address))
 
-    def system_topics(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def system_topics(self, _: Connection, request: RemotingCommand) -> Steps:
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER: those that there may be, and those that there are."""
-        found = frozenset(filter(is_system_topic, self._topics.topics))
-        return answer(request, body=TopicList(topic_list=SYSTEM_TOPICS | own_topics(self._config) | found))
+        found = yield from self._matching(lambda config: is_system_topic(config.topic_name))
+        topics = TopicList(topic_list=SYSTEM_TOPICS | own_topics(self._config) | found)
+        return (yield from answer_in_steps(request, topics))
 
-    def unit_topics(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def unit_topics(self, _: Connection, request: RemotingCommand) -> Steps:
         """GET_UNIT_TOPIC_LIST."""
         return self._flagged(request, lambda flag: bool(flag & _UNIT))
 
-    def unit_sub_topics(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def unit_sub_topics(self, _: Connection, request: RemotingCommand) -> Steps:
         """GET_HAS_UNIT_SUB_TOPIC_LIST."""
         return self._flagged(request, lambda flag: bool(flag & _UNIT_SUB))
 
-    def unit_sub_ununit_topics(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def unit_sub_ununit_topics(self, _: Connection, request: RemotingCommand) -> Steps:
         """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST."""
         return self._flagged(request, lambda flag: flag & (_UNIT | _UNIT_SUB) == _UNIT_SUB)
 
-    def _flagged(self, request: RemotingCommand, matches: Callable[[int], bool]) -> RemotingCommand:
-        topics = self._topics.topics.items()
-        names = frozenset(name for name, config in topics if matches(config.topic_sys_flag))
-        return answer(request, body=TopicList(topic_list=names))
+    def _flagged(self, request: RemotingCommand, matches: Callable[[int], bool]) -> Steps:
+        names = yield from self._matching(lambda config: matches(config.topic_sys_flag))
+        return (yield from answer_in_steps(request, TopicList(topic_list=names)))
+
+    def _matching(self, matches: Callable[[TopicConfig], bool]) -> Generator[None, None, frozenset[str]]:
+        """The names of some topics."""
+        names = []
+        for config in tuple(self._topics.topics.values()):
+            yield
+            if matches(config):
+                names.append(config.topic_name)
+        return frozenset(names)
 
     # ---- changes
 

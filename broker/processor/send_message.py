@@ -53,6 +53,9 @@ _STEPS_OF_FEW = 4
 TAKEN_APART_BYTES_MAX: Final = 4 << 20
 """Of batches of more than 1,024 messages that are under way: apart, they take up to 40 times as much."""
 
+BATCH_MESSAGES_MAX: Final = 65_536
+"""All or none of a batch is stored, in one step: some ten milliseconds for so many."""
+
 IDS_MAX: Final = 3_000
 """Of a batch's messages, so many are told by their ids: the header of an answer has room for no more."""
 
@@ -223,6 +226,8 @@ class SendMessageProcessor:
                     taken_apart = len(request.body)
                     self._taken_apart_bytes += taken_apart
                 parts.append(self._parts_of(entries, of_batch))
+                if len(parts) * _ENTRIES_PER_STEP > BATCH_MESSAGES_MAX:
+                    raise RequestRejected(_ILLEGAL, f"a batch of over {BATCH_MESSAGES_MAX} messages")
                 yield
             if taken_apart:
                 result, sizes = yield from self._store.put_large(plan.template, parts, born_timestamp)

@@ -5,6 +5,8 @@ What is answered with success is on the disk. Routes are `route`'s.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 from broker.config import BrokerConfig
 from broker.connection import Connection, Steps
 from broker.processor.after_saving import AfterSaving
@@ -15,7 +17,7 @@ from broker.processor.request import (
     RequestRejected,
     answer,
     answer_in_steps,
-    body_of,
+    body_in_steps,
     header_of,
 )
 from broker.processor.store_times import store_timestamp
@@ -46,7 +48,9 @@ class TopicAdminProcessor:
         store: MessageStore,
         stats: BrokerStats,
         after_saving: AfterSaving,
+        work: Callable[[Iterator[None]], None],
     ) -> None:
+        """``work`` takes all the steps that it is given, at once or bit by bit."""
         self._config = config
         self._topics = topics
         self._offsets = offsets
@@ -54,6 +58,7 @@ class TopicAdminProcessor:
         self._store = store
         self._stats = stats
         self._after_saving = after_saving
+        self._work = work
 
     def handlers(self) -> Handlers:
         """The requests that are answered here."""
@@ -96,7 +101,7 @@ class TopicAdminProcessor:
 
     def update_all(self, connection: Connection, request: RemotingCommand) -> Steps:
         """UPDATE_AND_CREATE_TOPIC_LIST: nothing is done if a name is wrong; wrong numbers end it there."""
-        body: CreateTopicListRequestBody = body_of(request, CreateTopicListRequestBody)
+        body = yield from body_in_steps(request, CreateTopicListRequestBody)
         for config in body.topic_config_list:
             yield
             self._refuse_to_touch(config.topic_name)
@@ -146,11 +151,11 @@ class TopicAdminProcessor:
         last = store_timestamp(self._store, topic, queue_id, high - 1)
         return TopicOffset(min_offset=low, max_offset=high, last_update_timestamp=last)
 
-    def consume_by_who(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def consume_by_who(self, _: Connection, request: RemotingCommand) -> Steps:
         """QUERY_TOPIC_CONSUME_BY_WHO: groups that are online, and those that have consumed before."""
         topic = header_of(request).topic
         groups = self._consumers.groups_of(topic) | self._offsets.groups_of(topic)
-        return answer(request, body=GroupList(group_list=groups))
+        return answer_in_steps(request, GroupList(group_list=groups))
 
     # ---- deleting
 
@@ -172,12 +177,18 @@ class TopicAdminProcessor:
             if self._topics.get(topic) is None:
                 self._topics.put(config)
 
-        def forget() -> None:
+        def forget() -> Iterator[None]:
             self._offsets.forget_topic(topic)
-            self._stats.forget_topic(topic)
+            yield from self._stats.forget_topic(topic)
             self._after_saving.answer(connection, request, self._save, answer(request), keep)
 
-        self._after_saving.go_on(connection, request, lambda: self._store.delete_topic(topic), forget, keep)
+        self._after_saving.go_on(
+            connection,
+            request,
+            lambda: self._store.delete_topic(topic),
+            lambda: self._work(forget()),
+            keep,
+        )
 
     def _save(self) -> None:
         self._offsets.save()

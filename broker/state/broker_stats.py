@@ -12,7 +12,7 @@ after a day, by itself (`stats_windows`). Time comes from outside; nothing here 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime, timezone
 from typing import Final, NamedTuple
 
@@ -101,6 +101,8 @@ class BrokerStats:
         self._put_key: Key = (_PUT, cluster_name)
         self._get_key: Key = (_GET, cluster_name)
         self._sums: Sums = {}
+        self._closed: Sums = {}
+        """Those that are carried into the windows, or were last."""
         self._sampled_ms = now_ms
         self._samples = 0
         self._minute = Window(SAMPLE_INTERVAL_MS, 6)
@@ -155,8 +157,8 @@ class BrokerStats:
 
     # ---- every ten seconds
 
-    def sample(self, now_ms: int) -> None:
-        """Close the sums since the last sample, and carry them into the windows."""
+    def sample(self, now_ms: int) -> Iterator[None]:
+        """Close the sums since the last sample, and carry them into the windows, in steps."""
         elapsed_ms = now_ms - self._sampled_ms
         if not 0 <= elapsed_ms <= _ELAPSED_MS_MAX:
             elapsed_ms = SAMPLE_INTERVAL_MS
@@ -164,33 +166,35 @@ class BrokerStats:
         self._samples += 1
         if self._samples % _SAMPLES_PER_MINUTE == 0:
             self.put_took.end_minute()
-        sums, self._sums = self._sums, {}
+        self._closed, self._sums = self._sums, {}
         whole, self._whole = self._whole, {}
-        self._recent.add(whole, elapsed_ms)
+        self._closed |= whole
+        yield from self._recent.add(whole, elapsed_ms)
         for window in (self._minute, self._hour, self._day):
-            window.add(sums | whole, elapsed_ms)
+            yield from window.add(self._closed, elapsed_ms)
         today = _local_date(now_ms)
         if today != self._today:
             self._today = today
             self.put_totals = self.put_totals.after(self.put_messages)
             self.get_totals = self.get_totals.after(self.got_messages)
 
-    def forget_topic(self, topic: str) -> None:
-        """The topic was deleted: one of the same name begins at zero."""
+    def forget_topic(self, topic: str) -> Iterator[None]:
+        """Forget a topic that was deleted, in steps: one of the same name begins at zero."""
         prefix = f"{topic}@"
-        self._forget(
+        return self._forget(
             lambda key: key == (_TOPIC_PUT, topic) or (_is_of_group(key) and key[1].startswith(prefix))
         )
 
-    def forget_group(self, group: str) -> None:
-        """The group was deleted."""
+    def forget_group(self, group: str) -> Iterator[None]:
+        """Forget a group that was deleted, in steps."""
         suffix = f"@{group}"
-        self._forget(lambda key: _is_of_group(key) and key[1].endswith(suffix))
+        return self._forget(lambda key: _is_of_group(key) and key[1].endswith(suffix))
 
-    def _forget(self, is_gone: Callable[[Key], bool]) -> None:
-        drop(self._sums, is_gone)
+    def _forget(self, is_gone: Callable[[Key], bool]) -> Iterator[None]:
+        yield from drop(self._sums, is_gone)
+        yield from drop(self._closed, is_gone)  # and only then from where they are carried
         for window in (self._minute, self._hour, self._day):
-            window.forget(is_gone)
+            yield from window.forget(is_gone)
 
     # ---- looking
 

@@ -59,20 +59,21 @@ class ProducerManager:
             del self._groups[group]
         self._forget_client_id(channel)
 
-    def connection_closed(self, connection: Connection) -> None:
-        """A client leaves all its groups."""
+    def connection_closed(self, connection: Connection) -> Iterator[None]:
+        """A client leaves all its groups, one at each step."""
         for group in tuple(self._groups_of.get(connection, ())):
             self.unregister(group, connection)
+            yield
 
     def expire(self, heartbeat_before_ms: int) -> Iterator[Connection | None]:
-        """One by one, the clients without a heartbeat since then, who leave their groups; None for others."""
+        """Take out of their groups, in steps, who has had no heartbeat since then, and tell of each."""
         for connection in tuple(self._groups_of):
             is_silent = any(
                 self._groups[name][connection].last_heartbeat_ms < heartbeat_before_ms
                 for name in self.groups_with(connection)
             )
             if is_silent:
-                self.connection_closed(connection)
+                yield from self.connection_closed(connection)
             yield connection if is_silent else None
 
     def groups_with(self, connection: Connection) -> Set[str]:

@@ -7,10 +7,12 @@ is, they do not know.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 SAMPLE_INTERVAL_MS: Final = 10_000
+
+_KEYS_PER_STEP: Final = 512
 
 Key = tuple[str, str]
 """A kind of counter, and whose it is."""
@@ -47,17 +49,18 @@ class Window:
         self._bucket_ms = bucket_ms
         self._buckets: deque[tuple[int, Sums]] = deque([(0, {})], buckets)
 
-    def add(self, sums: Sums, elapsed_ms: int) -> None:
-        """Take what came in so many milliseconds."""
+    def add(self, sums: Sums, elapsed_ms: int) -> Iterator[None]:
+        """Take what came in so many milliseconds, in steps; but for what is dropped from it meanwhile."""
         duration_ms, bucket = self._buckets[-1]
         if duration_ms + SAMPLE_INTERVAL_MS // 2 > self._bucket_ms:  # samples come a little early or late
             duration_ms, bucket = 0, {}
             self._buckets.append((0, bucket))
-        for key, each in sums.items():
-            known = bucket.get(key)
-            if known is None:
-                known = bucket[key] = Sum()
-            known.add(each)
+        for some in in_steps(tuple(sums)):
+            for key in some:
+                each = sums.get(key)
+                if each is not None:
+                    bucket.setdefault(key, Sum()).add(each)
+            yield
         self._buckets[-1] = (duration_ms + elapsed_ms, bucket)
 
     def total(self, key: Key, buckets: int = BUCKETS_MAX) -> tuple[Sum, int]:
@@ -70,16 +73,25 @@ class Window:
                 total.add(each)
         return total, covered_ms
 
-    def forget(self, is_gone: Callable[[Key], bool]) -> None:
-        """Drop the sums of keys that are gone."""
-        for _, bucket in self._buckets:
-            drop(bucket, is_gone)
+    def forget(self, is_gone: Callable[[Key], bool]) -> Iterator[None]:
+        """Drop the sums of keys that are gone, in steps."""
+        for _, bucket in tuple(self._buckets):
+            yield from drop(bucket, is_gone)
 
 
-def drop(sums: Sums, is_gone: Callable[[Key], bool]) -> None:
-    """Take out the sums of keys that are gone."""
-    for key in [key for key in sums if is_gone(key)]:
-        del sums[key]
+def drop(sums: Sums, is_gone: Callable[[Key], bool]) -> Iterator[None]:
+    """Take out the sums of keys that are gone, in steps."""
+    for some in in_steps(tuple(sums)):
+        for key in some:
+            if is_gone(key):
+                sums.pop(key, None)
+        yield
+
+
+def in_steps(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
+    """Keys, as many at a time as are looked at in a millisecond."""
+    for start in range(0, len(keys), _KEYS_PER_STEP):
+        yield keys[start : start + _KEYS_PER_STEP]
 
 
 def per_second(count: int, covered_ms: int) -> float:

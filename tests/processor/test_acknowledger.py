@@ -10,6 +10,7 @@ from broker_stories import run
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.loop_turn import LoopTurn
 from broker.processor.acknowledger import Acknowledger
 from broker.store.errors import StoreFailed
 from broker.store.results import PutMessageResult, PutMessageStatus
@@ -64,6 +65,7 @@ class Waiting:
             "took_ms": self.took_ms.append,
         }
         self.loop = asyncio.get_running_loop()
+        usual["work"] = LoopTurn(self.loop).work
         self.acknowledger = Acknowledger(self.disk, loop=self.loop, **{**usual, **settings})
 
     def send(self, *ends):

@@ -1,4 +1,5 @@
 import pytest
+from broker_connections import finished
 
 from broker.processor.configuration import properties_text
 from rmq_spark.wire.bodies import decode_body
@@ -32,7 +33,7 @@ def test_delay_offsets_are_shown_by_level(room):
 
 def test_a_counter_is_shown_in_the_text_that_java_reads(room):
     room.stats.put("T", 3, 300)
-    room.stats.sample(room.clock() + 10_000)
+    finished(room.stats.sample(room.clock() + 10_000))
     answer = room.ask(RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"})
     item = '{"avgpt":3.0,"sum":3,"tps":0.3}'
     assert bytes(answer.body).decode() == f'{{"statsDay":{item},"statsHour":{item},"statsMinute":{item}}}'

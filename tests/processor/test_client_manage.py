@@ -166,7 +166,7 @@ def test_members_of_a_group_that_is_not_to_be_told_hear_nothing(clients, parts, 
     parts.groups.put(SubscriptionGroupConfig(group_name="g", notify_consumer_ids_changed_enable=False))
     clients.beat(one, consumer("g", "T"))
     clients.beat(two, consumer("g", "T"))
-    clients.processor.connection_closed(two)
+    finished(clients.processor.connection_closed(two))
     assert one.sent == two.sent == []
 
 
@@ -200,7 +200,7 @@ def test_a_connection_that_breaks_leaves_everything(clients, one, two):
     clients.beat(one, consumer("g", "T"), consumer("h", "T"), producers=["p"])
     clients.beat(two, consumer("g", "T"))
     two.sent.clear()
-    clients.processor.connection_closed(one)
+    finished(clients.processor.connection_closed(one))
     assert two.codes() == [NOTICE]
     assert clients.consumers.group("h") is None
     assert clients.producers.groups == {}
@@ -303,7 +303,7 @@ def test_a_consumer_can_ask_whether_it_could_filter(clients, one, kind):
     request = one.ask(Code.CHECK_CLIENT_CONFIG, body=body)
     handler = clients.processor.handlers()[Code.CHECK_CLIENT_CONFIG]
     if kind == "TAG":
-        assert handler(one, request).code == ResponseCode.SUCCESS
+        assert finished(handler(one, request)).code == ResponseCode.SUCCESS
     else:
         assert refused(handler, one, request) == (ResponseCode.SYSTEM_ERROR, "not by SQL92")
 
@@ -318,9 +318,9 @@ def test_a_group_that_changes_again_before_its_members_were_told_is_told_once(pa
     for _ in range(5):
         next(steps)
     assert [len(member.sent) for member in members] == [1] * 5 + [0] * 15
-    consumers.connection_closed(members[19])  # while the others are being told
+    finished(consumers.connection_closed(members[19]))  # while the others are being told
     finished(steps)
     assert [len(member.sent) for member in members] == [2] * 19 + [1]
     assert other.codes() == [NOTICE]
-    consumers.connection_closed(members[18])
+    finished(consumers.connection_closed(members[18]))
     assert len(work) == 2

@@ -1,5 +1,5 @@
 import pytest
-from broker_connections import FakeConnection, body_in
+from broker_connections import FakeConnection, body_in, finished
 from brokers import refused
 from members import join, room
 from stores import STORE_HOST
@@ -36,7 +36,7 @@ def consumers():
 
 @pytest.fixture
 def processor(parts, consumers):
-    return ClientRelayProcessor("broker-a", parts.store, consumers)
+    return ClientRelayProcessor("broker-a", parts.store, consumers, finished)
 
 
 def running_info(admin, client_id="c", *, one_way=False):
@@ -157,7 +157,7 @@ def test_all_members_are_asked_where_they_are_and_answered_for_together(processo
     one, two = (join(consumers, "g", name, "T") for name in ("one", "two"))
     one.answers[Code.GET_CONSUMER_STATUS_FROM_CLIENT] = at(1)
     two.answers[Code.GET_CONSUMER_STATUS_FROM_CLIENT] = at(2)
-    assert processor.get_consumer_status(admin, status(admin, "")) is None
+    assert finished(processor.get_consumer_status(admin, status(admin, ""))) is None
     assert one.asked[0][0].ext_fields == {"topic": "T", "group": "g"}
     assert one.asked[0][1] == STATUS_TIMEOUT_MS
     one.answer_all()
@@ -170,7 +170,7 @@ def test_all_members_are_asked_where_they_are_and_answered_for_together(processo
 def test_one_member_can_be_asked_alone(processor, consumers, admin):
     one, two = (join(consumers, "g", name, "T") for name in ("one", "two"))
     two.answers[Code.GET_CONSUMER_STATUS_FROM_CLIENT] = at(2)
-    processor.get_consumer_status(admin, status(admin, "two"))
+    finished(processor.get_consumer_status(admin, status(admin, "two")))
     two.answer_all()
     assert body_in(GetConsumerStatusBody, admin.sent[0]).consumer_table == {"two": {QUEUE: 2}}
     assert one.asked == []
@@ -183,7 +183,7 @@ def test_a_member_that_does_not_answer_well_leaves_the_others_answers(processor,
     one, two = (join(consumers, "g", name, "T") for name in ("one", "two"))
     one.answers[Code.GET_CONSUMER_STATUS_FROM_CLIENT] = bad
     two.answers[Code.GET_CONSUMER_STATUS_FROM_CLIENT] = at(2)
-    processor.get_consumer_status(admin, status(admin))
+    finished(processor.get_consumer_status(admin, status(admin)))
     two.answer_all()
     one.answer_all()
     assert body_in(GetConsumerStatusBody, admin.sent[0]).consumer_table == {"two": {QUEUE: 2}}
@@ -196,7 +196,7 @@ def test_an_answer_that_takes_long_to_read_is_left_out(processor, consumers, adm
     )
     for member, number in ((two, 2), (three, 3)):
         member.answers[Code.GET_CONSUMER_STATUS_FROM_CLIENT] = at(number)
-    processor.get_consumer_status(admin, status(admin))
+    finished(processor.get_consumer_status(admin, status(admin)))
     for member in (one, two, three):
         member.answer_all()
     found = body_in(GetConsumerStatusBody, admin.sent[0]).consumer_table
@@ -205,7 +205,7 @@ def test_an_answer_that_takes_long_to_read_is_left_out(processor, consumers, adm
 
 def test_if_nobody_answers_the_question_has_timed_out(processor, consumers, admin):
     member = join(consumers, "g", "c", "T")
-    processor.get_consumer_status(admin, status(admin))
+    finished(processor.get_consumer_status(admin, status(admin)))
     member.answer_all()
     assert admin.codes() == [Answer.CONSUME_MSG_TIMEOUT]
 

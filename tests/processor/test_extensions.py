@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from broker_connections import FakeConnection
+from broker_connections import FakeConnection, finished
 from brokers import SlowAcknowledger, never_parked, nobody_waits, saved_at_once
 from stores import bodies, encoded, message, small_config
 
@@ -41,7 +41,7 @@ class Room:
 
     def ask(self, code, ext_fields, body=b""):
         request = RemotingCommand(code, opaque=7, ext_fields=ext_fields, body=body)
-        answer = self._dispatch(self.connection, request)
+        answer = finished(self._dispatch(self.connection, request))
         return answer or (self.connection.sent.pop() if self.connection.sent else None)
 
     def append(self, *messages, topic="T", queue_id=0, body=None):

@@ -1,4 +1,5 @@
 import pytest
+from broker_connections import finished
 
 from rmq_spark.wire.bodies.configs import (
     ConsumerOffsetSerializeWrapper,
@@ -98,7 +99,7 @@ def test_a_deleted_group_keeps_its_offsets_unless_they_are_to_go(room, ext_field
         room.offsets.commit(group, "T", 0, 5)
         room.stats.got("T", group, 1, 1, 0)
     room.offsets.save()
-    room.stats.sample(room.clock() + 10_000)
+    finished(room.stats.sample(room.clock() + 10_000))
     assert room.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "G", **ext_fields}).code == 0
     assert "G" not in saved_groups(room)
     kept = {"T@H"} if ext_fields else {"T@G", "T@H"}

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from broker_connections import FakeConnection
+from broker_connections import FakeConnection, finished
 from brokers import SlowAcknowledger, nobody_waits, open_parts, refused, saved_at_once
 from stores import STORE_HOST, message, read_all, small_config
 
@@ -97,7 +97,7 @@ def test_a_message_that_is_given_back_waits_for_its_groups_retry_topic(room, par
     assert found.store_host == ADVERTISED
     assert parts.topics.get("%RETRY%g").write_queue_nums == 1
     assert parts.groups.get("g") is not None
-    room.stats.sample(parts.clock.now_ms + 10_000)
+    finished(room.stats.sample(parts.clock.now_ms + 10_000))
     assert room.stats.data("SNDBCK_PUT_NUMS", "T@g").stats_minute.sum == 1
 
 

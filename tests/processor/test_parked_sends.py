@@ -176,6 +176,7 @@ def test_if_topics_cannot_be_saved_all_that_wait_are_told_why_and_the_next_send_
     room.send("A", 1)
     room.send("B", 2)
     room.save(OSError(28, "No space left on device"))
+    room.turns()
     assert room.answers() == [(1, 14), (2, 14)]
     remark = "the topic A could not be saved: [Errno 28] No space left on device"
     assert room.client.sent[0].remark == remark

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from broker_clients import pull_request
-from broker_connections import FakeConnection
+from broker_connections import FakeConnection, finished
 from brokers import refused
 from members import room
 from stores import small_config
@@ -51,7 +51,7 @@ class Room:
         return self.takes
 
     def pull(self, *given, **named):
-        answer = self.processor.pull_message(self.connection, pull_request(*given, **named))
+        answer = finished(self.processor.pull_message(self.connection, pull_request(*given, **named)))
         return answer or (self.connection.sent.pop() if self.connection.sent else None)
 
 
@@ -106,7 +106,7 @@ def test_pulls_that_find_nothing_are_counted_and_so_is_the_time_that_they_took(p
     room.processor._now_ms = times.__next__
     room.pull(5)
     room.pull(5)
-    room.stats.sample(10_000)
+    finished(room.stats.sample(10_000))
     assert room.stats.rates().missed.ten_seconds == 0.2
     assert (room.stats.got_messages, room.stats.get_took_ms_max) == (0, 7)
 
@@ -198,7 +198,10 @@ def test_whether_a_waiting_filter_matches_is_looked_up_in_all_that_is_new(parts)
     room = Room(parts)
     room.pull(0, suspend_ms=5_000, subscription="price = 7", expression_type="SQL92")
     parts.put(*range(3_000), price="6")
-    matched = room.processor.is_matched_by_commit_log
+
+    def matched(*arguments):
+        return finished(room.processor.is_matched_by_commit_log(*arguments))
+
     assert not matched(room.held[0], 0)
     parts.put("it", price="7")
     assert matched(room.held[0], 0)
@@ -211,9 +214,9 @@ def test_so_many_messages_are_looked_at_for_a_waiting_filter_and_its_replay_goes
     room = Room(parts)
     room.pull(0, suspend_ms=5_000, subscription="price = 7", expression_type="SQL92")
     parts.put(*range(700), price="6")
-    assert not room.processor.is_matched_by_commit_log(room.held[0], 0)
+    assert not finished(room.processor.is_matched_by_commit_log(room.held[0], 0))
     parts.put(*range(5_000), price="6")
-    assert room.processor.is_matched_by_commit_log(room.held[0], 0)
+    assert finished(room.processor.is_matched_by_commit_log(room.held[0], 0))
     answer = room.processor.execute_request_when_wakeup(room.held[0])
     assert (answer.code, 0 < int(answer.ext_fields["nextBeginOffset"]) <= 1_000) == (20, True)
 
@@ -245,7 +248,7 @@ def test_a_match_behind_messages_that_have_expired_is_found(parts, status, then,
     room = Room(parts)
     room.pull(0, suspend_ms=5_000)
     room.processor._store = Expiring((status, 7), (then, 7))
-    assert room.processor.is_matched_by_commit_log(room.held[0], 0) is is_match
+    assert finished(room.processor.is_matched_by_commit_log(room.held[0], 0)) is is_match
 
 
 @pytest.mark.parametrize(
@@ -256,14 +259,14 @@ def test_a_pull_whose_queue_has_been_cut_or_deleted_is_woken_to_be_told_so(parts
     room = Room(parts)
     room.pull(0, suspend_ms=5_000)
     room.processor._store = Expiring((status, next_begin_offset))
-    assert room.processor.is_matched_by_commit_log(room.held[0], 50)
+    assert finished(room.processor.is_matched_by_commit_log(room.held[0], 50))
 
 
 def test_a_waiting_group_that_has_left_is_woken_to_be_told_so(parts):
     room = Room(parts)
     room.pull(0, suspend_ms=5_000)
     held = replace(room.held[0], header=room.held[0].header._replace(sys_flag=2))
-    assert room.processor.is_matched_by_commit_log(held, 0)
+    assert finished(room.processor.is_matched_by_commit_log(held, 0))
     with pytest.raises(RequestRejected) as raised:
         room.processor.execute_request_when_wakeup(held)
     assert raised.value.code is ResponseCode.SUBSCRIPTION_NOT_EXIST
@@ -300,7 +303,7 @@ def test_what_was_found_is_counted(parts):
     room = Room(parts)
     parts.put("a", "b")
     assert room.pull(0).code == 0
-    room.stats.sample(10_000)
+    finished(room.stats.sample(10_000))
     assert room.stats.group_get_tps("G", ["T"]) > 0
 
 

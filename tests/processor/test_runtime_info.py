@@ -1,4 +1,5 @@
 import pytest
+from broker_connections import finished
 from held_pulls import Client, a_pull
 
 from broker.processor.runtime_info import VERSION_DESC, SendQueue
@@ -117,7 +118,7 @@ def test_sends_and_gets_show_as_they_were_counted(room):
     room.stats.put_failed()
     room.stats.got("T", "G", 20, 2000, took_ms=7)
     room.stats.got("T", "G", 0, 0, took_ms=1)
-    room.stats.sample(START + 10_000)
+    finished(room.stats.sample(START + 10_000))
     found = figures(room)
     assert found["putTps"] == found["putTps"] == "3.0 3.0 3.0"
     assert found["getTransferedTps"] == found["getTransferredTps"] == "2.0 2.0 2.0"

@@ -1,4 +1,5 @@
 import pytest
+from broker_connections import finished
 
 from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.configs import (
@@ -166,7 +167,7 @@ def test_the_stats_of_a_topic_are_those_of_each_queue_in_the_text_that_java_read
 def test_the_stats_of_a_topic_tell_how_fast_it_is_filled(room):
     room.create_topic("T")
     room.stats.put("T", 50, 500)
-    room.stats.sample(room.clock() + 10_000)
+    finished(room.stats.sample(room.clock() + 10_000))
     stats = room.asked(TopicStatsTable, RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"})
     assert stats.topic_put_tps == 5.0
 
@@ -190,7 +191,7 @@ def test_a_deleted_topic_is_gone_with_its_messages_offsets_and_counters_and_stay
         room.put("body", topic=topic)
         room.offsets.commit("G", topic, 0, 1)
         room.stats.put(topic, 1, 4)
-    room.stats.sample(room.clock() + 10_000)
+    finished(room.stats.sample(room.clock() + 10_000))
     assert room.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == ResponseCode.SUCCESS
     assert room.topics.get("T") is None
     assert room.store.queue_offsets("T", 0) == (0, 0)

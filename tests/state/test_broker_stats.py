@@ -1,4 +1,5 @@
 import pytest
+from broker_connections import finished
 
 from broker.state.broker_stats import STATS_NAMES, BrokerStats, Rates
 
@@ -17,7 +18,7 @@ class Clocked:
         for _ in range(duration_ms // step_ms):
             each_sample()
             self.now_ms += step_ms
-            self.stats.sample(self.now_ms)
+            finished(self.stats.sample(self.now_ms))
 
     def sums(self, name, key):
         data = self.stats.data(name, key)
@@ -101,7 +102,7 @@ def test_a_deleted_topic_begins_at_zero_again_and_its_groups_with_it(clocked):
         clocked.stats.got(topic, "G", 1, 1, 0)
     clocked.pass_ms(10 * SECOND)
     clocked.stats.put("T", 1, 1)
-    clocked.stats.forget_topic("T")
+    finished(clocked.stats.forget_topic("T"))
     clocked.pass_ms(10 * SECOND)
     assert clocked.stats.data("TOPIC_PUT_NUMS", "T") is None
     assert clocked.stats.data("GROUP_GET_NUMS", "T@G") is None
@@ -114,7 +115,7 @@ def test_a_deleted_group_begins_at_zero_again(clocked):
         clocked.stats.got("T", group, 1, 1, 0)
         clocked.stats.sent_back("T", group)
     clocked.pass_ms(10 * SECOND)
-    clocked.stats.forget_group("G")
+    finished(clocked.stats.forget_group("G"))
     assert clocked.stats.data("GROUP_GET_NUMS", "T@G") is None
     assert clocked.stats.data("SNDBCK_PUT_NUMS", "T@G") is None
     assert clocked.sums("GROUP_GET_NUMS", "T@GG")[0] == 1

@@ -1,5 +1,5 @@
 import pytest
-from broker_connections import FakeConnection
+from broker_connections import FakeConnection, finished
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -149,7 +149,7 @@ def test_a_member_whose_clock_was_set_back_is_not_stuck_with_what_it_said_before
     consumers.register(channel(one), data("g", future))
     consumers.register(channel(two), data("g", now))
     assert consumers.subscription("g", "T").sub_string == "old"
-    consumers.connection_closed(one)
+    finished(consumers.connection_closed(one))
     consumers.register(channel(two), data("g", now))
     assert consumers.subscription("g", "T").sub_string == "new"
 
@@ -167,11 +167,11 @@ def test_a_closed_connection_leaves_all_its_groups(consumers, one, two, told):
         consumers.register(channel(one), data(group, "T"))
     consumers.register(channel(two), data("g", "T"))
     told.clear()
-    consumers.connection_closed(one)
+    finished(consumers.connection_closed(one))
     assert told == [("g", ("two",))]
     assert consumers.group("h") is None
-    consumers.connection_closed(one)
-    consumers.connection_closed(FakeConnection())
+    finished(consumers.connection_closed(one))
+    finished(consumers.connection_closed(FakeConnection()))
     assert len(told) == 1
 
 
@@ -191,7 +191,7 @@ def test_a_client_that_dials_again_is_one_member_and_reached_where_it_was_heard_
     consumers.register(channel(again, 2), data("g", "T"))
     assert consumers.group("g").client_ids == ("one",)
     assert consumers.find("g", "one").connection is again
-    consumers.connection_closed(again)
+    finished(consumers.connection_closed(again))
     assert consumers.find("g", "one").connection is one
     assert consumers.find("g", "nobody") is None
     assert consumers.find("nowhere", "one") is None
@@ -250,7 +250,7 @@ class MemberMachine(RuleBasedStateMachine):
 
     @rule(connection=members)
     def close(self, connection):
-        self.consumers.connection_closed(connection)
+        finished(self.consumers.connection_closed(connection))
         gone = [group for group, other in self.model if other is connection]
         self.model = {key: at for key, at in self.model.items() if key[1] is not connection}
         self.hears(sorted(group for group in gone if self.has_members(group)))
@@ -278,7 +278,7 @@ class MemberMachine(RuleBasedStateMachine):
     def teardown(self):
         """Who has gone leaves all room that there was."""
         for connection in self.connections:
-            self.consumers.connection_closed(connection)
+            finished(self.consumers.connection_closed(connection))
         assert vars(self.room) == vars(room(4, self.room._bytes_max))
         self.patch.undo()
 

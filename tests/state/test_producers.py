@@ -1,5 +1,5 @@
 import pytest
-from broker_connections import FakeConnection
+from broker_connections import FakeConnection, finished
 from members import expelled, room
 
 from broker.state.clients import ClientChannel
@@ -47,8 +47,8 @@ def test_a_closed_connection_leaves_all_its_groups(producers, one, two):
     for group in "pq":
         producers.register(group, channel(one))
     producers.register("p", channel(two))
-    producers.connection_closed(one)
-    producers.connection_closed(one)
+    finished(producers.connection_closed(one))
+    finished(producers.connection_closed(one))
     assert list(producers.groups) == ["p"]
     assert [each.client_id for each in producers.channels("p")] == ["two"]
 
@@ -77,9 +77,9 @@ def test_a_client_that_has_dialled_again_is_reached_where_it_was_heard_of_last(p
     again = FakeConnection("one")
     producers.register("p", channel(one, 1))
     producers.register("p", channel(again, 2))
-    producers.connection_closed(one)
+    finished(producers.connection_closed(one))
     assert producers.find("one").connection is again
-    producers.connection_closed(again)
+    finished(producers.connection_closed(again))
     assert producers.find("one") is None
 
 
@@ -87,8 +87,8 @@ def test_two_clients_with_the_same_id_may_go_in_any_order(producers, one):
     again = FakeConnection("one")
     producers.register("p", channel(one, 1))
     producers.register("p", channel(again, 2))
-    producers.connection_closed(again)
-    producers.connection_closed(one)
+    finished(producers.connection_closed(again))
+    finished(producers.connection_closed(one))
     assert producers.find("one") is None
     assert producers.groups == {}
 
@@ -104,7 +104,7 @@ def test_a_client_that_changes_its_id_leaves_the_old_one_when_no_group_has_it_an
     producers.register("q", named("new"))
     assert producers.find("old") is None
     producers.register("q", named("third"))
-    producers.connection_closed(one)
+    finished(producers.connection_closed(one))
     assert [producers.find(client_id) for client_id in ("old", "new", "third")] == [None] * 3
 
 
@@ -121,5 +121,5 @@ def test_a_client_counts_in_each_of_its_groups_once(one, two):
     with pytest.raises(TooMany, match=r"there are 3 members of groups already, .* \(maxGroupMembers=3\)"):
         producers.register("q", channel(two))
     assert list(producers.groups["q"]) == [one]
-    producers.connection_closed(one)
+    finished(producers.connection_closed(one))
     producers.register("q", channel(two))
