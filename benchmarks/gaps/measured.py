@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -12,9 +13,8 @@ from typing import Any, NamedTuple, cast
 
 import uvloop
 
-from broker.client_connection import ClientConnection, ConnectionTable
+from broker.client_connection import ClientConnection
 from broker.controller import BrokerController
-from broker.loop_turn import LoopTurn
 from broker.settings import load_config
 from broker.store import chunks
 from rmq_spark.wire.command import RemotingCommand, decode_command
@@ -22,6 +22,14 @@ from rmq_spark.wire.framing import FrameReader
 
 _SECONDS_MAX = 120.0
 _LOOK_SECONDS = 0.001
+_SETTINGS = (
+    "listenPort=0",
+    "maxTopics=20000",
+    "maxGroups=20000",
+    "maxConnectionsPerAddress=12000",
+    "maxAcceptsPerSecond=1000000",
+    "firstFrameTimeoutMills=3600000",
+)
 
 
 class Gap(NamedTuple):
@@ -38,28 +46,31 @@ class Client:
 
     def __init__(self, broker: MeasuredBroker) -> None:
         self.codes: Counter[int] = Counter()
-        self.is_read_from = True
         self._frames = FrameReader()
+        self._loop = broker.loop
+        self._is_closed = False
         self.connection = broker.new_connection()
         self.connection.connection_made(cast("asyncio.BaseTransport", self))
 
     def get_extra_info(self, name: str) -> Any:
-        """As a transport has it."""
+        """Tell what a transport knows of its socket."""
         return self if name == "socket" else ("127.0.0.1", 5_555)
 
     def setsockopt(self, *_: int) -> None:
-        """As a socket has it."""
+        """Take an option of a socket."""
 
     def set_write_buffer_limits(self, _: int) -> None:
-        """As a transport has it."""
+        """Take a limit of a transport."""
+
+    def get_write_buffer_size(self) -> int:
+        """Tell that everything was taken."""
+        return 0
 
     def pause_reading(self) -> None:
-        """It is not read from."""
-        self.is_read_from = False
+        """Send nothing for a while; nothing is sent by itself here."""
 
     def resume_reading(self) -> None:
-        """It is read from again."""
-        self.is_read_from = True
+        """Send again."""
 
     def write(self, data: bytes) -> None:
         """Count the answers."""
@@ -70,55 +81,53 @@ class Client:
                 self.codes[command.code] += 1
 
     def writelines(self, pieces: Iterable[bytes]) -> None:
-        """The same for answers in pieces."""
+        """Count the answers, which come in pieces."""
         self.write(b"".join(pieces))
+
+    def close(self) -> None:
+        """Be gone in the next turn, as a transport is."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._loop.call_soon(self.connection.connection_lost, None)
+
+    abort = close
 
 
 class MeasuredBroker:
     """A broker, and clients of it without sockets."""
 
-    def __init__(self, directory: Path) -> None:
-        """The directory is for its store; it must be ended by `shutdown`."""
-        settings = [f"storePathRootDir={directory}", "listenPort=0", "flushDiskType=ASYNC_FLUSH"]
-        self._config = load_config(None, [*settings, "maxTopics=20000"])
-        self._loop = uvloop.new_event_loop()
-        self.controller = BrokerController(self._config)
-        self._loop.run_until_complete(self.controller.start())
-        self._turn: LoopTurn = self.controller.turn
+    def __init__(self, directory: Path, flush_disk_type: str = "ASYNC_FLUSH") -> None:
+        """Start a broker with its store in a directory; it must be ended by `shutdown`."""
+        settings = [f"storePathRootDir={directory}", f"flushDiskType={flush_disk_type}", *_SETTINGS]
+        self.config = load_config(None, settings)
+        self.loop = uvloop.new_event_loop()
+        self.controller = BrokerController(self.config)
+        self.loop.run_until_complete(self.controller.start())
         while not chunks.are_loaded():  # else the first case would be the one to wait for that
             time.sleep(_LOOK_SECONDS)
         gc.collect()
         gc.freeze()  # a full collection takes as long as a turn, whatever is done: it is not measured here
 
     def new_connection(self) -> ClientConnection:
-        """The broker's end of one more client."""
-        processors = self.controller.processors
-        return ClientConnection(
-            self._loop,
-            self._config.server,
-            cast("ConnectionTable", _Table()),
-            processors.dispatch,
-            self._turn,
-            processors.end_turn,
-        )
-
-    def gone(self, client: Client) -> None:
-        """The client closes its connection."""
-        client.connection.connection_lost(None)
-        self.controller.hold_service.forget(client.connection)
-        self.controller.processors.client_has_gone(client.connection)
-
-    def aside(self, job: Callable[[], None], then: Callable[[BaseException | None], None]) -> None:
-        """Have something done by the thread that keeps house."""
-        self.controller._housekeeping.run_aside(job, then)  # nobody else asks for it
-
-    def sweep_holds(self) -> None:
-        """What is done every five seconds."""
-        self.controller._housekeeping._sweep_holds(self.controller.hold_service)  # likewise
+        """Make the broker's end of one more client."""
+        return self.controller.server._new_connection()  # nobody else makes one without a socket
 
     def send(self, client: Client, requests: Sequence[RemotingCommand]) -> None:
         """Let requests arrive in one piece, and wait until all are answered."""
         self.longest_turn(client, requests)
+
+    def usual_turn(
+        self,
+        rounds: int,
+        client: Client | None = None,
+        requests: Sequence[RemotingCommand] = (),
+        *,
+        act: Callable[[], object] = lambda: None,
+        until: Callable[[], object] = lambda: True,
+    ) -> Gap:
+        """Do the same several times; the median of each figure of the `longest_turn`."""
+        found = [self.longest_turn(client, requests, act=act, until=until) for _ in range(rounds)]
+        return Gap(*(statistics.median(figures) for figures in zip(*found, strict=True)))
 
     def longest_turn(
         self,
@@ -129,7 +138,7 @@ class MeasuredBroker:
         until: Callable[[], object] = lambda: True,
     ) -> Gap:
         """Let requests arrive, or do something else; wait for the answers, and until something is so."""
-        return self._loop.run_until_complete(self._longest_turn(client, requests, act, until))
+        return self.loop.run_until_complete(self._longest_turn(client, requests, act, until))
 
     async def _longest_turn(
         self,
@@ -162,17 +171,8 @@ class MeasuredBroker:
     def shutdown(self) -> None:
         """Stop in order."""
         gc.unfreeze()
-        self._loop.run_until_complete(self.controller.stop())
-        self._loop.close()
-
-
-class _Table:
-    """A server that has other things to do."""
-
-    answer_bytes_max = 1 << 23
-
-    def __getattr__(self, _: str) -> Any:
-        return lambda *_: None
+        self.loop.run_until_complete(self.controller.stop())
+        self.loop.close()
 
 
 async def _beat(turns: list[tuple[float, float]]) -> None:
