@@ -92,8 +92,7 @@ class ExtensionsProcessor:
         header: AppendChunkRequestHeader,
         queue_id: int,
     ) -> Steps:
-        while not chunks.are_loaded():
-            yield
+        yield from chunks.when_loaded()
         from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # it is one of the tools
 
         sizes, records = decode_sized(request.body)

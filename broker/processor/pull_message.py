@@ -119,8 +119,7 @@ class PullMessageProcessor:
         message_filter: Filter,
     ) -> Steps:
         """Process a pull that needs the tools for many messages, which a young broker has to load."""
-        while not chunks.are_loaded():
-            yield
+        yield from chunks.when_loaded()
         return self._process(connection, request, header, message_filter, may_hold=True)
 
     def execute_request_when_wakeup(self, held: PullRequest) -> RemotingCommand | None:

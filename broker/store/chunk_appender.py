@@ -66,8 +66,7 @@ class ChunkAppender:
         files; then a failure between leaves the first part in the log, and the result says how many
         messages that is.
         """
-        while not chunks.are_loaded():
-            yield
+        yield from chunks.when_loaded()
         all_sizes = np.asarray(sizes)
         if len(all_sizes) > RECORDS_MAX:
             return illegal(f"a chunk of {len(all_sizes)} messages is over {RECORDS_MAX}")

@@ -8,6 +8,7 @@ messages never needs it. So whatever in this room is for many records asks for i
 from __future__ import annotations
 
 import threading
+from collections.abc import Generator
 from concurrent.futures import Future
 from contextlib import suppress
 from importlib import import_module
@@ -46,6 +47,7 @@ __all__ = [
     "py_buffer",
     "rows_within",
     "take_bytes",
+    "when_loaded",
     "with_empty_checksums",
 ]
 
@@ -74,6 +76,18 @@ def loading() -> Future[None]:
             threading.Thread(target=_load, args=(attempt,), name="LoadChunkTools", daemon=True).start()
             _state.attempt = attempt
     return attempt
+
+
+def when_loaded() -> Generator[None, None, None]:
+    """Take steps until they are loaded.
+
+    Raises:
+        OSError, ImportError, MemoryError, RuntimeError: They cannot be loaded now.
+    """
+    attempt = loading()
+    while not attempt.done():
+        yield
+    attempt.result()
 
 
 class _State:

@@ -55,10 +55,7 @@ class LargeBatch:
         Raises:
             OSError, ImportError, MemoryError, RuntimeError: The tools for that cannot be loaded.
         """
-        loading = chunks.loading()
-        while not loading.done():
-            yield
-        loading.result()
+        yield from chunks.when_loaded()
         chunk = chunks.RecordChunk(self._records, self.sizes)
         yield
         chunk.body_crcs = np.array(self._body_crcs, np.uint32)
