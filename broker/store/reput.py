@@ -13,7 +13,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker.store import chunks
 from broker.store.commit_log import BLANK_BYTES, CommitLog
@@ -226,19 +226,12 @@ class ReputMessageService:
 
     def _index_few(self, data: Buffer, sizes: Sequence[int], start: int, next_offset: int) -> None:
         if self._index is not None:
-            self._index.dispatch_few(_keyed(data, sizes, start))
+            self._index.dispatch_few(keyed(data, sizes, start))
         self.index_from_offset = next_offset
 
     def _index_chunk(self, chunk: RecordChunk, start: int, next_offset: int) -> None:
         if self._index is not None:
-            self._index.dispatch(
-                topics=chunks.COLUMNS["topic"].build(chunk),
-                unique_keys=chunk.properties.values(UNIQ_KEY),
-                keys=chunks.COLUMNS["keys"].build(chunk),
-                physical_offsets=chunk.starts + start,
-                store_timestamps=chunks.COLUMNS["storeTimestamp"].build(chunk).view("int64"),
-                sys_flags=chunk.sys_flag,
-            )
+            self._index.dispatch(**key_columns(chunk, start))
         self.index_from_offset = next_offset
 
     def _next_records(self, start: int, end: int) -> tuple[Buffer, list[int], int]:
@@ -283,8 +276,20 @@ def _chunk(data: Buffer, sizes: Sequence[int]) -> RecordChunk:
     return chunks.RecordChunk(data[: sum(sizes)], sizes)
 
 
-def _keyed(data: Buffer, sizes: Sequence[int], start: int) -> Iterator[KeyedMessage]:
-    """What the index wants to know of records that lie back to back from a place in the log."""
+def key_columns(chunk: RecordChunk, start: int) -> dict[str, Any]:
+    """What the index wants to know of many records that lie back to back from a place in the log."""
+    return {
+        "topics": chunks.COLUMNS["topic"].build(chunk),
+        "unique_keys": chunk.properties.values(UNIQ_KEY),
+        "keys": chunks.COLUMNS["keys"].build(chunk),
+        "physical_offsets": chunk.starts + start,
+        "store_timestamps": chunks.COLUMNS["storeTimestamp"].build(chunk).view("int64"),
+        "sys_flags": chunk.sys_flag,
+    }
+
+
+def keyed(data: Buffer, sizes: Sequence[int], start: int) -> Iterator[KeyedMessage]:
+    """The same of a few."""
     position = 0
     for size in sizes:
         topic, _, _, sys_flag, store_timestamp, properties = glance(data, position, size)
