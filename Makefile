@@ -68,14 +68,16 @@ tour: $(READY)  ## a broker, producers and consumers at work, without Spark
 fuzz: $(READY)  ## mutated frames by the million: make fuzz FRAMES=10000000
 	ROCKETPOLL_FUZZ_FRAMES=$(FRAMES) $(BIN)/python -m pytest tests/wire/test_mutations.py
 
-# Longer campaigns against the store: make crash CRASHES=20000 KILLS=2000
+# Longer campaigns against the store: make crash CRASHES=20000 KILLS=2000 DAMAGES=50
 CRASHES ?= 5000
 KILLS ?= 300
+DAMAGES ?= 20
 
 crash: $(READY)  ## thousands of crashes, failing disks, flipped bits and kill -9
 	ROCKETPOLL_POWER_LOSSES=$(CRASHES) ROCKETPOLL_FLIPPED_BITS=$(CRASHES) ROCKETPOLL_LOST_FILES=$(CRASHES) \
 	ROCKETPOLL_FAILURES=$(CRASHES) ROCKETPOLL_STORIES=$(CRASHES) ROCKETPOLL_KILL_CYCLES=$(KILLS) \
-	  $(BIN)/python -m pytest tests/store
+	ROCKETPOLL_DAMAGE_ROUNDS=$(DAMAGES) \
+	  $(BIN)/python -m pytest tests/store tests/test_broker_every_damage.py
 
 # Lives of a broker process: make powerloss CYCLES=3000
 CYCLES ?= 300

@@ -36,7 +36,7 @@ from broker.server import CannotListen, RemotingServer
 from broker.state.topic_config import QUEUE_NUMS_MAX
 from broker.state_tables import StateTables
 from broker.store.disk import Disk, LocalDisk
-from broker.store.lacks import Hindrance, is_lack
+from broker.store.lacks import Hindrance, Lacking, is_lack
 from broker.store.message_store import MessageStore
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.names import SCHEDULE_TOPIC, topic_fault
@@ -103,6 +103,7 @@ class BrokerController:
     async def _open(self, config: BrokerConfig) -> None:
         self.tables = StateTables.load(config, self._disk, self._now_ms, self._make_log_durable)
         self._find_lost_topics()
+        self._settle_offsets()
         self.schedule = ScheduleMessageService(
             self.store,
             self.tables.delay_offset_table,
@@ -189,6 +190,10 @@ class BrokerController:
         try:
             self.tables.save()
             self.schedule.save()
+        except (OSError, Lacking) as error:
+            if isinstance(error, OSError) and not is_lack(error):
+                raise
+            _log.warning("what has changed of configurations and offsets is not saved: %s", error)
         finally:
             self.store.shutdown()
 
@@ -211,6 +216,31 @@ class BrokerController:
                 _log.warning("the topic %s is missing and is made again for its messages", topic)
                 likely = min(_USUAL_QUEUE_NUMS, self._config.default_topic_queue_nums)
                 topics.create_in_send_back(topic, min(max(queue_nums, likely), QUEUE_NUMS_MAX))
+
+    def _settle_offsets(self) -> None:
+        """Let no group pass over messages: offsets may be of a deleted topic, or of a log that was longer.
+
+        Offsets of topics that were being deleted when the broker was killed are forgotten.
+        """
+        store, offsets = self.store, self.tables.offsets
+        for topic in store.half_deleted_topics:
+            offsets.forget_topic(topic)
+        if not store.is_opening:  # else the queues are not yet as long as they will be
+            for topic, count in offsets.limit(lambda *queue: store.queue_offsets(*queue)[1]).items():
+                _log.warning(
+                    "%d offsets of groups were behind the ends of their queues of %s, and are there now: the "
+                    "log has been longer, or somebody has put them there",
+                    count,
+                    topic,
+                )
+        try:
+            offsets.save()
+        except OSError as error:
+            if not is_lack(error):
+                raise
+        else:
+            for topic in store.half_deleted_topics:
+                store.finish_deletion(topic)
 
     # ---- requests
 

@@ -33,14 +33,18 @@ def run_broker(*arguments, seconds=_PATIENCE_SECONDS, by=()):
 
 
 class BrokerProcess:
-    """A broker in a directory; what it logs goes to a file there."""
+    """A broker in a directory; what it logs goes to a file there.
 
-    def __init__(self, root, *arguments, descriptors_max=None, **settings):
+    ``by`` is a command that becomes it, such as `unshare`.
+    """
+
+    def __init__(self, root, *arguments, descriptors_max=None, by=(), **settings):
         self._log_path = root / "broker.log"
         texts = {**SMALL, "storePathRootDir": str(root / "store"), **settings}
         with self._log_path.open("w") as log:
             self._process = subprocess.Popen(
                 [
+                    *by,
                     *(sys.executable, "-m", "broker"),
                     *arguments,
                     *(f"{name}={value}" for name, value in texts.items()),
@@ -81,6 +85,10 @@ class BrokerProcess:
     def limit_descriptors(self, soft, hard):
         """From now on it may have so many open, as `ulimit -n` would say."""
         resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (soft, hard))
+
+    def as_it_sees(self, path):
+        """Where a path of its own, perhaps on a disk that is mounted for it alone, is to be found."""
+        return Path(f"/proc/{self._process.pid}/root{path}")
 
     def descriptors(self):
         """The numbers of what it has open."""

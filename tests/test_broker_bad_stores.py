@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
-from broker_clients import BrokerClients
+from broker_clients import BrokerClients, send_request
 from broker_processes import BrokerProcess, run_broker
 from broker_stories import SMALL
 
@@ -209,10 +210,6 @@ MADE_GOOD = {
     "the checkpoint is garbage": ("checkpoint", holding(b"\xff" * 4096)),
     "the checkpoint is short": ("checkpoint", holding(b"x")),
     "abort is garbage": ("abort", holding(b"\xff")),
-    "the manifest has a queue that ends before it begins": (
-        MANIFEST,
-        holding(b'{"safeOffset": 1, "spans": {"T": [0, 30, 5]}}'),
-    ),
     "the lock has content": ("lock", holding(b"\xff" * 100)),
     "queues have a file beside them": ("consumequeue/notes.txt", holding(b"x")),
 }
@@ -223,6 +220,15 @@ MADE_GOOD = {
 def test_what_can_be_made_again_is_and_nothing_is_missing(store, name, break_it):
     break_it(store / name)
     assert served(store.parent) == (SENT, [])
+
+
+@AFTER_BOTH_ENDS
+@pytest.mark.parametrize("numbers", ["0, 30, 5", "0, 0, 20", "0, 5, 30", f"0, 0, {1 << 60}"])
+def test_a_manifest_that_somebody_has_written_hides_nothing_and_what_is_made_again_is_said(store, numbers):
+    (store / MANIFEST).write_text(f'{{"safeOffset": 160000, "spans": {{"T": [{numbers}]}}}}')
+    found, said = served(store.parent)
+    assert found == SENT
+    assert all(str(store) in line for line in said)
 
 
 @pytest.mark.parametrize("content", [NO_JSON, OTHER_KIND, b'{"topicConfig', b""])
@@ -280,7 +286,9 @@ def test_a_root_that_is_no_directory_is_named(tmp_path, break_it):
 
 
 @pytest.mark.skipif(IS_ROOT and not shutil.which("setpriv"), reason="permissions do not bind root")
-@pytest.mark.parametrize("name", [".", LOG, SECOND_LOG, QUEUE, "config", TOPICS, "lock"])
+@pytest.mark.parametrize(
+    "name", [".", LOG, SECOND_LOG, QUEUE, "config", TOPICS, MANIFEST, "lock", "abort", "checkpoint", "index"]
+)
 def test_what_the_user_may_not_open_is_named_and_all_is_there_when_it_may(store, name):
     mode = (store / name).stat().st_mode
     (store / name).chmod(0)
@@ -289,3 +297,95 @@ def test_what_the_user_may_not_open_is_named_and_all_is_there_when_it_may(store,
     assert "Permission denied" in said
     assert str(store / name) in said
     assert served(store.parent)[0] == SENT
+
+
+MOUNTING = ["unshare", "--mount"] if IS_ROOT else ["unshare", "--user", "--map-root-user", "--mount"]
+"""A disk of its own for one process; nobody else sees it, and it goes with the process."""
+CAN_MOUNT = not subprocess.run(
+    [*MOUNTING, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False
+).returncode
+needs_mounts = pytest.mark.skipif(
+    not CAN_MOUNT, reason="nobody may mount anything here, not even for himself"
+)
+
+
+def mounted(*commands):
+    """A command that becomes another, once these commands of a shell have been carried out."""
+    return [*MOUNTING, "sh", "-c", f'{" && ".join(commands)} && exec "$@"', "sh"]
+
+
+async def sent_until_it_is_full(broker):
+    """What is acknowledged of messages that are sent from when there is room until there is none."""
+    taken = []
+    async with BrokerClients(broker.port) as clients:
+        client = await clients.connect()
+        while True:
+            body = f"{len(taken)} more " + "x" * 6_000
+            answer = await client.call(send_request(body))
+            if answer.code == 0:
+                taken.append(body)
+            elif taken:
+                return taken
+            else:
+                await asyncio.sleep(0.1)  # the broker looks once a second whether there is room
+
+
+def answer_to_one_more(broker):
+    async def send():
+        async with BrokerClients(broker.port) as clients:
+            return await (await clients.connect()).call(send_request("one more"))
+
+    return asyncio.run(send())
+
+
+def read_only(store):
+    return mounted(f"mount --bind {store} {store}", f"mount -o remount,bind,ro {store}")
+
+
+@needs_mounts
+def test_a_store_that_would_have_to_be_changed_first_is_refused_on_a_disk_that_is_really_read_only(store):
+    assert f"Read-only file system: '{store / QUEUE}" in refusal(store, by=read_only(store))
+    assert served(store.parent) == (SENT, [])
+
+
+@needs_mounts
+def test_a_disk_that_is_really_read_only_is_served_from_and_takes_nothing(good_stores, tmp_path):
+    store = shutil.copytree(good_stores["stop"] / "store", tmp_path / "store")
+    before = {path: path.stat().st_mtime_ns for path in store.rglob("*")}
+    with BrokerProcess(tmp_path, by=read_only(store), **SIZES) as broker:
+        assert found_in(broker) == SENT
+        answer = answer_to_one_more(broker)
+        assert (answer.code, "the disk is read-only" in answer.remark) == (14, True)
+        assert broker.stop() == 0
+        said = broker.log()
+    assert {path: path.stat().st_mtime_ns for path in store.rglob("*")} == before
+    assert any("the disk is read-only" in line and str(store) in line for line in said)
+    assert not any("Traceback" in line for line in said)
+    assert served(tmp_path) == (SENT, [])
+
+
+@needs_mounts
+@AFTER_BOTH_ENDS
+def test_a_disk_that_is_really_full_is_served_from_and_takes_messages_when_there_is_room(store, good):
+    """And while it fills up: what is acknowledged is there."""
+    filler = store / "filler"
+    by = mounted(
+        f"mount -t tmpfs -o size=1m none {store}",
+        f"cp -r {good}/. {store}",
+        f"dd if=/dev/zero of={store / 'room'} bs=64k count=2 2>/dev/null",
+        f"(dd if=/dev/zero of={filler} 2>/dev/null || true)",
+    )
+    kept = {"cleanResourceInterval": "3600000"}  # else the oldest messages would go
+    with BrokerProcess(store.parent, by=by, **SIZES, **kept) as broker:
+        found = found_in(broker)  # what a kill has left to be carried to queues waits for room
+        assert found
+        assert found == SENT[: len(found)]
+        answer = answer_to_one_more(broker)
+        assert (answer.code, "No space left on device" in answer.remark) == (14, True)
+        broker.as_it_sees(filler).unlink()
+        taken = asyncio.run(sent_until_it_is_full(broker))
+        assert taken
+        broker.as_it_sees(store / "room").unlink()
+        assert found_in(broker) == SENT + taken
+        assert broker.stop() == 0
+        assert not any("Traceback" in line for line in broker.log())

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import shutil
 
 import pytest
 from broker_clients import pull_request, pulled
 from broker_processes import BrokerProcess
-from broker_stories import BrokerClients
+from broker_stories import BrokerClients, tell
 
-from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
 from rmq_spark.wire.headers.table import HEADERS
@@ -78,3 +80,79 @@ def test_a_delayed_message_is_delivered_by_the_broker_that_follows_one_that_was_
         wait = pull_request(queue_offset, topic, suspend_ms=10_000)
         assert pulled(told(broker, lambda client: client.call(wait))).bodies == [body]
         assert broker.stop() == 0
+
+
+async def all_from_where_the_group_is(client):
+    """What a consumer gets that has just been started."""
+    found, at = [], await client.committed() or 0
+    while (answer := await client.pull(at)).code != ResponseCode.PULL_NOT_FOUND:
+        found += answer.bodies
+        at = answer.next_offset
+    return found
+
+
+async def commit(client, queue_offset):
+    fields = {"consumerGroup": "G", "topic": "T", "queueId": "0", "commitOffset": str(queue_offset)}
+    assert (await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields)).code == 0
+
+
+@pytest.mark.parametrize("new_before_the_kill", [0, 4])
+def test_a_group_gets_all_of_a_topic_made_again_though_a_kill_came_between_its_end_and_that_of_its_offsets(
+    tmp_path, new_before_the_kill
+):
+    """Either at once, or behind new messages, as there was no room to save the offsets."""
+    new = [f"new {number}" for number in range(4)]
+
+    async def first(broker):
+        client = await broker.connect()
+        await client.put(*(f"old {number}" for number in range(5)))
+        await commit(client, 3)
+        tables = broker.controller.tables
+        tables.offsets.save()
+        save = tables.offsets.save
+
+        def full():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        tables.offsets.save = full
+        assert (await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": "T"})).code == 1
+        await client.put(*new[:new_before_the_kill])
+        shutil.copytree(tmp_path / "store", tmp_path / "killed")
+        tables.offsets.save = save
+
+    async def second(broker):
+        client = await broker.connect()
+        await client.put(*new[new_before_the_kill:])
+        assert await all_from_where_the_group_is(client) == new
+        await commit(client, 4)
+
+    async def third(broker):
+        client = await broker.connect()
+        assert await client.committed() == 4
+        await client.put("newest")
+        assert await all_from_where_the_group_is(client) == ["newest"]
+
+    tell(first, tmp_path / "store")
+    tell(second, tmp_path / "killed")
+    tell(third, tmp_path / "killed")
+
+
+def test_a_group_that_was_behind_the_end_of_a_log_that_is_lost_passes_over_nothing_new(tmp_path, caplog):
+    async def first(broker):
+        client = await broker.connect()
+        await client.put(*range(20))
+        await commit(client, 20)
+
+    async def second(broker):
+        client = await broker.connect()
+        await client.put("new")
+        assert await all_from_where_the_group_is(client) == ["new"]
+
+    tell(first, tmp_path)
+    for name in ("commitlog", "consumequeue", "index", "checkpoint"):
+        path = tmp_path / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in (tmp_path / "config").glob("manifest.json*"):
+        path.unlink()
+    tell(second, tmp_path)
+    assert "1 offsets of groups were behind the ends of their queues of T" in caplog.text

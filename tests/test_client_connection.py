@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 
 import pytest
 from broker_stories import run
@@ -25,6 +27,9 @@ class Tcp:
 
     def setsockopt(self, *option):
         self.options.append(option)
+
+    def fileno(self):
+        return -1
 
 
 class Transport:
@@ -486,3 +491,21 @@ def test_where_a_client_is_has_one_form(peer, host):
         assert str(End(peer=peer).connection.remote_host) == host
 
     run(tell())
+
+
+@story
+async def test_what_the_system_keeps_for_a_client_counts_as_unwritten_until_that_reads():
+    """It is megabytes, and the transport hears of none of it before a third is read."""
+    end = End()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                ours.send(bytes(1 << 12))
+        end.transport.tcp.fileno = ours.fileno
+        before = end.connection.unwritten_bytes
+        assert before > 0
+        theirs.recv(1 << 12)
+        assert end.connection.unwritten_bytes < before
+    assert end.connection.unwritten_bytes == 0  # as the socket is gone

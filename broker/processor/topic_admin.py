@@ -163,7 +163,7 @@ class TopicAdminProcessor:
         """DELETE_TOPIC_IN_BROKER: its queues, then the offsets of its consumers, then its route.
 
         What a failure or a crash interrupts can be done again: the topic goes last. Before its messages have
-        gone its consumers keep their offsets.
+        gone its consumers keep their offsets; if a crash comes between, the next start forgets these.
         """
         topic = header_of(request).topic
         self._refuse_to_touch(topic)
@@ -180,7 +180,12 @@ class TopicAdminProcessor:
         def forget() -> Iterator[None]:
             self._offsets.forget_topic(topic)
             yield from self._stats.forget_topic(topic)
-            self._after_saving.answer(connection, request, self._save, answer(request), keep)
+            self._after_saving.answer(connection, request, save, answer(request), keep)
+
+        def save() -> None:
+            self._offsets.save()
+            self._store.finish_deletion(topic)
+            self._topics.save()
 
         self._after_saving.go_on(
             connection,

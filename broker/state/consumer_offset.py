@@ -7,7 +7,7 @@ Whether an offset is one that the queue has is not known here: the store's busin
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -113,6 +113,22 @@ class ConsumerOffsetManager:
             if not self._groups[group]:
                 del self._groups[group]
             self._saver.is_dirty = True
+
+    def limit(self, end_of: Callable[[str, int], int]) -> dict[str, int]:
+        """Take offsets behind the ends of their queues back to these; how many of each topic there were.
+
+        Else their groups would be moved to the ends of their queues later, past all that has come by then.
+        """
+        taken_back: dict[str, int] = {}
+        for topics in self._groups.values():
+            for topic, queues in topics.items():
+                for queue_id, queue_offset in queues.items():
+                    end_offset = end_of(topic, queue_id)
+                    if queue_offset > end_offset:
+                        queues[queue_id] = end_offset
+                        taken_back[topic] = taken_back.get(topic, 0) + 1
+                        self._saver.is_dirty = True
+        return taken_back
 
     def _make_room(self, more: int) -> None:
         """Count more of them, if they may be."""

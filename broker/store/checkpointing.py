@@ -17,15 +17,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from broker.store.checkpoint import CHECKPOINT, Checkpoint, save_checkpoint
-from broker.store.errors import DamagedTable, StoreFailed
+from broker.store.errors import DamagedTable, StoreFailed, UnreadableFile
 from broker.store.file_pool import never
 from broker.store.lacks import FlushFailed, is_lack
 from broker.store.manifest import MANIFEST, Manifest
 from broker.store.parts import CONFIG, StoreParts
-from broker.store.tables import JsonTable
+from broker.store.queue_table import QueueSpan
+from broker.store.tables import JsonTable, SetAside
 
 
 class Checkpointing:
@@ -48,14 +51,39 @@ class Checkpointing:
         """Up to where the log had been dispatched at the last checkpoint that can be resumed."""
         self.expired_offset = 0
         """Queues offer no entries of records before this place in the log."""
+        self._noted_index_from = 0
+        self._noted_spans: list[QueueSpan] = []
+        """Queues with files of which nothing is offered any more, by the checkpoint that was noted last."""
+        self.half_deleted: tuple[str, ...] = ()
+        """Topics that are deleted, of which others may still keep something."""
 
     def manifest(self) -> Manifest:
-        """Load what was noted last.
+        """Load what was noted last; of what has no checksum, only what can be.
 
         Raises:
             DamagedTable: It cannot be read.
         """
-        return self._manifest.load(Manifest())
+        manifest = self._manifest.load(Manifest())
+        return manifest if self._manifest.is_checked else manifest.plausible()
+
+    @property
+    def set_aside(self) -> SetAside | None:
+        """The damaged manifest that the last load has replaced by its backup, if it was so."""
+        return self._manifest.set_aside
+
+    def known_offset(self, manifest: Manifest) -> int:
+        """Up to where a manifest knows the log that was loaded; a start that makes all again leaves that out.
+
+        Then it is as if it knew everything.
+        """
+        if self._manifest.loaded_from is None:
+            return 0
+        return 1 << 63 if manifest.safe_offset is None else manifest.safe_offset
+
+    @property
+    def manifest_path(self) -> Path:
+        """Where the manifest is."""
+        return self._manifest.path
 
     @property
     def is_under_way(self) -> bool:
@@ -83,35 +111,59 @@ class Checkpointing:
             parts.log.flush()
             if not parts.queues.flush(is_over):
                 return False
-            index_files = self._flush_index()
+            index_from = self.expired_offset
+            index_files = self._flush_index(index_from)
             with self.maintenance:
                 if is_over():
                     return False
+                spans = list(ends.spans(left_out=self._forgotten))
                 self._manifest.save(
                     Manifest(
                         safe_offset=safe_offset,
                         log_min_offset=self.expired_offset,
-                        spans=Manifest.spans_of(ends.spans(left_out=self._forgotten)),
+                        spans=Manifest.spans_of(spans),
                         index_files=index_files,
                         entries_were_confirmed=parts.is_sync,
                         holes=holes,
                         deleted_topics=parts.dispatcher.deleted_topics,
+                        half_deleted=self.half_deleted,
                     )
                 )
                 checkpoint = Checkpoint(safe_offset, parts.log.last_timestamp, self.sealed_from)
                 save_checkpoint(parts.disk, self._path, checkpoint)
                 self.noted_offset = safe_offset
+                self._noted_index_from = index_from
+                self._noted_spans = [
+                    span for span in spans if ends.queues[span[:2]].has_files_before(span.min_offset)
+                ]
         return True
 
-    def _flush_index(self) -> tuple[str, ...] | None:
-        """Make the index durable, but for files of no use; the names of those that a start has to find."""
+    def _flush_index(self, physical_offset: int) -> tuple[str, ...] | None:
+        """Make the index durable; the names of files with keys from there on, which a start has to find."""
         index = self._parts.index
         if index is None:
             return None
-        index.delete_before(self.expired_offset)
-        names = index.file_names
+        names = index.names_from(physical_offset)
         index.flush()
         return names
+
+    def delete_expired(self) -> None:
+        """Delete files of queues and index of which nothing is offered, by the checkpoint noted last.
+
+        Not before it says so: a start behind a kill would miss them, and make all again.
+
+        Raises:
+            OSError: A file cannot be deleted.
+        """
+        while self._noted_spans:
+            topic, queue_id, min_offset, _ = self._noted_spans[-1]
+            with self.maintenance:
+                queue = self._parts.queues.get(topic, queue_id)
+                if queue is not None:  # it may be one of a topic that was made again meanwhile
+                    queue.delete_before(min(min_offset, queue.min_offset))
+                self._noted_spans = self._noted_spans[:-1]
+        if self._parts.index is not None:
+            self._parts.index.delete_before(self._noted_index_from)
 
     def expire_entries(self) -> None:
         """Offer no entries of records that the log no longer has, nor any of topics that were deleted.
@@ -119,19 +171,28 @@ class Checkpointing:
         It holds ``maintenance`` for one queue at a time.
 
         Raises:
-            OSError: A file of a queue cannot be deleted.
-            UnreadableFile: The disk does not give what tells which entries these are.
+            UnreadableFile: Entries that would tell which these are cannot be read, or are damaged. All other
+                queues have been told.
         """
-        first, dispatcher = self._parts.log.min_offset, self._parts.dispatcher
-        for topic, queue_id, _ in self._parts.queues:
-            with self.maintenance:
-                queue = self._parts.queues.get(topic, queue_id)
-                if queue is not None:  # its topic may have been deleted meanwhile
-                    queue.forget_before(max(first, dispatcher.deleted_topics.get(topic, 0)))
+        first, queues = self._parts.log.min_offset, self._parts.queues
+        faults = [self._expire_queue(topic, queue_id, first) for topic, queue_id, _ in queues]
+        for fault in filter(None, faults):
+            raise fault
         with self.maintenance:
+            dispatcher = self._parts.dispatcher
             kept = dispatcher.deleted_topics.items()
             dispatcher.deleted_topics = {name: at for name, at in kept if at > first}
-            self.expired_offset = first
+            self.expired_offset = queues.expired_before = first
+
+    def _expire_queue(self, topic: str, queue_id: int, first: int) -> UnreadableFile | None:
+        with self.maintenance:
+            queue = self._parts.queues.get(topic, queue_id)
+            try:
+                if queue is not None:  # its topic may have been deleted meanwhile
+                    queue.forget_before(max(first, self._parts.dispatcher.deleted_topics.get(topic, 0)))
+            except UnreadableFile as error:
+                return error
+        return None
 
     def forget_topic(self, topic: str, deleted_topics: Mapping[str, int]) -> None:
         """Note that a topic is about to be deleted, before it is.
@@ -141,7 +202,8 @@ class Checkpointing:
             StoreFailed: The disk says no, and not whether it is noted.
         """
         with self.maintenance:
-            manifest = self.manifest().without_topic(topic, deleted_topics)
+            half_deleted = tuple(dict.fromkeys((*self.half_deleted, topic)))
+            manifest = self.manifest().without_topic(topic, deleted_topics, half_deleted)
             try:
                 self._manifest.save(manifest)
             except FlushFailed as error:
@@ -150,6 +212,15 @@ class Checkpointing:
                 if not self._has_noted(manifest, error):
                     raise
             self._forgotten[topic] = None
+            self.half_deleted = half_deleted
+
+    def finish_deletion(self, topic: str) -> None:
+        """Note that nobody keeps anything any more of a topic that was deleted."""
+        with self.maintenance:
+            if topic in self.half_deleted:
+                self.half_deleted = tuple(name for name in self.half_deleted if name != topic)
+                with suppress(OSError):  # the next checkpoint does it
+                    self._manifest.save(replace(self.manifest(), half_deleted=self.half_deleted))
 
     def distrust(self, manifest: Manifest) -> None:
         """Note that no queue stands where a manifest says: all are about to be made again.

@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from broker.store import lazy_numpy as np
+from broker.store.errors import UnreadableFile
 from broker.store.file_pool import FileGroup
 from broker.store.local_file import COPIED_BYTES_MAX
 from broker.store.mapped_file_queue import MappedFileQueue
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.names import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -42,6 +44,8 @@ STATES_WITHOUT_ENTRY = (
 """Messages in these states of a transaction get no entry, and so no offset in their queue."""
 
 _BLANK = ENTRY_STRUCT.pack(0, BLANK_SIZE, 0)
+_LOOKED_BACK = 64
+"""So many entries before the one that was found show whether a search was led astray."""
 READ_ENTRIES_MAX = COPIED_BYTES_MAX // ENTRY_BYTES
 """So many are read at a time; of a queue, nothing is worth a map."""
 
@@ -51,13 +55,15 @@ Entries: TypeAlias = "npt.NDArray[Any]"
 class ConsumeQueue:
     """One queue of one topic. One writer; any number of readers."""
 
-    __slots__ = ("_files", "max_offset", "min_offset")
+    __slots__ = ("_files", "has_codes", "max_offset", "min_offset")
 
     def __init__(self, group: FileGroup, directory: Path, file_size: int) -> None:
         """Touches nothing on the disk before it is loaded or appended to."""
         self._files = MappedFileQueue(group, directory, file_size - file_size % ENTRY_BYTES)
         self.max_offset = 0
         self.min_offset = 0
+        self.has_codes = directory.parent.name != SCHEDULE_TOPIC
+        """Whether its entries hold codes of tags; those of delayed messages hold times."""
 
     @property
     def directory(self) -> Path:
@@ -100,6 +106,20 @@ class ConsumeQueue:
         files.delete_from(max_offset * ENTRY_BYTES)
         self.min_offset, self.max_offset = min_offset, max_offset
         return True
+
+    def record_end(self) -> int:
+        """Where the record of the last entry in the files ends, whatever was noted; 0 without one.
+
+        Raises:
+            UnreadableFile: The disk does not give the entries.
+        """
+        for mapped in reversed(self._files.files):
+            first = mapped.from_offset // ENTRY_BYTES
+            end = self._end_of_entries(first)
+            if end > first:
+                place, size, _ = ENTRY_STRUCT.unpack(self._files.read((end - 1) * ENTRY_BYTES, ENTRY_BYTES))
+                return int(place + size) if size != BLANK_SIZE else 0
+        return 0
 
     def wipe_behind(self) -> None:
         """Put zeros behind the last entry where a crash has left others: a RocketMQ broker would find them.
@@ -159,9 +179,21 @@ class ConsumeQueue:
         return (position + self._files.space_left(position)) // ENTRY_BYTES
 
     def forget_before(self, physical_offset: int) -> None:
-        """Entries of records before a place in the log are no longer offered; whole files of them go."""
+        """Offer no entries of records before a place in the log."""
         self.min_offset = self._first_at_or_after(physical_offset)
-        self._files.delete_before(self.min_offset * ENTRY_BYTES)
+
+    def has_files_before(self, queue_offset: int) -> bool:
+        """Whether it has files that hold nothing but entries before an offset."""
+        files = self._files
+        return len(files.files) > 1 and files.first_offset + files.file_size <= queue_offset * ENTRY_BYTES
+
+    def delete_before(self, queue_offset: int) -> None:
+        """Delete these files.
+
+        Raises:
+            OSError: The disk does not let one go.
+        """
+        self._files.delete_before(queue_offset * ENTRY_BYTES)
 
     def search(self, key: int, key_of: Callable[[Any], int], *, side: str = "left") -> int:
         """The first offset whose entry has a key at least (right: beyond) the one sought.
@@ -194,8 +226,27 @@ class ConsumeQueue:
         """Close the files, without a flush."""
         self._files.close()
 
+    def next_entry(self, queue_offset: int) -> Any:
+        """Read the first entry from an offset on that is not blank; None if there is none."""
+        found = self._not_blank(queue_offset, self.max_offset)
+        return None if found is None else self.entries(found, 1)[0]
+
     def _first_at_or_after(self, physical_offset: int) -> int:
-        return self.search(physical_offset, lambda entry: int(entry["physical_offset"]))
+        """The first offset whose record lies at a place or behind it.
+
+        Raises:
+            UnreadableFile: The disk does not give the entries, or they are damaged.
+        """
+        found = self.search(physical_offset, lambda entry: int(entry["physical_offset"]))
+        start = max(found - _LOOKED_BACK, self.min_offset)
+        before = self.entries(start, found - start)
+        places = before["physical_offset"][before["size"] != BLANK_SIZE]
+        if (before["size"] == 0).any() or (places >= physical_offset).any() or (np.diff(places) <= 0).any():
+            raise UnreadableFile(
+                f"entries of {self.directory} from {start} to {found} are damaged: nothing of that queue "
+                "expires. To have it made again, stop the broker, delete that directory, and start the broker"
+            )
+        return found
 
     def _not_blank(self, queue_offset: int, end: int) -> int | None:
         step = 1  # mostly, the first that is looked at is none

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from stat import S_ISDIR
+from stat import S_ISDIR, S_ISREG
 from typing import NamedTuple, Protocol
 
 from broker.store.lacks import FlushFailed
@@ -89,7 +89,12 @@ class Disk(Protocol):
         """A file that exists."""
 
     def read(self, path: Path) -> bytes:
-        """All of a small file."""
+        """All of a small file.
+
+        Raises:
+            FileNotFoundError: There is nothing of this name.
+            OSError: There is something else than a file, or a link that leads nowhere; or the disk says no.
+        """
 
     def write_whole(self, path: Path, data: bytes) -> None:
         """A small file with this content, flushed. Its name is not yet durable."""
@@ -118,6 +123,9 @@ class Disk(Protocol):
         """What is in each of many directories: names, sorted, with the sizes of files; None for directories.
 
         Nothing is in one that does not exist.
+
+        Raises:
+            OSError: The disk says no, or something is neither a file nor a directory.
         """
 
     def do_all(self, jobs: Sequence[Callable[[], object]]) -> None:
@@ -158,11 +166,16 @@ class LocalDisk:
 
     def read(self, path: Path) -> bytes:
         """All of a small file."""
-        return path.read_bytes()
+        with os.fdopen(_open_regular(path, os.O_RDONLY), "rb") as file:
+            try:
+                return file.read()
+            except OSError as error:
+                error.filename = str(path)
+                raise
 
     def write_whole(self, path: Path, data: bytes) -> None:
         """A small file with this content, flushed."""
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        descriptor = _open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             rest = memoryview(data)
             while rest:
@@ -254,6 +267,32 @@ class LocalDisk:
         return RecordLock(path)
 
 
+def _open_regular(path: Path, flags: int) -> int:
+    """Open a file as a descriptor, without waiting for whoever might be at the other end of a pipe.
+
+    Raises:
+        FileNotFoundError: There is nothing.
+        OSError: There is something else than a file, or a link that leads nowhere.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError as error:
+        if path.is_symlink():
+            raise OSError(errno.ENOLINK, "a link that leads nowhere", str(path)) from error
+        raise
+    mode = os.fstat(descriptor).st_mode
+    if S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise _no_file(path)
+
+
+def _no_file(path: Path) -> OSError:
+    return OSError(errno.EINVAL, "a pipe, a socket or a device, and no file", str(path))
+
+
 def _flush(descriptor: int, path: Path) -> None:
     try:
         os.fsync(descriptor)
@@ -277,4 +316,7 @@ def _sizes_in(directory: Path) -> dict[str, int | None]:
         return {}
     with entries:  # a link that leads nowhere raises: the directory is not empty for that
         found = {entry.name: entry.stat() for entry in entries}
+    for name, stats in found.items():
+        if not S_ISREG(stats.st_mode) and not S_ISDIR(stats.st_mode):
+            raise _no_file(directory / name)
     return {name: None if S_ISDIR(stats.st_mode) else stats.st_size for name, stats in sorted(found.items())}

@@ -1,8 +1,10 @@
-"""Whether the records that lie where entries of a consume queue lead are those of these entries.
+"""Whether entries of a consume queue can be right, and whether the records they lead to are theirs.
 
 Entries have no checksum. Of a record, its size, its offset in its queue and its place in the log are
-compared, which are in its first 36 bytes; and offsets ascend. The file of the queue is not known here,
-nor what is done about a wrong entry.
+compared, which are in its first 36 bytes; and offsets ascend. Entries whose records are not looked at, as
+a filter does not want them, can still be seen to be wrong: zeros, records that overlap, places that the log
+had given up before, tags codes that no hash of Java can be. A bit among the lower half of a tags code that
+has changed is not seen here. The file of the queue is not known, nor what is done about a wrong entry.
 """
 
 from __future__ import annotations
@@ -12,17 +14,74 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from broker.store import lazy_numpy as np
+from broker.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_BYTES, ENTRY_STRUCT
+from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from broker.store.consume_queue import Entries
+
 _HEAD = Struct(">i16xqq")
 """Size, queue offset and place of a record."""
 
 HEAD_BYTES = _HEAD.size
+_FEW = 64
+"""So many entries are looked at one after the other."""
+_CODES = range(-(1 << 31), 1 << 31)
+_ANY = range(-(1 << 63), 1 << 63)
 _QUEUE_OFFSET_LOW, _PLACE_LOW = 24, 32
 _LOW = (1 << 32) - 1
+
+
+class WrongEntry(Exception):
+    """A consume queue leads to a place where another message lies, or none, or cannot be right at all."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__(place)
+        self.place = place
+
+
+class EntryCheck:
+    """Looks whether entries of one queue that follow each other can be right, piece by piece."""
+
+    def __init__(self, expired_before: int, *, has_codes: bool) -> None:
+        """Records before ``expired_before`` have no entries; ``has_codes``: of tags, and not times."""
+        self._end = expired_before
+        self._has_codes = has_codes
+
+    def check(self, entries: Buffer) -> None:
+        """Look at the next entries.
+
+        Raises:
+            WrongEntry: One of them cannot be right.
+        """
+        if len(entries) <= _FEW * ENTRY_BYTES:
+            self._check_few(entries)
+        else:
+            self._check_many(np.frombuffer(entries, ENTRY))
+
+    def _check_few(self, entries: Buffer) -> None:
+        end, codes = self._end, _CODES if self._has_codes else _ANY
+        for place, size, code in ENTRY_STRUCT.iter_unpack(entries):
+            if size != BLANK_SIZE:
+                if place < end or size < layout.RECORD_BYTES_MIN or code not in codes:
+                    raise WrongEntry(place)
+                end = place + size
+        self._end = end
+
+    def _check_many(self, entries: Entries) -> None:
+        entries = entries[entries["size"] != BLANK_SIZE]
+        places, sizes = entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int64)
+        ends = np.append(self._end, places + sizes)
+        is_wrong = (places < ends[:-1]) | (sizes < layout.RECORD_BYTES_MIN)
+        if self._has_codes:
+            codes = entries["tags_code"].astype(np.int64)
+            is_wrong |= codes != codes.astype(np.int32)
+        if is_wrong.any():
+            raise WrongEntry(int(places[np.argmax(is_wrong)]))
+        self._end = int(ends[-1])
 
 
 def is_of_entry(head: Buffer, at: int, place: int, size: int, queue_offsets: range) -> bool:
@@ -39,9 +98,10 @@ def first_wrong_of_few(
     for piece in records:
         at, end = 0, len(piece)
         while at < end:
-            if not is_of_entry(piece, at, places[number], sizes[number], left):
+            own_size, queue_offset, own_place = _HEAD.unpack_from(piece, at)
+            if (own_size, own_place) != (sizes[number], places[number]) or queue_offset not in left:
                 return number
-            left = range(_HEAD.unpack_from(piece, at)[1] + 1, queue_offsets.stop)
+            left = range(queue_offset + 1, queue_offsets.stop)
             at += sizes[number]
             number += 1
     return None

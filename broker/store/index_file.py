@@ -29,7 +29,7 @@ import struct
 import threading
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from broker.store import lazy_numpy as np
 from broker.store.file_pool import FileGroup, PooledFile
@@ -117,6 +117,13 @@ class IndexFile:
         """Get ready to grow; False if a crash has left slots and header at odds: the file is lost."""
         if self._table is not None:
             return True
+        table = self._read_table()
+        if table.view(np.uint32).max() >= self._header.index_count:
+            return False
+        self._table = table
+        return True
+
+    def _read_table(self) -> npt.NDArray[np.int32]:
         table = np.zeros(self._sizes.hash_slot_num, np.int32)
         # Of a young file nearly all slots are a hole, and neither read nor given memory.
         at = self._file.next_data(_HEADER.size)
@@ -125,11 +132,31 @@ class IndexFile:
             part = table[start : start + _RESUMED_SLOTS]
             data = self._file.read(_HEADER.size + start * _SLOT.size, len(part) * _SLOT.size)
             part[:] = np.frombuffer(data, ">i4")
-            if part.view(np.uint32).max() >= self._header.index_count:
-                return False
             at = self._file.next_data(_HEADER.size + (start + len(part)) * _SLOT.size)
-        self._table = table
-        return True
+        return table
+
+    def entries(self) -> npt.NDArray[Any]:
+        """Read all entries: their hashes, places, times and those before them in their slots."""
+        count = self._header.index_count - 1
+        data = self._file.read(self._sizes.entries_at + _ENTRY.size, count * _ENTRY.size)
+        return np.frombuffer(data, _ENTRY_FIELDS)
+
+    def is_sound(self, entries: npt.NDArray[Any]) -> bool:
+        """Whether slots and entries, all of them, lead to each other as `append` has them do."""
+        slots = entries["key_hash"].astype(np.int32) % np.int32(self._sizes.hash_slot_num)
+        numbers = np.argsort(slots, kind="stable").astype(np.int32)
+        in_order = slots[numbers]
+        follows = in_order[1:] == in_order[:-1]
+        previous = np.zeros(len(entries), np.int32)
+        previous[numbers[1:]] = np.where(follows, numbers[:-1] + 1, 0)
+        table = np.zeros(self._sizes.hash_slot_num, np.int32)
+        table[in_order] = numbers + 1  # of equal slots, the last counts
+        own = self._read_table() if self._table is None else self._table
+        return bool((previous == entries["previous"]).all() and (table == own).all())
+
+    def time_diffs(self, store_timestamps: Positions) -> npt.NDArray[np.int64]:
+        """What entries of messages that were stored at these times say of that."""
+        return _time_diffs(self._header.begin_timestamp, store_timestamps)
 
     @property
     def header(self) -> IndexHeader:
@@ -171,8 +198,7 @@ class IndexFile:
             entries = np.empty(count, _ENTRY_FIELDS)
             entries["key_hash"] = key_hashes[:count]
             entries["physical_offset"] = physical_offsets[:count]
-            seconds = (store_timestamps[:count] - begin) // 1000 if begin > 0 else 0
-            entries["time_diff"] = np.clip(seconds, 0, _INT_MAX)
+            entries["time_diff"] = _time_diffs(begin, store_timestamps[:count])
             entries["previous"][places] = previous
             self._file.write(entries.view(np.uint8).data, self._sizes.entries_at + first * _ENTRY.size)
 
@@ -273,3 +299,8 @@ class IndexFile:
     def close(self) -> None:
         """Close the file, without a flush. Queries open it again."""
         self._file.group.let_go(self._file)
+
+
+def _time_diffs(begin: int, store_timestamps: Positions) -> npt.NDArray[np.int64]:
+    seconds = (store_timestamps - begin) // 1000 if begin > 0 else np.zeros_like(store_timestamps)
+    return np.clip(seconds, 0, _INT_MAX)

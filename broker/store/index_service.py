@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from broker.store import chunks
 from broker.store import lazy_numpy as np
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NOTHING_INDEXED = -1
+
+Keys: TypeAlias = "tuple[IndexHashes, Positions, Positions]"
+"""Hashes of keys in the order of the log, where their messages lie, and when these were stored."""
 
 _NAME_DIGITS = 17
 _INDEX_NAME = re.compile(f"[0-9]{{{_NAME_DIGITS}}}")
@@ -48,6 +51,36 @@ class KeyedMessage(NamedTuple):
     physical_offset: int
     store_timestamp: int
     sys_flag: int
+
+
+def hashed(
+    topics: pa.StringArray,
+    unique_keys: pa.StringArray,
+    keys: pa.StringArray,
+    physical_offsets: npt.ArrayLike,
+    store_timestamps: npt.ArrayLike,
+    sys_flags: npt.ArrayLike,
+) -> Keys:
+    """Hash the keys of messages: what `IndexService.dispatch` adds of them, with the same arguments."""
+    rows, hashes = chunks.hash_index_keys(topics, unique_keys, keys)
+    kept = np.flatnonzero(np.asarray(sys_flags)[rows] & _TRANSACTION != _ROLLBACK)
+    rows = rows[kept]
+    places, times = np.asarray(physical_offsets, np.int64), np.asarray(store_timestamps, np.int64)
+    return hashes[kept], places[rows], times[rows]
+
+
+def hashed_few(messages: Iterable[KeyedMessage]) -> Keys:
+    """The same for messages one by one."""
+    hashes: list[int] = []
+    places: list[int] = []
+    times: list[int] = []
+    for topic, unique_key, keys, physical_offset, store_timestamp, sys_flag in messages:
+        if sys_flag & _TRANSACTION != _ROLLBACK:
+            own = hash_keys(topic, unique_key, keys)
+            hashes += own
+            places += [physical_offset] * len(own)
+            times += [store_timestamp] * len(own)
+    return np.array(hashes, np.int32), np.array(places, np.int64), np.array(times, np.int64)
 
 
 class IndexService:
@@ -120,6 +153,11 @@ class IndexService:
         """The names of the files, in order."""
         return tuple(file.path.name for file in self._files)
 
+    def names_from(self, physical_offset: int) -> tuple[str, ...]:
+        """The names of the files that `delete_before` leaves, in order."""
+        expired = self._ended_before(physical_offset)
+        return tuple(file.path.name for file in self._files if file not in expired)
+
     @property
     def last_indexed_timestamp_ms(self) -> int:
         """When that message was stored; 0 if there is none."""
@@ -154,24 +192,40 @@ class IndexService:
         """
         places = np.asarray(physical_offsets, np.int64)
         start = int(np.searchsorted(places, self.last_indexed_physical_offset))
-        rows, hashes = chunks.hash_index_keys(topics[start:], unique_keys[start:], keys[start:])
-        rows += start
-        kept = np.flatnonzero(np.asarray(sys_flags)[rows] & _TRANSACTION != _ROLLBACK)
-        rows = rows[kept]
-        return self._add(hashes[kept], places[rows], np.asarray(store_timestamps, np.int64)[rows])
+        times, flags = np.asarray(store_timestamps, np.int64)[start:], np.asarray(sys_flags)[start:]
+        return self._add(
+            *hashed(topics[start:], unique_keys[start:], keys[start:], places[start:], times, flags)
+        )
 
     def dispatch_few(self, messages: Iterable[KeyedMessage]) -> int:
         """The same for messages one by one."""
-        hashes: list[int] = []
-        places: list[int] = []
-        times: list[int] = []
-        for topic, unique_key, keys, physical_offset, store_timestamp, sys_flag in messages:
-            if sys_flag & _TRANSACTION != _ROLLBACK:
-                own = hash_keys(topic, unique_key, keys)
-                hashes += own
-                places += [physical_offset] * len(own)
-                times += [store_timestamp] * len(own)
-        return self._add(np.array(hashes, np.int32), np.array(places, np.int64), np.array(times, np.int64))
+        return self._add(*hashed_few(messages))
+
+    def holds(self, hashes: IndexHashes, places: Positions, times: Positions, between: range) -> bool:
+        """Whether it can find these keys, which are all of messages between two places, and no others there.
+
+        Raises:
+            UnreadableFile: The disk does not give what it holds.
+        """
+        done = 0
+        for file in self._files:
+            entries = file.entries()
+            own = entries["physical_offset"].astype(np.int64)
+            own_entries = entries[(own >= between.start) & (own < between.stop)]
+            rows = slice(done, done + len(own_entries))
+            done = rows.stop
+            if len(hashes[rows]) < len(own_entries) or not file.is_sound(entries):
+                return False
+            are_same = (
+                (own_entries["key_hash"] == hashes[rows])
+                & (own_entries["physical_offset"] == places[rows])
+                & (own_entries["time_diff"] == file.time_diffs(times[rows]))
+            )
+            ends_there = len(own) and len(own_entries) and own[-1] == own_entries["physical_offset"][-1]
+            header = file.header.end_timestamp, file.header.end_physical_offset
+            if not are_same.all() or (ends_there and header != (times[rows][-1], own[-1])):
+                return False
+        return done == len(hashes)
 
     def _add(self, hashes: IndexHashes, physical_offsets: Positions, store_timestamps: Positions) -> int:
         """Add keys in the order of the log, but for those that are here already."""
@@ -251,12 +305,15 @@ class IndexService:
 
     def delete_before(self, physical_offset: int) -> int:
         """Delete the files that end before this place in the log, but never the newest one."""
+        return self._remove(self._ended_before(physical_offset))
+
+    def _ended_before(self, physical_offset: int) -> list[IndexFile]:
         expired = []
         for file in self._files[:-1]:
             if file.header.end_physical_offset >= physical_offset:
                 break
             expired.append(file)
-        return self._remove(expired)
+        return expired
 
     def delete_all(self) -> int:
         """Delete all files; the index starts anew."""

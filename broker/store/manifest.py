@@ -11,6 +11,7 @@ from typing import Final
 
 from broker.store.queue_table import QueueSpan, topic_fault
 from rmq_spark.errors import BodyError
+from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 
 MANIFEST: Final = "manifest.json"
 _NUMBERS = 3
@@ -33,6 +34,8 @@ class Manifest:
     """From where to where the log had no records, so that queues have blank entries instead of messages."""
     deleted_topics: Mapping[str, int] = field(default_factory=dict)
     """Records of these topics before these places in the log are not to be dispatched again."""
+    half_deleted: tuple[str, ...] = ()
+    """Of these topics, others may still keep what belonged to the one that was deleted."""
 
     def __post_init__(self) -> None:
         """Raise `BodyError` for spans that no queues could have had."""
@@ -56,7 +59,15 @@ class Manifest:
             for at in range(0, len(numbers), _NUMBERS):
                 yield QueueSpan(topic, *numbers[at : at + _NUMBERS])
 
-    def without_topic(self, topic: str, deleted_topics: Mapping[str, int]) -> Manifest:
+    def plausible(self) -> Manifest:
+        """Leave out what cannot be: queues of more messages than the log has ever had room for."""
+        count_max = (self.safe_offset or 0) // RECORD_BYTES_MIN
+        spans = [queue for queue in self.queues() if queue.max_offset <= count_max]
+        return replace(self, spans=self.spans_of(spans))
+
+    def without_topic(
+        self, topic: str, deleted_topics: Mapping[str, int], half_deleted: tuple[str, ...]
+    ) -> Manifest:
         """Leave out a topic that is about to be deleted."""
         spans = {name: numbers for name, numbers in self.spans.items() if name != topic}
-        return replace(self, spans=spans, deleted_topics=dict(deleted_topics))
+        return replace(self, spans=spans, deleted_topics=dict(deleted_topics), half_deleted=half_deleted)

@@ -253,19 +253,21 @@ class MessageStore:
         """Carry what is confirmed to queues and index, and tell of it; False: that is to be tried again.
 
         It is if something is lacking, or the disk does not give what is to be carried, which `state` tells
-        as a hindrance, or if ``is_over`` says, after a piece, that the rest is for another call. If writing
-        fails, nothing more is taken.
+        as a hindrance, or if ``is_over`` says, after a piece, that the rest is for another call. If it
+        fails in any other way, nothing more is taken.
         """
         is_all = True
         try:
             is_all = self._reput.run(is_over)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # else nobody would see what is acknowledged from here on
             if may_succeed_later(error):
                 self._carrying.begin(error)
                 return False
-            if not isinstance(error, (OSError, StoreFailed, RecordError)):
-                raise
-            self._fail(StoreFailed("writing a consume queue or the index failed", error))
+            if isinstance(error, (OSError, StoreError, RecordError)):
+                self._fail(StoreFailed("writing a consume queue or the index failed", error))
+            else:
+                _log.exception("carrying messages to their consume queues failed")
+                self._fail(StoreFailed(f"carrying messages to their consume queues failed: {error!r}"))
         self._carrying.end()
         return is_all
 
@@ -426,6 +428,21 @@ class MessageStore:
             self._queues.delete(aside)
         self._wake_reput()
 
+    @property
+    def half_deleted_topics(self) -> Sequence[str]:
+        """Topics that were deleted, of which others may still keep something: until `finish_deletion`."""
+        return self._checkpointing.half_deleted
+
+    def finish_deletion(self, topic: str) -> None:
+        """Note that nobody keeps anything any more of a topic that was deleted, as offsets of groups.
+
+        A crash before that leaves the topic among `half_deleted_topics`.
+
+        Raises:
+            DamagedTable: What was noted before cannot be read.
+        """
+        self._checkpointing.finish_deletion(topic)
+
     def clean(self) -> int:
         """Delete what is too old, or what a disk that is filling up can no longer keep; how many files.
 
@@ -443,6 +460,7 @@ class MessageStore:
             checkpointing.expire_entries()
             if not checkpointing.is_under_way:  # else that one notes it
                 self.save_checkpoint()
+        checkpointing.delete_expired()
         return deleted
 
     def _refuse_when_full(self) -> None:

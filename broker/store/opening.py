@@ -19,15 +19,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
 from broker.store.checkpoint import CHECKPOINT, Checkpoint, load_checkpoint
 from broker.store.checkpointing import Checkpointing
+from broker.store.derived_check import QUEUES_MAX, Looked, look_at_all
 from broker.store.directory_lock import AbortFile
+from broker.store.errors import UnreadableFile
 from broker.store.lacks import Lacking
 from broker.store.manifest import Manifest
-from broker.store.parts import COMMIT_LOG, CONFIG, CONSUME_QUEUE, StoreParts
+from broker.store.parts import COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, StoreParts
 from broker.store.recovery import (
     LogRecovery,
     RecoveredLog,
@@ -37,6 +40,8 @@ from broker.store.recovery import (
 )
 
 _log = logging.getLogger(__name__)
+_IS_DAMAGED = "%s is damaged: its entries are not those of the messages in the commit log; %s made again"
+_NOT_LOOKED = Looked(None, is_index_right=True)
 
 
 class Opened(NamedTuple):
@@ -94,6 +99,8 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         disk.delete(root / CHECKPOINT)
         disk.flush_directory(root)
     manifest = checkpointing.manifest()
+    checkpointing.half_deleted = manifest.half_deleted
+    _warn_of_older_manifest(checkpointing, manifest, checkpoint)
     recovered = _follow_log(parts, checkpointing, checkpoint, crashed=crashed)
     # A power loss may have taken the end of the log: what will be written there comes after the deletion.
     parts.dispatcher.deleted_topics = {
@@ -102,6 +109,8 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     _warn_of_holes(parts, recovered)
     if was_ours:
         _warn_of_missing_files(parts, manifest, recovered.end_offset)
+    if crashed and manifest.entries_were_confirmed and _is_small(parts, recovered.end_offset):
+        _warn_of_a_lost_end(parts, recovered.end_offset)
     noted_holes = tuple(hole for hole in manifest.holes if hole[0] >= log.min_offset)
     is_noted = (
         checkpoint is not None
@@ -110,6 +119,8 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         and not any(record_behind(log.files, start) == start for start, _ in noted_holes)
     )
     is_resumed = is_noted and parts.queues.resume(manifest.queues())
+    looked = _look_at_all(parts, manifest) if is_resumed else _NOT_LOOKED
+    is_resumed = is_resumed and looked.wrong_queue is None
     if is_resumed:
         checkpointing.noted_offset = manifest.safe_offset or 0
         checkpointing.expired_offset = manifest.log_min_offset
@@ -118,7 +129,10 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
             checkpointing.distrust(manifest)
         parts.queues.clear()
     reput_from = max(manifest.safe_offset or 0, log.min_offset) if is_resumed else log.min_offset
-    index_from = _index_start(parts, manifest, reput_from) if is_resumed else _no_index(parts)
+    if is_resumed and looked.is_index_right:
+        index_from = _index_start(parts, manifest, reput_from)
+    else:
+        index_from = _no_index(parts)
     parts.reput.resume(reput_from, index_from, noted_holes if is_resumed else recovered.holes)
     steps: list[Callable[[], object]] = [
         abort.create,
@@ -145,7 +159,12 @@ def _tidy_queues(
     """Let each queue begin and end where it should."""
     with checkpointing.maintenance, parts.reput.paused():
         if not is_resumed or parts.log.min_offset > manifest.log_min_offset:
-            checkpointing.expire_entries()
+            try:
+                checkpointing.expire_entries()
+            except UnreadableFile as error:  # whoever wants to read it is told
+                _log.error("%s", error)  # its text says all
+        else:
+            parts.queues.expired_before = parts.log.min_offset
         for topic, queue_id, _, max_offset in manifest.queues():  # no queue offset is given twice
             parts.queues.get_or_make(topic, queue_id).skip_to(max_offset)
         if crashed and is_resumed and not manifest.entries_were_confirmed:
@@ -180,6 +199,27 @@ def _warn_of_holes(parts: StoreParts, recovered: RecoveredLog) -> None:
         )
 
 
+def _warn_of_older_manifest(
+    checkpointing: Checkpointing, manifest: Manifest, checkpoint: Checkpoint | None
+) -> None:
+    """Say if the manifest is not the one that was saved last: what it knew of deleted topics is not known."""
+    aside = checkpointing.set_aside
+    if aside is not None:
+        _log.warning(
+            "%s was damaged (%s) and is now %s; its backup was read. Topics that were deleted since that was "
+            "saved may be back",
+            checkpointing.manifest_path,
+            aside.reason,
+            aside.path.name,
+        )
+    elif checkpoint is not None and checkpoint.safe_offset > checkpointing.known_offset(manifest):
+        _log.warning(
+            "%s is missing or of an older copy: it does not know of the last checkpoint. Topics that were "
+            "deleted since it was saved may be back",
+            checkpointing.manifest_path,
+        )
+
+
 def _warn_of_missing_files(parts: StoreParts, manifest: Manifest, end_offset: int) -> None:
     """Say what was in the log at the last checkpoint, which was ours, and is not there now."""
     files = parts.log.files
@@ -201,6 +241,23 @@ def _warn_of_missing_files(parts: StoreParts, manifest: Manifest, end_offset: in
         )
 
 
+def _warn_of_a_lost_end(parts: StoreParts, end_offset: int) -> None:
+    """Say if queues lead to places behind the end of the log, which they do only to what was flushed."""
+    ends = []
+    for _, _, queue in parts.queues:
+        with suppress(UnreadableFile):
+            ends.append(queue.record_end())
+    known = max(ends, default=0)
+    if known > end_offset:
+        _log.warning(
+            "%s is missing, damaged or of an older copy: the commit log ends at %d, and consume queues lead "
+            "to messages up to %d; those behind the end are gone",
+            parts.log.files.path_at(end_offset),
+            end_offset,
+            known,
+        )
+
+
 def _is_of_this_log(manifest: Manifest, parts: StoreParts) -> bool:
     """Whether a manifest says how far this log had been dispatched; files may have expired since."""
     return (
@@ -208,6 +265,25 @@ def _is_of_this_log(manifest: Manifest, parts: StoreParts) -> bool:
         and manifest.safe_offset <= parts.log.written_offset
         and manifest.log_min_offset <= parts.log.min_offset
     )
+
+
+def _look_at_all(parts: StoreParts, manifest: Manifest) -> Looked:
+    """Whether queues and index hold what the log says; taken for granted of a large store."""
+    end_offset = manifest.safe_offset or 0
+    if not _is_small(parts, end_offset):
+        return _NOT_LOOKED
+    looked = look_at_all(parts, end_offset, manifest.log_min_offset)
+    if looked.wrong_queue is not None:
+        _log.warning(_IS_DAMAGED, looked.wrong_queue.directory, "all queues are")
+    elif not looked.is_index_right:
+        _log.warning(_IS_DAMAGED, parts.root / INDEX, "the index is")
+    return looked
+
+
+def _is_small(parts: StoreParts, end_offset: int) -> bool:
+    """Whether looking at all of a store up to a place in the log takes little time."""
+    size = end_offset - parts.log.min_offset
+    return size <= parts.config.check_whole_log_bytes and len(parts.queues) <= QUEUES_MAX
 
 
 def _index_start(parts: StoreParts, manifest: Manifest, reput_from: int) -> int:

@@ -75,6 +75,8 @@ class QueueTable:
         self._deleted = directory.with_name(f"{directory.name}.deleted")
         self._file_size = file_size
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self.expired_before = 0
+        """Records before this place in the log have no entries any more that are offered."""
         self._left: list[Path] = []
         """Files that lie behind one that is missing or has lost its bytes."""
 
@@ -153,6 +155,10 @@ class QueueTable:
         """Topic, number and queue of each."""
         for (topic, queue_id), queue in sorted(self._queues.items()):
             yield topic, queue_id, queue
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._queues)
 
     def ends(self) -> QueueEnds:
         """Note where each queue ends now; it takes no longer than it has to."""

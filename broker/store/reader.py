@@ -15,7 +15,14 @@ from broker.store import chunks
 from broker.store import lazy_numpy as np
 from broker.store.commit_log import CommitLog
 from broker.store.consume_queue import ENTRY_BYTES, READ_ENTRIES_MAX, ConsumeQueue
-from broker.store.entry_check import HEAD_BYTES, first_wrong, first_wrong_of_few, is_of_entry
+from broker.store.entry_check import (
+    HEAD_BYTES,
+    EntryCheck,
+    WrongEntry,
+    first_wrong,
+    first_wrong_of_few,
+    is_of_entry,
+)
 from broker.store.errors import UnreadableFile
 from broker.store.local_file import COPIED_BYTES_MAX
 from broker.store.message_filter import MessageFilter
@@ -24,6 +31,7 @@ from broker.store.queue_table import QueueTable
 from broker.store.record_glance import stored_at
 from broker.store.results import GetMessageResult, GetMessageStatus
 from rmq_spark.errors import RecordError
+from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import decode_record
 
@@ -42,17 +50,12 @@ _STRETCH_BYTES_MAX = 8 << 20
 _HEAD_BYTES = 128
 """Enough of a record to tell when it was stored."""
 
+_ANY_OFFSET = range(1 << 63)
+_BEFORE_ALL = -1
+
 
 class _Removed(Exception):
     """Retention has deleted a file of the log since its entries were looked at."""
-
-
-class _WrongEntry(Exception):
-    """A consume queue leads to a place where another message lies, or none."""
-
-    def __init__(self, place: int) -> None:
-        super().__init__(place)
-        self.place = place
 
 
 class MessageReader:
@@ -97,12 +100,8 @@ class MessageReader:
                 records = self._records(range(queue_offset, next_offset), places, sizes)
             except _Removed:
                 continue  # which the next look at the same entries takes into account
-            except _WrongEntry as wrong:
-                raise UnreadableFile(
-                    f"an entry of {queue.directory}, among those of the offsets from {queue_offset} on, does "
-                    f"not lead to its message, but to {wrong.place} of the commit log. To have the queue "
-                    "made again, stop the broker, delete that directory, and start the broker"
-                ) from None
+            except WrongEntry as wrong:
+                raise _damaged(queue, f"among those of the offsets from {queue_offset} on", wrong) from None
             return GetMessageResult(GetMessageStatus.FOUND, next_offset, low, high, records, sizes)
 
     def _picked(
@@ -119,12 +118,14 @@ class MessageReader:
         if message_filter is None:
             picked = pick_all(entries, limits, log_min_offset)
         if picked is None:
+            entry_check = EntryCheck(self._queues.expired_before, has_codes=queue.has_codes)
+            entry_check.check(entries)
             count = queue.count_in_file(queue_offset, limits.scan_max)
             if message_filter is None or not message_filter.needs_messages:
                 are_all = len(entries) == count * ENTRY_BYTES
                 picked = pick_few(entries, limits, log_min_offset, message_filter, are_all=are_all)
             if picked is None:
-                pieces = _pieces(queue, queue_offset, count, entries)
+                pieces = _pieces(queue, queue_offset, count, entries, entry_check)
                 records = partial(self._records, range(queue_offset, queue_offset + count))
                 picked = pick_many(pieces, limits, log_min_offset, message_filter, records)
         return picked
@@ -135,7 +136,7 @@ class MessageReader:
         span = int(places[-1] + sizes[-1]) - first
         for numbers, least in ((places, 0), (sizes, HEAD_BYTES)):
             if (min(numbers) if isinstance(numbers, list) else numbers.min()) < least:
-                raise _WrongEntry(first)
+                raise WrongEntry(first)
         if sizes[0] > _STRETCH_BYTES_MAX:  # a wrong size may be very large
             self._check_entry(queue_offsets, self._read(first, HEAD_BYTES), 0, first, int(sizes[0]))
         if span == size and first % self._file_size + size <= self._file_size:
@@ -150,7 +151,7 @@ class MessageReader:
             if near is not None:
                 wrong = first_wrong_of_few((near,), places, sizes, queue_offsets)
                 if wrong is not None:
-                    raise _WrongEntry(places[wrong])
+                    raise WrongEntry(places[wrong])
                 return (near,)
         starts, lengths = np.asarray(places, np.int64), np.asarray(sizes, np.int64)
         records = tuple(
@@ -158,12 +159,12 @@ class MessageReader:
         )
         wrong = first_wrong(records, starts, lengths, queue_offsets)
         if wrong is not None:
-            raise _WrongEntry(int(starts[wrong]))
+            raise WrongEntry(int(starts[wrong]))
         return records
 
     def _check_entry(self, queue_offsets: range, data: Buffer, at: int, place: int, size: int) -> None:
         if not is_of_entry(data, at, place, size, queue_offsets):
-            raise _WrongEntry(place)
+            raise WrongEntry(place)
 
     def _near(self, places: list[int], sizes: list[int], span: int) -> Buffer | None:
         """A few records that lie near to each other, in one piece; None if a file ends between them."""
@@ -236,9 +237,22 @@ class MessageReader:
             return None
 
     def store_timestamp(self, entry: Any) -> int:
-        """Tell when the message of a consume-queue entry was stored."""
-        size = min(int(entry["size"]), _HEAD_BYTES)
-        return stored_at(self._read(int(entry["physical_offset"]), size))
+        """Tell when the message of a consume-queue entry was stored; before all others, if it has expired.
+
+        Raises:
+            UnreadableFile: The disk does not give it.
+            WrongEntry: The entry does not lead to a message.
+        """
+        place, size = int(entry["physical_offset"]), int(entry["size"])
+        if place < self._queues.expired_before or size < layout.RECORD_BYTES_MIN:
+            raise WrongEntry(place)
+        try:
+            head = self._read(place, min(size, _HEAD_BYTES))
+        except _Removed:
+            return _BEFORE_ALL
+        if not is_of_entry(head, 0, place, size, _ANY_OFFSET):
+            raise WrongEntry(place)
+        return stored_at(head)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False) -> int:
         """Find the first offset stored at a time or later; upper: the last at that time or earlier.
@@ -248,27 +262,45 @@ class MessageReader:
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             return 0
-        if upper:
-            beyond = queue.search(timestamp, self.store_timestamp, side="right")
-            return max(beyond - 1, queue.min_offset)
-        return queue.search(timestamp, self.store_timestamp)
+        try:
+            if upper:
+                beyond = queue.search(timestamp, self.store_timestamp, side="right")
+                return max(beyond - 1, queue.min_offset)
+            return queue.search(timestamp, self.store_timestamp)
+        except WrongEntry as wrong:
+            raise _damaged(queue, "met in a search by time", wrong) from None
 
     def earliest_timestamp(self, queue: ConsumeQueue) -> int:
         """Tell when the first message of a queue was stored; -1 if there is none."""
-        entries = queue.entries(queue.min_offset, 1)
-        return self.store_timestamp(entries[0]) if len(entries) else -1
+        try:
+            first = queue.search(_BEFORE_ALL + 1, self.store_timestamp)
+            entry = queue.next_entry(first)
+            return self.store_timestamp(entry) if entry is not None else -1
+        except WrongEntry as wrong:
+            raise _damaged(queue, "met in a search for the first message", wrong) from None
 
 
-def _pieces(queue: ConsumeQueue, queue_offset: int, count: int, first: Buffer) -> Iterator[Buffer]:
-    """So many entries, of which the first are known already."""
+def _pieces(
+    queue: ConsumeQueue, queue_offset: int, count: int, first: Buffer, entry_check: EntryCheck
+) -> Iterator[Buffer]:
+    """So many entries, of which the first are known and checked already."""
     yield first
     done = len(first) // ENTRY_BYTES
     while done < count:
         piece = queue.read(queue_offset + done, min(READ_ENTRIES_MAX, count - done))
         if not len(piece):
             return
+        entry_check.check(piece)
         yield piece
         done += len(piece) // ENTRY_BYTES
+
+
+def _damaged(queue: ConsumeQueue, which: str, wrong: WrongEntry) -> UnreadableFile:
+    return UnreadableFile(
+        f"an entry of {queue.directory}, {which}, does not lead to its message, but to {wrong.place} of the "
+        "commit log. To have the queue made again, stop the broker, delete that directory, and start the "
+        "broker"
+    )
 
 
 def _outside(queue_offset: int, low: int, high: int) -> GetMessageResult | None:

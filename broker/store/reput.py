@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker.store import chunks
 from broker.store.commit_log import BLANK_BYTES, CommitLog
@@ -234,23 +234,16 @@ class ReputMessageService:
 
     def _index_few(self, data: Buffer, sizes: Sequence[int], start: int, next_offset: int) -> None:
         if self._index is not None:
-            self._index.dispatch_few(_keyed(data, sizes, start))
+            self._index.dispatch_few(keyed(data, sizes, start))
         self.index_from_offset = next_offset
 
     def _index_chunk(self, chunk: RecordChunk, start: int, next_offset: int) -> None:
         if self._index is not None:
-            keys = chunks.COLUMNS["keys"].build(chunk)
-            count = max(chunks.rows_within(keys, _WORDS_MAX), 1)
+            columns = key_columns(chunk, start)
+            count = max(chunks.rows_within(columns["keys"], _WORDS_MAX), 1)
             if count < len(chunk):
                 next_offset = start + int(chunk.ends[count - 1])
-            self._index.dispatch(
-                topics=chunks.COLUMNS["topic"].build(chunk)[:count],
-                unique_keys=chunk.properties.values(UNIQ_KEY)[:count],
-                keys=keys[:count],
-                physical_offsets=chunk.starts[:count] + start,
-                store_timestamps=chunks.COLUMNS["storeTimestamp"].build(chunk)[:count].view("int64"),
-                sys_flags=chunk.sys_flag[:count],
-            )
+            self._index.dispatch(**{name: column[:count] for name, column in columns.items()})
         self.index_from_offset = next_offset
 
     def _next_records(self, start: int, end: int) -> tuple[Buffer, list[int], int]:
@@ -295,8 +288,20 @@ def _chunk(data: Buffer, sizes: Sequence[int]) -> RecordChunk:
     return chunks.RecordChunk(data[: sum(sizes)], sizes)
 
 
-def _keyed(data: Buffer, sizes: Sequence[int], start: int) -> Iterator[KeyedMessage]:
-    """What the index wants to know of records that lie back to back from a place in the log."""
+def key_columns(chunk: RecordChunk, start: int) -> dict[str, Any]:
+    """What the index wants to know of many records that lie back to back from a place in the log."""
+    return {
+        "topics": chunks.COLUMNS["topic"].build(chunk),
+        "unique_keys": chunk.properties.values(UNIQ_KEY),
+        "keys": chunks.COLUMNS["keys"].build(chunk),
+        "physical_offsets": chunk.starts + start,
+        "store_timestamps": chunks.COLUMNS["storeTimestamp"].build(chunk).view("int64"),
+        "sys_flags": chunk.sys_flag,
+    }
+
+
+def keyed(data: Buffer, sizes: Sequence[int], start: int) -> Iterator[KeyedMessage]:
+    """Yield what the index wants to know of each of a few such records."""
     position = 0
     for size in sizes:
         topic, _, _, sys_flag, store_timestamp, properties = glance(data, position, size)

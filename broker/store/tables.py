@@ -13,6 +13,10 @@ new table is flushed before anything is renamed, so no state has a file or a bac
 no state is ``<name>.tmp`` the only copy of a table whose save has returned, so it is never read: what
 lies in it was not confirmed, and a table that was removed on purpose must not come back out of it.
 
+A table ends with a checksum of all before it, as its last member, which RocketMQ passes over: a digit that
+has changed would let a group pass over messages. Without one, it is another program's or of somebody's hand,
+and believed.
+
 Whoever removes both files starts with an empty table. A file that is there and cannot be read is another
 matter: an empty table in its place would deliver all messages again (RocketMQ does so).
 
@@ -22,11 +26,13 @@ This module knows bodies and a `Disk`, and no particular table; it starts no thr
 from __future__ import annotations
 
 import errno
+import re
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
+from zlib import crc32
 
 from broker.store.disk import Disk
 from broker.store.errors import DamagedTable
@@ -34,6 +40,8 @@ from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import decode_body, encode_body
 
 Body = TypeVar("Body")
+
+_CHECKSUM = re.compile(rb'[,{]"checksum":([0-9]+)}\s*\Z')
 
 # What a disk says of content that it has lost. Other errors, such as a permission, are the operator's.
 _LOST_CONTENT = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
@@ -60,6 +68,8 @@ class JsonTable(Generic[Body]):
         self._is_loaded = False
         self._loaded_from: Path | None = None
         self._set_aside: SetAside | None = None
+        self.is_checked = False
+        """Whether what the last load has read had a checksum."""
 
     @property
     def path(self) -> Path:
@@ -118,7 +128,7 @@ class JsonTable(Generic[Body]):
         with self._lock:
             if not self._is_loaded:
                 self.load(value)
-            self._disk.write_whole(self._temporary, data)
+            self._disk.write_whole(self._temporary, with_checksum(data))
             with suppress(FileNotFoundError):  # the first save, or after a crash between the renames
                 self._disk.rename(self._path, self._backup)
             self._disk.rename(self._temporary, self._path)
@@ -127,7 +137,9 @@ class JsonTable(Generic[Body]):
     def _read(self, path: Path) -> tuple[Body | None, str]:
         """A file's table and an empty text; or None and what is wrong; or neither if it is not there."""
         try:
-            return decode_body(self._body_type, self._disk.read(path)), ""
+            data = self._disk.read(path)
+            self.is_checked = _is_checked(data)
+            return decode_body(self._body_type, data), ""
         except FileNotFoundError:
             return None, ""
         except BodyError as error:
@@ -155,3 +167,25 @@ class JsonTable(Generic[Body]):
             f"({backup_damage or 'it is missing'}). Nothing was changed. To mend it, put a good copy at "
             f"{self._path}; or, to start with an empty table, move both files away"
         )
+
+
+def with_checksum(data: bytes) -> bytes:
+    """Add a last member to a JSON object, the checksum of the others."""
+    begin = data[:-1] + (b"," if len(data) > len(b"{}") else b"")
+    return begin + b'"checksum":%d}' % crc32(data)
+
+
+def _is_checked(data: bytes) -> bool:
+    """Whether a table ends with its checksum.
+
+    Raises:
+        BodyError: The checksum is that of another table.
+    """
+    found = _CHECKSUM.search(data)
+    if found is None:
+        return False
+    begin = data[: found.start()] or b"{"
+    if int(found[1]) != crc32(begin + b"}"):
+        needed = "that of all before it, or none at all where somebody has changed the rest by hand"
+        raise BodyError("table", at="$.checksum", needed=needed, found=int(found[1]))
+    return True

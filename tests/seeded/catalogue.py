@@ -23,7 +23,7 @@ class Bug(NamedTuple):
     name: str
     title: str
     only: str | None
-    """What alone can show it: timing, order, a power loss, a second crash; None: any use."""
+    """What alone can show it: timing, order, a kill, a power loss, a second crash, damage; None: any use."""
     first: list[str]
     path: Path
 

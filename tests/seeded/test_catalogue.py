@@ -15,7 +15,7 @@ def test_there_are_enough_of_them_and_enough_that_are_hard_to_see():
     assert len(BUGS) >= 40
     shown = Counter(bug.only for bug in BUGS)
     assert shown["timing"] + shown["order"] + shown["second crash"] >= 15
-    assert shown.keys() == {None, "timing", "order", "power loss", "second crash"}
+    assert shown.keys() == {None, "timing", "order", "power loss", "second crash", "kill", "damage"}
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)

@@ -248,3 +248,18 @@ class OffsetMachine(RuleBasedStateMachine):
 
 OffsetMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25)
 TestOffsets = OffsetMachine.TestCase
+
+
+def test_offsets_behind_the_ends_of_their_queues_are_taken_back_to_these_and_no_others(tmp_path):
+    offsets = offsets_in(tmp_path)
+    for group, topic, queue_id, queue_offset in (("G", "T", 0, 5), ("G", "T", 1, 9), ("H", "U", 0, 4)):
+        offsets.commit(group, topic, queue_id, queue_offset)
+    offsets.save()
+    ends = {("T", 0): 5, ("T", 1): 7, ("U", 0): 0}
+    assert offsets.limit(lambda *queue: ends[queue]) == {"T": 1, "U": 1}
+    assert dict(offsets.queues("G", "T")) == {0: 5, 1: 7}
+    assert offsets.query("H", "U", 0) == 0
+    assert offsets.is_dirty
+    offsets.save()
+    assert offsets.limit(lambda *queue: ends[queue]) == {}
+    assert not offsets.is_dirty

@@ -121,6 +121,10 @@ def test_entries_before_the_start_of_the_log_are_not_offered(queue, tmp_path):
     queue.append(0, entries(0, 20))
     queue.forget_before(9500)
     assert (queue.min_offset, queue.max_offset) == (10, 20)
+    assert len(list((tmp_path / "T" / "0").iterdir())) == 3
+    assert queue.has_files_before(queue.min_offset)
+    queue.delete_before(queue.min_offset)
+    assert not queue.has_files_before(queue.min_offset)
     assert len(list((tmp_path / "T" / "0").iterdir())) == 2
     queue.forget_before(10**9)
     assert (queue.min_offset, queue.max_offset) == (20, 20)

@@ -284,3 +284,23 @@ def test_messages_of_a_topic_that_went_are_not_found_by_their_keys(tmp_path, res
         (found,) = store.query_message(topic, "k", 9, 0, 1 << 62)
         assert decode_record(found).body == text
     store.shutdown()
+
+
+def test_a_topic_is_half_deleted_until_all_have_forgotten_it_whatever_comes_between(tmp_path):
+    store = open_store(tmp_path)
+    for topic in ("T", "U", "V"):
+        put(store, "old", topic=topic)
+        store.delete_topic(topic)
+    crash(store)
+    store = open_store(tmp_path)
+    assert store.half_deleted_topics == ("T", "U", "V")
+    store.finish_deletion("U")
+    crash(store)
+    again = open_store(tmp_path)
+    assert again.half_deleted_topics == ("T", "V")
+    again.finish_deletion("T")
+    again.finish_deletion("V")
+    crash(again)
+    last = open_store(tmp_path)
+    assert last.half_deleted_topics == ()
+    last.shutdown()

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.store.entry_check import HEAD_BYTES, first_wrong, first_wrong_of_few, is_of_entry
+from broker.store.consume_queue import BLANK_SIZE, ENTRY_STRUCT
+from broker.store.entry_check import (
+    HEAD_BYTES,
+    EntryCheck,
+    WrongEntry,
+    first_wrong,
+    first_wrong_of_few,
+    is_of_entry,
+)
 
 FIRST = (1 << 33) + 5
 """Neither places nor offsets are small numbers."""
@@ -67,3 +75,38 @@ def test_a_message_of_the_same_queue_that_lies_elsewhere_is_found(run, data):
 def test_one_record_is_of_an_entry_if_size_offset_and_place_are(other):
     is_the_same = other == (80, 7, 500)
     assert is_of_entry(b"??" + record(*other), 2, 500, 80, range(7, 8)) is is_the_same
+
+
+def seen(entries, *, has_codes=True, expired_before=0, pieces=1):
+    """Whether an entry is seen to be wrong, a few at a time or all at once."""
+    check = EntryCheck(expired_before, has_codes=has_codes)
+    size = -(-len(entries) // pieces)
+    try:
+        for start in range(0, len(entries), size):
+            check.check(b"".join(ENTRY_STRUCT.pack(*entry) for entry in entries[start : start + size]))
+    except WrongEntry as wrong:
+        return wrong.place
+    return None
+
+
+@pytest.mark.parametrize("count", [12, 90], ids=["few", "many"])
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_entries_that_cannot_be_right_are_seen_without_their_records(count, pieces):
+    good = [(FIRST + 100 * number, 100, 7) for number in range(count)]
+    good[3:5] = [(0, BLANK_SIZE, 0)] * 2
+    assert seen(good, pieces=pieces) is None
+    middle = count // 2
+    place, size, code = good[middle]
+    for wrong in (
+        (0, 0, 0),
+        (place, 0, code),
+        (place, size + 1, code),
+        (place - 200, size, code),
+        (place, size, code | 1 << 31),
+        (place, size, code | 1 << 62),
+    ):
+        bad = [*good[:middle], wrong, *good[middle + 1 :]]
+        assert seen(bad, pieces=pieces) is not None, wrong
+    assert seen(good, pieces=pieces, expired_before=FIRST + 1) == FIRST
+    timed = [(place, size, 1_700_000_000_000) for place, size, _ in good]
+    assert seen(timed, has_codes=False, pieces=pieces) is None

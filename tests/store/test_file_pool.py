@@ -229,51 +229,48 @@ def test_names_that_change_while_they_are_flushed_are_flushed_again(tmp_path):
     assert flushed == [tmp_path, tmp_path]
 
 
+class GatedNames(LocalDisk):
+    """The first flush of names takes until the gate is opened."""
+
+    def __init__(self):
+        self.entered, self.gate = threading.Event(), threading.Event()
+        self.flushes = 0
+
+    def flush_directory(self, path):  # noqa: ARG002  # the protocol's
+        self.flushes += 1
+        if self.flushes == 1:
+            self.entered.set()
+            assert self.gate.wait(10)
+
+
+def first_flush_of_names(directory):
+    """A group whose first flush of names is under way, in a thread, and its disk."""
+    disk = GatedNames()
+    group = FileGroup(FilePool(disk))
+    group.names_changed(directory)
+    flush = threading.Thread(target=group.flush)
+    flush.start()
+    assert disk.entered.wait(10)
+    return group, flush, disk
+
+
 def test_names_are_not_taken_for_flushed_while_another_thread_still_flushes_them(tmp_path):
     """Else a file might be acknowledged of which a power loss takes the name."""
-    entered, gate = threading.Event(), threading.Event()
-    flushes = []
-
-    class Gated(LocalDisk):
-        def flush_directory(self, path):
-            flushes.append(path)
-            if len(flushes) == 1:
-                entered.set()
-                assert gate.wait(10)
-
-    group = FileGroup(FilePool(Gated()))
-    group.names_changed(tmp_path)
-    first = threading.Thread(target=group.flush)
-    first.start()
-    assert entered.wait(10)
+    group, first, disk = first_flush_of_names(tmp_path)
     group.flush_names(tmp_path)
-    assert len(flushes) == 2  # it did so itself instead of relying on the other
-    gate.set()
+    assert disk.flushes == 2  # it did so itself instead of relying on the other
+    disk.gate.set()
     first.join(10)
 
 
 def test_a_flush_of_names_that_ends_late_vouches_for_none_that_came_behind_the_flush_of_another(tmp_path):
-    entered, gate = threading.Event(), threading.Event()
-    flushes = []
-
-    class Gated(LocalDisk):
-        def flush_directory(self, path):
-            flushes.append(path)
-            if len(flushes) == 1:
-                entered.set()
-                assert gate.wait(10)
-
-    group = FileGroup(FilePool(Gated()))
-    group.names_changed(tmp_path)
-    first = threading.Thread(target=group.flush)
-    first.start()
-    assert entered.wait(10)
+    group, first, disk = first_flush_of_names(tmp_path)
     group.flush_names(tmp_path)
     group.names_changed(tmp_path)  # as often as when the first flush began
-    gate.set()
+    disk.gate.set()
     first.join(10)
     group.flush()
-    assert len(flushes) == 3
+    assert disk.flushes == 3
 
 
 def test_threads_that_share_few_descriptors_read_and_write_each_their_own_files(tmp_path):

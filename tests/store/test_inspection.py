@@ -72,7 +72,7 @@ def test_a_torn_tail_is_named(root, capsys):
 
 
 def test_entries_that_are_wrong_missing_or_too_many_are_named(root, capsys):
-    path = next((root / "consumequeue" / "T" / "0").iterdir())
+    path = min((root / "consumequeue" / "T" / "0").iterdir())
     data = bytearray(path.read_bytes())
     data[7] ^= 1
     path.write_bytes(data)

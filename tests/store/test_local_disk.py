@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from pathlib import Path
+
 import pytest
 from every_state import every_state
+from stores import bodies, message, open_store
 from system_calls.recorded_programs import RecordedProgram
 from system_calls.rules import Rule
+
+from broker.store.disk import LocalDisk
 
 PROGRAM = """
     from broker.store.disk import LocalDisk
@@ -38,3 +45,55 @@ def test_whatever_a_power_loss_takes_it_takes_nothing_of_what_is_done(tmp_path, 
         model = program.model()
     for tree in every_state(lambda choices: model.draw(choices, choices)):
         assert {path.as_posix(): image and image.content for path, image in tree.items()} == DONE
+
+
+def something_else(kind, path):
+    """Anything but a file, under the name of one."""
+    if kind == "a pipe":
+        os.mkfifo(path)
+    elif kind == "a directory":
+        path.mkdir()
+    elif kind == "a socket":
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(path))
+    else:
+        path.symlink_to({"a link to nowhere": "nowhere", "a link to a device": "/dev/zero"}[kind])
+
+
+KINDS = ["a pipe", "a directory", "a socket", "a link to nowhere", "a link to a device"]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_file_is_named_at_once_and_never_taken_for_one_that_is_missing(tmp_path, kind):
+    path = tmp_path / "topics.json"
+    something_else(kind, path)
+    with pytest.raises(OSError, match=str(path)) as raised:
+        LocalDisk().read(path)
+    assert not isinstance(raised.value, FileNotFoundError)
+    if kind != "a link to nowhere":  # what is written through that becomes a file
+        with pytest.raises(OSError, match=str(path)):
+            LocalDisk().write_whole(path, b"x")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_directory_with_something_else_than_files_is_not_taken_for_one_of_files(tmp_path, kind):
+    something_else(kind, tmp_path / "0")
+    if kind == "a directory":
+        assert LocalDisk().look_into([tmp_path]) == [{"0": None}]
+    else:
+        with pytest.raises(OSError, match=str(tmp_path / "0")):
+            LocalDisk().look_into([tmp_path])
+
+
+def test_queues_take_no_maps_however_many_they_are(tmp_path):
+    """A process has 65,530 of them as a rule: one for each queue would not be enough."""
+    store = open_store(tmp_path, mapped_file_size_commit_log=1 << 20, max_message_size=1 << 19)
+    for queue_id in range(100):
+        store.put_message(message("x" * 5_000, queue_id=queue_id))
+    for queue_id in range(100):
+        assert len(bodies(store, "T", queue_id)) == 1
+    maps = [line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()]
+    assert [name for name in maps if name.startswith(f"{tmp_path}/consumequeue")] == []
+    assert sum(name.startswith(str(tmp_path)) for name in maps) <= len(store._log.files.files)
+    store.shutdown()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -28,9 +29,33 @@ def test_what_queues_hold_is_read_as_it_was_written(found):
     again = decode_body(Manifest, encode_body(manifest))
     assert again == manifest
     assert sorted(again.queues()) == queues
-    left = again.without_topic("T", {"T": 3})
+    left = again.without_topic("T", {"T": 3}, ("T",))
     assert sorted(left.queues()) == [each for each in queues if each.topic != "T"]
-    assert (left.safe_offset, left.deleted_topics) == (7, {"T": 3})
+    assert (left.safe_offset, left.deleted_topics, left.half_deleted) == (7, {"T": 3}, ("T",))
+
+
+MANIFEST_OF_ALL = Manifest(
+    safe_offset=123_456,
+    log_min_offset=4096,
+    spans={"T": (0, 0, 30, 1, 5, 31), "%RETRY%g": (0, 7, 7)},
+    index_files=("20261122151953144",),
+    entries_were_confirmed=True,
+    holes=((5000, 5100),),
+    deleted_topics={"U": 77},
+    half_deleted=("U",),
+)
+
+
+def test_without_a_checksum_no_queue_is_taken_for_longer_than_the_log_can_have_made_it(tmp_path):
+    long = replace(MANIFEST_OF_ALL, spans={"T": (0, 0, 30, 1, 0, 1 << 60)})
+    assert list(long.plausible().queues()) == [("T", 0, 0, 30)]
+    store = fill(tmp_path)
+    store.shutdown()
+    path = tmp_path / "config" / MANIFEST
+    path.write_bytes(encode_body(replace(noted(tmp_path), spans=long.spans)))
+    again = open_store(tmp_path)
+    assert [len(bodies(again, "T", queue_id)) for queue_id in (0, 1)] == [10, 10]
+    again.shutdown()
 
 
 @pytest.mark.parametrize("spans", [{"T": (0, 0)}, {"T": (0, -5, 30)}, {"../T": (0, 0, 0)}])
@@ -71,10 +96,10 @@ def opened_files(monkeypatch):
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_a_start_opens_no_file_of_a_queue_that_it_need_not(tmp_path, monkeypatch, end):
+def test_a_start_of_a_large_store_opens_no_file_of_a_queue_that_it_need_not(tmp_path, monkeypatch, end):
     from broker.store.config import FlushDiskType  # noqa: PLC0415  # beside its one use
 
-    sync = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
+    sync = {"flush_disk_type": FlushDiskType.SYNC_FLUSH, "check_whole_log_bytes": 0}
     store = fill(tmp_path, **sync)
     store.wait_until_stored(store.put_message(message("last")))
     store.save_checkpoint()

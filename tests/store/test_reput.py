@@ -255,3 +255,44 @@ def test_what_was_deleted_before_the_index_came_to_it_is_no_damage(tmp_path, cap
     assert store.state().holes == ()
     assert not caplog.records
     store.shutdown()
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("a mistake"), KeyError("T"), AssertionError(), RecursionError()]
+)
+def test_whatever_keeps_messages_from_their_queues_for_good_ends_the_taking_of_more(
+    tmp_path, monkeypatch, caplog, error
+):
+    """Else they would be acknowledged, and nobody would ever see them."""
+    store = open_store(tmp_path)
+    store.put_message(message("seen"))
+
+    def failing(*_):
+        raise error
+
+    monkeypatch.setattr(store._dispatcher, "entries_of_few", failing)
+    store.put_message(message("the last that is taken"))
+    assert repr(error) in store.state().failure
+    assert "carrying messages to their consume queues failed" in caplog.text
+    assert repr(error) in store.put_message(message("refused")).remark
+    assert bodies(store) == ["seen"]
+    monkeypatch.undo()
+    store.shutdown()
+    again = open_store(tmp_path)
+    assert bodies(again) == ["seen", "the last that is taken"]
+    again.shutdown()
+
+
+def test_a_lack_of_memory_is_waited_for(tmp_path, monkeypatch):
+    store = open_store(tmp_path)
+
+    def failing(*_):
+        raise MemoryError
+
+    with monkeypatch.context() as lacking:
+        lacking.setattr(store._dispatcher, "entries_of_few", failing)
+        store.put_message(message("a"))
+        assert (store.state().failure, "short of memory" in store.state().hindrance) == (None, True)
+    store.reput()
+    assert (bodies(store), store.state().hindrance) == (["a"], None)
+    store.shutdown()

@@ -4,7 +4,7 @@ from datetime import datetime, timezone
 
 import pytest
 from disks import FaultyDisk, ManualClock, RecordingDisk, materialise, power_loss_states
-from stores import bodies, message, messages_of, open_store
+from stores import bodies, crash, message, messages_of, open_store
 
 from broker.store.directory_lock import OUR_SIGN
 from broker.store.disk import DiskUsage, LocalDisk
@@ -26,6 +26,13 @@ class Disk(FaultyDisk):
     """A disk of which it can be said how full it is."""
 
     ratio = 0.5
+    after_delete = None
+
+    def _run(self, call):
+        done = super()._run(call)
+        if call.kind == "delete" and self.after_delete is not None:
+            self.after_delete()
+        return done
 
     def usage(self, path):  # noqa: ARG002  # the protocol's
         return DiskUsage(100, round(100 * self.ratio), round(100 * (1 - self.ratio)))
@@ -152,8 +159,8 @@ def test_after_files_have_gone_a_start_finds_all_that_is_left(tmp_path, disk, cl
     store.clean()
     offsets, left = store.queue_offsets("T", 0), bodies(store)
     store.shutdown()
-    for crash in (False, True):
-        if crash:
+    for is_crash in (False, True):
+        if is_crash:
             (tmp_path / "abort").write_bytes(OUR_SIGN)
             (tmp_path / "checkpoint").unlink()
         again = open_store(tmp_path, clock=clock)
@@ -202,6 +209,58 @@ def test_whenever_a_broker_dies_while_files_go_no_offset_is_given_twice(tmp_path
         again = open_store(state, clock=clock)
         assert [again.queue_offsets("T", queue_id)[1] for queue_id in (0, 1)] == ends
         again.shutdown()
+    store.shutdown()
+
+
+def test_a_start_behind_a_kill_while_files_go_makes_nothing_again_that_a_checkpoint_had_noted(
+    tmp_path, clock
+):
+    root = tmp_path / "told"
+    root.mkdir()
+    disk = RecordingDisk(Disk(LocalDisk()), root)
+    store = store_on(root, disk, clock, max_index_num=16)
+    for number in range(100):
+        store.put_message(message(f"keyed {number}", keys="k"))
+    store.save_checkpoint()
+    begun = len(disk.operations)
+    disk._disk.ratio = 0.87
+    assert store.clean() > 3
+    for number in range(begun, len(disk.operations) + 1):
+        state = tmp_path / f"killed-{number}"
+        state.mkdir()
+        materialise(disk.log(number).model().seen(), state)
+        killed = FaultyDisk(LocalDisk())
+        again = open_store(state, killed, clock, max_index_num=16)
+        made = [each for each in killed.operations if each.kind in {"create", "write"}]
+        assert not [each.path for each in made if {"consumequeue", "index"} & set(each.path.parts)]
+        crash(again)
+    store.shutdown()
+
+
+def test_whoever_searches_while_files_go_is_answered_by_what_is_left(tmp_path, clock):
+    """The queues hear of it last: until then, they have entries of messages that are gone."""
+    disk = Disk(LocalDisk())
+    store = store_on(tmp_path, disk, clock)
+    store_at(store, clock, NOON + HOUR)
+    store.put_message(message("of another queue", queue_id=1))
+    found = []
+
+    def look():
+        first, at = store.offset_by_time("T", 0, 1), store.queue_offsets("T", 0)[0]
+        while (result := store.get_message("T", 0, at)).status.name == "MESSAGE_WAS_REMOVING":
+            at = result.next_begin_offset
+        assert messages_of(result)[0].queue_offset == first
+        assert store.offset_by_time("T", 0, NOON + 1) == 200
+        assert store.offset_by_time("T", 0, NOON, upper=True) == 199
+        assert store.earliest_timestamp("T", 0) == NOON
+        found.append(first)
+
+    disk.after_delete = look
+    disk.ratio = 0.85
+    assert store.clean() > 3
+    assert len(found) > 3
+    assert found == sorted(found)
+    assert found[-1] == store.queue_offsets("T", 0)[0] > found[0] > 0
     store.shutdown()
 
 

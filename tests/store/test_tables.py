@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from broker.store.disk import LocalDisk
 from broker.store.errors import DamagedTable
-from broker.store.tables import JsonTable
+from broker.store.tables import JsonTable, with_checksum
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.configs import (
@@ -58,6 +58,11 @@ def number_of(value):
     return number
 
 
+def saved(value):
+    """A table as its file has it."""
+    return with_checksum(encode_body(value))
+
+
 @pytest.fixture
 def root(tmp_path):
     (tmp_path / "config").mkdir()
@@ -79,7 +84,7 @@ def test_what_was_saved_is_loaded_and_the_one_before_is_the_backup(root):
     for number in (1, 2, 3):
         table.save(offsets(number))
         assert load_from(root) == offsets(number)
-    assert content(root) == {NAME: encode_body(offsets(3)), f"{NAME}.bak": encode_body(offsets(2))}
+    assert content(root) == {NAME: saved(offsets(3)), f"{NAME}.bak": saved(offsets(2))}
     assert table.load(DEFAULT) == offsets(3)
     assert table.loaded_from == table.path == root / NAME
     assert table.set_aside is None
@@ -108,8 +113,36 @@ def test_what_java_has_written_is_loaded(root):
     assert table.load(DelayOffsetSerializeWrapper()).offset_table == {1: 10, 2: 0}
 
 
+@pytest.mark.parametrize("value", [*TABLES, offsets(3), DEFAULT], ids=lambda value: type(value).__name__)
+def test_whichever_bit_has_changed_the_table_is_not_another(root, value):
+    data = saved(value)
+    told = 0
+    for bit in range(8 * len(data)):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        (root / NAME).write_bytes(changed)
+        table = JsonTable(LocalDisk(), root / NAME, type(value))
+        try:
+            assert table.load(type(value)()) == value
+        except DamagedTable as error:
+            told += 1
+            assert str(root / NAME) in str(error)
+    assert told > 4 * len(data)
+
+
+def test_a_table_without_a_checksum_is_believed_and_one_with_that_of_another_is_not(root):
+    table = table_in(root)
+    (root / NAME).write_bytes(encode_body(offsets(1)))
+    assert (table.load(DEFAULT), table.is_checked) == (offsets(1), False)
+    table.save(offsets(2))
+    assert (table.load(DEFAULT), table.is_checked) == (offsets(2), True)
+    (root / NAME).write_bytes(saved(offsets(2)).replace(b'"0":2', b'"0":3'))
+    assert (table.load(DEFAULT), table.is_checked) == (offsets(1), False)
+    assert "none at all where somebody has changed the rest by hand" in table.set_aside.reason
+
+
 def test_what_was_not_confirmed_is_never_read(root):
-    (root / f"{NAME}.tmp").write_bytes(encode_body(offsets(1)))
+    (root / f"{NAME}.tmp").write_bytes(saved(offsets(1)))
     assert load_from(root) == DEFAULT
 
 
@@ -136,7 +169,7 @@ def test_threads_that_save_at_once_leave_a_table_of_one_of_them(root):
 
 # ---- damage
 
-WHOLE = encode_body(offsets(2))
+WHOLE = saved(offsets(2))
 DAMAGE = {
     "empty": b"",
     "blank": b" \n",
@@ -166,7 +199,7 @@ def test_a_damaged_file_is_put_aside_and_its_backup_used(root, damage):
     assert table.set_aside.path.read_bytes() == damage
     table.save(offsets(3))
     assert load_from(root) == offsets(3)
-    assert content(root)[f"{NAME}.bak"] == encode_body(offsets(1))
+    assert content(root)[f"{NAME}.bak"] == saved(offsets(1))
     assert table.load(DEFAULT) == offsets(3)
     assert table.set_aside is None
 
@@ -177,7 +210,7 @@ def test_when_nothing_can_be_read_the_table_is_refused_and_nothing_changed(root,
     for suffix in ("", ".bak"):
         if suffix != missing:
             (root / f"{NAME}{suffix}").write_bytes(damage)
-    (root / f"{NAME}.tmp").write_bytes(encode_body(offsets(3)))
+    (root / f"{NAME}.tmp").write_bytes(saved(offsets(3)))
     before = content(root)
     table = table_in(root)
     for use in (table.load, table.save, table.load):
@@ -196,7 +229,7 @@ def test_a_table_that_was_mended_is_loaded_by_whom_it_was_refused(root):
     table = table_in(root)
     with pytest.raises(DamagedTable):
         table.load(DEFAULT)
-    (root / NAME).write_bytes(encode_body(offsets(1)))
+    (root / NAME).write_bytes(saved(offsets(1)))
     assert table.load(DEFAULT) == offsets(1)
 
 
@@ -206,7 +239,7 @@ def test_a_save_without_a_load_does_not_make_a_damaged_file_the_backup(root):
     (root / NAME).write_bytes(b"")
     table = table_in(root)
     table.save(offsets(3))
-    assert content(root)[f"{NAME}.bak"] == encode_body(offsets(1))
+    assert content(root)[f"{NAME}.bak"] == saved(offsets(1))
     assert table.set_aside.path.read_bytes() == b""
 
 

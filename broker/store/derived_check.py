@@ -1,0 +1,138 @@
+"""Whether consume queues and index hold what the log says, where all of the log is looked at anyway.
+
+Their entries have no checksums, so a start compares those of a store that is not large with the records: a
+queue file of zeros, an older copy of one, or a tag or key whose code has changed would hide messages. What
+is done about a difference is not known here; nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from broker.store import chunks
+from broker.store import lazy_numpy as np
+from broker.store.commit_log import CommitLog
+from broker.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_BYTES, READ_ENTRIES_MAX, ConsumeQueue
+from broker.store.dispatch import FEW, QueueEntries, record_sizes
+from broker.store.entry_check import EntryCheck, WrongEntry
+from broker.store.errors import UnreadableFile
+from broker.store.index_service import IndexService, Keys, hashed, hashed_few
+from broker.store.parts import StoreParts
+from broker.store.reput import key_columns, keyed
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.record import decode_blank
+
+QUEUES_MAX = 1_000
+"""With more queues, reading their files takes longer than reading the log."""
+
+_RUN_BYTES = 8 << 20
+
+
+class Looked(NamedTuple):
+    """What was found."""
+
+    wrong_queue: ConsumeQueue | None
+    """One that does not hold what the log says, if there is one."""
+    is_index_right: bool
+
+
+def look_at_all(parts: StoreParts, end_offset: int, expired_before: int) -> Looked:
+    """Compare all that was carried from the log before a place, which must be without holes.
+
+    ``expired_before`` is where the log began when the queues were told so the last time.
+
+    Raises:
+        UnreadableFile: The disk does not give the log.
+    """
+    log, queues, index = parts.log, parts.queues, parts.index
+    comparison = _Comparison()
+    wrong: ConsumeQueue | None = None
+    keys: list[Keys] = []
+    for start, data, sizes in _pieces(log, end_offset):
+        if len(sizes) <= FEW or not chunks.are_loaded():
+            runs = parts.dispatcher.entries_of_few(data, sizes, start)
+            keys.append(hashed_few(keyed(data, sizes, start)))
+        else:
+            chunk = chunks.RecordChunk(data[: sum(sizes)], sizes)
+            runs = parts.dispatcher.entries_of_chunk(chunk, start)
+            keys.append(hashed(**key_columns(chunk, start)))
+        for run in runs:
+            queue = queues.get_or_make(run.topic, run.queue_id)
+            wrong = wrong or (None if comparison.is_right(queue, run) else queue)
+    bounds = log.min_offset, expired_before
+    wrong = wrong or next((queue for _, _, queue in queues if comparison.finds_others(queue, *bounds)), None)
+    return Looked(wrong, index is None or _holds(index, keys, range(log.min_offset, end_offset)))
+
+
+def _holds(index: IndexService, keys: list[Keys], between: range) -> bool:
+    hashes, places, times = (
+        np.concatenate([part[column] for part in keys] or [np.zeros(0, np.int64)]) for column in range(3)
+    )
+    try:
+        return index.holds(hashes, places, times, between)
+    except UnreadableFile:
+        return False
+
+
+def _pieces(log: CommitLog, end_offset: int) -> Iterator[tuple[int, Buffer, list[int]]]:
+    """The records of a log without holes: where they lie, their bytes, their sizes."""
+    start = log.min_offset
+    while start < end_offset:
+        data = log.read(start, min(end_offset - start, _RUN_BYTES))
+        sizes = record_sizes(data)
+        if not sizes and decode_blank(data) is not None:
+            start += log.files.space_left(start)
+            continue
+        if not sizes:  # a record that is longer
+            data = log.record(start)
+            sizes = [len(data)]
+        if not len(data):
+            raise RecordError("log", at=start, needed="a record or a blank", found=b"")
+        yield start, data, sizes
+        start += sum(sizes)
+
+
+class _Comparison:
+    """How many entries of each queue were found to be right."""
+
+    def __init__(self) -> None:
+        self._counts: dict[ConsumeQueue, int] = {}
+
+    def is_right(self, queue: ConsumeQueue, run: QueueEntries) -> bool:
+        """Compare entries that a queue must hold with those that it has."""
+        if run.queue_offset < queue.min_offset:
+            return False
+        entries = memoryview(run.entries)
+        count = len(entries) // ENTRY_BYTES
+        done = 0
+        while done < count:
+            try:
+                found = queue.read(run.queue_offset + done, min(count - done, READ_ENTRIES_MAX))
+            except UnreadableFile:
+                return False
+            if not len(found) or found != entries[done * ENTRY_BYTES :][: len(found)]:
+                return False
+            done += len(found) // ENTRY_BYTES
+        self._counts[queue] = self._counts.get(queue, 0) + count
+        return True
+
+    def finds_others(self, queue: ConsumeQueue, log_min_offset: int, expired_before: int) -> bool:
+        """Whether a queue has other entries than those, blank ones, and those that are about to expire."""
+        try:
+            return self._count(queue, log_min_offset, expired_before) != self._counts.get(queue, 0)
+        except (WrongEntry, UnreadableFile):
+            return True
+
+    def _count(self, queue: ConsumeQueue, log_min_offset: int, expired_before: int) -> int:
+        check = EntryCheck(expired_before, has_codes=queue.has_codes)
+        queue_offset, count = queue.min_offset, 0
+        while queue_offset < queue.max_offset:
+            data = queue.read(queue_offset, READ_ENTRIES_MAX)
+            check.check(data)
+            entries = np.frombuffer(data, ENTRY)
+            is_kept = (entries["size"] != BLANK_SIZE) & (entries["physical_offset"] >= log_min_offset)
+            count += int(np.count_nonzero(is_kept))
+            queue_offset += len(entries)
+        return count

@@ -1,0 +1,98 @@
+"""A start of a store that is not large notices any entry, of a queue or of the index, that is not right."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from stores import bodies, message, messages_of, open_store, read_all, wants
+
+from broker.store.errors import UnreadableFile
+
+COUNT = 20
+QUEUE_SETTINGS = {"mapped_file_size_consume_queue": 20 * 100}
+
+
+@pytest.fixture(params=["few", "many"])
+def good(tmp_path, request, monkeypatch):
+    """A store that was stopped, whose records are compared a few or many at a time."""
+    if request.param == "many":
+        monkeypatch.setattr("broker.store.derived_check.FEW", 0)
+        monkeypatch.setattr("broker.store.chunks.are_loaded", lambda: True)
+    store = open_store(tmp_path / "good", **QUEUE_SETTINGS)
+    for number in range(COUNT):
+        store.put_message(message(number, tags="a", keys=f"k{number}", queue_id=number % 2))
+    store.shutdown()
+    return tmp_path / "good"
+
+
+def found(store):
+    """All that is found, in each way."""
+    plain = [bodies(store, "T", queue_id) for queue_id in (0, 1)]
+    tagged = [
+        [
+            each.body.decode()
+            for each in messages_of(store.get_message("T", queue_id, 0, message_filter=wants("a")))
+        ]
+        for queue_id in (0, 1)
+    ]
+    keyed = [len(store.query_message("T", f"k{number}", 9, 0, 1 << 62)) for number in range(COUNT)]
+    return plain, tagged, keyed
+
+
+ALL = (
+    [[str(number) for number in range(queue_id, COUNT, 2)] for queue_id in (0, 1)],
+    [[str(number) for number in range(queue_id, COUNT, 2)] for queue_id in (0, 1)],
+    [1] * COUNT,
+)
+
+
+def test_what_is_right_is_left_as_it_is_and_nothing_is_said(good, caplog):
+    before = {path: path.stat().st_mtime_ns for path in good.rglob("0*")}
+    store = open_store(good, **QUEUE_SETTINGS)
+    assert found(store) == ALL
+    assert {path: path.stat().st_mtime_ns for path in good.rglob("0*")} == before
+    store.shutdown()
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("room", ["consumequeue", "index"])
+def test_whichever_bit_has_changed_all_is_found_and_it_is_said_if_something_was_made_again(
+    good, room, tmp_path, caplog, dice
+):
+    name = next(path.relative_to(good) for path in (good / room).rglob("*") if path.is_file())
+    data = (good / name).read_bytes()
+    written = [at for at, byte in enumerate(data) if byte]
+    said = 0
+    for at in dice.sample(written, 25):
+        again = shutil.copytree(good, tmp_path / "again")
+        changed = bytearray(data)
+        changed[at] ^= 1 << dice.randrange(8)
+        (again / name).write_bytes(changed)
+        caplog.clear()
+        store = open_store(again, **QUEUE_SETTINGS)
+        assert found(store) == ALL, at
+        said += f"{again / room}" in caplog.text
+        store.shutdown()
+        shutil.rmtree(again)
+    assert said > 5
+
+
+def test_of_a_large_store_entries_that_cannot_be_right_are_an_error_to_whoever_meets_them(good):
+    large = {**QUEUE_SETTINGS, "check_whole_log_bytes": 0}
+    path = good / "consumequeue" / "T" / "0" / ("0" * 20)
+    data = bytearray(path.read_bytes())
+    data[3 * 20 : 7 * 20] = bytes(4 * 20)
+    path.write_bytes(data)
+    store = open_store(good, **large)
+    for wanted in (None, wants("a"), wants("b")):
+        with pytest.raises(UnreadableFile, match="delete that directory"):
+            store.get_message("T", 0, 0, message_filter=wanted)
+    with pytest.raises(UnreadableFile, match="delete that directory"):
+        store.offset_by_time("T", 0, 1)
+    assert len(read_all(store, "T", 1)) == COUNT // 2
+    store.shutdown()
+    shutil.rmtree(path.parent)
+    again = open_store(good, **large)
+    assert found(again) == ALL
+    again.shutdown()
