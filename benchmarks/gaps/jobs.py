@@ -21,15 +21,17 @@ def job_rows(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[R
     yield Row(("sample_stats",), name, broker.longest_turn(act=processors.sample_stats))
     gap = broker.usual_turn(scale.rounds, act=processors.expire_clients)
     yield Row(("expire_clients",), "clients are looked after", gap)
-    for job, what in {
-        "_save_offsets": controller.tables.offsets.save,
-        "_save_configurations": controller.tables.save_configurations,
-        "_save_delay_offsets": controller.schedule.save,
-        "_save_checkpoint": controller.store.save_checkpoint,
-        "clean": controller.store.clean,
-        "_finish_opening": controller.store.finish_opening,
+    gap = broker.usual_turn(scale.rounds, act=controller.store.reput_again)
+    yield Row(("reput_again",), "whether messages wait to be carried is looked at", gap)
+    for jobs, what in {
+        ("_save_offsets",): controller.tables.offsets.save,
+        ("_save_configurations",): controller.tables.save_configurations,
+        ("_save_delay_offsets",): controller.schedule.save,
+        ("_save_checkpoint", "_flush_early"): controller.store.save_checkpoint,
+        ("clean",): controller.store.clean,
+        ("_finish_opening",): controller.store.finish_opening,
     }.items():
-        yield Row((job,), f"{job.strip('_')}, in its thread", _aside(broker, what, scale.rounds))
+        yield Row(jobs, f"{jobs[0].strip('_')}, in its thread", _aside(broker, what, scale.rounds))
     messages = 10 * scale.requests
     delayed = [send("filled", number, DELAY="1") for number in range(messages)]
     end = _end_of(broker, "filled") + messages

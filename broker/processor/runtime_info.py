@@ -14,8 +14,9 @@ from broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from broker.state.broker_stats import BrokerStats
 from broker.store.disk import DiskUsage
 from broker.store.errors import UnreadableFile
-from broker.store.message_store import MessageStore, StoreState
+from broker.store.message_store import MessageStore
 from broker.store.parts import COMMIT_LOG
+from broker.store.results import StoreState
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 from rmq_spark.wire.command import CURRENT_VERSION
 from rmq_spark.wire.names import SCHEDULE_TOPIC

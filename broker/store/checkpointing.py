@@ -155,15 +155,21 @@ class Checkpointing:
         Raises:
             OSError: A file cannot be deleted.
         """
-        while self._noted_spans:
-            topic, queue_id, min_offset, _ = self._noted_spans[-1]
-            with self.maintenance:
-                queue = self._parts.queues.get(topic, queue_id)
-                if queue is not None:  # it may be one of a topic that was made again meanwhile
-                    queue.delete_before(min(min_offset, queue.min_offset))
-                self._noted_spans = self._noted_spans[:-1]
+        while self._delete_next_expired():
+            pass  # one at a time: nobody waits long, and a checkpoint may note others meanwhile
         if self._parts.index is not None:
             self._parts.index.delete_before(self._noted_index_from)
+
+    def _delete_next_expired(self) -> bool:
+        with self.maintenance:
+            if not self._noted_spans:
+                return False
+            topic, queue_id, min_offset, _ = self._noted_spans[-1]
+            queue = self._parts.queues.get(topic, queue_id)
+            if queue is not None:  # it may be one of a topic that was made again meanwhile
+                queue.delete_before(min(min_offset, queue.min_offset))
+            self._noted_spans.pop()
+            return True
 
     def expire_entries(self) -> None:
         """Offer no entries of records that the log no longer has, nor any of topics that were deleted.

@@ -13,7 +13,6 @@ import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
 
 from broker.store.appender import MessageAppender
 from broker.store.checkpointing import Checkpointing, save_within
@@ -33,8 +32,9 @@ from broker.store.reader import MessageReader
 from broker.store.record_draft import RecordDraft
 from broker.store.record_glance import has_key
 from broker.store.record_template import RecordTemplate, UniformParts
-from broker.store.results import GetMessageResult, PutMessageResult, PutMessageStatus
+from broker.store.results import GetMessageResult, PutMessageResult, PutMessageStatus, StoreState
 from broker.store.retention import Retention
+from broker.store.topic_deletion import TopicDeletion
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import StoredMessage
@@ -42,21 +42,6 @@ from rmq_spark.wire.record import StoredMessage
 _log = logging.getLogger(__name__)
 _INDEX_CANDIDATES_PER_RESULT = 4
 _LAST_CHECKPOINT_SECONDS = 20.0
-
-
-@dataclass(frozen=True)
-class StoreState:
-    """What an operator looks at first."""
-
-    min_offset: int
-    written_offset: int
-    flushed_offset: int
-    reput_from_offset: int
-    holes: tuple[tuple[int, int], ...]
-    failure: str | None
-    hindrance: str | None
-    """What is kept from being done for now, and by what."""
-    recovered_from_crash: bool
 
 
 class MessageStore:
@@ -119,6 +104,7 @@ class MessageStore:
         )
         self._chunks = ChunkAppender(self._log, self._appender, parts.fresh.chunks)
         self._reader = MessageReader(self._log, self._queues)
+        self._deletion = TopicDeletion(parts, self._checkpointing, self._appender)
         self._retention = Retention(config, disk, self._log.files)
         self._flusher = FlushService(
             self._log.flush,
@@ -406,26 +392,11 @@ class MessageStore:
             OSError: The disk says no. Nothing has changed, and a restart finds nothing changed.
             StoreFailed: The disk has failed, so that nobody knows.
         """
-        with self._checkpointing.maintenance:
-            ended = self._appender.numbers_of(topic)
-            deleted = {**self._dispatcher.deleted_topics, topic: ended.log_end_offset}
-            try:
-                self._checkpointing.forget_topic(topic, deleted)
-            except StoreFailed as error:
-                self._fail(error)
-                raise
-            with self._reput.paused():  # the broker's thread may wait for this: nothing but one rename
-                self._dispatcher.deleted_topics = deleted
-                try:
-                    aside = self._queues.put_aside(topic)
-                except OSError:  # what has begun is brought to its end: no restart takes it back
-                    aside = None
-                    self._queues.hide(topic, ended.next_offsets)
-                else:
-                    self._appender.forget_topic(topic, ended)
-                self._reput.go_back_to(ended.log_end_offset)  # what was put meanwhile is of the next topic
-        if aside is not None:
-            self._queues.delete(aside)
+        try:
+            self._deletion.delete(topic)
+        except StoreFailed as error:
+            self._fail(error)
+            raise
         self._wake_reput()
 
     @property

@@ -1,8 +1,12 @@
-"""What came of storing a message and of looking for one: statuses, with RocketMQ's names."""
+"""What a store answers: what came of storing a message, what was found, and how the store is.
+
+The statuses have RocketMQ's names.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -67,3 +71,18 @@ class GetMessageResult(NamedTuple):
     def body_bytes(self) -> int:
         """How many bytes they have together."""
         return sum(map(len, self.buffers))
+
+
+@dataclass(frozen=True)
+class StoreState:
+    """What an operator looks at first."""
+
+    min_offset: int
+    written_offset: int
+    flushed_offset: int
+    reput_from_offset: int
+    holes: tuple[tuple[int, int], ...]
+    failure: str | None
+    hindrance: str | None
+    """What is kept from being done for now, and by what."""
+    recovered_from_crash: bool

@@ -63,4 +63,4 @@ def test_every_request_that_is_served_has_a_row(measured):
 def test_every_job_that_keeps_house_has_a_row_and_no_row_is_about_nothing(measured):
     rows, _, served, jobs = measured
     about = {each for about, _, _ in rows for each in about}
-    assert about - served - OTHERS == jobs - {"load_numpy"}
+    assert about - served - OTHERS == jobs - {"_load_numpy"}  # a measured broker has loaded it

@@ -1,0 +1,48 @@
+"""Deleting a topic: noted first, then its queues go, then what was put meanwhile begins anew.
+
+    note it in the manifest ── pause reput, move the queues' files aside ── delete the files
+
+A crash before the note finds nothing changed; one after it finds the topic deleted. The messages stay in the
+log until that expires. What groups keep of the topic is not known here.
+"""
+
+from __future__ import annotations
+
+from broker.store.appender import MessageAppender
+from broker.store.checkpointing import Checkpointing
+from broker.store.parts import StoreParts
+
+
+class TopicDeletion:
+    """Deletes topics of one store."""
+
+    def __init__(self, parts: StoreParts, checkpointing: Checkpointing, appender: MessageAppender) -> None:
+        """Touch nothing."""
+        self._parts = parts
+        self._checkpointing = checkpointing
+        self._appender = appender
+
+    def delete(self, topic: str) -> None:
+        """Forget the queues of a topic; what was put into it since then is to be carried once more.
+
+        Raises:
+            OSError: The disk says no. Nothing has changed.
+            StoreFailed: The disk has failed, so that nobody knows.
+        """
+        queues, reput, dispatcher = self._parts.queues, self._parts.reput, self._parts.dispatcher
+        with self._checkpointing.maintenance:
+            ended = self._appender.numbers_of(topic)
+            deleted = {**dispatcher.deleted_topics, topic: ended.log_end_offset}
+            self._checkpointing.forget_topic(topic, deleted)
+            with reput.paused():  # the broker's thread may wait for this: nothing but one rename
+                dispatcher.deleted_topics = deleted
+                try:
+                    aside = queues.put_aside(topic)
+                except OSError:  # what has begun is brought to its end: no restart takes it back
+                    aside = None
+                    queues.hide(topic, ended.next_offsets)
+                else:
+                    self._appender.forget_topic(topic, ended)
+                reput.go_back_to(ended.log_end_offset)  # what was put meanwhile is of the next topic
+        if aside is not None:
+            queues.delete(aside)
