@@ -12,7 +12,7 @@ from slow_disks import SlowDisk
 from stores import crash, message, open_store
 
 from broker import housekeeping
-from broker.store import message_store
+from broker.store import checkpointing
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 from rmq_spark.wire.command import RemotingCommand
 
@@ -310,7 +310,7 @@ def test_a_checkpoint_comes_early_when_many_files_wait_for_it(tmp_path):
 def test_the_end_does_not_wait_for_a_checkpoint_that_hangs(tmp_path, monkeypatch):
     """Nothing is lost: the next start is one as after a crash."""
     monkeypatch.setattr(housekeeping, "_LET_GO_SECONDS", 0.05)
-    monkeypatch.setattr(message_store, "_LAST_CHECKPOINT_SECONDS", 0.05)
+    monkeypatch.setattr(checkpointing, "_LAST_CHECKPOINT_SECONDS", 0.05)
     disk = SlowDisk(directory="consumequeue")
 
     async def hanging(broker):

@@ -14,6 +14,7 @@ expire meanwhile. Of these the manifest says what holds when it is saved.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -29,6 +30,9 @@ from broker.store.manifest import MANIFEST, Manifest
 from broker.store.parts import CONFIG, StoreParts
 from broker.store.queue_table import QueueSpan
 from broker.store.tables import JsonTable, SetAside
+
+_log = logging.getLogger(__name__)
+_LAST_CHECKPOINT_SECONDS = 20.0
 
 
 class Checkpointing:
@@ -147,6 +151,15 @@ class Checkpointing:
         index.flush()
         return names
 
+    def save_last(self, save: Callable[[Callable[[], bool]], bool]) -> bool:
+        """Have a checkpoint saved behind which nothing comes, unless the disk takes too long for that."""
+        is_saved = _save_within(_LAST_CHECKPOINT_SECONDS, save)
+        if is_saved is None:
+            with self.maintenance:  # what is just being noted is true
+                what = "not all consume queues are flushed after %d s: the next start is one as after a crash"
+                _log.warning(what, _LAST_CHECKPOINT_SECONDS)
+        return bool(is_saved)
+
     def delete_expired(self) -> None:
         """Delete files of queues and index of which nothing is offered, by the checkpoint noted last.
 
@@ -253,7 +266,7 @@ class Checkpointing:
             raise StoreFailed(f"deleting a topic failed: {error}", second) from error
 
 
-def save_within(seconds: float, save: Callable[[Callable[[], bool]], bool]) -> bool | None:
+def _save_within(seconds: float, save: Callable[[Callable[[], bool]], bool]) -> bool | None:
     """Have a checkpoint saved in a thread of its own; None if it takes longer, and then it ends early."""
     is_late = threading.Event()
     thread = ThreadPoolExecutor(1, "LastCheckpoint")

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
 from broker.store.appender import MessageAppender
-from broker.store.checkpointing import Checkpointing, save_within
+from broker.store.checkpointing import Checkpointing
 from broker.store.chunk_appender import ChunkAppender, Sizes
 from broker.store.config import BrokerRole, StoreConfig
 from broker.store.directory_lock import AbortFile, lock_directory, make_root
@@ -41,7 +41,6 @@ from rmq_spark.wire.record import StoredMessage
 
 _log = logging.getLogger(__name__)
 _INDEX_CANDIDATES_PER_RESULT = 4
-_LAST_CHECKPOINT_SECONDS = 20.0
 
 
 class MessageStore:
@@ -477,22 +476,13 @@ class MessageStore:
         try:
             if self.state().failure is None:
                 self.reput()
-            if self.state().failure is None and self._save_last_checkpoint():
+            if self.state().failure is None and self._checkpointing.save_last(self._save_checkpoint):
                 self._abort.remove()
         except Exception as error:
             if not is_lack(error):
                 raise
         finally:
             self._close_files()
-
-    def _save_last_checkpoint(self) -> bool:
-        """Save a checkpoint behind which nothing comes, unless the disk takes too long for that."""
-        is_saved = save_within(_LAST_CHECKPOINT_SECONDS, self._save_checkpoint)
-        if is_saved is None:
-            with self._checkpointing.maintenance:  # what is just being noted is true
-                what = "not all consume queues are flushed after %d s: the next start is one as after a crash"
-                _log.warning(what, _LAST_CHECKPOINT_SECONDS)
-        return bool(is_saved)
 
     def _close_files(self) -> None:
         try:

@@ -15,7 +15,7 @@ from disks import ManualClock, RecordingDisk, power_loss_states
 from slow_disks import SlowDisk
 from stores import bodies, crash, message, open_store
 
-from broker.store import message_store
+from broker.store import checkpointing
 from broker.store.config import FlushDiskType
 from broker.store.disk import DiskUsage, LocalDisk
 
@@ -162,7 +162,7 @@ def test_a_topic_may_go_while_the_name_of_its_directory_is_flushed(tmp_path):
 
 def test_a_stop_does_not_wait_for_a_disk_that_hangs_and_loses_nothing(tmp_path, disk, monkeypatch, caplog):
     """The next start is one as after a crash."""
-    monkeypatch.setattr(message_store, "_LAST_CHECKPOINT_SECONDS", 0.05)
+    monkeypatch.setattr(checkpointing, "_LAST_CHECKPOINT_SECONDS", 0.05)
     store = open_store(tmp_path, disk, **SYNC)
     put(store, *"abc")
     with UnderWay(store, disk) as checkpoint:
