@@ -59,7 +59,9 @@ class ConsumeQueue:
 
     def __init__(self, group: FileGroup, directory: Path, file_size: int) -> None:
         """Touches nothing on the disk before it is loaded or appended to."""
-        self._files = MappedFileQueue(group, directory, file_size - file_size % ENTRY_BYTES)
+        file_size -= file_size % ENTRY_BYTES
+        # Behind a missing file of a queue there is nothing that a checkpoint has noted.
+        self._files = MappedFileQueue(group, directory, file_size, may_miss_files=True)
         self.max_offset = 0
         self.min_offset = 0
         self.has_codes = directory.parent.name != SCHEDULE_TOPIC

@@ -28,13 +28,20 @@ class MappedFile(NamedTuple):
 class MappedFileQueue:
     """The files of one directory. One writer; any number of readers, in any thread."""
 
-    __slots__ = ("_directory", "_file_size", "_files", "_group")
+    __slots__ = ("_directory", "_file_size", "_files", "_group", "_may_miss_files")
 
-    def __init__(self, group: FileGroup, directory: Path, file_size: int) -> None:
-        """Touches nothing on the disk before it is loaded or written to."""
+    def __init__(
+        self, group: FileGroup, directory: Path, file_size: int, *, may_miss_files: bool = False
+    ) -> None:
+        """Touches nothing on the disk before it is loaded or written to.
+
+        ``may_miss_files``: a power loss may take the name of a file and leave that of the next one, so that
+        nobody waits for the first when the next one is made.
+        """
         self._group = group
         self._directory = directory
         self._file_size = file_size
+        self._may_miss_files = may_miss_files
         self._files: tuple[MappedFile, ...] = ()  # replaced whole, so that readers see one state
 
     @property
@@ -253,9 +260,8 @@ class MappedFileQueue:
             raise ValueError(f"no file may be made at {from_offset} behind {self.end_offset}")
         group, directory = self._group, self._directory
         if self._files:
-            group.flush_names(
-                directory
-            )  # else a power loss might take this file's name and leave the next one's
+            if not self._may_miss_files:
+                group.flush_names(directory)
         else:
             group.disk.make_directory(directory)
             for above in directory.parents:  # any of them may have been made with it

@@ -1,4 +1,5 @@
 import pytest
+from disks import FaultyDisk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stores import QUEUE_FILE_ENTRIES
@@ -45,6 +46,14 @@ def test_entries_run_over_files_and_a_read_ends_with_its_file(queue):
     assert physical_offsets(queue, 19, 5) == [19000]
     assert len(queue.entries(20, 5)) == 0
     assert queue.next_file_offset(5) == 8
+
+
+def test_whoever_appends_never_waits_for_the_disk(tmp_path):
+    disk = FaultyDisk(LocalDisk())
+    queue = ConsumeQueue(FileGroup(FilePool(disk)), tmp_path / "T" / "0", FILE_BYTES)
+    queue.append(0, entries(0, 5 * QUEUE_FILE_ENTRIES))
+    assert sum(operation.kind == "create" for operation in disk.operations) == 5
+    assert not [operation for operation in disk.operations if "flush" in operation.kind]
 
 
 def test_entries_that_are_there_already_are_not_written_again(queue):
