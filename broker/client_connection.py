@@ -4,7 +4,8 @@
 
 Reading follows writing: what a client does not read piles up to a limit, and from there on nothing more is
 taken from it, not even the requests that have arrived already. Nor is it when the turn of the loop is over:
-then its requests wait in the line of all (`LoopTurn`), and so do those behind one that takes many steps.
+then its requests wait in the line of all (`LoopTurn`), and so do those behind one that takes many steps; or
+they wait with that one for what it needs.
 It knows no processor, only the ``dispatch`` that it was given; limits over all clients are the server's
 (`ConnectionTable`).
 """
@@ -116,6 +117,8 @@ class ClientConnection(asyncio.Protocol):
         """What is left to do of a request that takes many steps; those behind it wait."""
         self._steps_bytes = 0
         self._is_in_line = False
+        self._is_waiting = False
+        """Whether what is left of that request needs something that is not there yet."""
         self._questions = Questions(loop)
         self.extensions: frozenset[Extension] = frozenset()
         self.is_closed = False
@@ -186,7 +189,7 @@ class ClientConnection(asyncio.Protocol):
     @property
     def is_kept_waiting(self) -> bool:
         """Whether it is not read from now, for whatever reason."""
-        return self.is_congested or self.is_held_back or self._is_in_line
+        return self.is_congested or self.is_held_back or self._is_in_line or self._is_waiting
 
     @property
     def unwritten_bytes(self) -> int:
@@ -271,7 +274,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def _is_stopped(self) -> bool:
-        return self.is_congested or self.is_closed
+        return self.is_congested or self.is_closed or self._is_waiting
 
     def _go_on(self) -> None:
         """Take what has arrived already, then read on."""
@@ -354,12 +357,20 @@ class ClientConnection(asyncio.Protocol):
     def _next_step(self, steps: Steps) -> RemotingCommand | None:
         """Do a bit; the answer, if that was the last."""
         try:
-            next(steps)
+            awaited = next(steps)
         except StopIteration as end:
             self._steps, self._steps_bytes = None, 0
             answer: RemotingCommand | None = end.value
             return answer
+        if awaited is not None:
+            self._is_waiting = True
+            self._read_or_not()
+            self._turn.when_done(awaited, self._has_come)
         return None
+
+    def _has_come(self) -> None:
+        self._is_waiting = False
+        self._go_on()
 
     def _uncork(self) -> None:
         self._is_corked = False

@@ -5,7 +5,8 @@ It does not say how bytes travel. Everything here is called on the broker's one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Protocol, TypeAlias
 
 from rmq_spark.wire.command import RemotingCommand
@@ -13,9 +14,13 @@ from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.hosts import Host
 
-Steps: TypeAlias = Generator[None, None, RemotingCommand | None]
-"""What is to be done for a request that takes long: others may come in between at each step. The last one
-brings the answer; None if it comes later, or if none is wanted."""
+Work: TypeAlias = Iterator["Future[None] | None"]
+"""What is to be done in steps: others may come in between. One that gives a future can be followed by the
+next one only when that is done."""
+
+Steps: TypeAlias = Generator["Future[None] | None", None, RemotingCommand | None]
+"""Work for a request that takes long. The last step brings the answer; None if it comes later, or if none is
+wanted."""
 
 
 class Connection(Protocol):

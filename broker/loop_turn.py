@@ -1,7 +1,7 @@
 """LoopTurn: how long the broker's one thread works before it looks at all clients and timers again.
 
     begin   somebody works as long as this turn of the loop has time; what is left then waits in a line
-    work    the same for a piece of work in steps, as a generator
+    work    the same for a piece of work in steps; one that waits for something is not in the line
 
 What waits in the line goes on in the turns that follow, one after the other and each for a short while. The
 line gets half of a turn: the other half is for whoever comes newly and is done soon. So nobody who asks for
@@ -15,9 +15,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from broker.connection import Work
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +44,7 @@ class LoopTurn:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._time = loop.time
         self._call_soon = loop.call_soon
+        self._call_soon_threadsafe = loop.call_soon_threadsafe
         self._left_seconds = TURN_SECONDS
         self._until: float | None = None
         """When whoever works now has to stop."""
@@ -73,12 +79,27 @@ class LoopTurn:
             self._plan()
         return is_done
 
-    def work(self, steps: Iterator[object]) -> None:
+    def work(self, steps: Work) -> None:
         """Do a piece of work, step by step: now if this turn has time, and in later turns."""
         self.begin(partial(self._take_steps, steps))
 
-    def _take_steps(self, steps: Iterator[object], until: float) -> bool:
-        return all(self._time() < until for _ in steps)
+    def when_done(self, awaited: Future[None], then: Callable[[], object]) -> None:
+        """Have somebody called in a turn that comes when something is done."""
+
+        def tell(_: Future[None]) -> None:  # in any thread
+            with suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
+                self._call_soon_threadsafe(then)
+
+        awaited.add_done_callback(tell)
+
+    def _take_steps(self, steps: Work, until: float) -> bool:
+        for awaited in steps:
+            if awaited is not None:
+                self.when_done(awaited, partial(self.work, steps))
+                return True
+            if self._time() >= until:
+                return False
+        return True
 
     def _plan(self) -> None:
         if not self._is_planned:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from broker.config import BrokerConfig
-from broker.connection import Connection, Steps
+from broker.connection import Connection, Steps, Work
 from broker.longpolling.pull_request import PullRequest
 from broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from broker.processor.acknowledger import Acknowledger
@@ -78,7 +78,7 @@ class Surroundings:
     advertised_host: Callable[[Connection], Host]
     why_busy: Callable[[], str | None]
     suspend: Callable[[PullRequest], bool]
-    work: Callable[[Iterator[None]], None]
+    work: Callable[[Work], None]
 
 
 class Processors:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from concurrent.futures import Future
 
 import pytest
 from broker_stories import run
@@ -367,6 +368,50 @@ async def test_a_request_of_many_steps_waits_while_its_client_does_not_read():
         await asyncio.sleep(0)
     assert len(diary) == 4
     assert [answer.opaque for answer in end.transport.answers()] == [0]
+
+
+def steps_behind(awaited, request, ended):
+    try:
+        yield awaited
+        yield
+        return request.respond(0)
+    finally:
+        ended.append(request.opaque)
+
+
+@story
+async def test_a_request_that_needs_what_is_not_there_yet_waits_without_a_turn():
+    awaited, ended = Future(), []
+    end = End()
+    end.answer = lambda request: steps_behind(awaited, request, ended) if request.opaque == 0 else None
+    end.receive(*requests(2))
+    assert end.connection.is_kept_waiting
+    assert not end.transport.reads
+    end.connection.resume_writing()  # nothing else has it go on
+    end.connection.let_go_on()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert end.requests == [0]
+    assert not end.turn._in_line
+    awaited.set_result(None)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert [answer.opaque for answer in end.transport.answers()] == [0]
+    assert end.requests == [0, 1]
+    assert end.transport.reads
+
+
+@story
+async def test_a_request_that_waits_ends_with_its_client():
+    awaited, ended = Future(), []
+    end = End(answer=lambda request: steps_behind(awaited, request, ended))
+    end.receive(*requests(2))
+    end.connection.connection_lost(None)
+    assert ended == [0]
+    awaited.set_result(None)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert end.requests == [0]
 
 
 @story

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
 
 from broker_stories import run
 from hypothesis import given
@@ -109,6 +110,32 @@ async def test_a_turn_in_which_very_many_come_is_over_nevertheless(turn):
     gaps = await gaps_until(lambda: len(diary) == 40)
     assert max(gaps) <= LINE_SECONDS + 0.006
     assert diary == sorted(diary)
+
+
+@story
+async def test_work_that_waits_for_something_takes_no_turn_until_that_is_done(turn):
+    awaited, diary = Future(), []
+
+    def steps():
+        diary.append("asks")
+        yield awaited
+        diary.append("goes on")
+
+    turn.work(steps())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (diary, len(turn._in_line)) == (["asks"], 0)
+    awaited.set_exception(OSError())  # whoever waited finds that out
+    await gaps_until(lambda: len(diary) == 2)
+
+
+def test_nobody_is_told_of_what_comes_when_the_loop_is_closed():
+    async def story():
+        turn, awaited = LoopTurn(asyncio.get_running_loop()), Future()
+        turn.when_done(awaited, lambda: None)
+        return awaited
+
+    asyncio.run(story()).set_result(None)
 
 
 @story

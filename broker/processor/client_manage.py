@@ -113,7 +113,7 @@ class ClientManageProcessor:
         """A client is alive. What can be entered is, even if a group of it cannot."""
         heartbeat = yield from body_in_steps(request, HeartbeatData)
         for fault in _faults_of(heartbeat):
-            yield
+            yield None
             if fault is not None:
                 raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
         self._check_number_of_groups(connection, heartbeat)
@@ -123,13 +123,13 @@ class ClientManageProcessor:
         unknown: list[str] = []
         too_many: TooMany | None = None
         for producer in heartbeat.producer_data_set:
-            yield
+            yield None
             try:
                 self._producers.register(producer.group_name, channel)
             except TooMany as error:  # the others are entered all the same
                 too_many = error
         for data in heartbeat.consumer_data_set:
-            yield
+            yield None
             try:
                 if not self._enter(channel, data, keep_subscriptions=bool(heartbeat.without_sub)):
                     unknown.append(data.group_name)

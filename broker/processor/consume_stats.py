@@ -98,7 +98,7 @@ class ConsumeStatsProcessor:
         consumed: dict[str, list[TopicConfig]] = {}
         queues = 0
         for group in sorted(self._groups.groups):
-            yield
+            yield None
             configs = self._consumed(group, sorted(self._offsets.topics_of(group)))
             consumed[group] = [config for config in configs if config.order or not only_ordered]
             queues += sum(config.write_queue_nums for config in consumed[group])
@@ -159,7 +159,7 @@ class ConsumeStatsProcessor:
         known = self._offsets.queues(header.group, header.topic)
         spans = []
         for queue_id in range(config.write_queue_nums):
-            yield
+            yield None
             spans.append(self._span(header.topic, queue_id, known.get(queue_id, 0)))
         body = QueryConsumeTimeSpanBody(consume_time_span_set=tuple(spans))
         return (yield from answer_in_steps(request, body))

@@ -83,7 +83,7 @@ class ConsumerGroupProcessor:
         body = yield from _lock_body_of(request)
         held: set[MessageQueue] = set()
         for queue in sorted(body.mq_set):
-            yield
+            yield None
             if self._has(queue):
                 held |= self._locks.lock(body.consumer_group, body.client_id, [queue])
         locked = clients.LockBatchResponseBody(lock_ok_mq_set=frozenset(held))
@@ -93,7 +93,7 @@ class ConsumerGroupProcessor:
         """A client lets go of queues."""
         body = yield from _lock_body_of(request)
         for queue in sorted(body.mq_set):
-            yield
+            yield None
             self._locks.unlock(body.consumer_group, body.client_id, [queue])
         return answer(request)
 
@@ -140,7 +140,7 @@ class ConsumerGroupProcessor:
         for group in tuple(self._producers.groups):
             infos = []
             for channel in self._producers.channels(group):
-                yield
+                yield None
                 infos.append(self._producer_info(channel))
             data[group] = tuple(infos)
         return (yield from answer_in_steps(request, client_info.ProducerTableInfo(data=data)))

@@ -58,12 +58,12 @@ class GroupAdminProcessor:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: nothing if a name is wrong; wrong numbers end it."""
         body = yield from body_in_steps(request, SubscriptionGroupList)
         for config in body.group_config_list:
-            yield
+            yield None
             fault = group_fault(config.group_name)
             if fault:
                 raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
         for config in body.group_config_list:
-            yield
+            yield None
             self._put(config)
         self._after_saving.answer(connection, request, self._groups.save, answer(request))
         return None

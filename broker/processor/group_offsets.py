@@ -189,7 +189,7 @@ class GroupOffsetsProcessor:
             )
         source = None if header.offline else self._consumers.group(header.src_group)
         for topic in sorted(topics):
-            yield
+            yield None
             is_dropped = source is not None and topic not in source.subscriptions
             if self._topics.get(topic) is not None and not is_dropped:
                 self._offsets.clone(header.src_group, header.dest_group, topic)
@@ -204,7 +204,7 @@ class GroupOffsetsProcessor:
         smallest: dict[int, int] = {}
         for group in sorted(self._offsets.groups_of(header.topic) - left_out):
             for queue_id, queue_offset in tuple(self._offsets.queues(group, header.topic).items()):
-                yield
+                yield None
                 if queue_offset >= self._store.queue_offsets(header.topic, queue_id)[0]:
                     smallest[queue_id] = min(queue_offset, smallest.get(queue_id, queue_offset))
         compared = self._offsets.queues(header.compare_group, header.topic)

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from broker.connection import Connection
+from broker.connection import Connection, Work
 from broker.processor.after_saving import RunAside
 from broker.processor.request import reply
 from broker.state.topic_config import TopicConfigManager
@@ -47,10 +47,10 @@ class ParkedSends:
     def __init__(
         self,
         topics: TopicConfigManager,
-        dispatch: Callable[[Connection, RemotingCommand], Iterator[None] | None],
+        dispatch: Callable[[Connection, RemotingCommand], Work | None],
         end_turn: Callable[[], None],
         run_aside: RunAside,
-        work: Callable[[Iterator[None]], None],
+        work: Callable[[Work], None],
         *,
         capacity: int,
     ) -> None:
@@ -120,7 +120,7 @@ class ParkedSends:
         yield from self._refuse(waiting, lambda topic: f"the topic {topic} could not be saved: {error}")
         self._save_for_others()
 
-    def _go_on(self) -> Iterator[None]:
+    def _go_on(self) -> Work:
         """Dispatch what waits for topics that are saved now, in steps."""
         for topic, sends in tuple(self._waiting.items()):
             yield from self._go_on_with(topic, sends)
@@ -132,7 +132,7 @@ class ParkedSends:
         else:
             self._is_at_work = False
 
-    def _go_on_with(self, topic: str, sends: deque[_Parked]) -> Iterator[None]:
+    def _go_on_with(self, topic: str, sends: deque[_Parked]) -> Work:
         """Dispatch a topic's sends in their order, up to one that has to wait again."""
         while sends:
             steps = None
@@ -147,10 +147,10 @@ class ParkedSends:
             if len(sends) > behind:
                 return
             yield from steps or ()
-            yield
+            yield None
         self._waiting.pop(topic, None)
 
-    def _dispatch_again(self, parked: _Parked) -> Iterator[None] | None:
+    def _dispatch_again(self, parked: _Parked) -> Work | None:
         connection, request = parked
         if connection.is_closed and not request.is_one_way:
             return None

@@ -56,11 +56,11 @@ class QueryConsumeQueueProcessor:
         matching = set()
         for message, _size in self._messages(topic, queue_id, start, end, message_filter):
             matching.add(message.queue_offset)
-            yield
+            yield None
         entries = []
         for message, size in self._messages(topic, queue_id, start, end, None):
             entries.append(_entry(message, size, is_match=message.queue_offset in matching))
-            yield
+            yield None
         body = QueryConsumeQueueResponseBody(
             subscription_data=subscription,
             filter_data=f"{group}@{topic} is not online!" if group and subscription is None else None,

@@ -52,7 +52,7 @@ class QueryMessageProcessor:
         for record in self._store.query_message_in_steps(
             header.topic, header.key, max(wanted, 0), header.begin_timestamp, header.end_timestamp
         ):
-            yield
+            yield None
             if record is not None:
                 left -= len(record)
                 if left < 0 and records:

@@ -228,7 +228,7 @@ class SendMessageProcessor:
                 parts.append(self._parts_of(entries, of_batch))
                 if len(parts) * _ENTRIES_PER_STEP > BATCH_MESSAGES_MAX:
                     raise RequestRejected(_ILLEGAL, f"a batch of over {BATCH_MESSAGES_MAX} messages")
-                yield
+                yield None
             if taken_apart:
                 result, sizes = yield from self._store.put_large(plan.template, parts, born_timestamp)
             else:

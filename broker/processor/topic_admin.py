@@ -103,10 +103,10 @@ class TopicAdminProcessor:
         """UPDATE_AND_CREATE_TOPIC_LIST: nothing is done if a name is wrong; wrong numbers end it there."""
         body = yield from body_in_steps(request, CreateTopicListRequestBody)
         for config in body.topic_config_list:
-            yield
+            yield None
             self._refuse_to_touch(config.topic_name)
         for config in body.topic_config_list:
-            yield
+            yield None
             self._put(config)
         self._after_saving.answer(connection, request, self._topics.save, answer(request))
         return None
@@ -140,7 +140,7 @@ class TopicAdminProcessor:
         config = topic_of(self._topics, topic)
         table = {}
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
-            yield
+            yield None
             queue = MessageQueue(topic, self._config.broker_name, queue_id)
             table[queue] = self._offset(topic, queue_id)
         body = TopicStatsTable(offset_table=table, topic_put_tps=self._stats.topic_put_tps(topic))

@@ -6,6 +6,7 @@ The order of appends, and the offsets of queues, are `MessageAppender`'s.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -59,7 +60,9 @@ class ChunkAppender:
         self._appender = appender
         self._fresh = fresh
 
-    def put_chunk(self, records: Buffer, sizes: Sizes) -> Generator[None, None, PutMessageResult]:
+    def put_chunk(
+        self, records: Buffer, sizes: Sizes
+    ) -> Generator[Future[None] | None, None, PutMessageResult]:
         """Append ready-encoded records of one topic and queue, checking each as if it had come alone.
 
         The checks come in steps, and the append with the last. The records may be spread over two
@@ -84,7 +87,7 @@ class ChunkAppender:
                     return illegal(fault)
                 queues |= dict.fromkeys(_queues_of(chunk))
                 parts.append(_Part(chunk, chunk.store_timestamp_at - chunk.starts, chunks.Sealing(chunk)))
-                yield
+                yield None
         except RecordError as error:
             return illegal(str(error))
         if not parts:
@@ -112,13 +115,13 @@ class ChunkAppender:
 
     def put_large(
         self, template: RecordTemplate, parts: Iterable[UniformParts], born_timestamp: int
-    ) -> Generator[None, None, tuple[PutMessageResult, Sequence[int]]]:
+    ) -> Generator[Future[None] | None, None, tuple[PutMessageResult, Sequence[int]]]:
         """Append a batch of very many messages, all or none, in steps; and the sizes of its records."""
         batch = LargeBatch(template, born_timestamp)
         try:
             for each in parts:
                 batch.add(each)
-                yield
+                yield None
         except RecordError as error:
             return illegal(str(error)), []
         chunk, sealing = yield from batch.ready()

@@ -78,15 +78,15 @@ def loading() -> Future[None]:
     return attempt
 
 
-def when_loaded() -> Generator[None, None, None]:
-    """Take steps until they are loaded.
+def when_loaded() -> Generator[Future[None], None, None]:
+    """Have them loaded, in one step: the next one is to be taken when what it gives is done.
 
     Raises:
         OSError, ImportError, MemoryError, RuntimeError: They cannot be loaded now.
     """
     attempt = loading()
-    while not attempt.done():
-        yield
+    if not attempt.done():
+        yield attempt
     attempt.result()
 
 

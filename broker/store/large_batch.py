@@ -9,6 +9,7 @@ It knows neither files nor queues.
 from __future__ import annotations
 
 from collections.abc import Generator
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -49,7 +50,7 @@ class LargeBatch:
         self.longest_body = max(self.longest_body, *map(len, parts.bodies))
         self.longest_properties = max(self.longest_properties, *map(len, parts.properties))
 
-    def ready(self) -> Generator[None, None, tuple[RecordChunk, Sealing]]:
+    def ready(self) -> Generator[Future[None] | None, None, tuple[RecordChunk, Sealing]]:
         """All records, without their places, and what seals them, in steps; no more may be added.
 
         Raises:
@@ -57,8 +58,8 @@ class LargeBatch:
         """
         yield from chunks.when_loaded()
         chunk = chunks.RecordChunk(self._records, self.sizes)
-        yield
+        yield None
         chunk.body_crcs = np.array(self._body_crcs, np.uint32)
         sealing = chunks.Sealing(chunk)
-        yield
+        yield None
         return chunk, sealing

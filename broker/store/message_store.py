@@ -182,7 +182,7 @@ class MessageStore:
 
     def put_large(
         self, template: RecordTemplate, parts: Iterable[UniformParts], born_timestamp: int
-    ) -> Generator[None, None, tuple[PutMessageResult, Sequence[int]]]:
+    ) -> Generator[Future[None] | None, None, tuple[PutMessageResult, Sequence[int]]]:
         """The same of very many messages, some with each part; in steps, of which the last is the append."""
         result, sizes = yield from self._chunks.put_large(template, parts, born_timestamp)
         return self._appended(result), sizes
@@ -192,12 +192,16 @@ class MessageStore:
         steps = self.put_chunk_in_steps(records, sizes)
         try:
             while True:
-                next(steps)
+                awaited = next(steps)
+                if awaited is not None:
+                    awaited.exception()  # returns when it is done
         except StopIteration as end:
             result: PutMessageResult = end.value
             return result
 
-    def put_chunk_in_steps(self, records: Buffer, sizes: Sizes) -> Generator[None, None, PutMessageResult]:
+    def put_chunk_in_steps(
+        self, records: Buffer, sizes: Sizes
+    ) -> Generator[Future[None] | None, None, PutMessageResult]:
         """Append ready-encoded records of one queue, which must not change; the last step is the append."""
         return self._appended((yield from self._chunks.put_chunk(records, sizes)))
 

@@ -27,6 +27,8 @@ from world.story import Client
 from world.threads import Threads
 from world.watch import Watch
 
+from broker.store import chunks
+
 _PORT = 9876
 _ROOT = Path("/machine/home/store")
 _PREEMPTED = r"broker/(store|state|schedule)/(?!directory_lock|chunks|lazy)|broker/housekeeping"
@@ -57,6 +59,7 @@ class World(Stage):
 
     def tell(self):
         """Tell the story to its end, and look whether all is as it must be."""
+        chunks.loading().result()  # it must not matter which story of a process is the first
         with (
             Threads(
                 self.kernel, self.story.preemption, self.story.line_preemption, _PREEMPTED
