@@ -67,8 +67,8 @@ class ClientWorld(Stage):
         """Tell the story to its end, and look whether all is as it must be."""
         with ExitStack() as stack:
             self.directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            stack.enter_context(self.threads)  # first: what the others are made of has to be of the world
             for each in (
-                self.threads,
                 Sockets(self.kernel, self.network),
                 Identity(self.kernel, self.dice_for("chance")),
                 ClientLogs(self.kernel, self.note, self.complain, self.watch.is_excused),
