@@ -17,6 +17,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 from ipaddress import ip_address
 
@@ -201,12 +202,15 @@ class BrokerController:
         """See to it that no power loss takes what can be seen now; in a thread that may wait.
 
         Raises:
-            TimeoutError, StoreError: The disk does not flush.
+            Lacking, StoreError: The disk does not flush in time, or not at all.
         """
         visible = self.store.confirm_offset()
         state = self.store.state()
         if visible > state.flushed_offset and state.failure is None:
-            self.store.flushed(visible).result(_ANSWER_SECONDS)
+            try:
+                self.store.flushed(visible).result(_ANSWER_SECONDS)
+            except FutureTimeoutError:
+                raise Lacking(f"the disk takes longer than {_ANSWER_SECONDS} s for a flush") from None
 
     def _find_lost_topics(self) -> None:
         """Make topics again that have messages: they were saved before these, but files get lost."""

@@ -11,7 +11,7 @@ from broker_stories import run, small_broker, started, tell
 from slow_disks import SlowDisk
 from stores import crash, message, open_store
 
-from broker import housekeeping
+from broker import controller, housekeeping
 from broker.store import checkpointing
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 from rmq_spark.wire.command import RemotingCommand
@@ -329,6 +329,38 @@ def test_the_end_does_not_wait_for_a_checkpoint_that_hangs(tmp_path, monkeypatch
         tell(next_start, tmp_path)
     finally:
         disk.let_go()
+
+
+def test_offsets_that_wait_for_a_slow_disk_are_saved_later_and_that_is_said_once(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(controller, "_ANSWER_SECONDS", 0.05)
+    disk = SlowDisk()
+
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("a")
+        disk.keep_waiting()
+        await client.put("b")
+        broker.controller.tables.offsets.commit("G", "T", 0, 2)
+        for _ in range(3):
+            broker.move(5)
+            await broker.until(
+                lambda: "offsets of groups are not saved: the disk takes longer" in caplog.text
+            )
+        assert not saved(tmp_path, "consumerOffset.json", "offsetTable")
+        disk.let_go()
+        broker.move(5)
+        await broker.until(lambda: saved(tmp_path, "consumerOffset.json", "offsetTable"))
+
+    try:
+        tell(story, tmp_path, disk, flushDiskType="ASYNC_FLUSH")
+    finally:
+        disk.let_go()
+    assert caplog.text.count("offsets of groups are not saved") == 2, (
+        "once that it is so, once that it is over"
+    )
+    assert "ERROR" not in caplog.text
 
 
 def test_what_a_start_behind_a_crash_has_found_is_soon_noted(tmp_path):

@@ -93,6 +93,7 @@ class ScheduleMessageService:
         """When each level's next message is due, where that is known; None: it has none."""
         self._next_level = 1
         self._end_offset = 0
+        self._why_waiting: str | None = None
         """Where the last delivered message ends in the log."""
 
     def arrived(self, queue_id: int, now_ms: int) -> None:
@@ -243,8 +244,11 @@ class ScheduleMessageService:
         result = self._put(target)
         if result.status in _IN_THE_LOG:
             self._end_offset = result.end_offset
+            self._why_waiting = None
         elif result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
-            _log.warning("delayed messages have to wait: %s", result.remark)
+            if result.remark != self._why_waiting:
+                self._why_waiting = result.remark
+                _log.warning("delayed messages have to wait: %s", result.remark)
             return False
         else:
             self._pass_over(message, result.remark or result.status.name)

@@ -206,12 +206,16 @@ def test_a_message_to_a_queue_that_was_taken_away_goes_to_one_that_is_there(brok
     assert bodies(broker.store, queue_id=queue_id % 4) == ["x"]
 
 
-def test_what_the_store_does_not_take_now_is_tried_again(broker):
+def test_what_the_store_does_not_take_now_is_tried_again_and_said_once(broker, caplog):
     broker.delay("x", 2)
     broker.delay("y", 2)
     broker.wait(5_001)
     broker.refuses = PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark="the disk is full")
     assert broker.deliver() == RETRY_MS
+    for _ in range(2):
+        broker.wait(RETRY_MS)
+        assert broker.deliver() == RETRY_MS
+    assert caplog.text.count("delayed messages have to wait: the disk is full") == 1
     assert broker.service.offsets().offset_table[2] == 0
     broker.refuses = None
     assert broker.deliver() == RETRY_MS

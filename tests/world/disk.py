@@ -28,6 +28,9 @@ ROOMY = 0.1
 
 _DISK_BYTES = 1 << 40
 
+_BEFORE_A_FLUSH = frozenset({errno.EMFILE, errno.ENFILE})
+"""A directory is opened to be flushed: what that lacks has begun no flush."""
+
 _ODDS = (0.0, 0.0, 0.1, 0.5, 0.9, 1.0)
 
 
@@ -280,6 +283,8 @@ class Disk:
         self._check_alive()
         verdict = self._ask(Operation(kind, str(path)))
         self._meet(verdict, verdict.seconds_before, is_done=False)
+        if verdict.error in _BEFORE_A_FLUSH:
+            raise OSError(verdict.error, os.strerror(verdict.error), str(path))
         model = self._platter.model
         flush = model.begin_flush(node.inode)
         self._kernel.sleep(verdict.seconds_after)
