@@ -1,0 +1,62 @@
+"""How long a batch of many topics takes to plan: the first one, and one that finds nothing new.
+
+    .venv/bin/python -m benchmarks.spark.planning
+    .venv/bin/python -m benchmarks.spark.planning --topics 500 --queues 4 --rounds 5
+
+Spark asks the reader the same questions; it is not needed for that, so what it adds is not in the figures.
+The broker has a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+
+from rmq_spark.spark.addresses import instance_for
+from rmq_spark.spark.micro_batches import NO_LIMITS, MicroBatches
+from rmq_spark.spark.options import read_options
+from rmq_spark.spark.queues import Queues
+from rocketpoll import EmbeddedBroker
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the medians of some rounds."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark.planning")
+    parser.add_argument("--topics", type=int, default=500)
+    parser.add_argument("--queues", type=int, default=4, help="of each topic")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args(arguments)
+    with EmbeddedBroker(own_process=True, maxTopics=str(options.topics + 100)) as broker:
+        for number in range(options.topics):
+            broker.create_topic(f"planned-{number}", options.queues)
+        rounds = [_plan(broker.address) for _ in range(options.rounds)]
+    first, next_one = (statistics.median(each) for each in zip(*rounds, strict=True))
+    sys.stdout.write(
+        f"{options.topics} topics of {options.queues} queues, median of {options.rounds}: "
+        f"the first batch {first:.2f} s (routes, starts and ends), the next {next_one:.2f} s (ends)\n"
+    )
+
+
+def _plan(address: str) -> tuple[float, float]:
+    """Plan two batches as a query does that has just begun."""
+    options = read_options(
+        {"namesrvAddr": address, "subscribePattern": "planned-.*", "startingOffsets": "earliest"}
+    )
+    instance = instance_for(options.access)
+    try:
+        batches = MicroBatches(options, Queues(options, instance), time.monotonic)
+        began = time.perf_counter()
+        start = batches.initial()
+        end = batches.latest(start, NO_LIMITS)
+        planned = time.perf_counter()
+        batches.latest(end, NO_LIMITS)
+        return planned - began, time.perf_counter() - planned
+    finally:
+        instance.shutdown()
+
+
+if __name__ == "__main__":
+    main()
