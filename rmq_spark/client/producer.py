@@ -242,12 +242,21 @@ class Producer(ProcessBound):
         return self._async_sends.send(prepared, fixed, timeout_ms)
 
     def send_one_way(self, message: Message, queue: MessageQueue | Selector | None = None) -> None:
-        """Send a message without hearing what becomes of it."""
+        """Send a message without hearing what becomes of it.
+
+        Raises:
+            MessageRejected: No broker would take it.
+            RouteNotFound: There is no such topic, and nobody makes it.
+            ConnectionFailed, BrokerNotFound: The broker of the given queue cannot be reached.
+            ConnectionClosed: The connection has failed meanwhile.
+            SendFailed: No broker that was tried can be reached.
+        """
         prepared = self._prepared(message)
-        target = self._fixed_queue(message, queue) or self.choice.choose(self.publish_queues(message.topic))
-        address = self.instance.routes.master_address(target.broker_name)
-        self.instance.connections.reach(address, self.send_timeout_ms)
-        self.instance.api.send_one_way(address, prepared.header(target), prepared.body)
+        fixed = self._fixed_queue(message, queue)
+        if fixed is not None:
+            self.sends.send_one_way_once(prepared, fixed, self.send_timeout_ms)
+        else:
+            self.sends.send_one_way(prepared, self.send_timeout_ms)
 
     def send_batch(self, messages: Iterable[Message], timeout_ms: int | None = None) -> list[SendResult]:
         """Send messages of one topic together; one result for each request that it took.

@@ -18,6 +18,7 @@ from rmq_spark.client.errors import (
     BrokerNotFound,
     BrokerRefused,
     ClientError,
+    ConnectionFailed,
     RequestTimeout,
     SendFailed,
     TopicNotFound,
@@ -117,6 +118,43 @@ class Sends:
             raise
         self._choice.sent(target.broker_name, (time.monotonic() - started) * 1000)
         return result
+
+    def send_one_way(self, prepared: Outgoing, timeout_ms: int) -> None:
+        """Send to a queue of the topic without hearing what becomes of it; elsewhere if nobody is there.
+
+        Raises:
+            ConnectionClosed: The connection has failed meanwhile: some of the message may have been sent.
+            SendFailed: No broker that was tried can be reached.
+        """
+        deadline = time.monotonic() + timeout_ms / 1000
+        tries: list[ClientError] = []
+        failed: str | None = None
+        for left in range(self.retries, -1, -1):
+            if failed is not None and _is_over(deadline):
+                break
+            target = self._choice.choose(self._queues_of(prepared.topic), failed)
+            remaining_ms = max(int((deadline - time.monotonic()) * 1000), min(timeout_ms, RETRY_MS_MIN))
+            try:
+                return self.send_one_way_once(prepared, target, remaining_ms // (left + 1))
+            except (ConnectionFailed, BrokerNotFound) as error:
+                tries.append(error)
+                self._refresh_after(error, prepared.topic, is_waited_for=left > 0 and not _is_over(deadline))
+            failed = target.broker_name
+        raise SendFailed(prepared.topic, tries) from tries[-1]
+
+    def send_one_way_once(self, prepared: Outgoing, target: MessageQueue, timeout_ms: int) -> None:
+        """Send to one queue without hearing what becomes of it.
+
+        Raises:
+            ClientError: Its broker cannot be reached, or the connection has failed.
+        """
+        try:
+            address = self._instance.routes.master_address(target.broker_name)
+            self._instance.connections.reach(address, timeout_ms)
+            self._instance.api.send_one_way(address, prepared.header(target), prepared.body)
+        except CONNECTION_FAULTS:
+            self._choice.failed(target.broker_name)
+            raise
 
     def _refresh_after(self, error: ClientError, topic: str, *, is_waited_for: bool) -> None:
         """Look where the topic lives now, if the error says that it is not where it was.

@@ -26,6 +26,7 @@ class Brokers:
     def __init__(self):
         self.now, self.answers, self.asked, self.reached, self.refreshed = 1_000.0, [], [], [], []
         self.refreshed_soon = 0
+        self.away, self.told = {}, []
 
     def monotonic(self):
         return self.now
@@ -41,6 +42,14 @@ class Brokers:
 
     def reach(self, address, timeout_ms):
         self.reached.append((address, timeout_ms))
+        if address in self.away:
+            self.now += min(timeout_ms / 1000, self.away[address])
+            raise ConnectionFailed(address, "nobody is there")
+
+    def send_one_way(self, address, header, body):
+        assert body == b"x"
+        assert header.broker_name == address
+        self.told.append(address)
 
     def send(self, address, header, body, message_id, timeout_ms):
         assert body == b"x"
@@ -162,3 +171,30 @@ def test_finding_out_where_the_topic_lives_takes_of_the_time_for_all_tries(sendi
 def test_what_was_stored_counts_whatever_is_said_to_the_second_try(sending, second):
     result = sending(NOT_SAFE, second, retries=1, retries_not_ok=True).send(PREPARED, 3_000)
     assert result.send_status is NOT_SAFE
+
+
+def test_a_send_that_is_not_answered_goes_elsewhere_if_nobody_is_there(sending, brokers):
+    brokers.away = {"a": 0.0, "b": 60.0}
+    sends = sending(retries=2)
+    for _ in range(6):
+        sends.send_one_way(PREPARED, 3_000)
+    assert set(brokers.told) == {"c"}
+    assert len(brokers.told) == 6
+    assert brokers.refreshed, "it may live elsewhere now"
+
+
+def test_it_says_so_if_nobody_is_there_at_all_and_takes_no_longer_than_it_may(sending, brokers):
+    brokers.away = dict.fromkeys("abc", 60.0)
+    began = brokers.now
+    with pytest.raises(SendFailed) as caught:
+        sending(retries=2).send_one_way(PREPARED, 3_000)
+    assert len(caught.value.tries) == 3
+    assert brokers.now - began == pytest.approx(3.0)
+    assert not brokers.told
+
+
+def test_a_send_that_is_not_answered_has_one_try_at_a_queue_that_is_given(sending, brokers):
+    brokers.away = {"a": 0.0}
+    with pytest.raises(ConnectionFailed):
+        sending(retries=2).send_one_way_once(PREPARED, QUEUES[0], 3_000)
+    assert brokers.reached == [("a", 3_000)]
