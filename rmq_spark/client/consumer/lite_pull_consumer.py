@@ -30,6 +30,7 @@ from rmq_spark.client.consumer.group_brokers import Pull, by_broker
 from rmq_spark.client.consumer.group_consumer import GroupConsumer
 from rmq_spark.client.consumer.listeners import check_listener
 from rmq_spark.client.consumer.offset_table import ReadOffsetType
+from rmq_spark.client.consumer.outages import Outages
 from rmq_spark.client.consumer.process_queue import ProcessQueue
 from rmq_spark.client.consumer.pull_task import Abandon, PullTask, Then
 from rmq_spark.client.consumer.service_state import ConsumerInstance, ServiceState
@@ -92,6 +93,7 @@ class LitePullConsumer(GroupConsumer):
         self._selector_for_assign = by_tag()
         self._cache = ConsumeRequestCache()
         self._tasks: dict[MessageQueue, PullTask] = {}
+        self._outages = Outages("cannot be pulled")
         self._changing_tasks = threading.Lock()
         self._polling = threading.Lock()
         self._to_confirm: dict[AssignedQueue, None] = {}
@@ -187,6 +189,7 @@ class LitePullConsumer(GroupConsumer):
                 self,
                 self._lanes.of(assigned.queue.broker_name),
                 self._lite.limits,
+                self._outages,
                 self._lite.pull_time_delay_ms_when_exception,
             )
             self._tasks[assigned.queue] = task

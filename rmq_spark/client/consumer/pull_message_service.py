@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from rmq_spark.client.consumer.group_brokers import Pulled
+from rmq_spark.client.consumer.outages import Outages
 from rmq_spark.client.consumer.process_queue import ProcessQueue
 from rmq_spark.client.consumer.pull_task import BROKER_BUSY_MS, FLOW_CONTROL_MS, PAUSED_MS, PullLimits, Then
 from rmq_spark.client.errors import BrokerRefused
@@ -112,6 +113,7 @@ class PullMessageService:
         self._limits = limits
         self._pull_interval_ms = pull_interval_ms
         self._failed_ms = failed_ms
+        self._outages = Outages("cannot be pulled")
         self._mutex = threading.Lock()
 
     def execute_pull_request_immediately(self, request: PullRequest) -> None:
@@ -168,7 +170,7 @@ class PullMessageService:
         try:
             first = self._consumer.first_offset(request)
         except Exception as error:  # noqa: BLE001  # whatever it is, the queue must not stop for good
-            _log.warning("where to begin with %s cannot be found out yet: %s", request.queue, error)
+            self._outages.failed(request.queue, error)
             self.execute_pull_request_later(request, self._failed_ms)
             return False
         request.process_queue.begin_at(first)
@@ -201,7 +203,9 @@ class PullMessageService:
             return
         if isinstance(outcome, BaseException):
             self._failed(request, outcome)
-        elif outcome.status is PullStatus.OFFSET_ILLEGAL:
+            return
+        self._outages.went_well(request.queue)
+        if outcome.status is PullStatus.OFFSET_ILLEGAL:
             legal = outcome.legal_offset(request.next_offset or 0)
             _log.warning(
                 "%s has offsets %d to %d, not %d: going on at %d",
@@ -230,5 +234,5 @@ class PullMessageService:
         if isinstance(error, BrokerRefused) and error.code == ResponseCode.FLOW_CONTROL:
             self.execute_pull_request_later(request, BROKER_BUSY_MS)
             return
-        _log.warning("%s cannot be pulled: %s", request.queue, error)
+        self._outages.failed(request.queue, error)
         self.execute_pull_request_later(request, self._failed_ms)

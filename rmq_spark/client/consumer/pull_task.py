@@ -20,6 +20,7 @@ from typing import Protocol
 
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue, ConsumeRequest
 from rmq_spark.client.consumer.group_brokers import Pulled
+from rmq_spark.client.consumer.outages import Outages
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.results import PullStatus
@@ -93,12 +94,14 @@ class PullTask:
         source: PullSource,
         scheduler: Scheduler,
         limits: PullLimits,
+        outages: Outages,
         failed_ms: int = FAILED_MS,
     ) -> None:
         self.assigned = assigned
         self._source = source
         self._scheduler = scheduler
         self._limits = limits
+        self._outages = outages
         self._failed_ms = failed_ms
         self._mutex = threading.Lock()
         self._next: Task | None = None
@@ -174,7 +177,7 @@ class PullTask:
         try:
             self.assigned.set_first_offset(epoch, self._source.first_offset(self.assigned.queue))
         except Exception as error:  # noqa: BLE001  # whatever it is, the queue must not stop for good
-            _log.warning("where to begin with %s cannot be found out yet: %s", self.assigned.queue, error)
+            self._outages.failed(self.assigned.queue, error)
             self._ended(epoch, FIRST_OFFSET_MS)
             return None
         now_epoch, offset = self.assigned.begin()
@@ -209,6 +212,7 @@ class PullTask:
             return 0
         if isinstance(outcome, BaseException):
             return self._failed(outcome)
+        self._outages.went_well(self.assigned.queue)
         next_offset = outcome.next_begin_offset
         if outcome.status is PullStatus.OFFSET_ILLEGAL:
             next_offset = outcome.legal_offset(offset)
@@ -227,7 +231,7 @@ class PullTask:
     def _failed(self, error: BaseException) -> int:
         if isinstance(error, BrokerRefused) and error.code == ResponseCode.FLOW_CONTROL:
             return BROKER_BUSY_MS
-        _log.warning("%s cannot be pulled: %s", self.assigned.queue, error)
+        self._outages.failed(self.assigned.queue, error)
         return self._failed_ms
 
     def _ended(self, epoch: int, delay_ms: int, *, goes_on: bool = False) -> None:

@@ -5,15 +5,13 @@ It is given the two questions that it asks of brokers as callables; which broker
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from rmq_spark.client.consumer.offset_table import OffsetTable, ReadOffsetType
+from rmq_spark.client.consumer.outages import Outages
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.message_queue import MessageQueue
-
-_log = logging.getLogger(__name__)
 
 
 class UpdateOffset(Protocol):
@@ -31,6 +29,7 @@ class RemoteBrokerOffsetStore:
         self._query = query
         self._update = update
         self._table = OffsetTable()
+        self._outages = Outages("cannot have its offset stored yet")
 
     def load(self) -> None:
         """Nothing is kept here."""
@@ -52,7 +51,9 @@ class RemoteBrokerOffsetStore:
         try:
             self._update(queue, offset, one_way=True)
         except RocketPollError as error:
-            _log.warning("offset %d of %s is not stored, and will be tried again: %s", offset, queue, error)
+            self._outages.failed(queue, error)
+        else:
+            self._outages.went_well(queue)
 
     def persist(self, queue: MessageQueue) -> None:
         """Tell the broker, and wait until it has taken it."""

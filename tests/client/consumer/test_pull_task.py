@@ -10,6 +10,7 @@ from received_messages import QUEUE, received, several
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue
 from rmq_spark.client.consumer.consume_request_cache import ConsumeRequestCache
 from rmq_spark.client.consumer.group_brokers import Pulled
+from rmq_spark.client.consumer.outages import Outages
 from rmq_spark.client.consumer.pull_task import PullLimits, PullTask
 from rmq_spark.client.errors import ConnectionClosed, RequestTimeout, SystemBusy
 from rmq_spark.client.results import PullStatus
@@ -76,7 +77,7 @@ class Bench:
     def __init__(self):
         self.tasks, self.source = MovedTasks(), Source()
         self.assigned = AssignedQueue(QUEUE, self.tasks)
-        self.task = PullTask(self.assigned, self.source, self.tasks, LIMITS)
+        self.task = PullTask(self.assigned, self.source, self.tasks, LIMITS, Outages("cannot be pulled"))
 
     def start(self):
         self.task.start()
@@ -306,7 +307,7 @@ def test_ten_thousand_assignments_leave_no_task_behind():
         assigned = AssignedQueue(QUEUE, tasks)
         source.first_offsets = [5 if number % 3 else DOWN]
         assigned.is_paused = number % 5 == 0
-        task = PullTask(assigned, source, tasks, LIMITS)
+        task = PullTask(assigned, source, tasks, LIMITS, Outages("cannot be pulled"))
         task.start()
         tasks.move(0)
         if number % 2 and source.asked:

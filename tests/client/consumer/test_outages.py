@@ -1,0 +1,61 @@
+import logging
+
+import pytest
+
+from rmq_spark.client.consumer.outages import Outages
+from rmq_spark.client.errors import BrokerRefused, ConnectionClosed, ConnectionFailed, RequestTimeout
+from rmq_spark.wire.message_queue import MessageQueue
+
+QUEUES = [MessageQueue("T", "a", number) for number in range(4)]
+LATE = RequestTimeout("a", 11, 30)
+OTHER = MessageQueue("T", "b", 0)
+
+
+@pytest.fixture
+def outages():
+    return Outages("cannot be pulled")
+
+
+@pytest.fixture
+def warnings(caplog):
+    caplog.set_level(logging.DEBUG)
+    return lambda: [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+
+
+def test_a_broker_that_is_away_is_told_of_once_for_all_queues_and_ways_in_which_that_shows(outages, warnings):
+    for error in (
+        ConnectionFailed("a", "nobody"),
+        ConnectionClosed("a", "gone"),
+        RequestTimeout("a", 11, 30),
+    ):
+        for queue in QUEUES:
+            outages.failed(queue, error)
+    assert warnings() == [f"{QUEUES[0]} cannot be pulled: {ConnectionFailed('a', 'nobody')}"]
+    outages.failed(OTHER, ConnectionFailed("b", "nobody"))
+    assert len(warnings()) == 2
+
+
+def test_that_it_is_over_is_told_once_and_the_next_outage_is_another(outages, warnings):
+    outages.failed(QUEUES[0], ConnectionFailed("a", "nobody"))
+    for queue in QUEUES:
+        outages.went_well(queue)
+    assert warnings()[1:] == ["it is over that queues of a cannot be pulled"]
+    outages.failed(QUEUES[1], ConnectionFailed("a", "nobody"))
+    assert len(warnings()) == 3
+
+
+def test_what_a_broker_refuses_concerns_the_queue_and_is_told_again_if_it_changes(outages, warnings):
+    for code in (16, 16, 1, 1):
+        outages.failed(QUEUES[0], BrokerRefused(code, "no", "a", 11))
+    assert len(warnings()) == 2
+    outages.went_well(QUEUES[1])
+    assert len(warnings()) == 2
+    outages.went_well(QUEUES[0])
+    assert warnings()[2:] == [f"it is over that {QUEUES[0]} cannot be pulled"]
+
+
+def test_what_is_not_told_can_be_looked_at(outages, caplog):
+    caplog.set_level(logging.DEBUG)
+    for _ in range(3):
+        outages.failed(QUEUES[0], OSError("odd"))
+    assert [each.levelname for each in caplog.records] == ["WARNING", "DEBUG", "DEBUG"]
