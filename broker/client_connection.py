@@ -117,6 +117,8 @@ class ClientConnection(asyncio.Protocol):
         """What is left to do of a request that takes many steps; those behind it wait."""
         self._steps_bytes = 0
         self._is_in_line = False
+        self._is_counted = False
+        """Whether all that is to be known of its client is known, and the table has it."""
         self._is_waiting = False
         """Whether what is left of that request needs something that is not there yet."""
         self._questions = Questions(loop)
@@ -130,15 +132,19 @@ class ClientConnection(asyncio.Protocol):
     # ---- what asyncio tells
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there."""
+        """A client is there, if it has not gone before it was let in."""
         self._transport = cast("asyncio.Transport", transport)
+        names = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        if not all(names):  # as load balancers do who look whether somebody listens
+            self.abort()
+            return
         self._transport.set_write_buffer_limits(0)  # we want to know of all that the system does not take
-        self.remote_host = _host_of(transport.get_extra_info("peername"))
-        self.local_host = _host_of(transport.get_extra_info("sockname"))
+        self.remote_host, self.local_host = map(_host_of, names)
         tcp: socket.socket = transport.get_extra_info("socket")
         tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         tcp.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.last_active = self._loop.time()
+        self._is_counted = True
         refusal = self._table.opened(self)
         if refusal is not None:
             self.close(refusal)
@@ -171,6 +177,8 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """It has gone, or was closed."""
         self.is_closed = True
+        if not self._is_counted:
+            return
         self._out.clear()
         if self._steps is not None:
             self._steps.close()
@@ -261,9 +269,9 @@ class ClientConnection(asyncio.Protocol):
         self._read_or_not()
 
     def let_go_on(self) -> None:
-        """There is memory again."""
+        """There is memory again; it may be of its own request, which comes first."""
         self.is_held_back = False
-        self._go_on()
+        self._loop.call_soon(self._go_on)
 
     def descriptor(self) -> int:
         """The number of its socket in this process."""
@@ -308,12 +316,14 @@ class ClientConnection(asyncio.Protocol):
         wrong: Exception | None = None
         self._is_corked = True
         try:
-            while not (is_over or self._is_stopped) and take_step():
-                is_over = time() >= until
-        except Exception as error:  # noqa: BLE001  # whatever it is, what others have sent is to be written
+            try:
+                while not (is_over or self._is_stopped) and take_step():
+                    is_over = time() >= until
+            finally:  # whatever it is, what others have sent is to be written
+                self._end_turn()
+                self._uncork()
+        except Exception as error:  # noqa: BLE001  # this one is closed, and nobody else is kept waiting
             wrong = error
-        self._end_turn()
-        self._uncork()
         if wrong is not None:
             self.close(self._what_is_wrong(wrong))
         here = self._reader.bytes_held + self._steps_bytes

@@ -233,17 +233,20 @@ class RemotingServer:
 
     def _sweep(self) -> None:
         """Look after all clients, and whether new ones get in."""
-        lacks = [listener.look() for listener in self._listeners]
-        self._tell_of_lack(descriptors.lack() or next(filter(None, lacks), None))
         self._sweeps += 1
         self._turn.work(self._swept(self._loop.time()))
 
     def _swept(self, now: float) -> Iterator[None]:
         """Close whoever has kept us waiting for too long, one at each step; then plan the next sweep."""
-        for connection, why in self._to_close(now):
-            if connection is not None:
-                connection.close(why)
-            yield
+        try:
+            lacks = [listener.look() for listener in self._listeners]
+            self._tell_of_lack(descriptors.lack() or next(filter(None, lacks), None))
+            for connection, why in self._to_close(now):
+                if connection is not None:
+                    connection.close(why)
+                yield
+        except Exception:  # noqa: BLE001  # whatever it is, the next sweep has to come
+            _log.exception("looking after the clients failed")
         self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     def _to_close(self, now: float) -> Iterator[tuple[ClientConnection | None, str]]:

@@ -370,6 +370,57 @@ async def test_a_request_of_many_steps_waits_while_its_client_does_not_read():
     assert [answer.opaque for answer in end.transport.answers()] == [0]
 
 
+@story
+async def test_requests_are_taken_in_their_order_though_one_makes_room_for_its_own_client():
+    """When it was held back with whole requests, of which the next one makes the room to go on."""
+    end = End()
+    end.congest()
+    end.receive(*requests(5))
+    end.connection.hold_back()
+    holds = end.table.holds_requests
+
+    def make_room(connection, size):
+        holds(connection, size)
+        if not size and connection.is_held_back:
+            connection.let_go_on()
+
+    end.table.holds_requests = make_room
+    end.answer = lambda request: in_steps(request, 3, [])
+    asyncio.get_running_loop().stand_still()
+    end.drain()
+    for _ in range(40):
+        await asyncio.sleep(0)
+    assert end.requests == [0, 1, 2, 3, 4]
+    assert [answer.opaque for answer in end.transport.answers()] == [0, 1, 2, 3, 4]
+
+
+@story
+async def test_a_client_that_has_gone_before_it_was_let_in_leaves_nothing_behind():
+    for names in ({"peer": None}, {"own": None}):
+        end = End(**names)
+        assert end.transport.ended == "aborted"
+        end.connection.connection_lost(None)
+        assert end.table.told == []
+
+
+@story
+async def test_a_client_is_closed_if_the_end_of_a_turn_fails_even_one_that_waited_in_line():
+    end = End()
+    asyncio.get_running_loop().stand_still()
+    end.answer = lambda request: in_steps(request, 4, [])
+    end.receive(*requests(2))
+    assert end.connection._is_in_line
+
+    def fail():
+        raise MemoryError
+
+    end.connection._end_turn = fail
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert end.connection.is_closed
+    assert not end.turn._in_line
+
+
 def steps_behind(awaited, request, ended):
     try:
         yield awaited
@@ -430,6 +481,7 @@ async def test_who_is_held_back_is_not_read_from_until_he_may_go_on():
     end.connection.hold_back()
     assert not end.transport.reads
     end.connection.let_go_on()
+    await asyncio.sleep(0)
     assert end.transport.reads
 
 

@@ -23,6 +23,7 @@ class Audit:
         self._world = world
         self._ledger = world.ledger
         self._player = Player(world, Client("auditor", ()))
+        self._life = world.life
         self._ends = {}
 
     async def look(self):
@@ -58,12 +59,12 @@ class Audit:
         self._ends[topic, queue_id] = told.max_offset
 
     async def _pull(self, asked, must):
-        """What a pull was told; None if there is no such topic, and need not be."""
+        """What a pull was told; None if there is no such topic and need not be, or if the broker has died."""
         told = await pull_once(self._player, asked, group="auditor")
         if told is None and must:
             await self._world.tasks.sleep(_ASK_AGAIN_SECONDS)
             told = await pull_once(self._player, asked, group="auditor")
-            if told is None:
+            if told is None and self._life is self._world.life and self._world.is_serving:
                 self._ledger.complain(
                     f"{len(must)} messages of {asked.topic}/{asked.queue_id} cannot be had: "
                     f"{self._world.watch.last_refusal}"
