@@ -19,12 +19,14 @@ import socket
 import struct
 import termios
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from broker.config import ServerLimits
 from broker.loop_turn import LoopTurn
 from broker.questions import Questions, Then
+from broker.step_places import Place, StepPlaces
 from broker.store.lacks import is_lack, what_is_wrong
 from broker.unread_answers import ANSWER_BYTES_MIN
 from rmq_spark.errors import FrameError, HeaderError
@@ -64,6 +66,10 @@ class ConnectionTable(Protocol):
     @property
     def answer_bytes_max(self) -> int:
         """How long an answer may be now: less, the more of them all clients leave unread."""
+
+    @property
+    def step_places(self) -> StepPlaces:
+        """Where requests of many steps get their places."""
 
     def opened(self, connection: ClientConnection) -> str | None:
         """It is there; why it may not stay, if so."""
@@ -116,6 +122,8 @@ class ClientConnection(asyncio.Protocol):
         self._steps: Steps | None = None
         """What is left to do of a request that takes many steps; those behind it wait."""
         self._steps_bytes = 0
+        self._asked: RemotingCommand
+        self._place: Place | None = None
         self._is_in_line = False
         self._is_counted = False
         """Whether all that is to be known of its client is known, and the table has it."""
@@ -180,8 +188,7 @@ class ClientConnection(asyncio.Protocol):
         if not self._is_counted:
             return
         self._out.clear()
-        if self._steps is not None:
-            self._steps.close()
+        self._end_steps()
         if exc is not None and not isinstance(exc, ConnectionError):
             _log.info("%s: lost: %s", self.remote_host, exc)
         self._table.closed(self)
@@ -254,6 +261,10 @@ class ClientConnection(asyncio.Protocol):
 
     def finish(self) -> None:
         """End it in order: the broker stops."""
+        if self._steps is not None:
+            self._end_steps()
+            if not self._asked.is_one_way:
+                self.send(self._asked.respond(ResponseCode.SERVICE_NOT_AVAILABLE, "the broker stops"))
         self._write_out()
         self.is_closed = True
         self._transport.close()
@@ -357,26 +368,45 @@ class ClientConnection(asyncio.Protocol):
                 return True
             dispatched = self._dispatch(self, command)
             if not (dispatched is None or isinstance(dispatched, RemotingCommand)):
-                self._steps, self._steps_bytes = dispatched, len(command.body)
+                self._begin_steps(command, dispatched)
                 return True
             answer = dispatched
         if answer is not None:
             self.send(answer)
         return True
 
+    def _begin_steps(self, request: RemotingCommand, steps: Steps) -> None:
+        self._steps, self._steps_bytes = steps, len(request.body)
+        self._asked = request._replace(body=b"")
+        self._place = place = self._table.step_places.place(len(request.body))
+        if not place.granted.done():
+            self._wait_for(place.granted)
+
     def _next_step(self, steps: Steps) -> RemotingCommand | None:
         """Do a bit; the answer, if that was the last."""
         try:
             awaited = next(steps)
         except StopIteration as end:
-            self._steps, self._steps_bytes = None, 0
             answer: RemotingCommand | None = end.value
+            self._end_steps()
             return answer
         if awaited is not None:
-            self._is_waiting = True
-            self._read_or_not()
-            self._turn.when_done(awaited, self._has_come)
+            self._wait_for(awaited)
         return None
+
+    def _end_steps(self) -> None:
+        """Have no request of many steps any more, whether it has come to its end or not."""
+        if self._steps is not None:
+            self._steps.close()
+            self._steps, self._steps_bytes = None, 0
+        if self._place is not None:
+            self._place.release()
+            self._place = None
+
+    def _wait_for(self, awaited: Future[None]) -> None:
+        self._is_waiting = True
+        self._read_or_not()
+        self._turn.when_done(awaited, self._has_come)
 
     def _has_come(self) -> None:
         self._is_waiting = False

@@ -19,6 +19,7 @@ from broker.client_connection import ClientConnection, Dispatch
 from broker.config import ServerLimits
 from broker.listener import Listener
 from broker.loop_turn import LoopTurn
+from broker.step_places import StepPlaces
 from broker.unread_answers import UnreadAnswers
 from rmq_spark.errors import RocketPollError
 
@@ -50,6 +51,7 @@ class RemotingServer:
         self._on_closed = on_closed
         self._turn = turn
         self._end_turn = end_turn
+        self.step_places = StepPlaces()
         self._connections: dict[ClientConnection, None] = {}
         self._per_address: Counter[bytes] = Counter()
         self._since_new: dict[ClientConnection, float] = {}

@@ -13,6 +13,7 @@ from broker_stories import run
 from broker.client_connection import ClientConnection
 from broker.config import ServerLimits
 from broker.loop_turn import LoopTurn
+from broker.step_places import StepPlaces
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import FrameReader
@@ -88,6 +89,7 @@ class Table:
         self.told = []
         self.refusal = refusal
         self.answer_bytes_max = 1 << 23
+        self.step_places = StepPlaces()
 
     def opened(self, _connection):
         self.told.append("opened")
@@ -350,6 +352,34 @@ async def test_a_request_of_many_steps_ends_with_its_client():
     for _ in range(5):
         await asyncio.sleep(0)
     assert end.requests == [0]
+
+
+@story
+async def test_requests_of_many_steps_wait_for_a_place_and_whoever_goes_gives_it_back():
+    asyncio.get_running_loop().stand_still()
+    ends = [End(answer=lambda request: in_steps(request, 30, [])) for _ in range(4)]
+    ends[0].table.step_places = places = StepPlaces(1)
+    for end in ends:
+        end.table.step_places = places
+        end.receive(*requests(2))
+    assert [end.connection._place.granted.done() for end in ends] == [True, False, False, False]
+    ends[0].connection.connection_lost(None)
+    ends[2].connection.connection_lost(None)
+    assert ends[1].connection._place.granted.done()
+    for _ in range(300):
+        await asyncio.sleep(0)
+    assert [[each.opaque for each in end.transport.answers()] for end in ends] == [[], [0, 1], [], [0, 1]]
+    assert not places._taken
+    assert not places._waiting
+
+
+@story
+async def test_a_request_of_many_steps_is_refused_when_the_broker_stops():
+    asyncio.get_running_loop().stand_still()
+    end = End(answer=lambda request: in_steps(request, 30, []))
+    end.receive(*requests(2))
+    end.connection.finish()
+    assert [(each.opaque, each.code) for each in end.transport.answers()] == [(0, 14)]
 
 
 @story

@@ -84,6 +84,8 @@ class RequestDispatcher:
         """The same of a handler that takes many steps."""
         try:
             answer = yield from steps
+        except TopicNotSaved as not_saved:
+            answer = self._park(connection, request, not_saved.topic)
         except Exception as error:  # noqa: BLE001  # one request must not end the broker
             answer = self.excused(connection, request, error)
         else:

@@ -80,10 +80,12 @@ class ExtensionsProcessor:
         if busy is not None:
             raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
         header: AppendChunkRequestHeader = header_of(request)
-        queue_id = self._admission.admit(
-            header.topic, header.queue_id, header.default_topic, header.default_topic_queue_nums
+        return self._put(connection, request, header, self._admitted(header, header.queue_id))
+
+    def _admitted(self, header: AppendChunkRequestHeader, queue_id: int) -> int:
+        return self._admission.admit(
+            header.topic, queue_id, header.default_topic, header.default_topic_queue_nums
         )
-        return self._put(connection, request, header, queue_id)
 
     def _put(
         self,
@@ -104,7 +106,8 @@ class ExtensionsProcessor:
                 f"the records are of queue {first.queue_id} of {first.topic}, "
                 f"the request of queue {queue_id} of {header.topic}",
             )
-        result = yield from self._store.put_chunk_in_steps(records, sizes)
+        admit = partial(self._admitted, header, queue_id)
+        result = yield from self._store.put_chunk_in_steps(records, sizes, admit)
         tell = partial(
             self._answer,
             connection,

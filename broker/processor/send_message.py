@@ -230,8 +230,11 @@ class SendMessageProcessor:
                     raise RequestRejected(_ILLEGAL, f"a batch of over {BATCH_MESSAGES_MAX} messages")
                 yield None
             if taken_apart:
-                result, sizes = yield from self._store.put_large(plan.template, parts, born_timestamp)
+                result, sizes = yield from self._store.put_large(
+                    plan.template, parts, born_timestamp, partial(self._plans.admit_again, plan)
+                )
             else:
+                self._plans.admit_again(plan)
                 each_field = zip(*parts, strict=True)
                 together = UniformParts(*(list(chain.from_iterable(each)) for each in each_field))
                 result, sizes = self._store.put_uniform(plan.template, together, born_timestamp)

@@ -184,6 +184,18 @@ class SendPlanTable:
         plans = self._clients.get(connection)
         return plans if plans is not None else self._new(connection)
 
+    def admit_again(self, plan: SendPlan) -> None:
+        """Look whether messages may still go where they were to go, if their topic has changed since.
+
+        Raises:
+            RequestRejected: They may not.
+            TopicNotSaved: They may as soon as the topic is saved.
+        """
+        if self._admission.config_of(plan.topic) is not plan.topic_config:
+            header, queue_id = plan.header, plan.template.queue[1]
+            nums = header.default_topic_queue_nums
+            self._admission.admit(plan.topic, queue_id, header.default_topic, nums)
+
     def forget(self, connection: Connection) -> None:
         """A client has gone."""
         plans = self._clients.pop(connection, None)

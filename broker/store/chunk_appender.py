@@ -5,7 +5,7 @@ The order of appends, and the offsets of queues, are `MessageAppender`'s.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -42,6 +42,9 @@ _PART_RECORDS = 4_096
 _PART_BYTES = 1 << 20
 """To check so many takes a few milliseconds."""
 
+Admit: TypeAlias = Callable[[], object]
+"""Raises what speaks against messages now: while they were looked at, their topic may have gone."""
+
 
 class _Part(NamedTuple):
     """Some records of a chunk, checked, and what is needed to append them."""
@@ -61,12 +64,12 @@ class ChunkAppender:
         self._fresh = fresh
 
     def put_chunk(
-        self, records: Buffer, sizes: Sizes
+        self, records: Buffer, sizes: Sizes, admit: Admit
     ) -> Generator[Future[None] | None, None, PutMessageResult]:
         """Append ready-encoded records of one topic and queue, checking each as if it had come alone.
 
-        The checks come in steps, and the append with the last. The records may be spread over two
-        files; then a failure between leaves the first part in the log, and the result says how many
+        The checks come in steps, and the append with the last, behind ``admit``. The records may be spread
+        over two files; then a failure between leaves the first part in the log, and the result says how many
         messages that is.
         """
         yield from chunks.when_loaded()
@@ -98,6 +101,7 @@ class ChunkAppender:
         fault = topic_fault(queue[0])
         if fault is not None:
             return illegal(fault)
+        admit()
         return self._appender.in_turn(
             queue, partial(self._append, parts), sum(len(each.chunk) for each in parts)
         )
@@ -114,9 +118,12 @@ class ChunkAppender:
         return None
 
     def put_large(
-        self, template: RecordTemplate, parts: Iterable[UniformParts], born_timestamp: int
+        self, template: RecordTemplate, parts: Iterable[UniformParts], born_timestamp: int, admit: Admit
     ) -> Generator[Future[None] | None, None, tuple[PutMessageResult, Sequence[int]]]:
-        """Append a batch of very many messages, all or none, in steps; and the sizes of its records."""
+        """Append a batch of very many messages, all or none, in steps; and the sizes of its records.
+
+        The last step is ``admit`` and the append.
+        """
         batch = LargeBatch(template, born_timestamp)
         try:
             for each in parts:
@@ -125,6 +132,7 @@ class ChunkAppender:
         except RecordError as error:
             return illegal(str(error)), []
         chunk, sealing = yield from batch.ready()
+        admit()
         return self._put_batch(batch, chunk, sealing), batch.sizes
 
     def _put_batch(self, batch: LargeBatch, chunk: RecordChunk, sealing: Sealing) -> PutMessageResult:

@@ -16,7 +16,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 
 from broker.store.appender import MessageAppender
 from broker.store.checkpointing import Checkpointing
-from broker.store.chunk_appender import ChunkAppender, Sizes
+from broker.store.chunk_appender import Admit, ChunkAppender, Sizes
 from broker.store.config import BrokerRole, StoreConfig
 from broker.store.directory_lock import AbortFile, lock_directory, make_root
 from broker.store.disk import Disk
@@ -181,15 +181,15 @@ class MessageStore:
         return self._appended(result), sizes
 
     def put_large(
-        self, template: RecordTemplate, parts: Iterable[UniformParts], born_timestamp: int
+        self, template: RecordTemplate, parts: Iterable[UniformParts], born_timestamp: int, admit: Admit
     ) -> Generator[Future[None] | None, None, tuple[PutMessageResult, Sequence[int]]]:
-        """The same of very many messages, some with each part; in steps, of which the last is the append."""
-        result, sizes = yield from self._chunks.put_large(template, parts, born_timestamp)
+        """The same of very many messages, in steps; the last is ``admit`` and the append."""
+        result, sizes = yield from self._chunks.put_large(template, parts, born_timestamp, admit)
         return self._appended(result), sizes
 
     def put_chunk(self, records: Buffer, sizes: Sizes) -> PutMessageResult:
         """Append ready-encoded records of one queue."""
-        steps = self.put_chunk_in_steps(records, sizes)
+        steps = self.put_chunk_in_steps(records, sizes, _nothing)
         try:
             while True:
                 awaited = next(steps)
@@ -200,10 +200,10 @@ class MessageStore:
             return result
 
     def put_chunk_in_steps(
-        self, records: Buffer, sizes: Sizes
+        self, records: Buffer, sizes: Sizes, admit: Admit
     ) -> Generator[Future[None] | None, None, PutMessageResult]:
-        """Append ready-encoded records of one queue, which must not change; the last step is the append."""
-        return self._appended((yield from self._chunks.put_chunk(records, sizes)))
+        """Append records of one queue, which must not change; the last step is ``admit`` and the append."""
+        return self._appended((yield from self._chunks.put_chunk(records, sizes, admit)))
 
     def _appended(self, result: PutMessageResult) -> PutMessageResult:
         if result.status is PutMessageStatus.PUT_OK and not self._is_sync:
@@ -496,4 +496,4 @@ class MessageStore:
 
 
 def _nothing() -> None:
-    """In ASYNC_FLUSH a finished flush makes nothing visible that was not before."""
+    """Nothing: a finished flush makes nothing visible in ASYNC_FLUSH, and the store itself admits all."""

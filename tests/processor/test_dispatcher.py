@@ -148,6 +148,15 @@ def test_whatever_is_raised_on_the_way_of_many_steps_the_client_is_answered(erro
     assert answer.remark.startswith(remark)
 
 
+def test_what_finds_its_topic_gone_and_made_anew_on_the_way_of_many_steps_is_parked():
+    parked = []
+    dispatch = RequestDispatcher(
+        [{10: steps_to(TopicNotSaved("New"))}], 1_000, lambda *parts: parked.append(parts[-1])
+    )
+    assert finished(dispatch(FakeConnection(), RemotingCommand(10))) is None
+    assert parked == ["New"]
+
+
 def test_the_answer_of_many_steps_is_that_of_the_last_and_none_if_none_is_wanted():
     dispatch = RequestDispatcher(
         [{10: steps_to(lambda request: request.respond(0, "here"))}], 1_000, never_parked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 
 import pytest
 from broker_clients import batch_request, send_request
@@ -265,6 +266,20 @@ def test_a_batch_that_is_longer_than_a_message_may_be_is_not_even_taken_apart(pa
     assert (answer.code, answer.remark.endswith("is over 1000 (maxMessageSize)")) == (13, True)
     assert room.ask(batch_request(*["x" * 100] * 5)).code == 0
     assert parts.store.queue_offsets("T", 0) == (0, 5)
+
+
+@pytest.mark.parametrize("count", [50, 2_000])
+def test_a_batch_does_not_go_where_its_topic_has_not_been_left_meanwhile(parts, monkeypatch, count):
+    """It takes many steps, between which operators are served."""
+    room = Room(parts)
+    monkeypatch.setattr(send_message, "LARGE_BATCH_BYTES", 100)
+    request = batch_request(*("x" * 20 for _ in range(count)))
+    steps = room.processor.send_message(room.connection, request)
+    next(steps)
+    parts.topics.put(replace(parts.topics.get("T"), perm=4))
+    with pytest.raises(RequestRejected, match="may not be written"):
+        finished(steps)
+    assert parts.store.queue_offsets("T", 0) == (0, 0)
 
 
 def test_few_batches_of_very_many_messages_are_taken_apart_at_a_time(parts, monkeypatch):

@@ -52,7 +52,7 @@ def test_who_comes_while_a_chunk_is_checked_comes_before_all_of_it_or_behind(sto
     results = []
 
     def steps():
-        results.append((yield from store.put_chunk_in_steps(*chunk_of(texts))))
+        results.append((yield from store.put_chunk_in_steps(*chunk_of(texts), lambda: None)))
 
     between = 0
     for _ in steps():

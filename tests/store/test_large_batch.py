@@ -24,8 +24,11 @@ plain_messages = messages().filter(lambda each: each.transaction_state not in (0
 @pytest.fixture(autouse=True)
 def _tools():
     """What a broker loads beside its work is here."""
-    while not chunks.are_loaded():
-        chunks._state.thread.join()
+    chunks.loading().result()
+
+
+def allow():
+    """Nothing speaks against them."""
 
 
 @pytest.fixture
@@ -44,7 +47,7 @@ def put(store, texts, template=None, step=4):
     encoded = [str(text).encode() for text in texts]
     some = [encoded[start : start + step] for start in range(0, len(encoded), step)]
     parts = [UniformParts([0] * len(each), each, [b""] * len(each)) for each in some]
-    return finished(store.put_large(template or template_of(), parts, 6))[0]
+    return finished(store.put_large(template or template_of(), parts, 6, allow))[0]
 
 
 def parts_of(each):
@@ -70,7 +73,7 @@ def test_what_comes_to_lie_in_the_log_is_what_the_same_batch_at_once_becomes(
         store.put_message(message("before"))
     expected, sizes = at_once.put_uniform(template, parts_of(each), born_timestamp)
     parts = [parts_of(each[start : start + step]) for start in range(0, len(each), step)]
-    result, sizes_in_steps = finished(in_steps.put_large(template, parts, born_timestamp))
+    result, sizes_in_steps = finished(in_steps.put_large(template, parts, born_timestamp, allow))
     assert result._replace(remark=None) == expected._replace(remark=None)
     if expected.status is Status.PUT_OK:
         assert sizes_in_steps == sizes
@@ -110,7 +113,7 @@ def test_what_cannot_be_put_is_refused_and_nothing_is_in_the_log(store):
         assert result.end_offset == -1
     for remark, part in {"32 bits": (1 << 31, b"x", b""), "32767 bytes": (0, b"x", b"x" * 32_768)}.items():
         parts = [UniformParts([0], [b"good"], [b""]), UniformParts(*([each] for each in part))]
-        result, _ = finished(store.put_large(template_of(), parts, 6))
+        result, _ = finished(store.put_large(template_of(), parts, 6, allow))
         assert (result.status, remark in result.remark) == (Status.MESSAGE_ILLEGAL, True)
     assert store.state().written_offset == 0
     assert store.put_message(message("x")).queue_offset == 0

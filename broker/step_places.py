@@ -1,0 +1,67 @@
+"""StepPlaces: how much is worked on in steps at a time, for all clients together.
+
+    place      for a request of many steps: granted now, or in its turn when others have ended
+    release    the request has come to its end, or its client has gone
+
+What a request of many steps has in memory, as what its body says or half of its answer, is many times as long
+as its body. One is always granted, however long. It knows no client, no request and no loop.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Final
+
+BYTES_MAX: Final = 4 << 20
+"""Of bodies. What they say takes some twenty times as much."""
+
+_REQUEST_BYTES: Final = 64 << 10
+"""What one counts for without a body: its answer is yet to be written."""
+
+
+class Place:
+    """One request's."""
+
+    def __init__(self, places: StepPlaces, size: int) -> None:
+        """Made by `StepPlaces.place` alone."""
+        self.granted: Future[None] = Future()
+        """Done when the request may take its first step."""
+        self.size = size
+        self._places = places
+
+    def release(self) -> None:
+        """Let others have it; once."""
+        self._places.released(self)
+
+
+class StepPlaces:
+    """One for each server."""
+
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._taken = 0
+        self._waiting: dict[Place, None] = {}
+
+    def place(self, body_bytes: int) -> Place:
+        """Give a place to a request with such a body, at once or later."""
+        place = Place(self, body_bytes + _REQUEST_BYTES)
+        self._waiting[place] = None
+        self._grant()
+        return place
+
+    def released(self, place: Place) -> None:
+        """Take a place back, whether it was granted or not."""
+        if place.granted.done():
+            self._taken -= place.size
+        else:
+            del self._waiting[place]
+        self._grant()
+
+    def _grant(self) -> None:
+        while self._waiting:
+            place = next(iter(self._waiting))
+            if self._taken and self._taken + place.size > self._bytes_max:
+                return
+            del self._waiting[place]
+            self._taken += place.size
+            place.granted.set_result(None)
