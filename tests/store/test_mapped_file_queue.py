@@ -134,6 +134,17 @@ def test_a_file_without_bytes_is_what_a_power_loss_left_and_gets_its_size(files,
     assert names(reopened(files)) == names(again)
 
 
+@pytest.mark.parametrize("number", range(4))
+def test_no_start_that_ends_while_it_gives_files_their_size_leaves_a_gap(files, number):
+    for each in (0, 100, 200):
+        files.write(each, b"abc")
+    (files._directory / f"{100:020d}").write_bytes(b"")
+    disk = FaultyDisk(LocalDisk(), [Fault(number), Fault(number + 1)])
+    with suppress(OSError):
+        MappedFileQueue(FileGroup(FilePool(disk)), files._directory, SIZE).load()
+    assert len(names(reopened(files))) == 3
+
+
 @pytest.mark.parametrize("lost", [0, 1, 2])
 @pytest.mark.parametrize("is_empty", [False, True])
 def test_files_are_adopted_up_to_the_first_that_has_lost_its_bytes_or_is_missing(files, lost, is_empty):
