@@ -85,8 +85,11 @@ class Ledger:
 
     def stored(self, sent, queue_offset, *, waits=True):
         """It was acknowledged, at this place; ``waits``: with the promise that it is on the disk."""
+        is_certain = not self._is_sync or waits
+        if sent.state == "unknown" and not is_certain:
+            return  # heard of behind a crash, which may have taken it
         sent.state = "stored"
-        sent.is_certain = not self._is_sync or waits
+        sent.is_certain = is_certain
         sent.stored_at = self._world.kernel.now
         if sent.delay_seconds or self._is_of_the_past(sent):
             return
