@@ -146,9 +146,22 @@ class ParkedSends:
             self._end_turn()
             if len(sends) > behind:
                 return
-            yield from steps or ()
+            if steps is not None:
+                yield from self._let_through_in_steps(topic, steps)
             yield None
         self._waiting.pop(topic, None)
+
+    def _let_through_in_steps(self, topic: str, steps: Work) -> Work:
+        """Take the steps of a send that is not to wait for its topic once more."""
+        while True:
+            self._let_through = topic
+            try:
+                awaited = next(steps)
+            except StopIteration:
+                return
+            finally:
+                self._let_through = None
+            yield awaited
 
     def _dispatch_again(self, parked: _Parked) -> Work | None:
         connection, request = parked
