@@ -1,6 +1,6 @@
 """TopicAdminProcessor: topics as operators create, change, look at and delete them.
 
-What is answered with success is on the disk. Routes are `route`'s.
+What is answered with success is on the disk; what cannot be saved is taken back. Routes are `route`'s.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class TopicAdminProcessor:
             )
         known = self._topics.get(header.topic)
         attributes = changed_attributes(known.attributes if known else None, header.attributes or "")
-        self._put(
+        take_back = self._put(
             TopicConfig(
                 topic_name=header.topic,
                 read_queue_nums=header.read_queue_nums,
@@ -97,7 +97,7 @@ class TopicAdminProcessor:
                 attributes=attributes,
             )
         )
-        self._after_saving.answer(connection, request, self._topics.save, answer(request))
+        self._after_saving.answer(connection, request, self._topics.save, answer(request), take_back)
 
     def update_all(self, connection: Connection, request: RemotingCommand) -> Steps:
         """UPDATE_AND_CREATE_TOPIC_LIST: nothing is done if a name is wrong; wrong numbers end it there."""
@@ -105,18 +105,27 @@ class TopicAdminProcessor:
         for config in body.topic_config_list:
             yield None
             self._refuse_to_touch(config.topic_name)
+        put: list[Callable[[], None]] = []
         for config in body.topic_config_list:
             yield None
-            self._put(config)
-        self._after_saving.answer(connection, request, self._topics.save, answer(request))
+            put.append(self._put(config))
+
+        def take_back() -> None:
+            for each in reversed(put):
+                each()
+
+        self._after_saving.answer(connection, request, self._topics.save, answer(request), take_back)
         return None
 
-    def _put(self, config: TopicConfig) -> None:
+    def _put(self, config: TopicConfig) -> Callable[[], None]:
+        """Create a topic, or overwrite it; returns what takes that back."""
         self._refuse_if_leaving(config.topic_name)
+        before = self._topics.get(config.topic_name)
         try:
             self._topics.put(config)
         except ValueError as error:
             raise _rejected(str(error)) from error
+        return lambda: self._topics.take_back(config, before)
 
     def _refuse_if_leaving(self, topic: str) -> None:
         if topic in self._topics.leaving:

@@ -122,6 +122,27 @@ def test_a_list_of_topics_without_a_body_is_refused(room):
     assert room.refused(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)[0] == ResponseCode.SYSTEM_ERROR
 
 
+def test_a_change_that_could_not_be_saved_has_not_happened(room):
+    before = room.create_topic("T", queue_nums=8)
+    room.disk.refuse("topics.json")
+    for changes in ({"topic": "T"}, {"topic": "New"}):
+        code, remark = refused(room, **changes)
+        assert (code, "No space left" in remark) == (ResponseCode.SYSTEM_ERROR, True)
+    configs = tuple(TopicConfig(topic_name=name, read_queue_nums=1) for name in ("T", "New", "T"))
+    body = CreateTopicListRequestBody(topic_config_list=configs)
+    assert room.refused(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, body)[0] == ResponseCode.SYSTEM_ERROR
+    wipe = room.refused(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "broker-a"})
+    assert wipe[0] == ResponseCode.SYSTEM_ERROR
+    assert room.topics.get("T") is before
+    assert room.topics.is_saved(before)
+    assert room.topics.get("New") is None
+    room.disk.refuse()
+    room.topics.save()
+    saved = room.saved("topics.json", TopicConfigSerializeWrapper).topic_config_table
+    assert (saved["T"], "New" in saved) == (before, False)
+    assert create(room).code == ResponseCode.SUCCESS
+
+
 # ---- looking
 
 
