@@ -102,7 +102,14 @@ class BrokerController:
         return self.port
 
     async def _open(self, config: BrokerConfig) -> None:
-        self.tables = StateTables.load(config, self._disk, self._now_ms, self._make_log_durable)
+        self.tables = StateTables.load(
+            config,
+            self._disk,
+            self._now_ms,
+            self._make_log_durable,
+            lambda: self.store.half_deleted_topics,
+            self.store.finish_deletion,
+        )
         self._find_lost_topics()
         self._settle_offsets()
         self.schedule = ScheduleMessageService(
@@ -224,11 +231,15 @@ class BrokerController:
     def _settle_offsets(self) -> None:
         """Let no group pass over messages: offsets may be of a deleted topic, or of a log that was longer.
 
-        Offsets of topics that were being deleted when the broker was killed are forgotten.
+        Topics that were being deleted when the broker was killed are, and their offsets forgotten.
         """
-        store, offsets = self.store, self.tables.offsets
-        for topic in store.half_deleted_topics:
+        store, offsets, topics = self.store, self.tables.offsets, self.tables.topics
+        half_deleted, made_again = store.half_deleted_topics, store.queue_nums()
+        for topic in half_deleted:
             offsets.forget_topic(topic)
+            if topic not in made_again:
+                topics.begin_deletion(topic)
+                topics.delete(topic)
         if not store.is_opening:  # else the queues are not yet as long as they will be
             for topic, count in offsets.limit(lambda *queue: store.queue_offsets(*queue)[1]).items():
                 _log.warning(
@@ -239,12 +250,12 @@ class BrokerController:
                 )
         try:
             offsets.save()
+            for topic in half_deleted:
+                if topic in made_again:  # all others end when the table of topics is saved
+                    store.finish_deletion(topic)
         except OSError as error:
             if not is_lack(error):
                 raise
-        else:
-            for topic in store.half_deleted_topics:
-                store.finish_deletion(topic)
 
     # ---- requests
 
@@ -338,9 +349,11 @@ class BrokerController:
         if next_ms is not None:
             self._delivery.plan(next_ms)
 
-    def _queue_nums(self, topic: str) -> int:
+    def _queue_nums(self, topic: str) -> int | None:
         config = self.tables.topics.get(topic)
-        return config.write_queue_nums if config is not None else 0
+        if config is None:
+            return 0
+        return config.write_queue_nums if topic not in self.tables.topics.leaving else None
 
     def _monotonic_ms(self) -> int:
         return monotonic_ms(self._loop)

@@ -286,7 +286,9 @@ class Processors:
                 after_saving,
                 around.work,
             ),
-            GroupAdminProcessor(tables.groups, tables.offsets, self.stats, after_saving),
+            GroupAdminProcessor(
+                tables.topics, tables.groups, tables.offsets, self.stats, after_saving, around.work
+            ),
             ConsumeStatsProcessor(
                 config,
                 tables.topics,

@@ -9,7 +9,7 @@ Offsets change all the time and are saved every few seconds.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,35 @@ class _Behind:
         self.table.save(value)
 
 
+class _BehindDeletions:
+    """The table of topics, which brings deletions to their end: a topic that is not in it is gone for good.
+
+    The store has noted that these are half deleted. That note goes last: until then, the next start forgets
+    what groups keep of such a topic, and the topic. Nobody makes it again before: see `TopicConfigManager`.
+    """
+
+    def __init__(
+        self,
+        table: JsonTable[TopicConfigSerializeWrapper],
+        save_offsets: Callable[[], object],
+        half_deleted_topics: Callable[[], Sequence[str]],
+        finish_deletion: Callable[[str], object],
+    ) -> None:
+        self.load = table.load
+        self._table = table
+        self._save_offsets = save_offsets
+        self._half_deleted_topics = half_deleted_topics
+        self._finish_deletion = finish_deletion
+
+    def save(self, value: TopicConfigSerializeWrapper) -> None:
+        gone = [topic for topic in self._half_deleted_topics() if topic not in value.topic_config_table]
+        if gone:
+            self._save_offsets()
+        self._table.save(value)
+        for topic in gone:
+            self._finish_deletion(topic)
+
+
 @dataclass(frozen=True)
 class StateTables:
     """What a broker knows beside its messages."""
@@ -63,11 +92,15 @@ class StateTables:
         disk: Disk,
         now_ms: Callable[[], int],
         make_log_durable: Callable[[], object] = lambda: None,
+        half_deleted_topics: Callable[[], Sequence[str]] = tuple,
+        finish_deletion: Callable[[str], object] = lambda _: None,
     ) -> StateTables:
         """All of them, from the directory of a store that is open.
 
         ``make_log_durable`` is called in the thread that saves offsets of groups, before they are saved: a
         power loss must not leave offsets of messages that it has taken, or groups pass over the next ones.
+        ``half_deleted_topics`` are those whose deletion the store has noted: ``finish_deletion`` is called in
+        the thread that saves topics when such a topic and its offsets are gone from the tables.
 
         Raises:
             DamagedTable: One of them cannot be read, nor its backup.
@@ -80,9 +113,18 @@ class StateTables:
             tables.append(JsonTable(disk, directory / name, body_type))
             return tables[-1]
 
+        offsets = ConsumerOffsetManager(
+            _Behind(table("consumerOffset.json", ConsumerOffsetSerializeWrapper), make_log_durable),
+            max_offsets=config.max_consumer_offsets,
+        )
         return cls(
             topics=TopicConfigManager(
-                table("topics.json", TopicConfigSerializeWrapper),
+                _BehindDeletions(
+                    table("topics.json", TopicConfigSerializeWrapper),
+                    offsets.save,
+                    half_deleted_topics,
+                    finish_deletion,
+                ),
                 cluster_name=config.broker_cluster_name,
                 broker_name=config.broker_name,
                 auto_create=config.auto_create_topic_enable,
@@ -98,10 +140,7 @@ class StateTables:
                 max_groups=config.max_groups,
                 now_ms=now_ms,
             ),
-            offsets=ConsumerOffsetManager(
-                _Behind(table("consumerOffset.json", ConsumerOffsetSerializeWrapper), make_log_durable),
-                max_offsets=config.max_consumer_offsets,
-            ),
+            offsets=offsets,
             kv_configs=KVConfigs(table("kvConfig.json", KVConfigSerializeWrapper)),
             delay_offset_table=table("delayOffset.json", DelayOffsetSerializeWrapper),
             files=tuple(tables),

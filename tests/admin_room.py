@@ -9,8 +9,9 @@ from broker_connections import FakeConnection, finished
 from disks import ManualClock
 from held_pulls import Hold
 from members import room
+from refusing_disks import RefusingDisk
 from stores import message, open_store, small_config
-from tables import groups_in, kv_in, offsets_in, table_in, topics_in
+from tables import table_in
 
 from broker.config import BrokerConfig
 from broker.filter.subscription import message_filter
@@ -28,6 +29,7 @@ from broker.processor.topic_admin import TopicAdminProcessor
 from broker.state.broker_stats import BrokerStats
 from broker.state.clients import ClientChannel
 from broker.state.consumers import ConsumerManager
+from broker.state_tables import StateTables
 from broker.store.disk import DiskUsage
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
@@ -49,12 +51,18 @@ class AdminRoom:
         self.clock = ManualClock()
         store_settings = settings.pop("store", {})
         self.config = BrokerConfig(store=small_config(root, **store_settings), **settings)
-        self.store = open_store(root, clock=self.clock, **store_settings)
+        self.disk = RefusingDisk()
+        self.store = open_store(root, self.disk, clock=self.clock, **store_settings)
         self._directory = root / "config"
-        self.topics = topics_in(self._directory, self.clock, auto_create=self.config.auto_create_topic_enable)
-        self.groups = groups_in(self._directory, self.clock)
-        self.offsets = offsets_in(self._directory)
-        self.kv_configs = kv_in(self._directory)
+        tables = StateTables.load(
+            self.config,
+            self.disk,
+            self.clock,
+            half_deleted_topics=lambda: self.store.half_deleted_topics,
+            finish_deletion=self.store.finish_deletion,
+        )
+        self.topics, self.groups, self.offsets = tables.topics, tables.groups, tables.offsets
+        self.kv_configs = tables.kv_configs
         self.consumers = ConsumerManager(lambda _: None, room())
         self.stats = BrokerStats(self.config.broker_cluster_name, self.clock())
         self.holds = Hold()
@@ -103,7 +111,9 @@ class AdminRoom:
                 self.after_saving,
                 finished,
             ),
-            GroupAdminProcessor(self.groups, self.offsets, self.stats, self.after_saving),
+            GroupAdminProcessor(
+                self.topics, self.groups, self.offsets, self.stats, self.after_saving, finished
+            ),
             ConsumeStatsProcessor(
                 self.config,
                 self.topics,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 import shutil
 
 import pytest
 from broker_clients import pull_request, pulled
 from broker_processes import BrokerProcess
 from broker_stories import BrokerClients, tell
+from refusing_disks import RefusingDisk
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
@@ -96,33 +95,25 @@ async def commit(client, queue_offset):
     assert (await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields)).code == 0
 
 
-@pytest.mark.parametrize("new_before_the_kill", [0, 4])
 def test_a_group_gets_all_of_a_topic_made_again_though_a_kill_came_between_its_end_and_that_of_its_offsets(
-    tmp_path, new_before_the_kill
+    tmp_path,
 ):
-    """Either at once, or behind new messages, as there was no room to save the offsets."""
+    disk = RefusingDisk()
     new = [f"new {number}" for number in range(4)]
 
     async def first(broker):
         client = await broker.connect()
         await client.put(*(f"old {number}" for number in range(5)))
         await commit(client, 3)
-        tables = broker.controller.tables
-        tables.offsets.save()
-        save = tables.offsets.save
-
-        def full():
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-        tables.offsets.save = full
+        broker.controller.tables.offsets.save()
+        disk.refuse("consumerOffset.json")
         assert (await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": "T"})).code == 1
-        await client.put(*new[:new_before_the_kill])
         shutil.copytree(tmp_path / "store", tmp_path / "killed")
-        tables.offsets.save = save
+        disk.refuse()
 
     async def second(broker):
         client = await broker.connect()
-        await client.put(*new[new_before_the_kill:])
+        await client.put(*new)
         assert await all_from_where_the_group_is(client) == new
         await commit(client, 4)
 
@@ -132,7 +123,7 @@ def test_a_group_gets_all_of_a_topic_made_again_though_a_kill_came_between_its_e
         await client.put("newest")
         assert await all_from_where_the_group_is(client) == ["newest"]
 
-    tell(first, tmp_path / "store")
+    tell(first, tmp_path / "store", disk)
     tell(second, tmp_path / "killed")
     tell(third, tmp_path / "killed")
 

@@ -38,6 +38,8 @@ class TopicAdmission:
         self._has_waiting = has_waiting
         self.config_of: Callable[[str], TopicConfig | None] = topics.topics.get
         """What `admit` looks at: as long as this is the same object, it says the same again, if it lasts."""
+        self.leaving = topics.leaving
+        """Topics of which it does not last: what is sent to them waits until their deletion is over."""
 
     def lasts(self, topic: str) -> bool:
         """Whether what `admit` has said holds for the next message as well: not while others wait."""
@@ -52,6 +54,7 @@ class TopicAdmission:
         """
         if not self._may_write:
             raise RequestRejected(ResponseCode.NO_PERMISSION, "the broker sending message is forbidden")
+        self._check_stays(topic)
         config = self._topics.get(topic)
         if config is None or topic in NOT_TO_BE_SENT_TO:
             config = self._made(topic, default_topic, default_queue_nums)
@@ -74,9 +77,14 @@ class TopicAdmission:
         Raises:
             TopicNotSaved: They may go there as soon as the topic is saved.
         """
+        self._check_stays(topic)
         config = self._topics.create_in_send_back(topic, queue_nums)
         self._check_saved(config)
         return config
+
+    def _check_stays(self, topic: str) -> None:
+        if topic in self.leaving:
+            raise TopicNotSaved(topic)
 
     def _check_saved(self, config: TopicConfig) -> None:
         if self._must_wait(config):

@@ -6,7 +6,7 @@ The broker's one thread must not wait for disks, so saving happens beside it; ho
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from broker.connection import Connection
 from broker.processor.request import reply
@@ -15,6 +15,8 @@ from rmq_spark.wire.command import RemotingCommand
 
 RunAside: TypeAlias = Callable[[Callable[[], None], Callable[["BaseException | None"], None]], None]
 """Does the first in another thread; then, in the broker's own, the second gets what the first has raised."""
+
+_FAILURE: Final = "the change could not be saved"
 
 
 class AfterSaving:
@@ -30,9 +32,10 @@ class AfterSaving:
         save: Callable[[], None],
         success: RemotingCommand,
         if_failed: Callable[[], None] = lambda: None,
+        failure: str = _FAILURE,
     ) -> None:
-        """Save, then answer; if that fails, take back what can be, and answer why."""
-        self.go_on(connection, request, save, lambda: reply(connection, request, success), if_failed)
+        """Save, then answer; if that fails, take back what can be, and answer ``failure`` and why."""
+        self.go_on(connection, request, save, lambda: reply(connection, request, success), if_failed, failure)
 
     def go_on(
         self,
@@ -41,15 +44,16 @@ class AfterSaving:
         save: Callable[[], None],
         then: Callable[[], None],
         if_failed: Callable[[], None] = lambda: None,
+        failure: str = _FAILURE,
     ) -> None:
-        """Save, then go on; if that fails, take back what can be, and answer why."""
+        """Save, then go on; if that fails, take back what can be, and answer ``failure`` and why."""
 
         def done(error: BaseException | None) -> None:
             if error is None:
                 then()
                 return
             if_failed()
-            remark = f"the change could not be saved: {error}"
+            remark = f"{failure}: {error}"
             reply(connection, request, request.respond(ResponseCode.SYSTEM_ERROR, remark))
 
         self._run_aside(save, done)

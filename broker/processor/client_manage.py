@@ -163,7 +163,9 @@ class ClientManageProcessor:
         config = self._groups.find_or_create(data.group_name)
         if config is None:
             return False
-        self._topics.create_in_send_back(retry_topic(data.group_name), config.retry_queue_nums)
+        topic = retry_topic(data.group_name)
+        if topic not in self._topics.leaving:  # else a later heartbeat makes it
+            self._topics.create_in_send_back(topic, config.retry_queue_nums)
         self._consumers.register(channel, data, keep_subscriptions=keep_subscriptions)
         return True
 

@@ -31,8 +31,9 @@ class KVConfigProcessor:
     def put(self, connection: Connection, request: RemotingCommand) -> None:
         """PUT_KV_CONFIG."""
         header = header_of(request)
+        before = self._kv_configs.get(header.namespace, header.key)
         self._kv_configs.put(header.namespace, header.key, header.value)
-        self._after_saving.answer(connection, request, self._kv_configs.save, answer(request))
+        self._save(connection, request, header.value, before)
 
     def get(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_KV_CONFIG."""
@@ -48,8 +49,19 @@ class KVConfigProcessor:
     def delete(self, connection: Connection, request: RemotingCommand) -> None:
         """DELETE_KV_CONFIG: success also if there is no such key."""
         header = header_of(request)
+        before = self._kv_configs.get(header.namespace, header.key)
         self._kv_configs.delete(header.namespace, header.key)
-        self._after_saving.answer(connection, request, self._kv_configs.save, answer(request))
+        self._save(connection, request, None, before)
+
+    def _save(
+        self, connection: Connection, request: RemotingCommand, value: str | None, before: str | None
+    ) -> None:
+        header = header_of(request)
+
+        def take_back() -> None:
+            self._kv_configs.take_back(header.namespace, header.key, value, before)
+
+        self._after_saving.answer(connection, request, self._kv_configs.save, answer(request), take_back)
 
     def get_all(self, _: Connection, request: RemotingCommand) -> Steps:
         """GET_KVLIST_BY_NAMESPACE."""

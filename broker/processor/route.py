@@ -187,31 +187,39 @@ class RouteProcessor:
 
     def wipe_write_permission(self, connection: Connection, request: RemotingCommand) -> Steps:
         """WIPE_WRITE_PERM_OF_BROKER: producers find no queue here any more, consumers still do."""
-        count = yield from self._change_permissions(request, lambda perm: perm & ~_WRITE)
+        count, take_back = yield from self._change_permissions(request, lambda perm: perm & ~_WRITE)
         success = answer(request, WipeWritePermOfBrokerResponseHeader(count))
-        self._after_saving.answer(connection, request, self._topics.save, success)
+        self._after_saving.answer(connection, request, self._topics.save, success, take_back)
         return None
 
     def add_write_permission(self, connection: Connection, request: RemotingCommand) -> Steps:
         """ADD_WRITE_PERM_OF_BROKER: they do again; topics that were read-only by themselves as well."""
-        count = yield from self._change_permissions(request, lambda perm: perm | _WRITE)
+        count, take_back = yield from self._change_permissions(request, lambda perm: perm | _WRITE)
         success = answer(request, AddWritePermOfBrokerResponseHeader(count))
-        self._after_saving.answer(connection, request, self._topics.save, success)
+        self._after_saving.answer(connection, request, self._topics.save, success, take_back)
         return None
 
     def _change_permissions(
         self, request: RemotingCommand, change: Callable[[int], int]
-    ) -> Generator[None, None, int]:
-        """Of how many topics; none of a broker that is not here."""
+    ) -> Generator[None, None, tuple[int, Callable[[], None]]]:
+        """Of how many topics, none of a broker that is not here; and what takes that back."""
+        changes: list[tuple[TopicConfig, TopicConfig]] = []
+
+        def take_back() -> None:
+            for changed, before in changes:
+                self._topics.take_back(changed, before)
+
         if header_of(request).broker_name != self._config.broker_name:
-            return 0
+            return 0, take_back
         topics = tuple(self._topics.topics)
         for topic in topics:
             yield
             config = self._topics.get(topic)  # which may have gone, or be another, by now
             if config is not None and change(config.perm) != config.perm:
-                self._topics.put(replace(config, perm=change(config.perm)))
-        return len(topics)
+                changed = replace(config, perm=change(config.perm))
+                self._topics.put(changed)
+                changes.append((changed, config))
+        return len(topics), take_back
 
     def delete_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """DELETE_TOPIC_IN_NAMESRV: nothing is left to do once the broker has deleted it."""

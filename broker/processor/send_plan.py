@@ -95,7 +95,7 @@ class SendPlans:
         """
         self._count = count
         self._admission = admission
-        self._config_of = admission.config_of
+        self._config_of, self._leaving = admission.config_of, admission.leaving
         self._born_host, self._store_host = born_host.encode(), store_host.encode()
         self._sys_flag = _BORN_V6 * born_host.is_v6 | _STORE_V6 * store_host.is_v6
         self._id_start = self._store_host.hex().upper()
@@ -111,7 +111,11 @@ class SendPlans:
         same, born_timestamp, properties = _NAMES[request.code]
         key = request.code, tuple(map(get, same))
         plan = self._plans.get(key)
-        if plan is not None and self._config_of(plan.topic) is plan.topic_config:
+        if (
+            plan is not None
+            and self._config_of(plan.topic) is plan.topic_config
+            and plan.topic not in self._leaving
+        ):
             try:
                 return plan, parse_int64(get(born_timestamp, "")), get(properties)
             except ValueError:

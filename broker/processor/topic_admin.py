@@ -1,6 +1,6 @@
 """TopicAdminProcessor: topics as operators create, change, look at and delete them.
 
-What is answered with success is on the disk. Routes are `route`'s.
+What is answered with success is on the disk; what cannot be saved is taken back. Routes are `route`'s.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class TopicAdminProcessor:
             )
         known = self._topics.get(header.topic)
         attributes = changed_attributes(known.attributes if known else None, header.attributes or "")
-        self._put(
+        take_back = self._put(
             TopicConfig(
                 topic_name=header.topic,
                 read_queue_nums=header.read_queue_nums,
@@ -97,7 +97,7 @@ class TopicAdminProcessor:
                 attributes=attributes,
             )
         )
-        self._after_saving.answer(connection, request, self._topics.save, answer(request))
+        self._after_saving.answer(connection, request, self._topics.save, answer(request), take_back)
 
     def update_all(self, connection: Connection, request: RemotingCommand) -> Steps:
         """UPDATE_AND_CREATE_TOPIC_LIST: nothing is done if a name is wrong; wrong numbers end it there."""
@@ -105,17 +105,31 @@ class TopicAdminProcessor:
         for config in body.topic_config_list:
             yield None
             self._refuse_to_touch(config.topic_name)
+        put: list[Callable[[], None]] = []
         for config in body.topic_config_list:
             yield None
-            self._put(config)
-        self._after_saving.answer(connection, request, self._topics.save, answer(request))
+            put.append(self._put(config))
+
+        def take_back() -> None:
+            for each in reversed(put):
+                each()
+
+        self._after_saving.answer(connection, request, self._topics.save, answer(request), take_back)
         return None
 
-    def _put(self, config: TopicConfig) -> None:
+    def _put(self, config: TopicConfig) -> Callable[[], None]:
+        """Create a topic, or overwrite it; returns what takes that back."""
+        self._refuse_if_leaving(config.topic_name)
+        before = self._topics.get(config.topic_name)
         try:
             self._topics.put(config)
         except ValueError as error:
             raise _rejected(str(error)) from error
+        return lambda: self._topics.take_back(config, before)
+
+    def _refuse_if_leaving(self, topic: str) -> None:
+        if topic in self._topics.leaving:
+            raise _rejected(f"the topic {topic} is being deleted; ask again when that is done")
 
     def _refuse_to_touch(self, topic: str) -> None:
         fault = topic_fault(topic)
@@ -160,44 +174,42 @@ class TopicAdminProcessor:
     # ---- deleting
 
     def delete(self, connection: Connection, request: RemotingCommand) -> None:
-        """DELETE_TOPIC_IN_BROKER: its queues, then the offsets of its consumers, then its route.
+        """DELETE_TOPIC_IN_BROKER: its queues, then the offsets of its consumers and its route.
 
-        What a failure or a crash interrupts can be done again: the topic goes last. Before its messages have
-        gone its consumers keep their offsets; if a crash comes between, the next start forgets these.
+        Until the store has noted that, all stays as it was, but what is sent to the topic waits. From then on
+        the topic is gone, and nothing brings it back: what cannot be saved of that is saved later, or
+        made good by the next start.
         """
         topic = header_of(request).topic
         self._refuse_to_touch(topic)
-        config = self._topics.get(topic)
-        if config is None:
-            self._after_saving.answer(connection, request, self._save, answer(request))
+        if self._topics.get(topic) is None:
+            self._after_saving.answer(connection, request, self._topics.save, answer(request))
             return
-        self._topics.delete(topic)
+        self._refuse_if_leaving(topic)
+        self._topics.begin_deletion(topic)
 
-        def keep() -> None:
-            if self._topics.get(topic) is None:
-                self._topics.put(config)
-
-        def forget() -> Iterator[None]:
+        def forget() -> None:
             self._offsets.forget_topic(topic)
-            yield from self._stats.forget_topic(topic)
-            self._after_saving.answer(connection, request, save, answer(request), keep)
+            self._topics.delete(topic)
+            self._work(finish())
 
-        def save() -> None:
-            self._offsets.save()
-            self._store.finish_deletion(topic)
-            self._topics.save()
+        def finish() -> Iterator[None]:
+            yield from self._stats.forget_topic(topic)
+            self._after_saving.answer(
+                connection,
+                request,
+                self._topics.save,
+                answer(request),
+                failure=f"the topic {topic} is deleted, but that could not be saved yet; it is tried again",
+            )
 
         self._after_saving.go_on(
             connection,
             request,
             lambda: self._store.delete_topic(topic),
-            lambda: self._work(forget()),
-            keep,
+            forget,
+            lambda: self._topics.keep(topic),
         )
-
-    def _save(self) -> None:
-        self._offsets.save()
-        self._topics.save()
 
     def clean_unused(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """CLEAN_UNUSED_TOPIC: there is never anything to clean.

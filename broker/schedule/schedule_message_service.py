@@ -73,10 +73,13 @@ class ScheduleMessageService:
         table: Table[DelayOffsetSerializeWrapper],
         levels_ms: Sequence[int],
         put: Callable[[StoredMessage], PutMessageResult],
-        queue_nums: Callable[[str], int],
+        queue_nums: Callable[[str], int | None],
         start: Start,
     ) -> None:
-        """``levels_ms`` are the delays from level 1 on; ``queue_nums`` of a topic is 0 if there is none."""
+        """``levels_ms`` are the delays from level 1 on.
+
+        ``queue_nums`` of a topic is 0 if there is none, and None while nobody knows whether it stays.
+        """
         self._store = store
         self._levels_ms = tuple(levels_ms)
         self._put = put
@@ -225,7 +228,7 @@ class ScheduleMessageService:
         return False, None
 
     def _deliver(self, message: StoredMessage) -> bool:
-        """Put one message where it belongs; False if the store takes nothing now.
+        """Put one message where it belongs; False if it cannot be put now.
 
         A message that can never be put anywhere is passed over: it stays in the log, under the id that is
         logged, and must not hold up those behind it.
@@ -236,6 +239,8 @@ class ScheduleMessageService:
             self._pass_over(message, str(error))
             return True
         queues = self._queue_nums(target.topic)
+        if queues is None:
+            return False
         if not queues:
             self._pass_over(message, f"its topic {target.topic} does not exist any more")
             return True

@@ -64,6 +64,16 @@ class KVConfigs:
             if not values:
                 del self._namespaces[namespace]
 
+    def take_back(self, namespace: str, key: str, value: str | None, before: str | None) -> None:
+        """Undo a change, if the value still is what it was changed to then; None: there is none."""
+        if self.get(namespace, key) != value or value == before:
+            return
+        if before is None:
+            self.delete(namespace, key)
+        else:
+            self._namespaces.setdefault(namespace, {})[key] = before
+            self._saver.is_dirty = True
+
     def list(self, namespace: str) -> Mapping[str, str]:
         """All values of a namespace, by key; none if there is no such namespace."""
         return MappingProxyType(self._namespaces.get(namespace, {}))

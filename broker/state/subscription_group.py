@@ -74,6 +74,17 @@ class SubscriptionGroupManager:
     def _check_room(self) -> None:
         check_room("groups", len(self._groups), self._max_groups, "maxGroups")
 
+    def take_back(
+        self, group: str, config: SubscriptionGroupConfig | None, before: SubscriptionGroupConfig | None
+    ) -> None:
+        """Undo a change, if the group still is as it was changed then; None: there is none."""
+        if self._groups.get(group) is not config:
+            return
+        if before is None:
+            self.delete(group)
+        else:
+            self._set(before)
+
     def delete(self, group: str) -> None:
         """Forget a group; its offsets are another table's."""
         if self._groups.pop(group, None) is not None:

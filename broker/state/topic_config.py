@@ -5,7 +5,7 @@ Kept as topics.json, in RocketMQ's form. It knows nothing of what lies in a topi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -80,6 +80,9 @@ class TopicConfigManager:
         self._queues = sum(map(_queues_of, self._topics.values()))
         self._saved = loaded.topic_config_table
         self.topics: Mapping[str, TopicConfig] = MappingProxyType(self._topics)
+        self._leaving: dict[str, None] = {}
+        self.leaving: Container[str] = self._leaving
+        """Topics from `begin_deletion` on: none takes messages, or is made, until it is gone for good."""
         self.data_version = loaded.data_version
         for config in _system_topics(cluster_name, broker_name):
             if config.topic_name not in self._topics:
@@ -158,11 +161,31 @@ class TopicConfigManager:
         self._set(made)
         return self._topics[topic]
 
+    def take_back(self, config: TopicConfig, before: TopicConfig | None) -> None:
+        """Undo the `put` of a topic, if it is still as it was put then."""
+        if self._topics.get(config.topic_name) is not config:
+            return
+        if before is None:
+            self.delete(config.topic_name)
+        else:
+            self._set(before)
+
+    def begin_deletion(self, topic: str) -> None:
+        """Have a topic wait for its end: it stays as it is, and is among those that are `leaving`.
+
+        Behind it comes `delete`, after which it is `leaving` until that is saved; or `keep`.
+        """
+        self._leaving[topic] = None
+
+    def keep(self, topic: str) -> None:
+        """Let a topic go on that was to be deleted and could not."""
+        self._leaving.pop(topic, None)
+
     def delete(self, topic: str) -> None:
         """Forget a topic; what lies in its queues is the store's business."""
         known = self._topics.pop(topic, None)
-        if known is not None:
-            self._queues -= _queues_of(known)
+        self._queues -= _queues_of(known)
+        if known is not None or topic in self._leaving:
             self._changed()
 
     def wrapper(self) -> TopicConfigSerializeWrapper:
@@ -181,11 +204,15 @@ class TopicConfigManager:
         self._saver.save()
 
     def is_saved(self, config: TopicConfig) -> bool:
-        """Tell whether a topic is on the disk as it is configured here."""
-        return self._saved.get(config.topic_name) is config
+        """Tell whether a topic is on the disk as it is configured here, and to stay."""
+        topic = config.topic_name
+        return self._saved.get(topic) is config and topic not in self._leaving
 
     def _note_saved(self, saved: TopicConfigSerializeWrapper) -> None:
         self._saved = saved.topic_config_table
+        for topic in tuple(self._leaving):
+            if topic not in self._saved and topic not in self._topics:
+                self.keep(topic)  # its name is free again
 
     def _set(self, config: TopicConfig) -> None:
         known = self._topics.get(config.topic_name)

@@ -18,7 +18,6 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -234,12 +233,16 @@ class Checkpointing:
             self.half_deleted = half_deleted
 
     def finish_deletion(self, topic: str) -> None:
-        """Note that nobody keeps anything any more of a topic that was deleted."""
+        """Note that nobody keeps anything any more of a topic that was deleted.
+
+        Raises:
+            OSError: The disk says no, and not whether it is noted. To do it again is safe.
+        """
         with self.maintenance:
             if topic in self.half_deleted:
-                self.half_deleted = tuple(name for name in self.half_deleted if name != topic)
-                with suppress(OSError):  # the next checkpoint does it
-                    self._manifest.save(replace(self.manifest(), half_deleted=self.half_deleted))
+                half_deleted = tuple(name for name in self.half_deleted if name != topic)
+                self._manifest.save(replace(self.manifest(), half_deleted=half_deleted))
+                self.half_deleted = half_deleted
 
     def distrust(self, manifest: Manifest) -> None:
         """Note that no queue stands where a manifest says: all are about to be made again.

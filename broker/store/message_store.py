@@ -410,10 +410,10 @@ class MessageStore:
     def finish_deletion(self, topic: str) -> None:
         """Note that nobody keeps anything any more of a topic that was deleted, as offsets of groups.
 
-        A crash before that leaves the topic among `half_deleted_topics`.
+        A crash or an error before that leaves the topic among `half_deleted_topics`.
 
         Raises:
-            DamagedTable: What was noted before cannot be read.
+            OSError, DamagedTable: The disk says no, or what was noted before cannot be read.
         """
         self._checkpointing.finish_deletion(topic)
 

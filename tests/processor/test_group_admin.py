@@ -8,6 +8,7 @@ from rmq_spark.wire.bodies.configs import (
     SubscriptionGroupWrapper,
 )
 from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
 
 
 def saved_groups(room):
@@ -110,3 +111,70 @@ def test_a_deleted_group_keeps_its_offsets_unless_they_are_to_go(room, ext_field
 
 def test_deleting_a_group_that_is_not_there_is_a_success(room):
     assert room.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "nobody"}).code == 0
+
+
+def test_a_change_that_could_not_be_saved_has_not_happened(room):
+    before = SubscriptionGroupConfig(group_name="G")
+    room.groups.put(before)
+    room.groups.save()
+    changed = SubscriptionGroupConfig(group_name="G", retry_max_times=1)
+    new = SubscriptionGroupConfig(group_name="New")
+    room.disk.refuse("subscriptionGroup.json")
+    for config in (changed, new):
+        code, remark = room.refused(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, config)
+        assert (code, "No space left" in remark) == (ResponseCode.SYSTEM_ERROR, True)
+    body = SubscriptionGroupList(group_config_list=(changed, new, changed))
+    room.refused(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {}, body)
+    assert room.groups.get("G") is before
+    assert room.groups.get("New") is None
+    room.disk.refuse()
+    room.groups.save()
+    assert saved_groups(room)["G"] == before
+    assert "New" not in saved_groups(room)
+
+
+@pytest.mark.parametrize("name", ["consumerOffset.json", "subscriptionGroup.json"])
+def test_a_group_whose_deletion_could_not_be_saved_keeps_its_offsets_and_counters(room, name):
+    before = SubscriptionGroupConfig(group_name="G")
+    room.groups.put(before)
+    room.offsets.commit("G", "T", 0, 5)
+    room.offsets.commit("G", "U", 1, 6)
+    room.stats.got("T", "G", 1, 1, 0)
+    room.groups.save()
+    room.offsets.save()
+    finished(room.stats.sample(room.clock() + 10_000))
+    room.disk.refuse(name)
+    fields = {"groupName": "G", "cleanOffset": "true"}
+    code, remark = room.refused(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+    assert (code, "No space left" in remark) == (ResponseCode.SYSTEM_ERROR, True)
+    assert room.groups.get("G") is before
+    assert (room.offsets.query("G", "T", 0), room.offsets.query("G", "U", 1)) == (5, 6)
+    assert room.stats.data("GROUP_GET_NUMS", "T@G") is not None
+    room.disk.refuse()
+    room.groups.save()
+    room.offsets.save()
+    assert saved_groups(room)["G"] == before
+    saved = room.saved("consumerOffset.json", ConsumerOffsetSerializeWrapper).offset_table
+    assert saved == {"T@G": {0: 5}, "U@G": {1: 6}}
+    assert room.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields).code == 0
+    assert room.offsets.query("G", "T", 0) is None
+
+
+def test_what_comes_while_a_deletion_is_not_saved_yet_is_not_written_over_by_taking_it_back(room):
+    """The group commits, and one of its topics goes, before the disk has refused the deletion."""
+    waiting = []
+    room.after_saving._run_aside = lambda _, then: waiting.append(then)
+    for queue_id in (0, 1):
+        room.offsets.commit("G", "T", queue_id, 5)
+    room.offsets.commit("G", "Gone", 0, 5)
+    fields = {"groupName": "G", "cleanOffset": "true"}
+    request = RemotingCommand(RequestCode.DELETE_SUBSCRIPTIONGROUP, ext_fields=fields)
+    room.handlers[RequestCode.DELETE_SUBSCRIPTIONGROUP](room.connection, request)
+    room.offsets.commit("G", "T", 0, 7)
+    room.create_topic("Gone")
+    room.topics.begin_deletion("Gone")
+    room.offsets.forget_topic("Gone")
+    room.topics.delete("Gone")
+    waiting.pop()(OSError(28, "no space left"))
+    assert room.offsets.queues("G", "T") == {0: 7, 1: 5}
+    assert room.offsets.topics_of("G") == {"T"}

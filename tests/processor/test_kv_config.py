@@ -1,3 +1,4 @@
+from broker.state.kv_config import KVConfigSerializeWrapper
 from rmq_spark.wire.bodies.lists import KVTable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 
@@ -32,3 +33,21 @@ def test_a_namespace_without_values_is_not_found(room):
         ResponseCode.QUERY_NOT_FOUND,
         "No config item, Namespace: N",
     )
+
+
+def test_a_change_that_could_not_be_saved_has_not_happened(room):
+    kept, new = {"namespace": "N", "key": "kept"}, {"namespace": "M", "key": "new"}
+    assert room.ask(RequestCode.PUT_KV_CONFIG, {**kept, "value": "1"}).code == 0
+    room.disk.refuse("kvConfig.json")
+    for code, fields in [
+        (RequestCode.PUT_KV_CONFIG, {**kept, "value": "2"}),
+        (RequestCode.DELETE_KV_CONFIG, kept),
+        (RequestCode.PUT_KV_CONFIG, {**new, "value": "1"}),
+    ]:
+        answered, remark = room.refused(code, fields)
+        assert (answered, "No space left" in remark) == (ResponseCode.SYSTEM_ERROR, True)
+        assert room.kv_configs.get("N", "kept") == "1"
+        assert room.kv_configs.list("M") == {}
+    room.disk.refuse()
+    room.kv_configs.save()
+    assert room.saved("kvConfig.json", KVConfigSerializeWrapper).config_table == {"N": {"kept": "1"}}

@@ -122,6 +122,27 @@ def test_a_list_of_topics_without_a_body_is_refused(room):
     assert room.refused(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)[0] == ResponseCode.SYSTEM_ERROR
 
 
+def test_a_change_that_could_not_be_saved_has_not_happened(room):
+    before = room.create_topic("T", queue_nums=8)
+    room.disk.refuse("topics.json")
+    for changes in ({"topic": "T"}, {"topic": "New"}):
+        code, remark = refused(room, **changes)
+        assert (code, "No space left" in remark) == (ResponseCode.SYSTEM_ERROR, True)
+    configs = tuple(TopicConfig(topic_name=name, read_queue_nums=1) for name in ("T", "New", "T"))
+    body = CreateTopicListRequestBody(topic_config_list=configs)
+    assert room.refused(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, body)[0] == ResponseCode.SYSTEM_ERROR
+    wipe = room.refused(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "broker-a"})
+    assert wipe[0] == ResponseCode.SYSTEM_ERROR
+    assert room.topics.get("T") is before
+    assert room.topics.is_saved(before)
+    assert room.topics.get("New") is None
+    room.disk.refuse()
+    room.topics.save()
+    saved = room.saved("topics.json", TopicConfigSerializeWrapper).topic_config_table
+    assert (saved["T"], "New" in saved) == (before, False)
+    assert create(room).code == ResponseCode.SUCCESS
+
+
 # ---- looking
 
 
@@ -232,20 +253,25 @@ def test_a_topic_that_could_not_be_deleted_is_still_there(room, monkeypatch):
     assert room.store.queue_offsets("T", 0) == (0, 0)
 
 
-@pytest.mark.parametrize("table", ["offsets", "topics"])
-def test_a_topic_whose_end_could_not_be_saved_can_be_deleted_again(room, monkeypatch, table):
+@pytest.mark.parametrize("name", ["consumerOffset.json", "topics.json"])
+def test_a_topic_whose_end_could_not_be_saved_is_gone_and_can_be_deleted_again(room, name):
     room.create_topic("T")
     room.put("body")
     room.offsets.commit("G", "T", 0, 1)
-    with monkeypatch.context() as broken:
-        broken.setattr(getattr(room, table), "save", failing)
-        assert (
-            room.refused(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})[0] == ResponseCode.SYSTEM_ERROR
-        )
-    assert room.topics.get("T") is not None
+    room.offsets.save()
+    room.disk.refuse(name)
+    for _ in range(2):
+        code, remark = room.refused(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+        assert (code, "No space left" in remark) == (ResponseCode.SYSTEM_ERROR, True)
+        assert room.topics.get("T") is None
+        assert room.store.half_deleted_topics == ("T",)
+        assert "is being deleted" in refused(room)[1]
+    room.disk.refuse()
     assert room.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == ResponseCode.SUCCESS
     assert "T" not in room.saved("topics.json", TopicConfigSerializeWrapper).topic_config_table
     assert room.saved("consumerOffset.json", ConsumerOffsetSerializeWrapper).offset_table == {}
+    assert room.store.half_deleted_topics == ()
+    assert create(room).code == ResponseCode.SUCCESS
 
 
 def failing(*_):

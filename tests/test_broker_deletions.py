@@ -1,0 +1,198 @@
+"""Topics are deleted on a disk that refuses it: either nothing has happened, or it is brought to its end."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from broker_clients import send_request
+from broker_stories import tell
+from refusing_disks import RefusingDisk
+
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+
+REFUSED_LATER = {
+    "offsets": ("consumerOffset.json", 0),
+    "topics": ("topics.json", 0),
+    "the end of the deletion": ("manifest.json", 1),
+}
+"""What cannot be saved once the store has noted the deletion: a file, and how many of its writes can."""
+DELETION = RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, opaque=500, ext_fields={"topic": "T"})
+
+
+@pytest.fixture
+def disk():
+    disk = RefusingDisk()
+    yield disk
+    disk.let_go()
+
+
+async def drop(client, topic="T"):
+    return await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": topic})
+
+
+def wide(topic="T", queues=2):
+    return {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": str(queues),
+        "writeQueueNums": str(queues),
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "order": "false",
+    }
+
+
+async def commit(client, queue_offset):
+    fields = {"consumerGroup": "G", "topic": "T", "queueId": "0", "commitOffset": str(queue_offset)}
+    assert (await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields)).code == 0
+
+
+async def begun(broker, disk, operator):
+    """Begin a deletion of T that the disk is about to refuse; it has not said so yet."""
+    disk.refuse("manifest.json")
+    disk.keep_waiting()
+    operator.send(DELETION)
+    await broker.until(disk.is_waiting.is_set)
+
+
+def test_what_is_sent_while_a_deletion_is_refused_waits_and_finds_the_topic_as_it_was(tmp_path, disk):
+    async def story(broker):
+        broker.make_topic("T", queues=8)
+        operator, producer, other = [await broker.connect() for _ in range(3)]
+        for queue_id in (0, 6):
+            await producer.put("old", queue_id=queue_id)
+        before = broker.controller.tables.topics.get("T")
+        await begun(broker, disk, operator)
+        producer.send(send_request("new", "T", 0, opaque=501))
+        update = await other.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=wide())
+        assert (update.code, "is being deleted" in update.remark) == (ResponseCode.SYSTEM_ERROR, True)
+        assert "is being deleted" in (await drop(other)).remark
+        assert (await other.pull(0, "T", 6)).bodies == ["old"]
+        disk.let_go()
+        refused = await operator.receive()
+        assert (refused.opaque, refused.code) == (500, ResponseCode.SYSTEM_ERROR)
+        assert "No space left" in refused.remark
+        assert (await producer.receive()).code == 0
+        assert broker.controller.tables.topics.get("T") is before
+        assert (await other.pull(0, "T", 0)).bodies == ["old", "new"]
+        disk.refuse()
+        assert (await drop(operator)).code == 0
+        assert (await other.pull(0, "T", 0)).code == ResponseCode.TOPIC_NOT_EXIST
+
+    tell(story, tmp_path, disk)
+
+
+def test_what_is_sent_while_a_topic_is_deleted_goes_into_the_next_of_its_name(tmp_path, disk):
+    async def story(broker):
+        broker.make_topic("T", queues=8)
+        operator, producer = await broker.connect(), await broker.connect()
+        await producer.put("old", queue_id=0)
+        await begun(broker, disk, operator)
+        producer.send(send_request("new", "T", 0, queue_nums=4, opaque=501))
+        disk.refuse()
+        disk.let_go()
+        assert (await operator.receive()).code == 0
+        assert (await producer.receive()).code == 0
+        assert broker.controller.tables.topics.get("T").write_queue_nums == 4
+        assert (await producer.pull(0, "T", 0)).bodies == ["new"]
+
+    tell(story, tmp_path, disk)
+
+
+def test_a_delayed_message_that_falls_due_while_a_deletion_is_refused_is_delivered_behind_it(tmp_path, disk):
+    asked = []
+
+    async def story(broker):
+        broker.make_topic("T", queues=1)
+        operator, consumer = await broker.connect(), await broker.connect()
+        await consumer.put("delayed", queue_id=0, properties={"DELAY": "1"})
+        schedule = broker.controller.schedule
+        queue_nums = schedule._queue_nums
+        schedule._queue_nums = lambda topic: asked.append(topic) or queue_nums(topic)
+        await begun(broker, disk, operator)
+        broker.move(2)
+        await broker.until(lambda: asked == ["T"])
+        disk.let_go()
+        assert (await operator.receive()).code == ResponseCode.SYSTEM_ERROR
+        broker.move(2)
+        await broker.until(lambda: broker.store.queue_offsets("T", 0) == (0, 1))
+        assert (await consumer.pull(0, "T", 0)).bodies == ["delayed"]
+
+    tell(story, tmp_path, disk)
+
+
+@pytest.mark.parametrize(("name", "spared"), REFUSED_LATER.values(), ids=REFUSED_LATER)
+def test_a_deletion_that_has_begun_is_never_taken_back_and_ends_when_there_is_room(
+    tmp_path, disk, name, spared
+):
+    async def first(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await client.put(*(f"old {number}" for number in range(5)))
+        await commit(client, 5)
+        broker.controller.tables.offsets.save()
+        disk.refuse(name, spared=spared)
+        answer = await drop(client)
+        assert (answer.code, "T is deleted" in answer.remark) == (ResponseCode.SYSTEM_ERROR, True)
+        assert (await client.pull(0)).code == ResponseCode.TOPIC_NOT_EXIST
+        assert await client.committed() is None
+        client.send(send_request("too early", "T", 0))
+        assert (await client.receive()).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert (await drop(client)).code == ResponseCode.SYSTEM_ERROR
+        shutil.copytree(tmp_path / "store", tmp_path / "killed early")
+        disk.refuse()
+        broker.move(1)
+        await broker.until(lambda: not broker.store.half_deleted_topics)
+        assert (await drop(client)).code == 0
+        await client.put(*(f"new {number}" for number in range(10)))
+        await commit(client, 10)
+        broker.controller.tables.offsets.save()
+        shutil.copytree(tmp_path / "store", tmp_path / "killed late")
+
+    async def early(broker):
+        assert broker.controller.tables.topics.get("T") is None
+        assert broker.store.half_deleted_topics == ()
+        client = await broker.connect()
+        assert await client.committed() is None
+        await client.put("newest")
+        assert (await client.pull(0)).bodies == ["newest"]
+
+    async def late(broker):
+        assert await (await broker.connect()).committed() == 10
+
+    tell(first, tmp_path / "store", disk)
+    tell(early, tmp_path / "killed early")
+    tell(late, tmp_path / "killed late")
+    tell(late, tmp_path / "killed late")
+
+
+def test_a_start_without_room_finishes_a_deletion_later_and_lets_nobody_make_the_topic_before(tmp_path, disk):
+    async def first(broker):
+        client = await broker.connect()
+        await client.put("old")
+        await commit(client, 1)
+        broker.controller.tables.offsets.save()
+        disk.refuse("consumerOffset.json")
+        assert (await drop(client)).code == ResponseCode.SYSTEM_ERROR
+        shutil.copytree(tmp_path / "store", tmp_path / "killed")
+
+    async def second(broker):
+        client = await broker.connect()
+        client.send(send_request("too early", "T", 0))
+        assert (await client.receive()).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        disk.refuse()
+        await client.put("new")
+        await commit(client, 1)
+        broker.controller.tables.offsets.save()
+        shutil.copytree(tmp_path / "killed", tmp_path / "killed again")
+
+    async def third(broker):
+        client = await broker.connect()
+        assert await client.committed() == 1
+        assert (await client.pull(0)).bodies == ["new"]
+
+    tell(first, tmp_path / "store", disk)
+    tell(second, tmp_path / "killed", disk)
+    tell(third, tmp_path / "killed again")
