@@ -195,10 +195,11 @@ class SendPlanTable:
             RequestRejected: They may not.
             TopicNotSaved: They may as soon as the topic is saved.
         """
-        if self._admission.config_of(plan.topic) is not plan.topic_config:
+        admission = self._admission
+        if admission.config_of(plan.topic) is not plan.topic_config or plan.topic in admission.leaving:
             header, queue_id = plan.header, plan.template.queue[1]
             nums = header.default_topic_queue_nums
-            self._admission.admit(plan.topic, queue_id, header.default_topic, nums)
+            admission.admit(plan.topic, queue_id, header.default_topic, nums)
 
     def forget(self, connection: Connection) -> None:
         """A client has gone."""
