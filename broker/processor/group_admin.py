@@ -7,6 +7,7 @@ groups are is `consume_stats`'.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 from broker.connection import Connection, Steps
 from broker.processor.after_saving import AfterSaving
@@ -61,8 +62,9 @@ class GroupAdminProcessor:
 
     def update(self, connection: Connection, request: RemotingCommand) -> None:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: a group that is there is overwritten."""
-        take_back = self._put(body_of(request, SubscriptionGroupConfig))
-        self._after_saving.answer(connection, request, self._groups.save, answer(request), take_back)
+        changes = ExitStack()
+        self._put(body_of(request, SubscriptionGroupConfig), changes)
+        self._after_saving.answer(connection, request, self._groups.save, answer(request), changes.close)
 
     def update_all(self, connection: Connection, request: RemotingCommand) -> Steps:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: nothing if a name is wrong; wrong numbers end it."""
@@ -72,27 +74,22 @@ class GroupAdminProcessor:
             fault = group_fault(config.group_name)
             if fault:
                 raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
-        put: list[Callable[[], None]] = []
+        changes = ExitStack()
         for config in body.group_config_list:
             yield None
-            put.append(self._put(config))
-
-        def take_back() -> None:
-            for each in reversed(put):
-                each()
-
-        self._after_saving.answer(connection, request, self._groups.save, answer(request), take_back)
+            self._put(config, changes)
+        self._after_saving.answer(connection, request, self._groups.save, answer(request), changes.close)
         return None
 
-    def _put(self, config: SubscriptionGroupConfig) -> Callable[[], None]:
-        """Create a group, or overwrite it; returns what takes that back."""
+    def _put(self, config: SubscriptionGroupConfig, changes: ExitStack) -> None:
+        """Create a group, or overwrite it; closing ``changes`` takes that back."""
         group = config.group_name
         before = self._groups.get(group)
         try:
             self._groups.put(config)
         except ValueError as error:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        return lambda: self._groups.take_back(group, config, before)
+        changes.callback(self._groups.take_back, group, config, before)
 
     def get_all(self, _: Connection, request: RemotingCommand) -> Steps:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: all of them at once, whatever page is asked for."""

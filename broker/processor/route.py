@@ -8,6 +8,7 @@ created or deleted is, or is no longer, routed at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final
 
@@ -187,30 +188,26 @@ class RouteProcessor:
 
     def wipe_write_permission(self, connection: Connection, request: RemotingCommand) -> Steps:
         """WIPE_WRITE_PERM_OF_BROKER: producers find no queue here any more, consumers still do."""
-        count, take_back = yield from self._change_permissions(request, lambda perm: perm & ~_WRITE)
+        changes = ExitStack()
+        count = yield from self._change_permissions(request, lambda perm: perm & ~_WRITE, changes)
         success = answer(request, WipeWritePermOfBrokerResponseHeader(count))
-        self._after_saving.answer(connection, request, self._topics.save, success, take_back)
+        self._after_saving.answer(connection, request, self._topics.save, success, changes.close)
         return None
 
     def add_write_permission(self, connection: Connection, request: RemotingCommand) -> Steps:
         """ADD_WRITE_PERM_OF_BROKER: they do again; topics that were read-only by themselves as well."""
-        count, take_back = yield from self._change_permissions(request, lambda perm: perm | _WRITE)
+        changes = ExitStack()
+        count = yield from self._change_permissions(request, lambda perm: perm | _WRITE, changes)
         success = answer(request, AddWritePermOfBrokerResponseHeader(count))
-        self._after_saving.answer(connection, request, self._topics.save, success, take_back)
+        self._after_saving.answer(connection, request, self._topics.save, success, changes.close)
         return None
 
     def _change_permissions(
-        self, request: RemotingCommand, change: Callable[[int], int]
-    ) -> Generator[None, None, tuple[int, Callable[[], None]]]:
-        """Of how many topics, none of a broker that is not here; and what takes that back."""
-        changes: list[tuple[TopicConfig, TopicConfig]] = []
-
-        def take_back() -> None:
-            for changed, before in changes:
-                self._topics.take_back(changed, before)
-
+        self, request: RemotingCommand, change: Callable[[int], int], changes: ExitStack
+    ) -> Generator[None, None, int]:
+        """Of how many topics, none of a broker that is not here; closing ``changes`` takes that back."""
         if header_of(request).broker_name != self._config.broker_name:
-            return 0, take_back
+            return 0
         topics = tuple(self._topics.topics)
         for topic in topics:
             yield
@@ -218,8 +215,8 @@ class RouteProcessor:
             if config is not None and change(config.perm) != config.perm:
                 changed = replace(config, perm=change(config.perm))
                 self._topics.put(changed)
-                changes.append((changed, config))
-        return len(topics), take_back
+                changes.callback(self._topics.take_back, changed, config)
+        return len(topics)
 
     def delete_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """DELETE_TOPIC_IN_NAMESRV: nothing is left to do once the broker has deleted it."""

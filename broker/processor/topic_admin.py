@@ -6,6 +6,7 @@ What is answered with success is on the disk; what cannot be saved is taken back
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 from broker.config import BrokerConfig
 from broker.connection import Connection, Steps
@@ -85,7 +86,8 @@ class TopicAdminProcessor:
             )
         known = self._topics.get(header.topic)
         attributes = changed_attributes(known.attributes if known else None, header.attributes or "")
-        take_back = self._put(
+        changes = ExitStack()
+        self._put(
             TopicConfig(
                 topic_name=header.topic,
                 read_queue_nums=header.read_queue_nums,
@@ -95,9 +97,10 @@ class TopicAdminProcessor:
                 topic_sys_flag=header.topic_sys_flag or 0,
                 order=header.order,
                 attributes=attributes,
-            )
+            ),
+            changes,
         )
-        self._after_saving.answer(connection, request, self._topics.save, answer(request), take_back)
+        self._after_saving.answer(connection, request, self._topics.save, answer(request), changes.close)
 
     def update_all(self, connection: Connection, request: RemotingCommand) -> Steps:
         """UPDATE_AND_CREATE_TOPIC_LIST: nothing is done if a name is wrong; wrong numbers end it there."""
@@ -105,27 +108,22 @@ class TopicAdminProcessor:
         for config in body.topic_config_list:
             yield None
             self._refuse_to_touch(config.topic_name)
-        put: list[Callable[[], None]] = []
+        changes = ExitStack()
         for config in body.topic_config_list:
             yield None
-            put.append(self._put(config))
-
-        def take_back() -> None:
-            for each in reversed(put):
-                each()
-
-        self._after_saving.answer(connection, request, self._topics.save, answer(request), take_back)
+            self._put(config, changes)
+        self._after_saving.answer(connection, request, self._topics.save, answer(request), changes.close)
         return None
 
-    def _put(self, config: TopicConfig) -> Callable[[], None]:
-        """Create a topic, or overwrite it; returns what takes that back."""
+    def _put(self, config: TopicConfig, changes: ExitStack) -> None:
+        """Create a topic, or overwrite it; closing ``changes`` takes that back."""
         self._refuse_if_leaving(config.topic_name)
         before = self._topics.get(config.topic_name)
         try:
             self._topics.put(config)
         except ValueError as error:
             raise _rejected(str(error)) from error
-        return lambda: self._topics.take_back(config, before)
+        changes.callback(self._topics.take_back, config, before)
 
     def _refuse_if_leaving(self, topic: str) -> None:
         if topic in self._topics.leaving:

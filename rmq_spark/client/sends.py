@@ -10,7 +10,8 @@ A connection that is yet to be made has its share of the time, so that other bro
 from __future__ import annotations
 
 import time
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from rmq_spark.client.async_sends import RETRY_MS_MIN, QueuesOf
 from rmq_spark.client.errors import (
@@ -43,6 +44,20 @@ RETRIED_CODES: Final = frozenset(
 """As RocketMQ's producer has it."""
 
 
+class _Try(NamedTuple):
+    """One of those that a send may have: where to, how long it may take, and how many are left behind it."""
+
+    target: MessageQueue
+    remaining_ms: int
+    left: int
+    deadline: float
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether there will be another try if this one has failed."""
+        return self.left > 0 and not _is_over(self.deadline)
+
+
 class Sends:
     """The tries of one producer. All methods may be called from any thread."""
 
@@ -69,30 +84,22 @@ class Sends:
             BrokerRefused: For a reason for which trying again is no use.
             SendFailed: All tries failed.
         """
-        deadline = time.monotonic() + timeout_ms / 1000
         tries: list[ClientError] = []
-        failed: str | None = None
         stored: SendResult | None = None
-        for left in range(self.retries, -1, -1):
-            if failed is not None and _is_over(deadline):
-                break
-            target = self._choice.choose(self._queues_of(prepared.topic), failed)
-            # Finding out where the topic lives may have taken its time.
-            remaining_ms = max(int((deadline - time.monotonic()) * 1000), min(timeout_ms, RETRY_MS_MIN))
+        for each in self._tries(prepared.topic, timeout_ms):
             try:
-                stored = self.send_once(prepared, target, remaining_ms, left)
-            except (*CONNECTION_FAULTS, BrokerNotFound, BrokerRefused) as error:
+                stored = self.send_once(prepared, each.target, each.remaining_ms, each.left)
+            except (*CONNECTION_FAULTS, BrokerNotFound, BrokerRefused) as error:  # noqa: PERF203  # each try ends by itself
                 if isinstance(error, BrokerRefused) and error.code not in RETRIED_CODES:
                     if stored is None:
                         raise
                     break
                 tries.append(error)
-                self._refresh_after(error, prepared.topic, is_waited_for=left > 0 and not _is_over(deadline))
+                self._refresh_after(error, prepared.topic, is_waited_for=each.is_followed)
             else:
                 is_ok = stored.send_status is SendStatus.SEND_OK
-                if is_ok or not self._retries_not_ok or not left:
+                if is_ok or not self._retries_not_ok or not each.left:
                     return stored
-            failed = target.broker_name
         if stored is not None:  # if not as safely as was wanted
             return stored
         raise SendFailed(prepared.topic, tries) from tries[-1]
@@ -126,20 +133,13 @@ class Sends:
             ConnectionClosed: The connection has failed meanwhile: some of the message may have been sent.
             SendFailed: No broker that was tried can be reached.
         """
-        deadline = time.monotonic() + timeout_ms / 1000
         tries: list[ClientError] = []
-        failed: str | None = None
-        for left in range(self.retries, -1, -1):
-            if failed is not None and _is_over(deadline):
-                break
-            target = self._choice.choose(self._queues_of(prepared.topic), failed)
-            remaining_ms = max(int((deadline - time.monotonic()) * 1000), min(timeout_ms, RETRY_MS_MIN))
+        for each in self._tries(prepared.topic, timeout_ms):
             try:
-                return self.send_one_way_once(prepared, target, remaining_ms // (left + 1))
-            except (ConnectionFailed, BrokerNotFound) as error:
+                return self.send_one_way_once(prepared, each.target, each.remaining_ms // (each.left + 1))
+            except (ConnectionFailed, BrokerNotFound) as error:  # noqa: PERF203  # each try ends by itself
                 tries.append(error)
-                self._refresh_after(error, prepared.topic, is_waited_for=left > 0 and not _is_over(deadline))
-            failed = target.broker_name
+                self._refresh_after(error, prepared.topic, is_waited_for=each.is_followed)
         raise SendFailed(prepared.topic, tries) from tries[-1]
 
     def send_one_way_once(self, prepared: Outgoing, target: MessageQueue, timeout_ms: int) -> None:
@@ -155,6 +155,19 @@ class Sends:
         except CONNECTION_FAULTS:
             self._choice.failed(target.broker_name)
             raise
+
+    def _tries(self, topic: str, timeout_ms: int) -> Iterator[_Try]:
+        """Begin one try after the other, as long as there is time; each at another broker than the last."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        failed: str | None = None
+        for left in range(self.retries, -1, -1):
+            if failed is not None and _is_over(deadline):
+                return
+            target = self._choice.choose(self._queues_of(topic), failed)
+            # Finding out where the topic lives may have taken its time.
+            remaining_ms = max(int((deadline - time.monotonic()) * 1000), min(timeout_ms, RETRY_MS_MIN))
+            yield _Try(target, remaining_ms, left, deadline)
+            failed = target.broker_name
 
     def _refresh_after(self, error: ClientError, topic: str, *, is_waited_for: bool) -> None:
         """Look where the topic lives now, if the error says that it is not where it was.

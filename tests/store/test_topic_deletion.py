@@ -221,11 +221,8 @@ def test_a_power_loss_neither_brings_back_the_old_messages_nor_takes_the_new(tmp
             again.shutdown()
 
 
-def test_a_power_loss_that_takes_what_was_before_a_deletion_hides_nothing_that_comes_behind_it(
-    tmp_path, dice
-):
-    """The log is shorter then than it was when the topic went."""
-    root = tmp_path / "told"
+def deleted_behind_a_checkpoint(root):
+    """A store, and what was done to its disk: a topic came and went since its checkpoint."""
     root.mkdir()
     disk = RecordingDisk(LocalDisk(), root)
     store = open_store(root, disk)
@@ -234,6 +231,14 @@ def test_a_power_loss_that_takes_what_was_before_a_deletion_hides_nothing_that_c
     for number in range(20):
         store.put_message(message(f"old {number}", "T", KEYS="k"))
     store.delete_topic("T")
+    return store, disk
+
+
+def test_a_power_loss_that_takes_what_was_before_a_deletion_hides_nothing_that_comes_behind_it(
+    tmp_path, dice
+):
+    """The log is shorter then than it was when the topic went."""
+    store, disk = deleted_behind_a_checkpoint(tmp_path / "told")
     for state in power_loss_states(disk.log(), dice, 5, tmp_path):
         again = open_store(state)
         again.put_message(message("new", "T", KEYS="k"))
@@ -250,15 +255,7 @@ def test_a_power_loss_that_takes_what_was_before_a_deletion_hides_nothing_that_c
 
 def test_nor_does_a_second_crash_that_comes_before_the_next_checkpoint(tmp_path, dice):
     """Where the deletion counts from was found by the start behind the first: it is noted at once."""
-    root = tmp_path / "told"
-    root.mkdir()
-    disk = RecordingDisk(LocalDisk(), root)
-    store = open_store(root, disk)
-    store.put_message(message("kept", "U"))
-    store.save_checkpoint()
-    for number in range(20):
-        store.put_message(message(f"old {number}", "T"))
-    store.delete_topic("T")
+    store, disk = deleted_behind_a_checkpoint(tmp_path / "told")
     for state in power_loss_states(disk.log(), dice, 5, tmp_path):
         again = open_store(state)
         again.put_message(message("new", "T"))
