@@ -5,6 +5,9 @@ confirm offset, so that nobody sees a message that a crash could still take back
 know once for each queue. A record that does not hang together, as a bit of it has changed since it was
 written, is passed over as a hole: nothing behind it waits for it. The index follows at its own pace, in
 larger runs: it is looked at rarely, and before every look it catches up.
+
+If nobody knows any more that a topic was deleted and made again, the log still tells: offsets of a queue begin
+anew behind messages that had them before.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.store import chunks
 from broker.store.commit_log import BLANK_BYTES, CommitLog
-from broker.store.consume_queue import ConsumeQueue
+from broker.store.consume_queue import ENTRY_STRUCT, ConsumeQueue
 from broker.store.dispatch import (
     FEW,
     Dispatcher,
@@ -83,6 +86,8 @@ class ReputMessageService:
         self._lock = threading.Lock()
         self.holes: tuple[tuple[int, int], ...] = ()
         """The places in the log where no record was found, by recovery or since."""
+        self.made_again: dict[str, None] = {}
+        """Topics that were deleted and made again, as nothing but the log has told."""
         self.reput_from_offset = 0
         self.index_from_offset = 0
 
@@ -175,6 +180,8 @@ class ReputMessageService:
         arrivals: dict[tuple[str, int], tuple[ConsumeQueue, list[int]]] = {}
         for topic, queue_id, queue_offset, entries, tags_codes in runs:
             queue = self._queues.get_or_make(topic, queue_id)
+            if queue_offset < queue.max_offset:
+                self._begin_anew_if_made_again(topic, queue, entries)
             queue.append(queue_offset, entries)
             if self._listener is not None:
                 _, codes = arrivals.setdefault((topic, queue_id), (queue, []))
@@ -182,6 +189,26 @@ class ReputMessageService:
         self.reput_from_offset = next_offset
         for (topic, queue_id), (queue, codes) in arrivals.items():
             self._tell(topic, queue_id, queue.max_offset, codes)
+
+    def _begin_anew_if_made_again(self, topic: str, queue: ConsumeQueue, entries: Buffer) -> None:
+        """Clear a queue whose offsets are given for a second time: they are those of a new topic.
+
+        All that lies before the end of what the queue has held is of the topic that was deleted, in its other
+        queues, too. What lies behind that may be of the new one. Entries that come once more lie before it.
+        """
+        physical_offset, _, _ = ENTRY_STRUCT.unpack_from(entries)
+        known_end = queue.known_end()
+        if physical_offset < known_end:
+            return
+        if topic not in self.made_again:
+            self.made_again[topic] = None
+            _log.warning(
+                "%s was deleted and made again, and the manifest does not say so: the messages of the new topic "
+                "are served, and those of the old one are not, where the commit log can tell them apart",
+                topic,
+            )
+        self._dispatcher.note_deleted(topic, known_end)
+        queue.clear()
 
     def _tell(self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]) -> None:
         try:
