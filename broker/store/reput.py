@@ -6,8 +6,8 @@ know once for each queue. A record that does not hang together, as a bit of it h
 written, is passed over as a hole: nothing behind it waits for it. The index follows at its own pace, in
 larger runs: it is looked at rarely, and before every look it catches up.
 
-If nobody knows any more that a topic was deleted and made again, the log still tells: offsets of a queue begin
-anew behind messages that had them before.
+If nobody knows any more that a topic was deleted and made again, the log still tells: offsets of a queue
+begin anew behind messages that had them before.
 """
 
 from __future__ import annotations
@@ -203,8 +203,8 @@ class ReputMessageService:
         if topic not in self.made_again:
             self.made_again[topic] = None
             _log.warning(
-                "%s was deleted and made again, and the manifest does not say so: the messages of the new topic "
-                "are served, and those of the old one are not, where the commit log can tell them apart",
+                "%s was deleted and made again, which the manifest does not say: all messages of the new topic "
+                "are served, and those of the old one are hidden as far as they are in its way",
                 topic,
             )
         self._dispatcher.note_deleted(topic, known_end)

@@ -1,4 +1,4 @@
-"""A topic was deleted and made again, and no manifest says so any more: the log alone tells of the new one."""
+"""A topic was deleted and made again, and no manifest says so any more: the log tells of the new one."""
 
 from __future__ import annotations
 
