@@ -203,8 +203,8 @@ class ReputMessageService:
         if topic not in self.made_again:
             self.made_again[topic] = None
             _log.warning(
-                "%s was deleted and made again, which the manifest does not say: all messages of the new topic "
-                "are served, and those of the old one are hidden as far as they are in its way",
+                "%s was deleted and made again, which the manifest does not say: all messages of the new "
+                "topic are served, and those of the old one are hidden where they are in its way",
                 topic,
             )
         self._dispatcher.note_deleted(topic, known_end)
