@@ -4,7 +4,7 @@ A start either refuses with a line that names the file, or serves: then each mes
 the right one, those that are whole in the log are found by offset, tag, key and time, a hole in the log is
 told of with its file, and no group has gone forward. Nothing hangs, and nobody sees a traceback.
 
-ROCKETPOLL_DAMAGE_ROUNDS takes more places for a bit, and all three stores for each damage.
+ROCKETPOLL_DAMAGE_ROUNDS takes more places for a bit, and all four stores for each damage.
 """
 
 from __future__ import annotations
@@ -118,7 +118,10 @@ async def pulled(client, queue, tag="*"):
 
 
 def whole(root, end):
-    """A store of a broker that was stopped or killed, perhaps after its first files had expired."""
+    """A store of a broker that was stopped or killed, perhaps after its first files had expired.
+
+    Or the topic was made again since the older copy, and has as many messages as before or more.
+    """
     disk = FillingDisk()
 
     async def story():
@@ -130,6 +133,9 @@ def whole(root, end):
             broker.controller.tables.save()
             broker.store.save_checkpoint()
             shutil.copytree(root / "store", root / "older")
+            if end == "made again":
+                await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": "T"})
+                await put_all(client, range(COUNT // 2))
             await put_all(client, range(COUNT // 2, COUNT))
             for queue_id, offset in ((0, 25), (1, 30)):
                 await commit(client, ("T", queue_id), offset)
@@ -158,7 +164,7 @@ def whole(root, end):
     return found[0]
 
 
-ENDS = ("stopped", "killed", "expired")
+ENDS = ("stopped", "killed", "expired", "made again")
 
 
 @pytest.fixture(scope="module")
@@ -309,7 +315,7 @@ def test_whatever_happens_to_whichever_file_it_is_told_of_and_all_else_is_right(
     dice = random.Random(f"{kind} {os.environ.get('ROCKETPOLL_SEED', '1')}")
     wrong = []
     for number, name in enumerate(files_of(good_stores["killed"].root)):
-        ends = ENDS if ROUNDS > 1 else [ENDS[(number + dice.randrange(3)) % 3]]
+        ends = ENDS if ROUNDS > 1 else [ENDS[(number + dice.randrange(len(ENDS))) % len(ENDS)]]
         for end in ends:
             good = good_stores[end]
             if not (good.root / name).is_file():

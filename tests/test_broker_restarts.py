@@ -147,3 +147,38 @@ def test_a_group_that_was_behind_the_end_of_a_log_that_is_lost_passes_over_nothi
         path.unlink()
     tell(second, tmp_path)
     assert "1 offsets of groups were behind the ends of their queues of T" in caplog.text
+
+
+@pytest.mark.parametrize("end", [BrokerProcess.stop, BrokerProcess.kill])
+@pytest.mark.parametrize("lost", ["missing", "an older copy"])
+def test_a_topic_that_was_made_again_is_served_though_no_manifest_knows_of_that(tmp_path, end, lost):
+    """The log tells, and it is said once: later starts find all as it should be."""
+    config = tmp_path / "store" / "config"
+    new = [f"new {number}" for number in range(15)]
+
+    async def put_old(client):
+        await client.put(*(f"old {number}" for number in range(10)))
+
+    async def make_again(client):
+        deleted = await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": "T"})
+        assert deleted.code == 0
+        await client.put(*new)
+
+    with BrokerProcess(tmp_path, **DURABLE) as broker:
+        told(broker, put_old)
+        assert broker.stop() == 0
+    shutil.copytree(config, tmp_path / "older")
+    with BrokerProcess(tmp_path, **DURABLE) as broker:
+        told(broker, make_again)
+        end(broker)
+    for path in config.glob("manifest.json*"):
+        path.unlink()
+    if lost == "an older copy":
+        shutil.copy(tmp_path / "older" / "manifest.json", config)
+    for said in (1, 0):
+        with BrokerProcess(tmp_path, **DURABLE) as broker:
+            assert told(broker, all_from_where_the_group_is) == new
+            assert broker.stop() == 0
+            lines = broker.log()
+        assert sum("T was deleted and made again" in line for line in lines) == said
+    assert lines == []

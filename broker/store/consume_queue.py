@@ -151,6 +151,28 @@ class ConsumeQueue:
         self._write(queue_offset, entries)
         self.max_offset = queue_offset + len(entries) // ENTRY_BYTES
 
+    def last_entry(self) -> tuple[int, int, int] | None:
+        """The offset of the last entry that is not blank, with the place and the size of its record.
+
+        Raises:
+            UnreadableFile: The disk does not give the entries.
+        """
+        end = self.max_offset
+        while end > self.min_offset:
+            start = max(self.min_offset, self._file_start(end - 1), end - READ_ENTRIES_MAX)
+            entries = self.entries(start, end - start)
+            written = np.flatnonzero(entries["size"] != BLANK_SIZE)
+            if len(written):
+                last = int(written[-1])
+                return start + last, int(entries[last]["physical_offset"]), int(entries[last]["size"])
+            end = start
+        return None
+
+    def clear(self) -> None:
+        """Delete all entries: the next one may have any offset."""
+        self.max_offset = self.min_offset = 0
+        self._files.delete_from(0)
+
     def skip_to(self, queue_offset: int) -> None:
         """Give the next message this offset at least."""
         if queue_offset > self.max_offset:

@@ -110,6 +110,11 @@ class Dispatcher:
         self.deleted_topics: dict[str, int] = {}
         """Topics that were deleted, and where the log ended then: what lies before is passed over."""
 
+    def note_deleted(self, topic: str, physical_offset: int) -> None:
+        """Pass over the records of a topic before a place in the log, from the next run on."""
+        before = max(physical_offset, self.deleted_topics.get(topic, 0))
+        self.deleted_topics = {**self.deleted_topics, topic: before}
+
     def entries_of_fresh(self, fresh: Iterable[FreshRun]) -> Iterable[QueueEntries]:
         """The entries of records that were just written, in the order of the log."""
         return self._not_deleted(self._from_memory(fresh))

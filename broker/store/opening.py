@@ -158,7 +158,7 @@ def _tidy_queues(
 ) -> None:
     """Let each queue begin and end where it should."""
     with checkpointing.maintenance, parts.reput.paused():
-        if not is_resumed or parts.log.min_offset > manifest.log_min_offset:
+        if not is_resumed or parts.reput.made_again or parts.log.min_offset > manifest.log_min_offset:
             try:
                 checkpointing.expire_entries()
             except UnreadableFile as error:  # whoever wants to read it is told

@@ -5,6 +5,9 @@ confirm offset, so that nobody sees a message that a crash could still take back
 know once for each queue. A record that does not hang together, as a bit of it has changed since it was
 written, is passed over as a hole: nothing behind it waits for it. The index follows at its own pace, in
 larger runs: it is looked at rarely, and before every look it catches up.
+
+If nobody knows any more that a topic was deleted and made again, the log still tells: offsets of a queue
+begin anew behind messages that had them before.
 """
 
 from __future__ import annotations
@@ -13,13 +16,13 @@ import logging
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from broker.store import chunks
 from broker.store.commit_log import BLANK_BYTES, CommitLog
-from broker.store.consume_queue import ConsumeQueue
+from broker.store.consume_queue import ENTRY_STRUCT, ConsumeQueue
 from broker.store.dispatch import (
     FEW,
     Dispatcher,
@@ -27,6 +30,7 @@ from broker.store.dispatch import (
     QueueEntries,
     record_sizes,
 )
+from broker.store.errors import UnreadableFile
 from broker.store.fresh_records import FreshRecords, FreshRun
 from broker.store.index_service import IndexService, KeyedMessage
 from broker.store.queue_table import QueueTable
@@ -83,6 +87,8 @@ class ReputMessageService:
         self._lock = threading.Lock()
         self.holes: tuple[tuple[int, int], ...] = ()
         """The places in the log where no record was found, by recovery or since."""
+        self.made_again: set[str] = set()
+        """Topics that were deleted and made again, as nothing but the log has told."""
         self.reput_from_offset = 0
         self.index_from_offset = 0
 
@@ -175,6 +181,8 @@ class ReputMessageService:
         arrivals: dict[tuple[str, int], tuple[ConsumeQueue, list[int]]] = {}
         for topic, queue_id, queue_offset, entries, tags_codes in runs:
             queue = self._queues.get_or_make(topic, queue_id)
+            if queue_offset == 0 < queue.max_offset:
+                self._begin_anew_if_made_again(topic, queue_id, queue, entries)
             queue.append(queue_offset, entries)
             if self._listener is not None:
                 _, codes = arrivals.setdefault((topic, queue_id), (queue, []))
@@ -182,6 +190,41 @@ class ReputMessageService:
         self.reput_from_offset = next_offset
         for (topic, queue_id), (queue, codes) in arrivals.items():
             self._tell(topic, queue_id, queue.max_offset, codes)
+
+    def _begin_anew_if_made_again(
+        self, topic: str, queue_id: int, queue: ConsumeQueue, entries: Buffer
+    ) -> None:
+        """Clear a queue whose offsets begin for a second time: they are those of a new topic.
+
+        All that lies before the end of what the queue has held is of the topic that was deleted, in its other
+        queues, too. What lies behind that may be of the new one. Entries that come once more lie before it,
+        and an entry that is damaged leads nowhere.
+        """
+        physical_offset, _, _ = ENTRY_STRUCT.unpack_from(entries)
+        known_end = self._end_of_last_record(topic, queue_id, queue)
+        if known_end is None or physical_offset < known_end:
+            return
+        if topic not in self.made_again:
+            self.made_again.add(topic)
+            _log.warning(
+                "%s was deleted and made again, which the manifest does not say: all messages of the new "
+                "topic are served, and those of the old one are hidden where they are in its way",
+                topic,
+            )
+        self._dispatcher.note_deleted(topic, known_end)
+        queue.clear()
+
+    def _end_of_last_record(self, topic: str, queue_id: int, queue: ConsumeQueue) -> int | None:
+        """Where the record of a queue's last entry ends, if it is there, and the entry's."""
+        with suppress(UnreadableFile, RecordError):
+            last = queue.last_entry()
+            if last is None:
+                return None
+            queue_offset, place, size = last
+            found = glance(self._log.record(place), 0, size)[:3]
+            if found == (topic.encode(), queue_id, queue_offset):
+                return place + size
+        return None
 
     def _tell(self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]) -> None:
         try:

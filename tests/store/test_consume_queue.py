@@ -126,6 +126,27 @@ def test_a_queue_cannot_stand_where_it_has_no_files(queue, tmp_path, span, can):
     assert again.resume(*span) is can
 
 
+def test_the_last_entry_is_the_last_that_is_not_blank(queue):
+    assert queue.last_entry() is None
+    queue.append(0, entries(0, 20))
+    assert queue.last_entry() == (19, 19_000, 100)
+    queue.skip_to(40)
+    assert queue.last_entry() == (19, 19_000, 100)
+    queue.forget_before(20_000)
+    assert queue.last_entry() is None
+
+
+@pytest.mark.parametrize("start", [0, 3, 100])
+def test_a_queue_that_was_cleared_begins_wherever_it_is_told_to(queue, tmp_path, start):
+    queue.append(0, entries(0, 20))
+    queue.clear()
+    assert (queue.min_offset, queue.max_offset) == (0, 0)
+    queue.append(start, entries(50, 2))
+    for each in (queue, queue_in(tmp_path / "T" / "0")):
+        assert (each.min_offset, each.max_offset) == (start, start + 2)
+        assert physical_offsets(each, start, 9) == [50_000, 51_000]
+
+
 def test_entries_before_the_start_of_the_log_are_not_offered(queue, tmp_path):
     queue.append(0, entries(0, 20))
     queue.forget_before(9500)

@@ -116,6 +116,15 @@ def test_offsets_that_do_not_follow_each_other_make_two_runs():
     assert [(run.queue_offset, len(run.entries) // 20) for run in runs] == [(0, 2), (3, 2)]
 
 
+def test_where_a_topic_was_deleted_only_moves_on():
+    dispatcher = Dispatcher(DELAYS)
+    before = dispatcher.deleted_topics
+    for place, known in ((500, 500), (300, 500), (700, 700)):
+        dispatcher.note_deleted("T", place)
+        assert dispatcher.deleted_topics == {"T": known}
+    assert before == {}
+
+
 def test_records_of_a_topic_from_before_it_was_deleted_are_passed_over():
     records = log_of([message(number) for number in range(3)])
     start = 1000

@@ -1,0 +1,195 @@
+"""A topic was deleted and made again, and no manifest says so any more: the log tells of the new one."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+
+import pytest
+from stores import bodies, crash, message, open_store
+
+from broker.store.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
+
+QUEUES = range(3)
+TOPICS = ("T", "U")
+
+
+@pytest.fixture(params=["few", "many"])
+def _dispatch(request, monkeypatch):
+    """Records are carried to their queues a few or many at a time."""
+    if request.param == "many":
+        for room in ("reput", "derived_check"):
+            monkeypatch.setattr(f"broker.store.{room}.FEW", 0)
+        monkeypatch.setattr("broker.store.chunks.are_loaded", lambda: True)
+
+
+def put(store, *texts, topic="T", queue_id=0):
+    for text in texts:
+        assert store.put_message(message(text, topic, queue_id)).status.name == "PUT_OK"
+
+
+def named(generation, count):
+    return [f"{generation}{number}" for number in range(count)]
+
+
+def forget_manifest(root):
+    for path in (root / "config").glob("manifest.json*"):
+        path.unlink()
+
+
+def contents(store):
+    return {(topic, queue_id): bodies(store, topic, queue_id) for topic in TOPICS for queue_id in QUEUES}
+
+
+def warnings(caplog):
+    return [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+
+
+def assert_next_start_is_quiet(root, caplog, found):
+    caplog.clear()
+    again = open_store(root)
+    assert contents(again) == found
+    again.shutdown()
+    assert not warnings(caplog)
+
+
+@pytest.mark.usefixtures("_dispatch")
+@pytest.mark.parametrize("new_count", [1, 5, 10, 15])
+def test_all_of_the_new_topic_is_served_and_of_the_old_one_what_is_in_nobodys_way(
+    tmp_path, new_count, caplog
+):
+    store = open_store(tmp_path)
+    put(store, *named("old", 10))
+    put(store, *named("kept", 3), topic="U")
+    store.delete_topic("T")
+    put(store, *named("new", new_count))
+    store.shutdown()
+    forget_manifest(tmp_path)
+    again = open_store(tmp_path)
+    assert bodies(again) == named("new", new_count)
+    assert again.queue_offsets("T", 0) == (0, new_count)
+    assert bodies(again, "U") == named("kept", 3)
+    assert sum("T was deleted and made again" in text for text in warnings(caplog)) == 1
+    found = contents(again)
+    again.shutdown()
+    assert_next_start_is_quiet(tmp_path, caplog, found)
+    last = open_store(tmp_path)
+    put(last, "later")
+    assert bodies(last) == [*named("new", new_count), "later"]
+    last.shutdown()
+
+
+@pytest.mark.usefixtures("_dispatch")
+def test_a_queue_of_the_new_topic_that_had_no_message_before_keeps_all_of_its_own(tmp_path, caplog):
+    """They lie before the first message that tells that the topic is a new one."""
+    store = open_store(tmp_path)
+    put(store, *named("old", 10))
+    put(store, *named("other old", 2), queue_id=2)
+    put(store, "last old")
+    store.delete_topic("T")
+    put(store, *named("first", 4), queue_id=1)
+    put(store, *named("new", 2))
+    store.shutdown()
+    forget_manifest(tmp_path)
+    again = open_store(tmp_path)
+    found = contents(again)
+    assert (found["T", 0], found["T", 1], found["T", 2]) == (named("new", 2), named("first", 4), [])
+    again.shutdown()
+    assert_next_start_is_quiet(tmp_path, caplog, found)
+
+
+def test_messages_that_come_once_more_are_those_of_the_topic_that_is_there(tmp_path, caplog):
+    store = open_store(tmp_path)
+    put(store, *named("kept", 10), topic="U")
+    with store._reput.paused():
+        store._reput.go_back_to(0)
+    put(store, "next", topic="U")
+    assert bodies(store, "U") == [*named("kept", 10), "next"]
+    assert store._reput.made_again == set()
+    crash(store)
+    again = open_store(tmp_path)
+    assert bodies(again, "U") == [*named("kept", 10), "next"]
+    again.shutdown()
+    assert not warnings(caplog)
+
+
+@pytest.mark.parametrize("leads_to", [(1, 50), (0, 0), (1, 1 << 30)])
+def test_an_entry_that_is_damaged_is_no_sign_of_a_new_topic(tmp_path, leads_to, caplog):
+    """It leads to another message, to nothing, or behind the end of the log."""
+    store = open_store(tmp_path)
+    put(store, *named("first", 5), queue_id=1)
+    put(store, *named("second", 5))
+    queue = store._queues.get("T", 0)
+    with store._reput.paused():
+        place, size = leads_to
+        queue._files.write(4 * ENTRY_BYTES, ENTRY_STRUCT.pack(place, size, 0))
+        store._reput.go_back_to(0)
+    put(store, "next")
+    assert bodies(store, queue_id=1) == named("first", 5)
+    assert (store._reput.made_again, store._dispatcher.deleted_topics) == (set(), {})
+    assert not warnings(caplog)
+    crash(store)
+
+
+class History:
+    """What was done with two topics, and what the last of each name must still hold."""
+
+    def __init__(self, root, dice):
+        self.root, self.dice = root, dice
+        self.living = {}
+        self.numbers = iter(range(1 << 20))
+        self.store = open_store(root)
+        self.older = []
+
+    def go_on(self):
+        dice = self.dice
+        what = dice.choices(["put", "delete", "stop", "kill", "checkpoint"], [8, 3, 1, 1, 1])[0]
+        topic = dice.choice(TOPICS)
+        if what == "put":
+            queue = topic, dice.choice(QUEUES)
+            texts = [f"{topic} {next(self.numbers)}" for _ in range(dice.randrange(1, 12))]
+            put(self.store, *texts, topic=topic, queue_id=queue[1])
+            self.living.setdefault(queue, []).extend(texts)
+        elif what == "delete":
+            self.store.delete_topic(topic)
+            self.living = {queue: texts for queue, texts in self.living.items() if queue[0] != topic}
+        elif what == "checkpoint":
+            self.store.save_checkpoint()
+        else:
+            crash(self.store) if what == "kill" else self.store.shutdown()
+            self.store = open_store(self.root)
+        manifest = self.root / "config" / "manifest.json"
+        if manifest.exists():
+            self.older.append(manifest.read_bytes())
+
+    def lose_manifest(self):
+        forget_manifest(self.root)
+        if self.older and self.dice.random() < 0.5:
+            (self.root / "config" / "manifest.json").write_bytes(self.dice.choice(self.older))
+
+    def hidden(self, found):
+        """Messages that should be served."""
+        return {
+            queue: texts
+            for queue, texts in self.living.items()
+            if [text for text in found[queue] if text in texts] != texts
+        }
+
+
+@pytest.mark.usefixtures("_dispatch")
+def test_whatever_came_before_all_of_the_living_topics_is_served_and_the_next_start_is_quiet(
+    tmp_path, dice, caplog
+):
+    for number in range(40):
+        root = tmp_path / str(number)
+        history = History(root, dice)
+        for _ in range(dice.randrange(4, 20)):
+            history.go_on()
+        (crash if dice.random() < 0.3 else type(history.store).shutdown)(history.store)
+        history.lose_manifest()
+        again = open_store(root)
+        found = contents(again)
+        assert history.hidden(found) == {}
+        again.shutdown()
+        assert_next_start_is_quiet(root, caplog, found)
+        shutil.rmtree(root)
