@@ -79,12 +79,12 @@ crash: $(READY)  ## thousands of crashes, failing disks, flipped bits and kill -
 	ROCKETPOLL_DAMAGE_ROUNDS=$(DAMAGES) \
 	  $(BIN)/python -m pytest tests/store tests/test_broker_every_damage.py
 
-# Lives of a broker process: make powerloss CYCLES=3000
+# Lives of a broker process: make powerloss CYCLES=3000. Their disks stay in build/powerloss, for whoever looks into a finding.
 CYCLES ?= 300
 
 powerloss: $(READY)  ## 300 kills and power losses of a broker at work, with a ledger of what its clients were told
 	ROCKETPOLL_POWER_LOSS_LIVES=$(CYCLES) \
-	  $(BIN)/python -m pytest -s tests/real_world/test_power_losses.py -k promised
+	  $(BIN)/python -m pytest -s tests/real_world/test_power_losses.py -k promised --basetemp build/powerloss
 
 # Stories of a simulated broker: make world SEEDS=20000 FIRST=1000
 SEEDS ?= 2000
