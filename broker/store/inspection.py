@@ -15,8 +15,10 @@ from broker.store.consume_queue import ConsumeQueue
 from broker.store.disk import LocalDisk
 from broker.store.errors import ForeignFile
 from broker.store.file_pool import FileGroup, FilePool
+from broker.store.manifest import MANIFEST, Manifest
 from broker.store.mapped_file_queue import MappedFileQueue
 from broker.store.recovery import LogRecovery, RecoveredLog, pieces_behind, reliable_checkpoint
+from broker.store.tables import JsonTable
 from rmq_spark.wire.record import StoredMessage, decode_blank, decode_record
 
 
@@ -24,7 +26,10 @@ class StoreInspection:
     """The log and the consume queues of a directory."""
 
     def __init__(self, root: Path) -> None:
-        """Raises `ForeignFile` where there is no store, or one that a start would have to repair first."""
+        """Raises `ForeignFile` where there is no store, or one that a start would have to repair first.
+
+        And `DamagedTable` if its manifest cannot be read.
+        """
         self.root = root
         self._disk = LocalDisk()
         self._pool = FilePool(self._disk)
@@ -33,6 +38,7 @@ class StoreInspection:
         self.checkpoint: Checkpoint | None = reliable_checkpoint(self._disk, root, self.log)
         recovery = LogRecovery(self.log, self.checkpoint)
         self.recovered: RecoveredLog = recovery.follow_from(self.log.first_offset)
+        self._manifest = JsonTable(self._disk, root / "config" / MANIFEST, Manifest).look(Manifest())
 
     @property
     def was_stopped_in_order(self) -> bool:
@@ -62,6 +68,10 @@ class StoreInspection:
                 size = int.from_bytes(head[:4], "big")
                 yield position, size, decode_record(self.log.read(position, size))
                 position += size
+
+    def begin_of(self, topic: str) -> int:
+        """Return where in the log the messages of a topic begin: others were deleted, by age or with it."""
+        return max(self.log.first_offset, self._manifest.deleted_topics.get(topic, 0))
 
     def queues(self) -> Iterator[tuple[str, int, ConsumeQueue]]:
         """Topic, number and queue of each consume queue that has files."""

@@ -96,21 +96,24 @@ class JsonTable(Generic[Body]):
             OSError: The disk says no.
         """
         with self._lock:
-            value, damage = self._read(self._path)
-            source: Path | None = self._path
-            if value is None:
-                value, backup_damage = self._read(self._backup)
-                source = self._backup
-                if value is None and (damage or backup_damage):
-                    raise self._damaged(damage, backup_damage)
+            value, source, damage = self._found()
             self._set_aside = self._put_aside(damage) if damage else None
             if value is None:
-                value, source = default, None
+                value = default
             else:
                 self._disk.flush_directory(self._path.parent)
             self._loaded_from = source
             self._is_loaded = True
             return value
+
+    def look(self, default: Body) -> Body:
+        """Return what a load would, and change nothing.
+
+        Raises:
+            DamagedTable, OSError: As in `load`.
+        """
+        value, _, _ = self._found()
+        return default if value is None else value
 
     def save(self, value: Body) -> None:
         """Replace the table; it is durable when this returns.
@@ -133,6 +136,16 @@ class JsonTable(Generic[Body]):
                 self._disk.rename(self._path, self._backup)
             self._disk.rename(self._temporary, self._path)
             self._disk.flush_directory(self._path.parent)
+
+    def _found(self) -> tuple[Body | None, Path | None, str]:
+        """Return the table and its file, or None twice; and what is wrong with the file, if it is another."""
+        value, damage = self._read(self._path)
+        if value is not None:
+            return value, self._path, ""
+        value, backup_damage = self._read(self._backup)
+        if value is None and (damage or backup_damage):
+            raise self._damaged(damage, backup_damage)
+        return value, None if value is None else self._backup, damage
 
     def _read(self, path: Path) -> tuple[Body | None, str]:
         """A file's table and an empty text; or None and what is wrong; or neither if it is not there."""

@@ -9,6 +9,7 @@ from stores import LOG_FILE_BYTES, message, open_store
 from broker.store import dump, verify
 from broker.store.errors import ForeignFile
 from broker.store.inspection import StoreInspection
+from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record import encode_record
 
 
@@ -81,6 +82,44 @@ def test_entries_that_are_wrong_missing_or_too_many_are_named(root, capsys):
     text = capsys.readouterr().out
     assert "queue T/0: entry 0 is" in text
     assert "queue U/0: missing, with 2 entries" in text
+
+
+def test_messages_of_a_topic_that_was_deleted_are_missing_nowhere(tmp_path, capsys):
+    root = tmp_path / "store"
+    store = open_store(root)
+    for topic in ("gone", "T"):
+        for number in range(5):
+            store.put_message(message(f"old {number}", topic))
+        store.delete_topic(topic)
+    store.put_message(message("new", "T"))
+    store.shutdown()
+    assert verify.main([str(root)]) == 0
+    assert capsys.readouterr().out == "all is well\n"
+    (root / "config" / "manifest.json").write_bytes(b"{")
+    before = content(root)
+    assert verify.main([str(root)]) == 0, "the backup tells of them, too"
+    assert content(root) == before
+
+
+def test_nor_are_those_that_have_expired_in_front_of_others(tmp_path, capsys):
+    root = tmp_path / "store"
+    store = open_store(root)
+    for number in range(60):
+        store.put_message(message(f"{number} " + "x" * 200))
+    store.shutdown()
+    first, *_ = sorted((root / "commitlog").iterdir())
+    first.unlink()
+    assert verify.main([str(root)]) == 0
+    assert capsys.readouterr().out == "all is well\n"
+
+
+def test_a_delayed_message_is_where_it_should_be_whatever_its_level_means(tmp_path, capsys):
+    root = tmp_path / "store"
+    store = open_store(root, message_delay_level_ms=(70_000, 80_000))
+    store.put_message(message("later", SCHEDULE_TOPIC, queue_id=1, DELAY="2"))
+    store.shutdown()
+    assert verify.main([str(root)]) == 0
+    assert capsys.readouterr().out == "all is well\n"
 
 
 def test_a_crashed_store_can_be_looked_at(root, capsys):
