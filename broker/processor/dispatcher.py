@@ -49,7 +49,7 @@ class RequestDispatcher:
         self._json_body_bytes_max = json_body_bytes_max
         self._park = park
         self._hindrances: dict[int, Hindrance] = {}
-        """Requests, by code, that lately were refused as the machine lacks something."""
+        """Requests, by code, that lately were refused as the disk fails or the machine lacks something."""
         self._handlers: dict[int, Handler] = {}
         for family in families:
             for code, handler in family.items():
@@ -113,7 +113,7 @@ class RequestDispatcher:
             return request.respond(ResponseCode.SYSTEM_ERROR, str(error))
         if isinstance(error, StoreError):
             return request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
-        if is_lack(error):
+        if isinstance(error, OSError) or is_lack(error):  # what the disk says names a file
             what = f"requests {request.code} are refused"
             self._hindrances.setdefault(request.code, Hindrance(what)).begin(error)
             return request.respond(ResponseCode.SYSTEM_BUSY, what_is_wrong(error))

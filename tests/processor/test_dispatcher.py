@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 
 import pytest
 from broker_connections import FakeConnection, finished
@@ -75,13 +76,16 @@ def test_whatever_a_handler_raises_its_client_is_answered(error, code, remark, c
     assert ("secret" in caplog.text) is isinstance(error, ZeroDivisionError)
 
 
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])
 @pytest.mark.parametrize("is_of_many_steps", [False, True])
-def test_while_something_is_lacking_requests_are_refused_and_that_is_told_twice(is_of_many_steps, caplog):
+def test_while_the_disk_refuses_something_requests_are_refused_and_that_is_told_twice(
+    is_of_many_steps, number, caplog
+):
     lacks = []
 
     def answer(request):
         if lacks:
-            raise OSError(errno.EMFILE, "Too many open files", "/store/index/1")
+            raise OSError(number, os.strerror(number), "/store/index/1")
         return request.respond(0)
 
     def steps(request):
@@ -98,7 +102,7 @@ def test_while_something_is_lacking_requests_are_refused_and_that_is_told_twice(
     for _ in range(3):
         refused = ask()
         assert refused.code == ResponseCode.SYSTEM_BUSY
-        assert "too many files and connections are open" in refused.remark
+        assert os.strerror(number) in refused.remark
         assert "/store/index/1" in refused.remark
     lacks.clear()
     assert [ask().code for _ in range(3)] == [0, 0, 0]
