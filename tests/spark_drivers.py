@@ -100,11 +100,13 @@ class Driver:
 class Query:
     """One query's checkpoint, sink and holds, in a directory, over any number of drivers."""
 
-    def __init__(self, directory, **options):
+    def __init__(self, directory, *, windows=None, **options):
+        """``windows``: count rows by time, see `held_driver`; without it, the sink has them all."""
         self.checkpoint = directory / "checkpoint"
         self.sink = directory / "sink"
         self.holds = directory / "holds"
         self.options = options
+        self._windows = windows
         for each in (self.sink, self.holds):
             each.mkdir(parents=True)
 
@@ -112,7 +114,8 @@ class Query:
         """What a driver is told of it."""
         paths = {"checkpoint": self.checkpoint, "sink": self.sink, "holds": self.holds}
         options = {name: str(value) for name, value in self.options.items()}
-        return {**{name: str(path) for name, path in paths.items()}, "options": options}
+        told = {"options": options, **({"windows": self._windows} if self._windows else {})}
+        return {**{name: str(path) for name, path in paths.items()}, **told}
 
     # ---- holding
 
@@ -135,7 +138,7 @@ class Query:
     # ---- looking
 
     def rows(self):
-        """All rows in the sink, as [topic, queue, offset, body]."""
+        """All rows in the sink, as [topic, queue, offset, body] or [second, count]."""
         return [row for file in sorted(self.sink.glob("*.json")) for row in json.loads(file.read_text())]
 
     def differing(self):

@@ -14,7 +14,9 @@ it looks for a file of the point's name in a directory; while there is one it wa
     sink-done           the file counts, commits/N is not written
     commit              commits/N is written
 
-Rows go to a file per batch. A batch that is run again must have the very same rows, or it says so.
+Rows go to a file per batch. A batch that is run again must have the very same rows, or it says so. If it is
+told of ``windows``, the rows are windows of time that are over, with the number of messages in them: bodies
+have their second as the second word, and several topics, each with a source of its own, are counted together.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import sys
 import time
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 
 from rmq_spark.spark import piece_chunks
 from rmq_spark.spark.source import FORMAT, RocketPollDataSource
@@ -128,11 +130,7 @@ class FilePerBatch:
         self._holds = holds
 
     def __call__(self, rows, batch_id):
-        fields = ("topic", "queueId", "queueOffset", "body")
-        found = sorted(
-            [row.topic, row.queueId, row.queueOffset, bytes(row.body).decode()]
-            for row in rows.select(*fields).collect()
-        )
+        found = sorted([*row] for row in rows.collect())
         file = self._directory / f"{batch_id:06d}.json"
         written = self._directory / f"{batch_id:06d}.{time.time_ns()}.tmp"
         written.write_text(json.dumps(found))
@@ -156,11 +154,30 @@ def start(spark, command):
 
 def start_once(spark, command):
     """Start a query."""
-    options = {"columns": "topic,queueId,queueOffset,body", **command["options"], HOLDS: command["holds"]}
-    stream = spark.readStream.format(HELD_FORMAT).options(**options).load()
+    rows = windows_of(spark, command) if "windows" in command else bodies_of(spark, command)
     sink = FilePerBatch(command["sink"], Holds(command["holds"]))
-    writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", command["checkpoint"])
+    writer = rows.writeStream.foreachBatch(sink).option("checkpointLocation", command["checkpoint"])
     return writer.trigger(**command.get("trigger", {"processingTime": "0 seconds"})).start()
+
+
+def bodies_of(spark, command, **more):
+    """Read a stream of messages, with bodies as text."""
+    columns = {"columns": "topic,queueId,queueOffset,body"}
+    options = {**columns, **command["options"], **more, HOLDS: command["holds"]}
+    stream = spark.readStream.format(HELD_FORMAT).options(**options).load()
+    return stream.withColumn("body", stream.body.cast("string"))
+
+
+def windows_of(spark, command):
+    """Count the messages of several streams by the time that is said in them."""
+    told = command["windows"]
+    streams = [bodies_of(spark, command, subscribe=topic) for topic in told["topics"]]
+    second = functions.split("body", " ")[1].cast("long")
+    rows = functools.reduce(DataFrame.unionAll, streams)
+    rows = rows.select(functions.timestamp_seconds(second).alias("at"))
+    window = functions.window("at", f"{told['seconds']} seconds")
+    counted = rows.withWatermark("at", f"{told['delay']} seconds").groupBy(window).count()
+    return counted.select(functions.unix_timestamp("window.start"), "count")
 
 
 def main():

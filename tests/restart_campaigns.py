@@ -1,0 +1,122 @@
+"""kill -9 of all that a query on Spark consists of, at every point of a batch.
+
+    campaign.round(victim, point)    hold the query there, kill somebody, and have all go on
+
+What is sent and what must come of it is said by who derives from it.
+"""
+
+import os
+import signal
+from itertools import cycle, islice
+
+from spark_drivers import Driver
+
+KILLS = (
+    ("worker", "task"),
+    ("broker", "latest"),
+    ("broker", "task"),
+    ("planner", "latest-done"),
+    ("planner", "partitions-done"),
+    ("driver", "latest-done"),  # before offsets/N
+    ("driver", "partitions"),  # behind it
+    ("driver", "partitions-done"),
+    ("driver", "task"),
+    ("driver", "sink"),
+    ("driver", "sink-done"),  # before commits/N
+    ("driver", "latest"),  # behind it
+)
+LOGGED = {
+    "latest-done": 0,
+    "partitions": 1,
+    "partitions-done": 1,
+    "task": 1,
+    "sink": 1,
+    "sink-done": 1,
+    "latest": 0,
+}
+"""How many batches are planned and not committed where the query is held."""
+
+
+def kills(rounds):
+    """So many of them, one after the other and again."""
+    return islice(cycle(KILLS), rounds)
+
+
+class Campaign:
+    """One query on some brokers, and drivers as long as they live; the next one gets ready meanwhile."""
+
+    def __init__(self, directory, brokers):
+        """Take brokers that have not been started."""
+        self._directory = directory
+        self._brokers = cycle(brokers)
+        self.brokers = brokers
+        self.sent = []
+
+    def __enter__(self):
+        self._driver = Driver(self._directory / "drivers")
+        self._next_driver = None
+        for broker in self.brokers:
+            broker.start()
+        self.query = self.made_query()
+        self._driver.start(self.query)
+        self.send()
+        self.wait()
+        return self
+
+    def __exit__(self, *_):
+        for driver in (self._driver, self._next_driver):
+            if driver is not None:
+                driver.kill()
+        for broker in self.brokers:
+            broker.stop()
+
+    def made_query(self):
+        """Make topics, and the query of them."""
+        raise NotImplementedError
+
+    def send(self):
+        """Send more messages; none of them is in doubt, as nobody is killed meanwhile."""
+        raise NotImplementedError
+
+    def send_to_others(self, broker):
+        """Send to all brokers but one, which is dead."""
+
+    def wait(self):
+        """Wait until all that was sent has come to the sink, as far as it is to come yet."""
+        raise NotImplementedError
+
+    def round(self, victim, point):
+        """Hold the query at a point, kill somebody, have it go on, and wait for all rows."""
+        if victim == "driver":
+            self._next_driver = Driver(self._directory / "drivers")
+        self.query.hold(point)
+        self.send()
+        pid = self.query.reached(point)
+        logged = [len(self.query.logged(log)) for log in ("offsets", "commits")]
+        assert logged[0] - logged[1] == LOGGED[point]
+        getattr(self, f"_kill_{victim}")(pid)
+        self.send()
+        self.wait()
+
+    def _kill_driver(self, _):
+        self._driver.kill()
+        self.query.release()
+        self._driver, self._next_driver = self._next_driver, None
+        self._driver.start(self.query)
+
+    def _kill_planner(self, pid):
+        os.kill(pid, signal.SIGKILL)
+        self.query.release()
+        assert self._driver.end() is not None
+        self._driver.start(self.query)
+
+    def _kill_worker(self, pid):
+        os.kill(pid, signal.SIGKILL)
+        self.query.release()
+
+    def _kill_broker(self, _):
+        broker = next(self._brokers)
+        broker.kill()
+        self.query.release()
+        self.send_to_others(broker)
+        broker.restart()

@@ -1,0 +1,105 @@
+"""The same kills around windows with a watermark, over two topics of two brokers: every count is exact.
+
+Rows that come late behind others are dropped by a watermark, without a word. So nothing that one broker
+holds may be passed over while the other goes on.
+"""
+
+import os
+from collections import Counter
+from contextlib import ExitStack
+from itertools import count
+
+import pytest
+from name_servers import JoiningNameServer
+from restart_campaigns import Campaign, kills
+from spark_drivers import Query, wait_until
+from spark_engine import send
+
+from rocketpoll import EmbeddedBroker
+
+# Longer campaigns take their length from here: make restarts ROUNDS=120
+ROUNDS = int(os.environ.get("ROCKETPOLL_AGGREGATE_RESTARTS", "2"))
+MESSAGES = 20
+TOPICS = ("left", "right")
+WINDOW_SECONDS = 10
+DELAY_SECONDS = 2 * WINDOW_SECONDS
+_BEGIN_SECONDS = 1_700_000_000
+_OUTAGE_WINDOWS = 4
+
+
+class WindowsCampaign(Campaign):
+    """Each `send` is of one window of ten seconds, and later than all before."""
+
+    def __init__(self, directory, brokers):
+        super().__init__(directory, brokers)
+        self._seconds = count(_BEGIN_SECONDS, WINDOW_SECONDS)
+        self._stack = ExitStack()
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        self._stack.close()
+
+    def made_query(self):
+        for broker in self.brokers:
+            for topic in TOPICS:
+                broker.create_topic(topic, 2)
+        names = self._stack.enter_context(JoiningNameServer(*self.brokers))
+        return Query(
+            self._directory,
+            windows={"topics": TOPICS, "seconds": WINDOW_SECONDS, "delay": DELAY_SECONDS},
+            namesrvAddr=names.address,
+            startingOffsets="earliest",
+        )
+
+    def send(self):
+        self._send_to(self.brokers)
+
+    def send_to_others(self, broker):
+        """So much that the watermark would pass whatever the dead broker holds."""
+        others = [each for each in self.brokers if each is not broker]
+        for _ in range(_OUTAGE_WINDOWS):
+            self._send_to(others)
+
+    def wait(self):
+        """Windows that are not over yet wait for later messages."""
+        last = max(self.sent) - DELAY_SECONDS - WINDOW_SECONDS
+        wait_until(
+            lambda: all(window in self.counts() for window in self.sent if window <= last),
+            what=f"all windows until {last}",
+        )
+
+    def counts(self):
+        """The windows that are over: when each began, and its rows."""
+        counts = Counter()
+        for began, rows in self.query.rows():
+            assert began not in counts, f"the window of {began} is there twice"
+            counts[began] = rows
+        return counts
+
+    def expected(self):
+        """What has been sent, by windows."""
+        return Counter(self.sent)
+
+    def _send_to(self, brokers):
+        second = next(self._seconds)
+        for broker in brokers:
+            for topic in TOPICS:
+                self.sent += [second for _ in send(broker, topic, MESSAGES, str(second))]
+
+
+@pytest.mark.timeout(90 * (ROUNDS + 4))
+def test_whoever_is_killed_each_window_counts_all_of_its_rows_once(tmp_path):
+    brokers = [
+        EmbeddedBroker(tmp_path / name, own_process=True, brokerName=name)
+        for name in ("broker-a", "broker-b")
+    ]
+    with WindowsCampaign(tmp_path, brokers) as campaign:
+        for victim, point in kills(ROUNDS):
+            campaign.round(victim, point)
+        expected = campaign.expected()
+        for _ in range(_OUTAGE_WINDOWS):  # so that all before them are over
+            campaign.send()
+            campaign.wait()
+        found = campaign.counts()
+        assert {window: found[window] for window in expected} == expected
+        assert campaign.query.differing() == []
