@@ -168,6 +168,7 @@ class World:
             if self.life is not None and not self.life.ended.is_kept:
                 self.life.kill()
         finally:
+            self.tasks.end()
             self.network.close()
             self.kernel.close()
 

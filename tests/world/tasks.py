@@ -49,12 +49,17 @@ class Tasks:
 
     def __init__(self, kernel):
         self._kernel = kernel
-        self.running = {}
+        self._running = {}
+
+    @property
+    def running(self):
+        """The names of those that have not come to their end."""
+        return [name for name, _ in self._running.values()]
 
     def begin(self, coroutine, name="task"):
         """Run a coroutine from now on; a promise of its end."""
         done = Promise()
-        self.running[done] = name
+        self._running[done] = name, coroutine
         self._kernel.after(0, partial(self._step, coroutine, done))
         return done
 
@@ -77,11 +82,19 @@ class Tasks:
         self.begin(watch(), "within")
         return first
 
+    def end(self):
+        """Have nothing more of them happen."""
+        for _, coroutine in self._running.values():
+            coroutine.close()
+        self._running.clear()
+
     def _step(self, coroutine, done):
+        if done not in self._running:
+            return
         try:
             promise = coroutine.send(None)
         except StopIteration as stop:
-            del self.running[done]
+            del self._running[done]
             done.keep(stop.value)
             return
         promise.then(partial(self._kernel.after, 0, partial(self._step, coroutine, done)))

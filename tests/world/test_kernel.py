@@ -6,6 +6,7 @@ import random
 
 import pytest
 from world.kernel import Actor, Deadlock, Kernel, Killed
+from world.tasks import Tasks
 
 
 @pytest.fixture
@@ -153,3 +154,23 @@ def test_whoever_joins_is_woken_at_the_end_or_when_he_has_waited_enough(kernel):
     kernel.start(Actor("impatient"), lambda: told.append((kernel.join(worker, 2), kernel.now)))
     kernel.run(10)
     assert told == [(False, 2), (True, 5)]
+
+
+def test_tasks_that_are_ended_do_nothing_more_and_leave_nothing_open(kernel):
+    happened, tasks = [], Tasks(kernel)
+
+    async def story(name):
+        try:
+            happened.append(f"{name} has begun")
+            await tasks.sleep(1)
+            happened.append(f"{name} goes on")
+        finally:
+            happened.append(f"{name} is over")
+
+    tasks.begin(story("first"))
+    kernel.run(0.5)
+    tasks.begin(story("second"))  # it has not begun yet
+    tasks.end()
+    kernel.run(2)
+    assert happened == ["first has begun", "first is over"]
+    assert tasks.running == []

@@ -94,7 +94,7 @@ class World(Stage):
             self._start(None)
         for client in clients:
             if not self.kernel.run(_STORY_SECONDS, client):
-                self.ledger.complain(f"it does not come to an end: {list(self.tasks.running.values())}")
+                self.ledger.complain(f"it does not come to an end: {self.tasks.running}")
         self._wait_for_delays()
         self._audit()
         self.kernel.run(_QUIET_SECONDS)

@@ -137,7 +137,7 @@ class ClientWorld(Stage):
 
     def _await(self, promise, seconds, what):
         if not self.kernel.run(seconds, promise):
-            self.complain(f"{what} has not come: {list(self.tasks.running.values())}\n{self.kernel.stacks()}")
+            self.complain(f"{what} has not come: {self.tasks.running}\n{self.kernel.stacks()}")
             self.kernel.run(0)
 
     def _wait_for_brokers(self):
