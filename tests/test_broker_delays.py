@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import threading
 
 import pytest
 from broker_clients import pull_request, pulled, send_request
 from broker_stories import tell
 from disks import ManualClock
+from slow_disks import SlowDisk
 
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
@@ -255,3 +257,27 @@ def test_after_a_restart_what_is_left_of_a_delay_goes_by_the_time_of_day(tmp_pat
     tell(first, tmp_path, now_ms=clock)
     clock.now_ms += 6_000
     tell(second, tmp_path, now_ms=clock)
+
+
+def test_what_was_delivered_before_a_stop_is_not_delivered_again_however_slow_the_disk_is(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("broker.schedule.schedule_message_service._FLUSH_TIMEOUT_SECONDS", 0.02)
+    disk = SlowDisk()
+
+    async def first(broker):
+        broker.make_topic("T")
+        await (await broker.connect()).put("later", properties={"DELAY": "2"})
+        written = broker.store.state().written_offset
+        disk.keep_waiting()
+        broker.move(5.1)
+        await broker.until(lambda: broker.store.state().written_offset > written)
+        threading.Timer(0.5, disk.let_go).start()
+
+    async def second(broker):
+        broker.move(30)
+        await settled(broker)
+        assert (await (await broker.connect()).pull(0)).bodies == ["later"]
+
+    tell(first, tmp_path, disk, flushDiskType="SYNC_FLUSH")
+    tell(second, tmp_path)
