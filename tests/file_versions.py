@@ -7,7 +7,7 @@ Durable pages are kept once, others in each version since the last flush.
   be lost and reordered between pages, not within one. One time in three the page is torn: each
   sector of 512 bytes is either as in that version or as in a later one.
 - The size is that of the last flush, or any later one. A write behind the end may come about up to
-  any sector, with zeros in any page or sector of it. Zeros added at the end come about as a whole.
+  any sector of its own, with zeros in any page or sector of it. Zeros added at the end come about as a whole.
 - Emptying the file takes all of its content at once. What is written afterwards is never mixed with
   what was there before.
 - A flush that failed: what it should have flushed can be lost for ever, even if another flush ends
@@ -144,7 +144,8 @@ class _Content:
             self.changed[page].add(self.number, held[:start] + part + held[start + len(part) :])
             at += len(part)
         if end > old_end:
-            for size in (*range(old_end - old_end % SECTOR + SECTOR, end, SECTOR), end):
+            begin = max(old_end, position)
+            for size in (*range(begin - begin % SECTOR + SECTOR, end, SECTOR), end):
                 self.size.add(self.number, size)
 
     def extend(self, size: int) -> None:

@@ -264,8 +264,8 @@ class Checkpointing:
         try:
             return self.manifest() == manifest
         except (OSError, DamagedTable) as second:
-            if is_lack(second):  # then nothing was, or the next checkpoint takes its place
-                return False
+            if is_lack(second):
+                return self._manifest.was_replaced
             raise StoreFailed(f"deleting a topic failed: {error}", second) from error
 
 

@@ -80,13 +80,8 @@ class ConsumeQueue:
             UnreadableFile: The disk does not give what lies behind the last entry.
         """
         self._files.load()
-        self.max_offset = self.min_offset = self._files.first_offset // ENTRY_BYTES
-        for mapped in reversed(self._files.files):
-            first = mapped.from_offset // ENTRY_BYTES
-            end = self._end_of_entries(first)
-            if end > first:
-                self.max_offset = end
-                break
+        self.min_offset = self._files.first_offset // ENTRY_BYTES
+        self.max_offset = max(self.end_in_files(), self.min_offset)
         self._skip_blanks()
 
     def adopt(self, sizes: Mapping[str, int | None]) -> list[str]:
@@ -109,8 +104,8 @@ class ConsumeQueue:
         self.min_offset, self.max_offset = min_offset, max_offset
         return True
 
-    def record_end(self) -> int:
-        """Where the record of the last entry in the files ends, whatever was noted; 0 without one.
+    def end_in_files(self) -> int:
+        """The offset behind the last entry in the files, whatever was noted; 0 without one.
 
         Raises:
             UnreadableFile: The disk does not give the entries.
@@ -119,9 +114,20 @@ class ConsumeQueue:
             first = mapped.from_offset // ENTRY_BYTES
             end = self._end_of_entries(first)
             if end > first:
-                place, size, _ = ENTRY_STRUCT.unpack(self._files.read((end - 1) * ENTRY_BYTES, ENTRY_BYTES))
-                return int(place + size) if size != BLANK_SIZE else 0
+                return end
         return 0
+
+    def record_end(self) -> int:
+        """Where the record of the last entry in the files ends, whatever was noted; 0 without one.
+
+        Raises:
+            UnreadableFile: The disk does not give the entries.
+        """
+        end = self.end_in_files()
+        if not end:
+            return 0
+        place, size, _ = ENTRY_STRUCT.unpack(self._files.read((end - 1) * ENTRY_BYTES, ENTRY_BYTES))
+        return int(place + size) if size != BLANK_SIZE else 0
 
     def wipe_behind(self) -> None:
         """Put zeros behind the last entry where a crash has left others: a RocketMQ broker would find them.

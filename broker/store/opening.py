@@ -4,8 +4,9 @@
 2. The log is followed from the checkpoint to its end (`recovery`); its torn tail is wiped.
    After a crash what was found is flushed: who wrote it may have been killed before that.
 3. Consume queues are what the manifest says, by the names and sizes of their files alone; from there on the
-   log is dispatched again. If a file is missing, if the log has a hole or has one no more, or if another
-   program wrote the checkpoint, all are made again from the log. So is the index, if a file of it is missing.
+   log is dispatched again. If a file is missing, if the log has a hole or has one no more, if the manifest is
+   not the one that was saved last, or if another program wrote the checkpoint, all are made again from the
+   log; they end where their files did at least. So is the index made again, if a file of it is missing.
 4. If queues were made again, or a deletion is to count from an earlier place, a checkpoint notes that: the
    last one says otherwise. Else it is what a crash would go on from once more, and the next one has time.
 
@@ -18,8 +19,9 @@ rest of what is to be written waits: what was found can be read meanwhile, and f
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -38,6 +40,7 @@ from broker.store.recovery import (
     reliable_checkpoint,
     wipe_behind,
 )
+from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 
 _log = logging.getLogger(__name__)
 _IS_DAMAGED = "%s is damaged: its entries are not those of the messages in the commit log; %s made again"
@@ -49,6 +52,15 @@ class Opened(NamedTuple):
 
     recovered_from_crash: bool
     holes: tuple[tuple[int, int], ...]
+
+
+class _Taken(NamedTuple):
+    """How the queues that were found were taken."""
+
+    are_resumed: bool
+    looked: Looked
+    ends: Mapping[tuple[str, int], int]
+    """Where they had ended, if all are made again and the manifest does not know."""
 
 
 class Opening:
@@ -99,8 +111,10 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         disk.delete(root / CHECKPOINT)
         disk.flush_directory(root)
     manifest = checkpointing.manifest()
+    is_newest = _is_newest(checkpointing, manifest, checkpoint)
+    if not is_newest:  # deletions that were half done then are over, and their topics may be there again
+        manifest = replace(manifest, half_deleted=())
     checkpointing.half_deleted = manifest.half_deleted
-    _warn_of_older_manifest(checkpointing, manifest, checkpoint)
     recovered = _follow_log(parts, checkpointing, checkpoint, crashed=crashed)
     # A power loss may have taken the end of the log: what will be written there comes after the deletion.
     parts.dispatcher.deleted_topics = {
@@ -114,20 +128,17 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     noted_holes = tuple(hole for hole in manifest.holes if hole[0] >= log.min_offset)
     is_noted = (
         checkpoint is not None
+        and is_newest
         and not recovered.holes
         and _is_of_this_log(manifest, parts)
         and not any(record_behind(log.files, start) == start for start, _ in noted_holes)
     )
-    is_resumed = is_noted and parts.queues.resume(manifest.queues())
-    looked = _look_at_all(parts, manifest) if is_resumed else _NOT_LOOKED
-    is_resumed = is_resumed and looked.wrong_queue is None
-    if is_resumed:
-        checkpointing.noted_offset = manifest.safe_offset or 0
-        checkpointing.expired_offset = manifest.log_min_offset
-    else:
-        if is_noted:
-            checkpointing.distrust(manifest)
-        parts.queues.clear()
+    if not is_newest:  # a crash from here on would leave its backup alone, which would be believed
+        checkpointing.distrust(manifest)
+    taken = _take_queues(
+        parts, checkpointing, manifest, is_noted=is_noted, is_last_known=is_newest and was_ours
+    )
+    is_resumed, looked = taken.are_resumed, taken.looked
     reput_from = max(manifest.safe_offset or 0, log.min_offset) if is_resumed else log.min_offset
     if is_resumed and looked.is_index_right:
         index_from = _index_start(parts, manifest, reput_from)
@@ -138,11 +149,40 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         abort.create,
         partial(wipe_behind, log.files, recovered.end_offset),
         partial(_carry, parts, recovered.end_offset),
-        partial(_tidy_queues, parts, checkpointing, manifest, is_resumed=is_resumed, crashed=crashed),
+        partial(
+            _tidy_queues, parts, checkpointing, manifest, taken.ends, is_resumed=is_resumed, crashed=crashed
+        ),
     ]
     if not is_resumed or parts.dispatcher.deleted_topics != manifest.deleted_topics:
         steps.append(checkpointing.save)
     return Opening(Opened(crashed, recovered.holes), steps)
+
+
+def _take_queues(
+    parts: StoreParts,
+    checkpointing: Checkpointing,
+    manifest: Manifest,
+    *,
+    is_noted: bool,
+    is_last_known: bool,
+) -> _Taken:
+    """Let queues stand where the manifest says, if it says that of these; else all are to be made again.
+
+    ``is_last_known``: nobody has gone on with the queues since it was saved but this broker.
+    """
+    looked, ends = _NOT_LOOKED, {}
+    if is_noted and parts.queues.resume(manifest.queues()):
+        looked = _look_at_all(parts, manifest)
+        if looked.wrong_queue is None:
+            checkpointing.noted_offset = manifest.safe_offset or 0
+            checkpointing.expired_offset = manifest.log_min_offset
+            return _Taken(are_resumed=True, looked=looked, ends={})
+    if is_noted:
+        checkpointing.distrust(manifest)
+    if not is_last_known:
+        ends = _ends_in_files(parts)
+    parts.queues.clear()
+    return _Taken(are_resumed=False, looked=looked, ends=ends)
 
 
 def _carry(parts: StoreParts, end_offset: int) -> None:
@@ -154,9 +194,18 @@ def _carry(parts: StoreParts, end_offset: int) -> None:
 
 
 def _tidy_queues(
-    parts: StoreParts, checkpointing: Checkpointing, manifest: Manifest, *, is_resumed: bool, crashed: bool
+    parts: StoreParts,
+    checkpointing: Checkpointing,
+    manifest: Manifest,
+    ends: Mapping[tuple[str, int], int],
+    *,
+    is_resumed: bool,
+    crashed: bool,
 ) -> None:
-    """Let each queue begin and end where it should."""
+    """Let each queue begin and end where it should; no queue offset is given twice.
+
+    ``ends`` are those of the queues' files, where these know more than the manifest.
+    """
     with checkpointing.maintenance, parts.reput.paused():
         if not is_resumed or parts.reput.made_again or parts.log.min_offset > manifest.log_min_offset:
             try:
@@ -165,8 +214,13 @@ def _tidy_queues(
                 _log.error("%s", error)  # its text says all
         else:
             parts.queues.expired_before = parts.log.min_offset
-        for topic, queue_id, _, max_offset in manifest.queues():  # no queue offset is given twice
-            parts.queues.get_or_make(topic, queue_id).skip_to(max_offset)
+        noted = {
+            (topic, queue_id): max_offset
+            for topic, queue_id, _, max_offset in manifest.queues()
+            if topic not in parts.reput.made_again
+        }
+        for (topic, queue_id), end in {**noted, **ends}.items():
+            parts.queues.get_or_make(topic, queue_id).skip_to(end)
         if crashed and is_resumed and not manifest.entries_were_confirmed:
             parts.queues.wipe_behind()
 
@@ -199,25 +253,32 @@ def _warn_of_holes(parts: StoreParts, recovered: RecoveredLog) -> None:
         )
 
 
-def _warn_of_older_manifest(
-    checkpointing: Checkpointing, manifest: Manifest, checkpoint: Checkpoint | None
-) -> None:
-    """Say if the manifest is not the one that was saved last: what it knew of deleted topics is not known."""
+def _is_newest(checkpointing: Checkpointing, manifest: Manifest, checkpoint: Checkpoint | None) -> bool:
+    """Whether the manifest is the one that was saved last; if not, that is said."""
     aside = checkpointing.set_aside
     if aside is not None:
         _log.warning(
-            "%s was damaged (%s) and is now %s; its backup was read. Topics that were deleted since that was "
-            "saved may be back",
+            "%s was damaged (%s) and is now %s; its backup was read, and all queues are made again. Topics "
+            "that were deleted since that was saved may be back",
             checkpointing.manifest_path,
             aside.reason,
             aside.path.name,
         )
-    elif checkpoint is not None and checkpoint.safe_offset > checkpointing.known_offset(manifest):
+        return False
+    if checkpoint is not None and checkpoint.safe_offset > checkpointing.known_offset(manifest):
         _log.warning(
-            "%s is missing or of an older copy: it does not know of the last checkpoint. Topics that were "
-            "deleted since it was saved may be back",
+            "%s is missing or of an older copy: it does not know of the last checkpoint, and all queues are "
+            "made again. Topics that were deleted since it was saved may be back",
             checkpointing.manifest_path,
         )
+        return False
+    return True
+
+
+def _ends_in_files(parts: StoreParts) -> dict[tuple[str, int], int]:
+    """Where queues end by their files, but for ends beyond what the log has ever had room for."""
+    count_max = parts.log.written_offset // RECORD_BYTES_MIN
+    return {key: end for key, end in parts.queues.ends_in_files().items() if end <= count_max}
 
 
 def _warn_of_missing_files(parts: StoreParts, manifest: Manifest, end_offset: int) -> None:

@@ -165,6 +165,14 @@ class QueueTable:
         queues = dict(self._queues)
         return QueueEnds(queues, list(map(_END, queues.values())))
 
+    def ends_in_files(self) -> dict[tuple[str, int], int]:
+        """Where each queue ends by its files alone, whatever was noted; it reads the last one of each."""
+        ends = {}
+        for topic, queue_id, queue in self:
+            with suppress(UnreadableFile):
+                ends[topic, queue_id] = queue.end_in_files()
+        return ends
+
     def put_aside(self, topic: str) -> TopicAside:
         """Take a topic out, at once; it is left to `delete`."""
         directory = None

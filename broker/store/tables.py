@@ -70,6 +70,8 @@ class JsonTable(Generic[Body]):
         self._set_aside: SetAside | None = None
         self.is_checked = False
         """Whether what the last load has read had a checksum."""
+        self.was_replaced = False
+        """Whether the last save has come so far that a load finds the new table, unless the power fails."""
 
     @property
     def path(self) -> Path:
@@ -131,10 +133,12 @@ class JsonTable(Generic[Body]):
         with self._lock:
             if not self._is_loaded:
                 self.load(value)
+            self.was_replaced = False
             self._disk.write_whole(self._temporary, with_checksum(data))
             with suppress(FileNotFoundError):  # the first save, or after a crash between the renames
                 self._disk.rename(self._path, self._backup)
             self._disk.rename(self._temporary, self._path)
+            self.was_replaced = True
             self._disk.flush_directory(self._path.parent)
 
     def _found(self) -> tuple[Body | None, Path | None, str]:

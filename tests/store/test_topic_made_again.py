@@ -6,7 +6,7 @@ import logging
 import shutil
 
 import pytest
-from stores import bodies, crash, message, open_store
+from stores import LOG_FILE_BYTES, bodies, crash, message, open_store
 
 from broker.store.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
 
@@ -129,6 +129,66 @@ def test_an_entry_that_is_damaged_is_no_sign_of_a_new_topic(tmp_path, leads_to, 
     assert (store._reput.made_again, store._dispatcher.deleted_topics) == (set(), {})
     assert not warnings(caplog)
     crash(store)
+
+
+@pytest.mark.parametrize("new_count", [3, 40])
+def test_an_older_manifest_of_a_large_store_tells_nothing_of_the_queues_of_the_new_topic(tmp_path, new_count):
+    """No start compares all of it with the log: that the manifest is older has to be enough."""
+    store = open_store(tmp_path, check_whole_log_bytes=0)
+    put(store, *named("old", 20))
+    store.save_checkpoint()
+    older = (tmp_path / "config" / "manifest.json").read_bytes()
+    store.delete_topic("T")
+    put(store, *named("new", new_count))
+    store.shutdown()
+    (tmp_path / "config" / "manifest.json").write_bytes(older)
+    for _ in range(2):
+        again = open_store(tmp_path, check_whole_log_bytes=0)
+        assert bodies(again) == named("new", new_count)
+        assert again.queue_offsets("T", 0) == (0, new_count), "offsets are dense"
+        again.shutdown()
+
+
+@pytest.mark.parametrize("lost", ["missing", "damaged"])
+def test_a_topic_that_was_made_again_is_not_taken_for_half_deleted(tmp_path, lost):
+    """The backup may be the note of a deletion that has been brought to its end."""
+    store = open_store(tmp_path)
+    put(store, *named("old", 5))
+    store.save_checkpoint()
+    store.delete_topic("T")
+    store.finish_deletion("T")
+    put(store, *named("new", 3))
+    manifest = tmp_path / "config" / "manifest.json"
+    crash(store)
+    if lost == "damaged":
+        manifest.write_bytes(manifest.read_bytes()[:-3])
+    else:
+        manifest.unlink()
+        (tmp_path / "config" / "manifest.json.bak").unlink()
+    again = open_store(tmp_path)
+    assert again.half_deleted_topics == ()
+    assert bodies(again) == named("new", 3)
+    crash(again)
+    second = open_store(tmp_path)
+    assert second.half_deleted_topics == ()
+    assert bodies(second) == named("new", 3)
+    second.shutdown()
+
+
+def test_offsets_of_a_queue_whose_messages_have_all_expired_go_on_though_no_manifest_tells_them(tmp_path):
+    """The queue's file does, as it does behind another program that knows no manifest."""
+    store = open_store(tmp_path)
+    put(store, *named("gone", 10))
+    while store.state().written_offset < 3 * LOG_FILE_BYTES:
+        put(store, "x" * 500, topic="U")
+    store.shutdown()
+    min(tmp_path.glob("commitlog/*")).unlink()
+    forget_manifest(tmp_path)
+    again = open_store(tmp_path)
+    put(again, "next")
+    assert again.queue_offsets("T", 0)[1] == 11
+    assert bodies(again)[-1] == "next"
+    again.shutdown()
 
 
 class History:

@@ -39,9 +39,14 @@ class Watch:
 
     def life_ended(self, kind):
         self._ended_at = self._world.kernel.now
-        if kind != "stop":
+        if kind != "stop" or self.is_disk_in_trouble:  # which then keeps what it knows to itself
             self._crashed_at = self._ended_at
         self._failed_at = None
+
+    @property
+    def is_disk_in_trouble(self):
+        now = self._world.kernel.now
+        return any(each.begin <= now <= each.begin + each.seconds for each in self._of_disk)
 
     @property
     def has_disk_failed(self):
@@ -64,7 +69,7 @@ class Watch:
         ]
 
     def crashed_since(self, time):
-        """Whether the broker was killed, or lost its power, at that time or later."""
+        """Whether the broker was killed, or could not save what it knew, at that time or later."""
         return self._crashed_at >= time
 
     def delays_pass_since(self, time):
