@@ -3,9 +3,10 @@
     bytes ──> FrameReader ──> RemotingCommand ──> dispatch ──> answers, all of one turn in one write
 
 Reading follows writing: what a client does not read piles up to a limit, and from there on nothing more is
-taken from it, not even the requests that have arrived already. Nor is it when the turn of the loop is over:
-then its requests wait in the line of all (`LoopTurn`), and so do those behind one that takes many steps; or
-they wait with that one for what it needs.
+taken from it, not even the requests that have arrived already; only one of many steps that has begun is
+brought to its end. Nor is anything taken when the turn of the loop is over: then its requests wait in the
+line of all (`LoopTurn`), and so do those behind one that takes many steps; or they wait with that one for
+what it needs.
 It knows no processor, only the ``dispatch`` that it was given; limits over all clients are the server's
 (`ConnectionTable`).
 """
@@ -253,6 +254,7 @@ class ClientConnection(asyncio.Protocol):
             _log.warning("%s: closed: %s", self.remote_host, why)
             self._write_out()  # what is corked
             self.is_closed = True
+            self._give_place_back()  # its steps go no further, though it may linger
             if self.is_congested:
                 self._transport.abort()
             else:
@@ -293,7 +295,8 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def _is_stopped(self) -> bool:
-        return self.is_congested or self.is_closed or self._is_waiting
+        """Whether nothing is done for it now. What has begun takes room of all, and goes on to its end."""
+        return self.is_closed or self._is_waiting or (self.is_congested and self._steps is None)
 
     def _go_on(self) -> None:
         """Take what has arrived already, then read on."""
@@ -399,6 +402,9 @@ class ClientConnection(asyncio.Protocol):
         if self._steps is not None:
             self._steps.close()
             self._steps, self._steps_bytes = None, 0
+        self._give_place_back()
+
+    def _give_place_back(self) -> None:
         if self._place is not None:
             self._place.release()
             self._place = None
