@@ -204,8 +204,8 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def is_kept_waiting(self) -> bool:
-        """Whether it is not read from now, for whatever reason."""
-        return self.is_congested or self.is_held_back or self._is_in_line or self._is_waiting
+        """Whether it is we who do not read from it now: not if it does not read what it was sent."""
+        return self._is_in_line or self._is_waiting or (self.is_held_back and not self.is_congested)
 
     @property
     def unwritten_bytes(self) -> int:
@@ -313,7 +313,7 @@ class ClientConnection(asyncio.Protocol):
         """Read from it, unless what it sends would pile up here."""
         if self.is_closed:
             return
-        if self.is_kept_waiting:
+        if self.is_congested or self.is_held_back or self._is_in_line or self._is_waiting:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()

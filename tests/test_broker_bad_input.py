@@ -134,7 +134,7 @@ def test_a_client_that_never_reads_is_closed_and_nobody_else_waits_for_it(tmp_pa
 
     tell(story, tmp_path)
     assert [record.getMessage().partition("closed: ")[2] for record in caplog.records] == [
-        "it does not read its answers"
+        "its requests wait, as it does not read its answers"
     ]
 
 
