@@ -76,7 +76,7 @@ class ConnectionTable(Protocol):
         """It is there; why it may not stay, if so."""
 
     def understood(self, connection: ClientConnection) -> None:
-        """Its first request has arrived."""
+        """The header of its first request has arrived."""
 
     def holds_requests(self, connection: ClientConnection, size: int) -> None:
         """So many bytes of requests are here that are not whole or have to wait; 0: none."""
@@ -357,15 +357,17 @@ class ClientConnection(asyncio.Protocol):
         else:
             frame = self._reader.next_frame()
             if frame is None:
+                begun = self._reader.begun_frame() if self._is_new else None
+                if begun is not None:
+                    decode_command(begun)
+                    self._is_understood()
                 return False
             if self._bytes_here:  # it is whole now, and must not keep itself out
                 self._bytes_here = 0
                 self._table.holds_requests(self, 0)
             command = decode_command(frame)
             if self._is_new:
-                self._is_new = False
-                self._first_bytes = b""
-                self._table.understood(self)
+                self._is_understood()
             if command.flag & _RESPONSE:
                 self._questions.answered(command)
                 return True
@@ -377,6 +379,12 @@ class ClientConnection(asyncio.Protocol):
         if answer is not None:
             self.send(answer)
         return True
+
+    def _is_understood(self) -> None:
+        """It speaks our language: from here on it may take the time that a request may take."""
+        self._is_new = False
+        self._first_bytes = b""
+        self._table.understood(self)
 
     def _begin_steps(self, request: RemotingCommand, steps: Steps) -> None:
         self._steps, self._steps_bytes = steps, len(request.body)

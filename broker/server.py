@@ -256,10 +256,12 @@ class RemotingServer:
     def _to_close(self, now: float) -> Iterator[tuple[ClientConnection | None, str]]:
         """Those who have to go, and why; None for those who may stay."""
         limits = self._limits
-        for connection in self._since_partial:
-            reads_first = connection.is_congested and self._request_bytes[connection] <= _SMALL_PARTIAL_BYTES
-            if connection.is_kept_waiting or reads_first:
-                self._since_partial[connection] = connection.last_active = now
+        for times in (self._since_new, self._since_partial):
+            for connection in times:
+                size = self._request_bytes.get(connection, 0)
+                reads_first = connection.is_congested and size <= _SMALL_PARTIAL_BYTES
+                if connection.is_kept_waiting or reads_first:
+                    times[connection] = connection.last_active = now
         yield from _since(self._since_new, now - limits.first_frame_timeout_ms / 1000, "it says nothing")
         partial_since = now - limits.partial_frame_timeout_ms / 1000
         for connection, why in _since(self._since_partial, partial_since, "its request does not end"):
