@@ -3,9 +3,10 @@
     bytes ──> FrameReader ──> RemotingCommand ──> dispatch ──> answers, all of one turn in one write
 
 Reading follows writing: what a client does not read piles up to a limit, and from there on nothing more is
-taken from it, not even the requests that have arrived already. Nor is it when the turn of the loop is over:
-then its requests wait in the line of all (`LoopTurn`), and so do those behind one that takes many steps; or
-they wait with that one for what it needs.
+taken from it, not even the requests that have arrived already; only one of many steps that has begun is
+brought to its end. Nor is anything taken when the turn of the loop is over: then its requests wait in the
+line of all (`LoopTurn`), and so do those behind one that takes many steps; or they wait with that one for
+what it needs.
 It knows no processor, only the ``dispatch`` that it was given; limits over all clients are the server's
 (`ConnectionTable`).
 """
@@ -75,7 +76,7 @@ class ConnectionTable(Protocol):
         """It is there; why it may not stay, if so."""
 
     def understood(self, connection: ClientConnection) -> None:
-        """Its first request has arrived."""
+        """The header of its first request has arrived."""
 
     def holds_requests(self, connection: ClientConnection, size: int) -> None:
         """So many bytes of requests are here that are not whole or have to wait; 0: none."""
@@ -203,8 +204,8 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def is_kept_waiting(self) -> bool:
-        """Whether it is not read from now, for whatever reason."""
-        return self.is_congested or self.is_held_back or self._is_in_line or self._is_waiting
+        """Whether it is we who do not read from it now: not if it does not read what it was sent."""
+        return self._is_in_line or self._is_waiting or (self.is_held_back and not self.is_congested)
 
     @property
     def unwritten_bytes(self) -> int:
@@ -253,6 +254,7 @@ class ClientConnection(asyncio.Protocol):
             _log.warning("%s: closed: %s", self.remote_host, why)
             self._write_out()  # what is corked
             self.is_closed = True
+            self._give_place_back()  # its steps go no further, though it may linger
             if self.is_congested:
                 self._transport.abort()
             else:
@@ -293,7 +295,8 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def _is_stopped(self) -> bool:
-        return self.is_congested or self.is_closed or self._is_waiting
+        """Whether nothing is done for it now. What has begun takes room of all, and goes on to its end."""
+        return self.is_closed or self._is_waiting or (self.is_congested and self._steps is None)
 
     def _go_on(self) -> None:
         """Take what has arrived already, then read on."""
@@ -310,7 +313,7 @@ class ClientConnection(asyncio.Protocol):
         """Read from it, unless what it sends would pile up here."""
         if self.is_closed:
             return
-        if self.is_kept_waiting:
+        if self.is_congested or self.is_held_back or self._is_in_line or self._is_waiting:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
@@ -354,15 +357,17 @@ class ClientConnection(asyncio.Protocol):
         else:
             frame = self._reader.next_frame()
             if frame is None:
+                begun = self._reader.begun_frame() if self._is_new else None
+                if begun is not None:
+                    decode_command(begun)
+                    self._is_understood()
                 return False
             if self._bytes_here:  # it is whole now, and must not keep itself out
                 self._bytes_here = 0
                 self._table.holds_requests(self, 0)
             command = decode_command(frame)
             if self._is_new:
-                self._is_new = False
-                self._first_bytes = b""
-                self._table.understood(self)
+                self._is_understood()
             if command.flag & _RESPONSE:
                 self._questions.answered(command)
                 return True
@@ -374,6 +379,12 @@ class ClientConnection(asyncio.Protocol):
         if answer is not None:
             self.send(answer)
         return True
+
+    def _is_understood(self) -> None:
+        """It speaks our language: from here on it may take the time that a request may take."""
+        self._is_new = False
+        self._first_bytes = b""
+        self._table.understood(self)
 
     def _begin_steps(self, request: RemotingCommand, steps: Steps) -> None:
         self._steps, self._steps_bytes = steps, len(request.body)
@@ -399,6 +410,9 @@ class ClientConnection(asyncio.Protocol):
         if self._steps is not None:
             self._steps.close()
             self._steps, self._steps_bytes = None, 0
+        self._give_place_back()
+
+    def _give_place_back(self) -> None:
         if self._place is not None:
             self._place.release()
             self._place = None

@@ -27,7 +27,9 @@ _log = logging.getLogger(__name__)
 _SWEEP_SECONDS = 1.0
 _SWEEPS_PER_IDLE_CHECK = 10
 _SMALL_PARTIAL_BYTES = 4_096
+"""Nobody is held back for so little, nor closed for it while answers before it are being read."""
 _FINISH_SECONDS = 2.0
+_READS_NOT = "its requests wait, as it does not read its answers"
 
 
 class CannotListen(RocketPollError):
@@ -254,12 +256,16 @@ class RemotingServer:
     def _to_close(self, now: float) -> Iterator[tuple[ClientConnection | None, str]]:
         """Those who have to go, and why; None for those who may stay."""
         limits = self._limits
-        for connection in self._since_partial:
-            if connection.is_kept_waiting:  # it is we who do not read
-                self._since_partial[connection] = connection.last_active = now
+        for times in (self._since_new, self._since_partial):
+            for connection in times:
+                size = self._request_bytes.get(connection, 0)
+                reads_first = connection.is_congested and size <= _SMALL_PARTIAL_BYTES
+                if connection.is_kept_waiting or reads_first:
+                    times[connection] = connection.last_active = now
         yield from _since(self._since_new, now - limits.first_frame_timeout_ms / 1000, "it says nothing")
         partial_since = now - limits.partial_frame_timeout_ms / 1000
-        yield from _since(self._since_partial, partial_since, "its request does not end")
+        for connection, why in _since(self._since_partial, partial_since, "its request does not end"):
+            yield connection, _READS_NOT if connection.is_congested else why
         self._unread.look_again(now)
         yield from self._unread.to_close(now, limits.slow_reader_timeout_ms / 1000)
         if self._sweeps % _SWEEPS_PER_IDLE_CHECK == 0:

@@ -154,7 +154,10 @@ KEYS: Final[Mapping[str, Key]] = {
         "its body, if that is no message: a heartbeat, a list of topics",
     ),
     "firstFrameTimeoutMills": Key(
-        "server", "first_frame_timeout_ms", COUNT, "a client that says nothing is closed"
+        "server",
+        "first_frame_timeout_ms",
+        COUNT,
+        "a client that says nothing, not even the header of a first request, is closed",
     ),
     "partialFrameTimeoutMills": Key(
         "server", "partial_frame_timeout_ms", COUNT, "so is one that does not finish a request"

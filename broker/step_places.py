@@ -4,7 +4,9 @@
     release    the request has come to its end, or its client has gone
 
 What a request of many steps has in memory, as what its body says or half of its answer, is many times as long
-as its body. One is always granted, however long. It knows no client, no request and no loop.
+as its body. Requests with small bodies have half of the room, and a line of their own: a heartbeat does not
+wait for batches, of which one may take most of a second. In each line one is always granted, however long.
+Whoever has a place must go on with it, whatever the client does. It knows no client, no request and no loop.
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ from typing import Final
 BYTES_MAX: Final = 4 << 20
 """Of bodies. What they say takes some twenty times as much."""
 
+SMALL_BODY_BYTES: Final = 64 << 10
+"""Up to this a body is small: a heartbeat of hundreds of groups, a batch that takes some milliseconds."""
+
 _REQUEST_BYTES: Final = 64 << 10
 """What one counts for without a body: its answer is yet to be written."""
 
@@ -22,32 +27,44 @@ _REQUEST_BYTES: Final = 64 << 10
 class Place:
     """One request's."""
 
-    def __init__(self, places: StepPlaces, size: int) -> None:
+    def __init__(self, line: _Line, size: int) -> None:
         """Made by `StepPlaces.place` alone."""
         self.granted: Future[None] = Future()
         """Done when the request may take its first step."""
         self.size = size
-        self._places = places
+        self._line = line
 
     def release(self) -> None:
         """Let others have it; once."""
-        self._places.released(self)
+        self._line.released(self)
 
 
 class StepPlaces:
     """One for each server."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self._small = _Line(bytes_max // 2)
+        self._large = _Line(bytes_max // 2)
+
+    def place(self, body_bytes: int) -> Place:
+        """Give a place to a request with such a body, at once or later."""
+        line = self._small if body_bytes <= SMALL_BODY_BYTES else self._large
+        place = Place(line, body_bytes + _REQUEST_BYTES)
+        line.wait(place)
+        return place
+
+
+class _Line:
+    """Requests that get their places in the order in which they came."""
+
+    def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._taken = 0
         self._waiting: dict[Place, None] = {}
 
-    def place(self, body_bytes: int) -> Place:
-        """Give a place to a request with such a body, at once or later."""
-        place = Place(self, body_bytes + _REQUEST_BYTES)
+    def wait(self, place: Place) -> None:
         self._waiting[place] = None
         self._grant()
-        return place
 
     def released(self, place: Place) -> None:
         """Take a place back, whether it was granted or not."""

@@ -8,8 +8,12 @@ from broker_clients import BrokerClients, pull_request, pulled, send_request
 from broker_processes import BrokerProcess
 from broker_stories import run, tell
 
+from broker.step_places import StepPlaces
+from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, SubscriptionData
 from rmq_spark.wire.chunk.sized import decode_sized
 from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.record import decode_records
 
 MIB = 1 << 20
@@ -99,6 +103,34 @@ def test_a_reader_that_reads_a_little_now_and_then_is_not_closed_and_one_that_re
 
     tell(story, tmp_path, slowReaderTimeoutMills=30_000, **LARGE)
     assert caplog.text.count("it does not read its answers") == 1
+
+
+def test_who_stops_reading_with_a_heartbeat_under_way_keeps_nobody_else_waiting(tmp_path):
+    async def story(broker):
+        producer, other = await broker.connect(), await broker.connect()
+        await producer.put("the topic is there")
+        server = broker.controller.server
+        server.step_places = StepPlaces(1)  # one request at a time
+        place = server.step_places.place(0)
+        still = await broker.connect(receive_buffer=4_096)
+        still.send(b"".join(pull_request(1, suspend_ms=60_000, group=f"G{n}").encode() for n in range(8)))
+        await broker.held(8)
+        still.send(heartbeat("still"))
+        await broker.until(lambda: any(each._place is not None for each in server._connections))
+        await producer.put("x" * MIB)
+        await broker.until(lambda: any(each.is_congested for each in server._connections))
+        place.release()
+        await other.heartbeat("G", "T")
+        consumers = broker.controller.processors.consumers
+        assert len(consumers.group("H").clients) == 1
+
+    tell(story, tmp_path, **LARGE)
+
+
+def heartbeat(client_id):
+    data = (ConsumerData(group_name="H", subscription_data_set=(SubscriptionData(topic="T"),)),)
+    body = encode_body(HeartbeatData(client_id=client_id, consumer_data_set=data))
+    return RemotingCommand(RequestCode.HEART_BEAT, opaque=9, body=body)
 
 
 def test_when_there_is_no_room_for_answers_who_reads_nothing_has_to_go_at_once(tmp_path, caplog):

@@ -19,6 +19,7 @@ from broker.processor import query_consume_queue
 from broker.state import stats_windows
 from broker.state.broker_stats import BrokerStats
 from broker.state.consumers import ConsumerManager
+from broker.step_places import BYTES_MAX, SMALL_BODY_BYTES
 from broker.store.record_template import UniformBatch
 from rmq_spark.wire.bodies import encode_body, fastjson
 from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, LockBatchRequestBody, SubscriptionData
@@ -197,6 +198,28 @@ def test_many_requests_at_once_let_others_in_and_are_answered_in_their_order(
         assert longest <= TURN_AND_STEP
 
     tell(story, tmp_path)
+
+
+def test_small_requests_of_many_steps_do_not_stand_behind_large_batches(tmp_path):
+    async def story(broker):
+        senders, other = [await broker.connect() for _ in range(3)], await broker.connect()
+        await other.put("the topic is there")
+        batch = batch_request(*range(12_000))
+        assert len(batch.body) > SMALL_BODY_BYTES
+        server = broker.controller.server
+        under_way = server.step_places.place(BYTES_MAX)  # somebody's batch
+        for sender in senders:
+            sender.send(batch)
+        await broker.until(lambda: sum(each._place is not None for each in server._connections) == 3)
+        await other.heartbeat("G", "T")
+        answer = await other.call(ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="G"))
+        assert answer.code == 0
+        assert (await other.call(batch_request(*range(500)))).code == 0
+        assert broker.store.queue_offsets("T", 0)[1] == 501
+        under_way.release()
+        assert [(await sender.receive()).code for sender in senders] == [0, 0, 0]
+
+    tell(story, tmp_path, mappedFileSizeCommitLog=16 << 20)
 
 
 def test_a_message_that_many_wait_for_lets_others_in(tmp_path, monkeypatch):

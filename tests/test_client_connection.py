@@ -9,6 +9,8 @@ from concurrent.futures import Future
 
 import pytest
 from broker_stories import run
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.client_connection import ClientConnection
 from broker.config import ServerLimits
@@ -369,8 +371,7 @@ async def test_requests_of_many_steps_wait_for_a_place_and_whoever_goes_gives_it
     for _ in range(300):
         await asyncio.sleep(0)
     assert [[each.opaque for each in end.transport.answers()] for end in ends] == [[], [0, 1], [], [0, 1]]
-    assert not places._taken
-    assert not places._waiting
+    assert places.place(0).granted.done()
 
 
 @story
@@ -383,21 +384,95 @@ async def test_a_request_of_many_steps_is_refused_when_the_broker_stops():
 
 
 @story
-async def test_a_request_of_many_steps_waits_while_its_client_does_not_read():
+async def test_a_request_of_many_steps_that_has_begun_ends_though_its_client_does_not_read():
+    """And the next one asks for no place before it reads again."""
     diary = []
     end = End()
     end.answer = lambda request: in_steps(request, 4, diary)
     asyncio.get_running_loop().stand_still()
-    end.receive(*requests(1))
+    end.receive(*requests(2))
     end.congest()
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert len(diary) == 2
-    end.drain()
-    for _ in range(5):
+    for _ in range(10):
         await asyncio.sleep(0)
     assert len(diary) == 4
-    assert [answer.opaque for answer in end.transport.answers()] == [0]
+    assert (end.requests, end.connection._place) == ([0], None)
+    assert not end.transport.reads
+    end.drain()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(diary) == 8
+    assert [answer.opaque for answer in end.transport.answers()] == [0, 1]
+
+
+@story
+async def test_a_place_that_is_granted_to_a_client_that_does_not_read_is_used_and_given_back():
+    asyncio.get_running_loop().stand_still()
+    first, still, other = ends = [End(answer=lambda request: in_steps(request, 3, [])) for _ in range(3)]
+    places = StepPlaces(1)
+    for end in ends:
+        end.table.step_places = places
+        end.receive(*requests(1))
+    still.congest()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    for end in (first, still, other):
+        assert [answer.opaque for answer in end.transport.answers()] == [0]
+
+
+@story
+async def test_a_client_that_is_closed_gives_its_place_back_though_it_lingers():
+    asyncio.get_running_loop().stand_still()
+    first, second, third = ends = [End(answer=lambda request: in_steps(request, 3, [])) for _ in range(3)]
+    places = StepPlaces(1)
+    for end in ends:
+        end.table.step_places = places
+        end.receive(*requests(1))
+    second.connection.close("because")
+    first.connection.close("because")
+    assert third.connection._place.granted.done()
+    for end in (first, second):
+        end.connection.connection_lost(None)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert [answer.opaque for answer in third.transport.answers()] == [0]
+    assert places.place(0).granted.done()
+
+
+ACTS = {
+    "asks": lambda end: end.receive(*requests(1)),
+    "asks much": lambda end: end.receive(*requests(1, body=bytes(100_000))),
+    "reads no more": lambda end: end.connection.is_closed or end.congest(),
+    "reads": End.drain,
+    "has too much here": lambda end: end.connection.hold_back(),
+    "may go on": lambda end: end.connection.let_go_on(),
+    "is closed": lambda end: end.connection.close("because"),
+    "goes": lambda end: end.connection.connection_lost(None),
+    "waits": lambda _: None,
+}
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(list(ACTS))), max_size=30))
+def test_whatever_others_do_who_reads_is_answered(acts):
+    async def tell():
+        asyncio.get_running_loop().stand_still()
+        places = StepPlaces(1)
+        *others, honest = [End(answer=lambda request: in_steps(request, 3, [])) for _ in range(4)]
+        for end in (*others, honest):
+            end.table.step_places = places
+        gone = set()
+        for which, act in acts:
+            if which in gone:
+                continue
+            ACTS[act](others[which])
+            if act == "goes":
+                gone.add(which)
+            await asyncio.sleep(0)
+        honest.receive(*requests(1), *requests(1, body=bytes(100_000)))
+        for _ in range(12 * (len(acts) + 2)):
+            await asyncio.sleep(0)
+        assert len(list(honest.transport.answers())) == 2
+
+    run(tell())
 
 
 @story

@@ -13,9 +13,10 @@ from raw_clients import RawClients, until
 from broker.config import ServerLimits
 from broker.loop_turn import LoopTurn
 from broker.server import CannotListen, RemotingServer
+from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.command import RemotingCommand
 
-ECHO, LONG, SILENT, PIECES = 1, 2, 3, 4
+ECHO, LONG, SILENT, PIECES, HUGE = 1, 2, 3, 4, 5
 LONG_BYTES = 200_000
 
 
@@ -25,6 +26,8 @@ def dispatch(connection, request):
         return request.respond(0, "echo", request.ext_fields, request.body)
     if request.code == LONG:
         return request.respond(0, body=bytes(LONG_BYTES))
+    if request.code == HUGE:
+        return request.respond(0, body=bytes(80 * LONG_BYTES))
     if request.code == PIECES:
         head = request.respond(0).encode_head(15)
         connection.send_frame(head, [b"in ", memoryview(b"three "), bytearray(b"pieces")])
@@ -139,6 +142,65 @@ def test_who_says_nothing_is_closed_and_so_is_who_stops_in_the_middle(caplog):
     ]
 
 
+@pytest.mark.parametrize("codec", [0, 1])
+def test_who_sends_a_first_request_slowly_has_said_something_when_its_header_is_here(codec, caplog):
+    async def story(server, clients, gone):
+        slow, halting = await clients.connect(), await clients.connect()
+        frame = RemotingCommand(ECHO, body=bytes(1000), serialize_type=SerializeType(codec)).encode()
+        halting.send(frame[:20])
+        slow.send(frame[:-1])
+        await until(lambda: server.in_flight_bytes == len(frame) + 19)
+        asyncio.get_running_loop().move(11)
+        await halting.closed()
+        slow.send(frame[-1:])
+        assert len((await slow.receive()).body) == 1000
+        slow.send(frame[:-1])
+        await until(lambda: server.in_flight_bytes == len(frame) - 1)
+        asyncio.get_running_loop().move(31)
+        await slow.closed()
+
+    serve(story, first_frame_timeout_ms=10_000, partial_frame_timeout_ms=30_000)
+    assert [record.getMessage().partition("closed: ")[2] for record in caplog.records] == [
+        "it says nothing",
+        "its request does not end",
+    ]
+
+
+def test_a_header_that_is_wrong_closes_its_connection_before_the_rest_has_come(caplog):
+    async def story(server, clients, gone):
+        bad = await clients.connect()
+        bad.send(b"\x00\x00\x10\x00\x00\x00\x00\x04{{{{" + bytes(100))
+        assert await bad.closed() == b""
+
+    serve(story)
+    assert "JSON" in caplog.text
+
+
+def test_a_newcomer_whose_request_we_do_not_read_is_not_closed_for_it(caplog):
+    """Neither while memory is short nor while it waits in line, though its header is not whole."""
+
+    async def story(server, clients, gone):
+        first = await clients.connect()
+        await first.ask(ECHO)
+        first.send(RemotingCommand(ECHO, body=bytes(1 << 20)).encode()[: 1 << 19])
+        await until(lambda: server.is_short_of_memory)
+        newcomer = await clients.connect()
+        frame = RemotingCommand(ECHO, ext_fields={"p": "x" * 20_000}, body=bytes(1 << 20)).encode()
+        newcomer.send(frame[:10_000])
+        await until(lambda: server._held_back)
+        newcomer.send(frame[10_000:])
+        asyncio.get_running_loop().move(29)
+        await until(lambda: server._sweeps)
+        asyncio.get_running_loop().move(29)
+        await first.closed()
+        assert len((await newcomer.receive()).body) == 1 << 20
+
+    serve(story, in_flight_bytes_max=1 << 18, first_frame_timeout_ms=10_000)
+    assert [record.getMessage().partition("closed: ")[2] for record in caplog.records] == [
+        "its request does not end"
+    ]
+
+
 def test_a_slow_stream_of_whole_requests_is_not_taken_for_one_that_does_not_end():
     async def story(server, clients, gone):
         client = await clients.connect()
@@ -225,6 +287,38 @@ def test_who_is_held_back_is_not_closed_for_what_we_do_not_read(caplog):
     serve(story, in_flight_bytes_max=1 << 18, partial_frame_timeout_ms=30_000, idle_timeout_ms=120_000)
     assert [record.getMessage().partition("closed: ")[2] for record in caplog.records] == [
         "its request does not end"
+    ]
+
+
+def test_who_does_not_read_keeps_no_room_for_requests_though_it_reads_a_little(caplog):
+    """But who has asked for no more than it is about to read may take its time."""
+
+    async def story(server, clients, gone):
+        greedy, slow = [await clients.connect(receive_buffer=4096) for _ in range(2)]
+        await greedy.ask(ECHO)
+        greedy.send(RemotingCommand(ECHO, body=bytes(1 << 20)).encode()[:-1])
+        await until(lambda: server.in_flight_bytes > 1 << 20)
+        (connection,) = server._request_bytes
+        for _ in range(80):
+            connection.send(RemotingCommand(40, body=bytes(LONG_BYTES)))
+        slow.send(RemotingCommand(HUGE).encode() + RemotingCommand(ECHO, opaque=9).encode())
+        await until(lambda: [each.is_congested for each in server._connections] == [True, True])
+        for _ in range(6):
+            assert server.connections == 2
+            for client in (greedy, slow):
+                client._frames.feed(await client._reader.read(1 << 16))
+            asyncio.get_running_loop().move(5)
+            await asyncio.sleep(0.01)
+        asyncio.get_running_loop().move(5)
+        await until(lambda: server.connections == 1)
+        assert 0 < server.in_flight_bytes < 1 << 12
+        assert len((await slow.receive()).body) == 80 * LONG_BYTES
+        assert (await slow.receive()).opaque == 9
+
+    times = {"partial_frame_timeout_ms": 30_000, "slow_reader_timeout_ms": 100_000}
+    serve(story, unread_bytes_max=1 << 28, **times)
+    assert [record.getMessage().partition("closed: ")[2] for record in caplog.records] == [
+        "its requests wait, as it does not read its answers"
     ]
 
 

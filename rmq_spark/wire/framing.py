@@ -142,6 +142,19 @@ class FrameReader:
             raise
         return frame
 
+    def begun_frame(self) -> Frame | None:
+        """A copy of the incomplete frame's header, with no body, if all of that has arrived.
+
+        To be asked for when `next_frame` has given None.
+        """
+        if not self._partial or self._partial_needs == PREFIX_BYTES:
+            return None
+        word = _WORDS.unpack_from(self._partial)[1]
+        header_end = PREFIX_BYTES + (word & _HEADER_LENGTH_MASK)
+        if self.bytes_held < header_end:
+            return None
+        return _cut(memoryview(bytes(self._partial[:header_end])), word, header_end)
+
     def _whole(self) -> Frame | None:
         """The frame lies within one piece, and no byte is copied."""
         data = self._unread

@@ -61,6 +61,20 @@ def test_trailing_bytes_wait_for_the_rest_of_their_frame():
     assert read_all(reader, A_FRAME[9:]) == [AS_READ]
 
 
+def test_the_header_of_a_frame_that_has_begun_is_there_as_soon_as_all_of_it_has_come():
+    reader = FrameReader()
+    for count, byte in enumerate(A_FRAME[:-1], 1):
+        reader.feed(bytes([byte]))
+        assert reader.next_frame() is None
+        begun = reader.begun_frame()
+        is_there = count >= A_FRAME.index(b"a body")
+        assert (begun and (begun[0], bytes(begun[1]), bytes(begun[2]))) == (
+            (1, b'{"code":11}', b"") if is_there else None
+        )
+    assert read_all(reader, A_FRAME[-1:]) == [AS_READ]
+    assert reader.begun_frame() is None
+
+
 def test_pieces_fed_without_reading_in_between_are_kept():
     reader = FrameReader()
     for piece in (A_FRAME[:5], A_FRAME[5:], A_FRAME, A_FRAME[:3]):
