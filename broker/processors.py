@@ -286,9 +286,7 @@ class Processors:
                 after_saving,
                 around.work,
             ),
-            GroupAdminProcessor(
-                tables.topics, tables.groups, tables.offsets, self.stats, after_saving, around.work
-            ),
+            GroupAdminProcessor(tables.groups, tables.offsets, self.stats, after_saving, around.work),
             ConsumeStatsProcessor(
                 config,
                 tables.topics,

@@ -111,9 +111,7 @@ class AdminRoom:
                 self.after_saving,
                 finished,
             ),
-            GroupAdminProcessor(
-                self.topics, self.groups, self.offsets, self.stats, self.after_saving, finished
-            ),
+            GroupAdminProcessor(self.groups, self.offsets, self.stats, self.after_saving, finished),
             ConsumeStatsProcessor(
                 self.config,
                 self.topics,
