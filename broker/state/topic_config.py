@@ -166,6 +166,17 @@ class TopicConfigManager:
         self._set(made)
         return self._topics[topic]
 
+    def widen(self, topic: str, queue_nums: int) -> None:
+        """Give a topic that is there at least so many queues, to read and to write."""
+        config = self._topics[topic]
+        self._set(
+            replace(
+                config,
+                read_queue_nums=max(config.read_queue_nums, queue_nums),
+                write_queue_nums=max(config.write_queue_nums, queue_nums),
+            )
+        )
+
     def begin_deletion(self, topic: str) -> None:
         """Have a topic wait for its end: it stays as it is, and is among those that are `leaving`.
 
