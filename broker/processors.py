@@ -284,6 +284,7 @@ class Processors:
                 around.store,
                 self.stats,
                 after_saving,
+                around.hold_service.release,
                 around.work,
             ),
             GroupAdminProcessor(tables.groups, tables.offsets, self.stats, after_saving, around.work),

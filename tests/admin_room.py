@@ -109,6 +109,7 @@ class AdminRoom:
                 self.store,
                 self.stats,
                 self.after_saving,
+                self.holds.service.release,
                 finished,
             ),
             GroupAdminProcessor(self.groups, self.offsets, self.stats, self.after_saving, finished),

@@ -172,6 +172,15 @@ class PullRequestHoldService:
         self._gone.append(connection)
         self._go_on()
 
+    def release(self, topic: str) -> Iterator[None]:
+        """All that wait for queues of a topic leave, in steps, to be answered with whatever there is."""
+        for places in (self._held, self._put_off):
+            for request in tuple(places):
+                if request.queue[0] == topic and request in places:  # it may have left meanwhile
+                    self._leave(request)
+                    self._go_on()
+                yield
+
     def release_all(self) -> None:
         """All leave, to be answered with whatever there is, before this returns."""
         for request in (*self._held, *self._put_off):

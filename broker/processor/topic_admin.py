@@ -49,9 +49,13 @@ class TopicAdminProcessor:
         store: MessageStore,
         stats: BrokerStats,
         after_saving: AfterSaving,
+        release_pulls: Callable[[str], Iterator[None]],
         work: Callable[[Iterator[None]], None],
     ) -> None:
-        """``work`` takes all the steps that it is given, at once or bit by bit."""
+        """``release_pulls`` has the pulls that wait for a topic answered, in steps.
+
+        ``work`` takes all the steps that it is given, at once or bit by bit.
+        """
         self._config = config
         self._topics = topics
         self._offsets = offsets
@@ -59,6 +63,7 @@ class TopicAdminProcessor:
         self._store = store
         self._stats = stats
         self._after_saving = after_saving
+        self._release_pulls = release_pulls
         self._work = work
 
     def handlers(self) -> Handlers:
@@ -187,6 +192,7 @@ class TopicAdminProcessor:
             self._work(finish())
 
         def finish() -> Iterator[None]:
+            yield from self._release_pulls(topic)  # else they would find what comes to the next of its name
             yield from self._stats.forget_topic(topic)
             self._after_saving.answer(
                 connection,
