@@ -225,13 +225,28 @@ class BrokerController:
                 raise Lacking(f"the disk takes longer than {_ANSWER_SECONDS} s for a flush") from None
 
     def _find_lost_topics(self) -> None:
-        """Make topics again that have messages: they were saved before these, but files get lost."""
+        """Make topics and queues again that have messages: they were saved before these, but files get lost.
+
+        Queues that are missing in the newest table stay so: an operator has taken them away.
+        """
         topics = self.tables.topics
-        for topic, queue_nums in self.store.queue_nums().items():
-            if topics.get(topic) is None and topic_fault(topic) is None:
+        for topic, queues in self.store.queue_nums().items():
+            known, queue_nums = topics.get(topic), min(queues, QUEUE_NUMS_MAX)
+            if known is None and topic_fault(topic) is None:
                 _log.warning("the topic %s is missing and is made again for its messages", topic)
                 likely = min(_USUAL_QUEUE_NUMS, self._config.default_topic_queue_nums)
-                topics.create_in_send_back(topic, min(max(queue_nums, likely), QUEUE_NUMS_MAX))
+                topics.create_in_send_back(topic, max(queue_nums, likely))
+            elif known is not None and self.tables.may_lack_topics:
+                fewest = min(known.read_queue_nums, known.write_queue_nums)
+                if fewest < queue_nums:
+                    _log.warning(
+                        "the topic %s gets %d queues again for its messages: the table of topics that was "
+                        "read is not the newest, and says %d",
+                        topic,
+                        queue_nums,
+                        fewest,
+                    )
+                    topics.widen(topic, queue_nums)
 
     def _settle_offsets(self) -> None:
         """Let no group pass over messages: offsets may be of a deleted topic, or of a log that was longer.

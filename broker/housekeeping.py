@@ -2,8 +2,8 @@
 
 Looks at memory on the loop's thread. Small files, and what clients wait for, have a thread of their own,
 one job at a time; what goes through the whole store may take minutes, and nothing else waits for that. A
-job that fails is logged, and comes again; one for which something is lacking is logged once, and when it
-is over.
+job that fails is logged, and comes again; one that the disk refuses, or for which something is lacking, is
+logged once, and when that is over.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from broker.processors import Processors
 from broker.schedule.schedule_message_service import ScheduleMessageService
 from broker.state_tables import StateTables
 from broker.store import lazy_numpy
-from broker.store.lacks import Hindrance, is_lack
+from broker.store.lacks import Hindrance, may_succeed_later
 from broker.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -224,7 +224,7 @@ class Housekeeping:
             hindrance = self._hindrances.setdefault(failure, Hindrance(failure))
             if error is None:
                 hindrance.end()
-            elif is_lack(error):
+            elif may_succeed_later(error):
                 hindrance.begin(error)
             else:
                 _log.error("%s: %s", failure, error)

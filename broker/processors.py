@@ -284,11 +284,10 @@ class Processors:
                 around.store,
                 self.stats,
                 after_saving,
+                around.hold_service.release,
                 around.work,
             ),
-            GroupAdminProcessor(
-                tables.topics, tables.groups, tables.offsets, self.stats, after_saving, around.work
-            ),
+            GroupAdminProcessor(tables.groups, tables.offsets, self.stats, after_saving, around.work),
             ConsumeStatsProcessor(
                 config,
                 tables.topics,

@@ -82,6 +82,7 @@ class StateTables:
     groups: SubscriptionGroupManager
     offsets: ConsumerOffsetManager
     kv_configs: KVConfigs
+    topic_table: JsonTable[TopicConfigSerializeWrapper]
     delay_offset_table: JsonTable[DelayOffsetSerializeWrapper]
     files: tuple[JsonTable[Any], ...]
 
@@ -117,10 +118,11 @@ class StateTables:
             _Behind(table("consumerOffset.json", ConsumerOffsetSerializeWrapper), make_log_durable),
             max_offsets=config.max_consumer_offsets,
         )
+        topic_table = table("topics.json", TopicConfigSerializeWrapper)
         return cls(
             topics=TopicConfigManager(
                 _BehindDeletions(
-                    table("topics.json", TopicConfigSerializeWrapper),
+                    topic_table,
                     offsets.save,
                     half_deleted_topics,
                     finish_deletion,
@@ -142,6 +144,7 @@ class StateTables:
             ),
             offsets=offsets,
             kv_configs=KVConfigs(table("kvConfig.json", KVConfigSerializeWrapper)),
+            topic_table=topic_table,
             delay_offset_table=table("delayOffset.json", DelayOffsetSerializeWrapper),
             files=tuple(tables),
         )
@@ -157,6 +160,11 @@ class StateTables:
                     damaged.reason,
                     damaged.path.name,
                 )
+
+    @property
+    def may_lack_topics(self) -> bool:
+        """Whether topics were loaded from a backup, or from nowhere: what was saved last may be missing."""
+        return self.topic_table.loaded_from != self.topic_table.path
 
     @property
     def has_changed_configurations(self) -> bool:

@@ -109,11 +109,10 @@ class AdminRoom:
                 self.store,
                 self.stats,
                 self.after_saving,
+                self.holds.service.release,
                 finished,
             ),
-            GroupAdminProcessor(
-                self.topics, self.groups, self.offsets, self.stats, self.after_saving, finished
-            ),
+            GroupAdminProcessor(self.groups, self.offsets, self.stats, self.after_saving, finished),
             ConsumeStatsProcessor(
                 self.config,
                 self.topics,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from broker_clients import send_request
+from broker_clients import pull_request, pulled, send_request
 from broker_stories import tell
 from refusing_disks import RefusingDisk
 
@@ -82,6 +82,28 @@ def test_what_is_sent_while_a_deletion_is_refused_waits_and_finds_the_topic_as_i
         assert (await other.pull(0, "T", 0)).code == ResponseCode.TOPIC_NOT_EXIST
 
     tell(story, tmp_path, disk)
+
+
+def test_a_pull_that_waits_hears_that_its_topic_is_gone_and_finds_nothing_of_the_next(tmp_path):
+    async def story(broker):
+        operator, consumer, other = [await broker.connect() for _ in range(3)]
+        for topic in ("T", "U"):
+            broker.make_topic(topic, queues=1)
+            await operator.put("old", topic=topic)
+        consumer.send(pull_request(1, "T", 0, suspend_ms=20_000, opaque=501))
+        other.send(pull_request(1, "U", 0, suspend_ms=20_000, opaque=502))
+        holds = broker.controller.hold_service
+        await broker.until(lambda: holds.held == 2)
+        assert (await drop(operator)).code == 0
+        answer = await consumer.receive()
+        assert (answer.opaque, answer.code) == (501, ResponseCode.TOPIC_NOT_EXIST)
+        assert holds.held == 1
+        await operator.put("new", "newer", topic="T")
+        assert (await consumer.pull(0, "T", 0)).bodies == ["new", "newer"]
+        await operator.put("new", topic="U")
+        assert pulled(await other.receive()).bodies == ["new"]
+
+    tell(story, tmp_path)
 
 
 def test_what_is_sent_while_a_topic_is_deleted_goes_into_the_next_of_its_name(tmp_path, disk):

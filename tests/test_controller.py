@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 
 import pytest
 from broker_clients import pull_request, pulled, send_request
@@ -222,6 +223,50 @@ def test_a_topic_that_its_file_has_lost_comes_back_with_its_messages(tmp_path, c
     tell(first, tmp_path)
     tell(second, tmp_path)
     assert "the topic Sent is missing" in caplog.text
+
+
+@pytest.mark.parametrize("becomes_of_it", [Path.unlink, lambda path: path.write_bytes(b"{{{")])
+def test_messages_in_queues_that_an_older_table_does_not_know_are_read_all_the_same(
+    tmp_path, caplog, becomes_of_it
+):
+    table = tmp_path / "config" / "topics.json"
+    older = []
+
+    async def first(broker):
+        topics = broker.controller.tables.topics
+        for queue_nums in (1, 8):
+            broker.make_topic("T", queues=queue_nums)
+            topics.save()
+            older.append(table.read_bytes())
+        await (await broker.connect()).put("a", queue_id=5)
+
+    async def second(broker):
+        assert (await (await broker.connect()).pull(0, queue_id=5)).bodies == ["a"]
+        config = broker.controller.tables.topics.get("T")
+        assert (config.read_queue_nums, config.write_queue_nums) == (6, 6)
+
+    tell(first, tmp_path)
+    table.with_name("topics.json.bak").write_bytes(older[0])
+    becomes_of_it(table)
+    tell(second, tmp_path)
+    assert "the topic T gets 6 queues again for its messages" in caplog.text
+    caplog.clear()
+    tell(second, tmp_path)
+    assert not caplog.records
+
+
+def test_queues_that_an_operator_has_taken_away_stay_away_over_a_restart(tmp_path, caplog):
+    async def first(broker):
+        broker.make_topic("T", queues=8)
+        await (await broker.connect()).put("a", queue_id=5)
+        broker.make_topic("T", queues=1)
+
+    async def second(broker):
+        assert broker.controller.tables.topics.get("T").read_queue_nums == 1
+
+    tell(first, tmp_path)
+    tell(second, tmp_path)
+    assert not caplog.records
 
 
 def test_a_topic_that_was_deleted_does_not_come_back(tmp_path, caplog):

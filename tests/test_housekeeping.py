@@ -203,6 +203,26 @@ def test_offsets_that_could_not_be_saved_are_saved_the_next_time(tmp_path, monke
     tell(story, tmp_path, flushConsumerOffsetInterval=300_000)
 
 
+def test_what_the_disk_refuses_for_whatever_reason_is_said_once_and_when_it_is_over(tmp_path, caplog):
+    async def story(broker):
+        tables, housekeeping = broker.controller.tables, broker.controller._housekeeping
+        in_the_way = tmp_path / "config" / "topics.json.tmp"
+        in_the_way.mkdir()
+        broker.make_topic("U")
+        for _ in range(3):
+            broker.move(1)
+            await broker.until(lambda: "configurations are not saved" in caplog.text)
+            await broker.until(lambda: not housekeeping._aside)
+        in_the_way.rmdir()
+        broker.move(1)
+        await broker.until(lambda: "it is over that configurations are not saved" in caplog.text)
+        assert not tables.has_changed_configurations
+
+    tell(story, tmp_path)
+    assert caplog.text.count("configurations are not saved") == 2
+    assert "Is a directory" in caplog.text
+
+
 def test_a_job_that_takes_long_is_not_begun_a_second_time(tmp_path):
     async def story(broker):
         begun, go_on = [], threading.Event()

@@ -172,6 +172,15 @@ class PullRequestHoldService:
         self._gone.append(connection)
         self._go_on()
 
+    def release(self, topic: str) -> Iterator[None]:
+        """All that wait for queues of a topic leave and are answered with whatever there is, in steps."""
+        for places in (self._held, self._put_off):
+            for request in tuple(places):
+                if request.queue[0] == topic and request in places:  # it may have left meanwhile
+                    self._remove(request)
+                    self._wake_up(request)
+                yield
+
     def release_all(self) -> None:
         """All leave, to be answered with whatever there is, before this returns."""
         for request in (*self._held, *self._put_off):
@@ -247,7 +256,9 @@ class PullRequestHoldService:
             self._is_working = False
 
     def _wake_next(self) -> None:
-        request = self._leaving.popleft()
+        self._wake_up(self._leaving.popleft())
+
+    def _wake_up(self, request: PullRequest) -> None:
         if request.connection.is_closed:
             return
         try:

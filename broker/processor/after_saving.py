@@ -6,10 +6,11 @@ The broker's one thread must not wait for disks, so saving happens beside it; ho
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from broker.connection import Connection
 from broker.processor.request import reply
+from broker.state.changes import Change
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 
@@ -31,11 +32,28 @@ class AfterSaving:
         request: RemotingCommand,
         save: Callable[[], None],
         success: RemotingCommand,
-        if_failed: Callable[[], None] = lambda: None,
         failure: str = _FAILURE,
     ) -> None:
-        """Save, then answer; if that fails, take back what can be, and answer ``failure`` and why."""
-        self.go_on(connection, request, save, lambda: reply(connection, request, success), if_failed, failure)
+        """Save, then answer; if that fails, answer ``failure`` and why."""
+        self.go_on(
+            connection, request, save, lambda: reply(connection, request, success), lambda: None, failure
+        )
+
+    def settle(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        save: Callable[[], None],
+        success: RemotingCommand,
+        change: Change[Any, Any],
+    ) -> None:
+        """Save a change, then answer; if that fails, take the change back, and answer why."""
+
+        def saved() -> None:
+            change.saved()
+            reply(connection, request, success)
+
+        self.go_on(connection, request, save, saved, change.refused, again=save)
 
     def go_on(
         self,
@@ -43,17 +61,22 @@ class AfterSaving:
         request: RemotingCommand,
         save: Callable[[], None],
         then: Callable[[], None],
-        if_failed: Callable[[], None] = lambda: None,
+        if_failed: Callable[[], None],
         failure: str = _FAILURE,
+        again: Callable[[], None] = lambda: None,
     ) -> None:
-        """Save, then go on; if that fails, take back what can be, and answer ``failure`` and why."""
+        """Save, then go on; if that fails, take back what can be, and answer ``failure`` and why.
+
+        A save that fails may leave on the disk what it was to save, and so may another one at that time.
+        ``again`` is what writes that over when it is taken back, before the answer.
+        """
 
         def done(error: BaseException | None) -> None:
             if error is None:
                 then()
                 return
             if_failed()
-            remark = f"{failure}: {error}"
-            reply(connection, request, request.respond(ResponseCode.SYSTEM_ERROR, remark))
+            refusal = request.respond(ResponseCode.SYSTEM_ERROR, f"{failure}: {error}")
+            self._run_aside(again, lambda _: reply(connection, request, refusal))
 
         self._run_aside(save, done)

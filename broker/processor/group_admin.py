@@ -7,7 +7,6 @@ groups are is `consume_stats`'.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 
 from broker.connection import Connection, Steps
 from broker.processor.after_saving import AfterSaving
@@ -22,9 +21,9 @@ from broker.processor.request import (
     reply,
 )
 from broker.state.broker_stats import BrokerStats
+from broker.state.changes import Change
 from broker.state.consumer_offset import ConsumerOffsetManager
 from broker.state.subscription_group import SubscriptionGroupManager, group_fault
-from broker.state.topic_config import TopicConfigManager
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, SubscriptionGroupList
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
@@ -35,7 +34,6 @@ class GroupAdminProcessor:
 
     def __init__(
         self,
-        topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
         offsets: ConsumerOffsetManager,
         stats: BrokerStats,
@@ -43,7 +41,6 @@ class GroupAdminProcessor:
         work: Callable[[Iterator[None]], None],
     ) -> None:
         """``work`` takes all the steps that it is given, at once or bit by bit."""
-        self._topics = topics
         self._groups = groups
         self._offsets = offsets
         self._stats = stats
@@ -62,9 +59,10 @@ class GroupAdminProcessor:
 
     def update(self, connection: Connection, request: RemotingCommand) -> None:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: a group that is there is overwritten."""
-        changes = ExitStack()
-        self._put(body_of(request, SubscriptionGroupConfig), changes)
-        self._after_saving.answer(connection, request, self._groups.save, answer(request), changes.close)
+        config = body_of(request, SubscriptionGroupConfig)
+        with self._groups.changes.begin() as change:
+            self._put(config, change)
+        self._after_saving.settle(connection, request, self._groups.save, answer(request), change)
 
     def update_all(self, connection: Connection, request: RemotingCommand) -> Steps:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: nothing if a name is wrong; wrong numbers end it."""
@@ -74,22 +72,26 @@ class GroupAdminProcessor:
             fault = group_fault(config.group_name)
             if fault:
                 raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
-        changes = ExitStack()
-        for config in body.group_config_list:
-            yield None
-            self._put(config, changes)
-        self._after_saving.answer(connection, request, self._groups.save, answer(request), changes.close)
+        with self._groups.changes.begin() as change:
+            for config in body.group_config_list:
+                yield None
+                self._put(config, change)
+        self._after_saving.settle(connection, request, self._groups.save, answer(request), change)
         return None
 
-    def _put(self, config: SubscriptionGroupConfig, changes: ExitStack) -> None:
-        """Create a group, or overwrite it; closing ``changes`` takes that back."""
-        group = config.group_name
-        before = self._groups.get(group)
+    def _put(self, config: SubscriptionGroupConfig, change: Change[str, SubscriptionGroupConfig]) -> None:
+        self._refuse_if_leaving(config.group_name)
         try:
-            self._groups.put(config)
+            self._groups.put(config, change)
         except ValueError as error:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        changes.callback(self._groups.take_back, group, config, before)
+
+    def _refuse_if_leaving(self, group: str) -> None:
+        if group in self._groups.leaving:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"the group {group} is being deleted; ask again when that is done",
+            )
 
     def get_all(self, _: Connection, request: RemotingCommand) -> Steps:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: all of them at once, whatever page is asked for."""
@@ -106,25 +108,38 @@ class GroupAdminProcessor:
         return answer(request, body=config)
 
     def delete(self, connection: Connection, request: RemotingCommand) -> None:
-        """DELETE_SUBSCRIPTIONGROUP: its offsets only if that is asked for, by either generation's name."""
+        """DELETE_SUBSCRIPTIONGROUP: its offsets only if that is asked for, by either generation's name.
+
+        Until the disk has the table without the group, all stays as it was. Its offsets go behind that: those
+        of a group that is not there do no harm, but a group without its own would pass over messages.
+        """
         header = header_of(request)
         group = header.group_name
-        offsets = self._offsets.forget_group(group) if header.remove_offset or header.clean_offset else {}
-        before = self._groups.get(group)
-        self._groups.delete(group)
+        without_offsets = header.remove_offset or header.clean_offset
+        self._refuse_if_leaving(group)
+        self._groups.begin_deletion(group)
 
-        def take_back() -> None:
-            self._groups.take_back(group, None, before)
-            for topic, queues in offsets.items():
-                if self._topics.get(topic) is not None or topic not in self._topics.leaving:
-                    self._offsets.bring_back(group, topic, queues)  # else the topic is deleted meanwhile
+        def forget() -> None:
+            self._groups.delete(group)
+            if without_offsets:
+                self._offsets.forget_group(group)
+            self._work(finish())
 
         def finish() -> Iterator[None]:
             yield from self._stats.forget_group(group)
-            reply(connection, request, answer(request))
+            if not without_offsets:
+                reply(connection, request, answer(request))
+                return
+            failure = (
+                f"the group {group} is deleted, but its offsets are still on the disk; it is tried again"
+            )
+            self._after_saving.answer(connection, request, self._offsets.save, answer(request), failure)
 
-        self._after_saving.go_on(connection, request, self._save, lambda: self._work(finish()), take_back)
-
-    def _save(self) -> None:
-        self._offsets.save()
-        self._groups.save()
+        self._after_saving.go_on(
+            connection,
+            request,
+            self._groups.save,
+            forget,
+            lambda: self._groups.keep(group),
+            again=self._groups.save,
+        )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from broker.connection import Connection, Steps
 from broker.processor.after_saving import AfterSaving
 from broker.processor.request import Handlers, RequestRejected, answer, answer_in_steps, header_of
-from broker.state.kv_config import KVConfigs
+from broker.state.changes import Change
+from broker.state.kv_config import KVConfigs, KVName
 from rmq_spark.wire.bodies.lists import KVTable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
@@ -31,9 +32,9 @@ class KVConfigProcessor:
     def put(self, connection: Connection, request: RemotingCommand) -> None:
         """PUT_KV_CONFIG."""
         header = header_of(request)
-        before = self._kv_configs.get(header.namespace, header.key)
-        self._kv_configs.put(header.namespace, header.key, header.value)
-        self._save(connection, request, header.value, before)
+        with self._kv_configs.changes.begin() as change:
+            self._kv_configs.put(header.namespace, header.key, header.value, change)
+        self._settle(connection, request, change)
 
     def get(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_KV_CONFIG."""
@@ -49,19 +50,12 @@ class KVConfigProcessor:
     def delete(self, connection: Connection, request: RemotingCommand) -> None:
         """DELETE_KV_CONFIG: success also if there is no such key."""
         header = header_of(request)
-        before = self._kv_configs.get(header.namespace, header.key)
-        self._kv_configs.delete(header.namespace, header.key)
-        self._save(connection, request, None, before)
+        with self._kv_configs.changes.begin() as change:
+            self._kv_configs.delete(header.namespace, header.key, change)
+        self._settle(connection, request, change)
 
-    def _save(
-        self, connection: Connection, request: RemotingCommand, value: str | None, before: str | None
-    ) -> None:
-        header = header_of(request)
-
-        def take_back() -> None:
-            self._kv_configs.take_back(header.namespace, header.key, value, before)
-
-        self._after_saving.answer(connection, request, self._kv_configs.save, answer(request), take_back)
+    def _settle(self, connection: Connection, request: RemotingCommand, change: Change[KVName, str]) -> None:
+        self._after_saving.settle(connection, request, self._kv_configs.save, answer(request), change)
 
     def get_all(self, _: Connection, request: RemotingCommand) -> Steps:
         """GET_KVLIST_BY_NAMESPACE."""

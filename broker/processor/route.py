@@ -8,7 +8,6 @@ created or deleted is, or is no longer, routed at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final
 
@@ -24,6 +23,7 @@ from broker.processor.request import (
     body_of,
     header_of,
 )
+from broker.state.changes import Change
 from broker.state.kv_config import ORDER_TOPIC_CONFIG, KVConfigs
 from broker.state.topic_config import SYSTEM_TOPICS, TopicConfigManager, is_system_topic
 from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig
@@ -188,34 +188,35 @@ class RouteProcessor:
 
     def wipe_write_permission(self, connection: Connection, request: RemotingCommand) -> Steps:
         """WIPE_WRITE_PERM_OF_BROKER: producers find no queue here any more, consumers still do."""
-        changes = ExitStack()
-        count = yield from self._change_permissions(request, lambda perm: perm & ~_WRITE, changes)
+        with self._topics.changes.begin() as change:
+            count = yield from self._change_permissions(request, lambda perm: perm & ~_WRITE, change)
         success = answer(request, WipeWritePermOfBrokerResponseHeader(count))
-        self._after_saving.answer(connection, request, self._topics.save, success, changes.close)
+        self._after_saving.settle(connection, request, self._topics.save, success, change)
         return None
 
     def add_write_permission(self, connection: Connection, request: RemotingCommand) -> Steps:
         """ADD_WRITE_PERM_OF_BROKER: they do again; topics that were read-only by themselves as well."""
-        changes = ExitStack()
-        count = yield from self._change_permissions(request, lambda perm: perm | _WRITE, changes)
+        with self._topics.changes.begin() as change:
+            count = yield from self._change_permissions(request, lambda perm: perm | _WRITE, change)
         success = answer(request, AddWritePermOfBrokerResponseHeader(count))
-        self._after_saving.answer(connection, request, self._topics.save, success, changes.close)
+        self._after_saving.settle(connection, request, self._topics.save, success, change)
         return None
 
     def _change_permissions(
-        self, request: RemotingCommand, change: Callable[[int], int], changes: ExitStack
+        self,
+        request: RemotingCommand,
+        changed: Callable[[int], int],
+        change: Change[str, TopicConfig],
     ) -> Generator[None, None, int]:
-        """Of how many topics, none of a broker that is not here; closing ``changes`` takes that back."""
+        """Of how many topics, none of a broker that is not here."""
         if header_of(request).broker_name != self._config.broker_name:
             return 0
         topics = tuple(self._topics.topics)
         for topic in topics:
             yield
             config = self._topics.get(topic)  # which may have gone, or be another, by now
-            if config is not None and change(config.perm) != config.perm:
-                changed = replace(config, perm=change(config.perm))
-                self._topics.put(changed)
-                changes.callback(self._topics.take_back, changed, config)
+            if config is not None and changed(config.perm) != config.perm:
+                self._topics.put(replace(config, perm=changed(config.perm)), change)
         return len(topics)
 
     def delete_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:

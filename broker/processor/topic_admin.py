@@ -6,7 +6,6 @@ What is answered with success is on the disk; what cannot be saved is taken back
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 
 from broker.config import BrokerConfig
 from broker.connection import Connection, Steps
@@ -24,6 +23,7 @@ from broker.processor.request import (
 from broker.processor.store_times import store_timestamp
 from broker.processor.topic_attributes import changed_attributes
 from broker.state.broker_stats import BrokerStats
+from broker.state.changes import Change
 from broker.state.consumer_offset import ConsumerOffsetManager
 from broker.state.consumers import ConsumerManager
 from broker.state.topic_config import TopicConfigManager, is_system_topic, topic_fault
@@ -49,9 +49,13 @@ class TopicAdminProcessor:
         store: MessageStore,
         stats: BrokerStats,
         after_saving: AfterSaving,
+        release_pulls: Callable[[str], Iterator[None]],
         work: Callable[[Iterator[None]], None],
     ) -> None:
-        """``work`` takes all the steps that it is given, at once or bit by bit."""
+        """``release_pulls`` has the pulls that wait for a topic answered, in steps.
+
+        ``work`` takes all the steps that it is given, at once or bit by bit.
+        """
         self._config = config
         self._topics = topics
         self._offsets = offsets
@@ -59,6 +63,7 @@ class TopicAdminProcessor:
         self._store = store
         self._stats = stats
         self._after_saving = after_saving
+        self._release_pulls = release_pulls
         self._work = work
 
     def handlers(self) -> Handlers:
@@ -86,21 +91,19 @@ class TopicAdminProcessor:
             )
         known = self._topics.get(header.topic)
         attributes = changed_attributes(known.attributes if known else None, header.attributes or "")
-        changes = ExitStack()
-        self._put(
-            TopicConfig(
-                topic_name=header.topic,
-                read_queue_nums=header.read_queue_nums,
-                write_queue_nums=header.write_queue_nums,
-                perm=header.perm,
-                topic_filter_type=TopicFilterType[header.topic_filter_type],
-                topic_sys_flag=header.topic_sys_flag or 0,
-                order=header.order,
-                attributes=attributes,
-            ),
-            changes,
+        config = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=TopicFilterType[header.topic_filter_type],
+            topic_sys_flag=header.topic_sys_flag or 0,
+            order=header.order,
+            attributes=attributes,
         )
-        self._after_saving.answer(connection, request, self._topics.save, answer(request), changes.close)
+        with self._topics.changes.begin() as change:
+            self._put(config, change)
+        self._after_saving.settle(connection, request, self._topics.save, answer(request), change)
 
     def update_all(self, connection: Connection, request: RemotingCommand) -> Steps:
         """UPDATE_AND_CREATE_TOPIC_LIST: nothing is done if a name is wrong; wrong numbers end it there."""
@@ -108,22 +111,19 @@ class TopicAdminProcessor:
         for config in body.topic_config_list:
             yield None
             self._refuse_to_touch(config.topic_name)
-        changes = ExitStack()
-        for config in body.topic_config_list:
-            yield None
-            self._put(config, changes)
-        self._after_saving.answer(connection, request, self._topics.save, answer(request), changes.close)
+        with self._topics.changes.begin() as change:
+            for config in body.topic_config_list:
+                yield None
+                self._put(config, change)
+        self._after_saving.settle(connection, request, self._topics.save, answer(request), change)
         return None
 
-    def _put(self, config: TopicConfig, changes: ExitStack) -> None:
-        """Create a topic, or overwrite it; closing ``changes`` takes that back."""
+    def _put(self, config: TopicConfig, change: Change[str, TopicConfig]) -> None:
         self._refuse_if_leaving(config.topic_name)
-        before = self._topics.get(config.topic_name)
         try:
-            self._topics.put(config)
+            self._topics.put(config, change)
         except ValueError as error:
             raise _rejected(str(error)) from error
-        changes.callback(self._topics.take_back, config, before)
 
     def _refuse_if_leaving(self, topic: str) -> None:
         if topic in self._topics.leaving:
@@ -192,6 +192,7 @@ class TopicAdminProcessor:
             self._work(finish())
 
         def finish() -> Iterator[None]:
+            yield from self._release_pulls(topic)  # else they would find what comes to the next of its name
             yield from self._stats.forget_topic(topic)
             self._after_saving.answer(
                 connection,

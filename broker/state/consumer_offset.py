@@ -99,21 +99,12 @@ class ConsumerOffsetManager:
             self._groups[group][topic] = dict(source)
             self._saver.is_dirty = True
 
-    def forget_group(self, group: str) -> Mapping[str, Mapping[int, int]]:
-        """Remove all offsets of a group; returns them, by topic and queue."""
+    def forget_group(self, group: str) -> None:
+        """Remove all offsets of a group."""
         topics = self._groups.pop(group, {})
         if topics:
             self._count -= sum(map(len, topics.values()))
             self._saver.is_dirty = True
-        return topics
-
-    def bring_back(self, group: str, topic: str, queues: Mapping[int, int]) -> None:
-        """Store offsets again that were removed, but for queues in which the group has others since."""
-        own = self._groups[group].setdefault(topic, {})
-        missing = {queue_id: at for queue_id, at in queues.items() if queue_id not in own}
-        own.update(missing)
-        self._count += len(missing)  # there was room for them
-        self._saver.is_dirty = True
 
     def forget_topic(self, topic: str) -> None:
         """Remove all offsets in a topic: if it comes back, it begins with offset 0 again."""

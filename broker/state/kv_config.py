@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
+from broker.state.changes import Change, Changes
 from broker.state.limits import TooMany, check_room
 from broker.state.table import Saver, Table
 
@@ -28,6 +29,10 @@ class KVConfigSerializeWrapper:
     config_table: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
+KVName: TypeAlias = tuple[str, str]
+"""A namespace and a key."""
+
+
 class KVConfigs:
     """All of them. A change is durable after the next `save`."""
 
@@ -35,44 +40,50 @@ class KVConfigs:
         self._saver = Saver(table, self.wrapper)
         loaded = table.load(KVConfigSerializeWrapper())
         self._namespaces = {name: dict(values) for name, values in loaded.config_table.items()}
+        self.changes = Changes[KVName, str](self._restore)
+        """Those that are under way: a `put` or `delete` that is refused is taken back by them."""
 
-    def put(self, namespace: str, key: str, value: str) -> None:
-        """Set one value.
+    def put(self, namespace: str, key: str, value: str, change: Change[KVName, str] | None = None) -> None:
+        """Set one value, as part of a change that may still be refused.
 
         Raises:
             TooMany: There is no room for it.
         """
-        if self.get(namespace, key) == value:
-            return
-        if self.get(namespace, key) is None:
+        before = self.get(namespace, key)
+        if before is None:
             there_are = sum(map(len, self._namespaces.values()))
             check_room("key-value configurations", there_are, VALUES_MAX)
         if len(namespace) + len(key) + len(value) > CHARACTERS_MAX:
             raise TooMany(f"namespace, key and value have over {CHARACTERS_MAX} characters together")
-        self._namespaces.setdefault(namespace, {})[key] = value
-        self._saver.is_dirty = True
+        self._set(namespace, key, value)
+        if change is not None:
+            change.note((namespace, key), before, value)
 
     def get(self, namespace: str, key: str) -> str | None:
         """One value, if it is set."""
         return self._namespaces.get(namespace, {}).get(key)
 
-    def delete(self, namespace: str, key: str) -> None:
-        """Forget one value, and with its last one the namespace."""
-        values = self._namespaces.get(namespace)
-        if values is not None and values.pop(key, None) is not None:
-            self._saver.is_dirty = True
-            if not values:
-                del self._namespaces[namespace]
+    def delete(self, namespace: str, key: str, change: Change[KVName, str] | None = None) -> None:
+        """Forget one value, and with its last one the namespace, as part of such a change."""
+        before = self.get(namespace, key)
+        self._set(namespace, key, None)
+        if change is not None:
+            change.note((namespace, key), before, None)
 
-    def take_back(self, namespace: str, key: str, value: str | None, before: str | None) -> None:
-        """Undo a change, if the value still is what it was changed to then; None: there is none."""
-        if self.get(namespace, key) != value or value == before:
+    def _restore(self, name: KVName, value: str | None) -> None:
+        self._set(*name, value)
+
+    def _set(self, namespace: str, key: str, value: str | None) -> None:
+        if self.get(namespace, key) == value:
             return
-        if before is None:
-            self.delete(namespace, key)
-        else:
-            self._namespaces.setdefault(namespace, {})[key] = before
-            self._saver.is_dirty = True
+        self._saver.is_dirty = True
+        if value is not None:
+            self._namespaces.setdefault(namespace, {})[key] = value
+            return
+        values = self._namespaces[namespace]
+        del values[key]
+        if not values:
+            del self._namespaces[namespace]
 
     def list(self, namespace: str) -> Mapping[str, str]:
         """All values of a namespace, by key; none if there is no such namespace."""

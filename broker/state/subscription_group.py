@@ -5,9 +5,10 @@ Kept as subscriptionGroup.json, in RocketMQ's form. Who is in a group now is `co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from types import MappingProxyType
 
+from broker.state.changes import Change, Changes
 from broker.state.limits import check_room
 from broker.state.table import Saver, Table
 from broker.state.topic_config import QUEUE_NUMS_MAX
@@ -29,7 +30,7 @@ class SubscriptionGroupManager:
         now_ms: Callable[[], int],
     ) -> None:
         """``auto_create``: a group is made when its first member comes."""
-        self._saver = Saver(table, self.wrapper)
+        self._saver = Saver(table, self._wrapper_to_save)
         self._auto_create = auto_create
         self._max_groups = max_groups
         self._now_ms = now_ms
@@ -37,6 +38,11 @@ class SubscriptionGroupManager:
         self._groups = dict(loaded.subscription_group_table)
         self._forbidden = loaded.forbidden_table  # 5.x: nothing is made of it here, and nothing lost
         self.groups: Mapping[str, SubscriptionGroupConfig] = MappingProxyType(self._groups)
+        self.changes = Changes[str, SubscriptionGroupConfig](self._restore)
+        """Those that are under way: a `put` that is refused is taken back by them."""
+        self._leaving: dict[str, None] = {}
+        self.leaving: Container[str] = self._leaving
+        """Groups from `begin_deletion` on: as they were, until the disk has taken or refused that."""
         self.data_version = loaded.data_version
         for group in sorted(SYSTEM_GROUPS - self._groups.keys()):
             self._set(SubscriptionGroupConfig(group_name=group))
@@ -57,8 +63,10 @@ class SubscriptionGroupManager:
             self._set(SubscriptionGroupConfig(group_name=group))
         return self._groups.get(group)
 
-    def put(self, config: SubscriptionGroupConfig) -> None:
-        """Create a group, or overwrite it.
+    def put(
+        self, config: SubscriptionGroupConfig, change: Change[str, SubscriptionGroupConfig] | None = None
+    ) -> None:
+        """Create a group, or overwrite it, as part of a change that may still be refused.
 
         Raises:
             ValueError: Its name or its numbers cannot be.
@@ -67,33 +75,52 @@ class SubscriptionGroupManager:
         fault = group_fault(config.group_name) or _fault_of_numbers(config)
         if fault is not None:
             raise ValueError(fault)
-        if config.group_name not in self._groups:
+        group = config.group_name
+        known = self._groups.get(group)
+        if known is None:
             self._check_room()
         self._set(config)
+        if change is not None:
+            change.note(group, known, self._groups[group])
 
     def _check_room(self) -> None:
         check_room("groups", len(self._groups), self._max_groups, "maxGroups")
 
-    def take_back(
-        self, group: str, config: SubscriptionGroupConfig | None, before: SubscriptionGroupConfig | None
-    ) -> None:
-        """Undo a change, if the group still is as it was changed then; None: there is none."""
-        if self._groups.get(group) is not config:
-            return
-        if before is None:
-            self.delete(group)
-        else:
-            self._set(before)
+    def begin_deletion(self, group: str) -> None:
+        """Have the next `save` leave a group out, which goes on as it was until then.
 
-    def delete(self, group: str) -> None:
-        """Forget a group; its offsets are another table's."""
-        if self._groups.pop(group, None) is not None:
+        Behind it comes `delete`, or `keep`.
+        """
+        self._leaving[group] = None
+        if group in self._groups:
             self._changed()
 
+    def keep(self, group: str) -> None:
+        """Let a group go on that was to be deleted and could not."""
+        del self._leaving[group]
+        if group in self._groups:
+            self._changed()
+
+    def delete(self, group: str) -> None:
+        """Forget a group that the disk does not have any more; its offsets are another table's."""
+        self.changes.forget(group)
+        self._groups.pop(group, None)
+        del self._leaving[group]
+
     def wrapper(self) -> SubscriptionGroupWrapper:
-        """All groups and their version: what is saved and answered."""
+        """All groups and their version: what is answered."""
+        return self._wrapper(dict(self._groups))
+
+    def _wrapper_to_save(self) -> SubscriptionGroupWrapper:
+        leaving = tuple(self._leaving)  # first, as what is deleted meanwhile is in neither
+        groups = dict(self._groups)
+        for group in leaving:
+            groups.pop(group, None)
+        return self._wrapper(groups)
+
+    def _wrapper(self, groups: Mapping[str, SubscriptionGroupConfig]) -> SubscriptionGroupWrapper:
         return SubscriptionGroupWrapper(
-            subscription_group_table=dict(self._groups),
+            subscription_group_table=groups,
             forbidden_table=self._forbidden,
             data_version=self.data_version,
         )
@@ -111,6 +138,13 @@ class SubscriptionGroupManager:
         if self._groups.get(config.group_name) != config:
             self._groups[config.group_name] = config
             self._changed()
+
+    def _restore(self, group: str, config: SubscriptionGroupConfig | None) -> None:
+        if config is None:
+            del self._groups[group]
+            self._changed()
+        else:
+            self._set(config)
 
     def _changed(self) -> None:
         version = self.data_version

@@ -10,6 +10,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
+from broker.state.changes import Change, Changes
 from broker.state.limits import check_room
 from broker.state.table import Saver, Table
 from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig, TopicConfigSerializeWrapper
@@ -80,6 +81,8 @@ class TopicConfigManager:
         self._queues = sum(map(_queues_of, self._topics.values()))
         self._saved = loaded.topic_config_table
         self.topics: Mapping[str, TopicConfig] = MappingProxyType(self._topics)
+        self.changes = Changes[str, TopicConfig](self._restore)
+        """Those that are under way: a `put` that is refused is taken back by them."""
         self._leaving: dict[str, None] = {}
         self.leaving: Container[str] = self._leaving
         """Topics from `begin_deletion` on: none takes messages, or is made, until it is gone for good."""
@@ -109,8 +112,8 @@ class TopicConfigManager:
         """A topic's configuration, if there is such a topic."""
         return self._topics.get(topic)
 
-    def put(self, config: TopicConfig) -> None:
-        """Create a topic, or overwrite it.
+    def put(self, config: TopicConfig, change: Change[str, TopicConfig] | None = None) -> None:
+        """Create a topic, or overwrite it, as part of a change that may still be refused.
 
         Raises:
             ValueError: Its name, its numbers or its permission cannot be.
@@ -123,6 +126,8 @@ class TopicConfigManager:
         more = _queues_of(config) - _queues_of(known)
         check_room("queues", self._queues, self._max_queues, "maxQueues", more=more)
         self._set(config)
+        if change is not None:
+            change.note(config.topic_name, known, self._topics[config.topic_name])
 
     def _check_room(self) -> None:
         check_room("topics", len(self._topics), self._max_topics, "maxTopics")
@@ -161,14 +166,16 @@ class TopicConfigManager:
         self._set(made)
         return self._topics[topic]
 
-    def take_back(self, config: TopicConfig, before: TopicConfig | None) -> None:
-        """Undo the `put` of a topic, if it is still as it was put then."""
-        if self._topics.get(config.topic_name) is not config:
-            return
-        if before is None:
-            self.delete(config.topic_name)
-        else:
-            self._set(before)
+    def widen(self, topic: str, queue_nums: int) -> None:
+        """Give a topic that is there at least so many queues, to read and to write."""
+        config = self._topics[topic]
+        self._set(
+            replace(
+                config,
+                read_queue_nums=max(config.read_queue_nums, queue_nums),
+                write_queue_nums=max(config.write_queue_nums, queue_nums),
+            )
+        )
 
     def begin_deletion(self, topic: str) -> None:
         """Have a topic wait for its end: it stays as it is, and is among those that are `leaving`.
@@ -183,9 +190,10 @@ class TopicConfigManager:
 
     def delete(self, topic: str) -> None:
         """Forget a topic; what lies in its queues is the store's business."""
-        known = self._topics.pop(topic, None)
-        self._queues -= _queues_of(known)
-        if known is not None or topic in self._leaving:
+        self.changes.forget(topic)
+        if topic in self._topics:
+            self._remove(topic)
+        elif topic in self._leaving:
             self._changed()
 
     def wrapper(self) -> TopicConfigSerializeWrapper:
@@ -220,6 +228,16 @@ class TopicConfigManager:
             self._queues += _queues_of(config) - _queues_of(known)
             self._topics[config.topic_name] = config
             self._changed()
+
+    def _remove(self, topic: str) -> None:
+        self._queues -= _queues_of(self._topics.pop(topic))
+        self._changed()
+
+    def _restore(self, topic: str, config: TopicConfig | None) -> None:
+        if config is None:
+            self._remove(topic)
+        else:
+            self._set(config)
 
     def _changed(self) -> None:
         version = self.data_version

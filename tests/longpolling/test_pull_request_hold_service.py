@@ -166,6 +166,36 @@ def test_a_client_that_goes_leaves_nothing_behind_and_is_not_answered():
     hold.service.forget(gone)
 
 
+def test_those_who_wait_for_a_topic_that_goes_are_answered_and_no_others():
+    hold = Hold(HoldLimits(holds_max=3))
+    client = Client()
+    pulls = put_off, here, there, elsewhere = (
+        a_pull(client, now_ms=1),
+        a_pull(client),
+        a_pull(queue_id=1),
+        a_pull(topic="U"),
+    )
+    for pull in pulls:
+        assert hold.service.suspend_pull_request(pull)
+    assert hold.service.put_offs == 1
+    hold.work(hold.service.release("T"))
+    assert [pull.header for pull in hold.woken] == [here.header, there.header, put_off.header]
+    assert elsewhere not in hold.woken
+    assert hold.service.held == 1
+
+
+def test_one_that_leaves_while_those_of_its_topic_are_released_is_answered_once():
+    hold = Hold()
+    first, second = a_pull(), a_pull()
+    for pull in (first, second):
+        hold.service.suspend_pull_request(pull)
+    release = hold.service.release("T")
+    next(release)
+    hold.arrive("T", 0, 1, [0])
+    hold.work(release)
+    assert hold.woken == [first, second]
+
+
 def test_the_end_answers_all():
     hold = Hold()
     for queue_id in range(3):

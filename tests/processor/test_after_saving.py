@@ -1,6 +1,7 @@
 from broker_connections import FakeConnection
 
 from broker.processor.after_saving import AfterSaving
+from broker.state.changes import Changes
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 
 
@@ -24,8 +25,11 @@ def asked(*, one_way=False):
     connection, aside, happened = FakeConnection(), Aside(), []
     request = connection.ask(RequestCode.CLEAN_UNUSED_TOPIC, one_way=one_way)
     success = request.respond(ResponseCode.SUCCESS)
-    returned = AfterSaving(aside).answer(
-        connection, request, lambda: happened.append("saved"), success, lambda: happened.append("taken back")
+    changes = Changes(lambda name, value: happened.append(f"{name} is {value} again"))
+    with changes.begin() as change:
+        change.note("T", 2, 5)
+    returned = AfterSaving(aside).settle(
+        connection, request, lambda: happened.append("saved"), success, change
     )
     assert returned is None
     return connection, aside, happened
@@ -40,13 +44,15 @@ def test_the_answer_comes_when_it_is_saved_and_not_before():
     assert happened == ["saved"]
 
 
-def test_what_could_not_be_saved_is_taken_back_and_answered_with_the_reason():
+def test_what_could_not_be_saved_is_taken_back_and_that_is_saved_before_the_reason_is_answered():
     connection, aside, happened = asked()
     aside.finish(OSError(28, "no space left"))
+    assert connection.sent == []
+    aside.finish()
     (answer,) = connection.sent
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "no space left" in answer.remark
-    assert happened == ["saved", "taken back"]
+    assert happened == ["saved", "T is 2 again", "saved"]
 
 
 def test_whoever_wants_no_answer_gets_none():

@@ -16,6 +16,11 @@ def groups(tmp_path, clock):
     return groups_in(tmp_path, clock)
 
 
+def delete(groups, group):
+    groups.begin_deletion(group)
+    groups.delete(group)
+
+
 def test_a_new_broker_has_the_groups_of_rocketmqs_tools(groups):
     assert set(groups.groups) == {
         "TOOLS_CONSUMER",
@@ -62,7 +67,7 @@ def test_there_are_so_many_groups_and_no_more(tmp_path, clock):
     groups.save()
     fewer = groups_in(tmp_path, clock, max_groups=2)
     assert len(fewer.groups) == 8
-    groups.delete("g")
+    delete(groups, "g")
     assert groups.find_or_create("more") is not None
 
 
@@ -80,7 +85,7 @@ def test_nothing_is_written_unless_something_changed(tmp_path, groups):
     (tmp_path / "subscriptionGroup.json").unlink()
     groups.find_or_create("g")
     groups.put(groups.get("g"))
-    groups.delete("never there")
+    delete(groups, "never there")
     groups.save()
     assert not (tmp_path / "subscriptionGroup.json").exists()
 
@@ -90,7 +95,7 @@ def test_each_change_gives_the_table_a_new_version(groups, clock):
     for change in (
         lambda: groups.find_or_create("g"),
         lambda: groups.put(SubscriptionGroupConfig(group_name="g", retry_max_times=1)),
-        lambda: groups.delete("g"),
+        lambda: delete(groups, "g"),
     ):
         clock.now_ms += 10
         change()
