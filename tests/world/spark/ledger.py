@@ -23,9 +23,10 @@ class Ledger:
     def __init__(self, world):
         self._world = world
         self.sent = {}  # by body
-        self.acknowledged = {}  # when, and in which queue, by body
+        self.acknowledged = {}  # when, and at which place, by body
         self.stored = defaultdict(dict)  # body by offset, by queue: as the last audit has found it
         self._causes = []
+        self._replaced = []
         self._streams = []
         self._sinks = []
 
@@ -53,17 +54,28 @@ class Ledger:
         """Somebody is about to send a message."""
         self.sent[sent.body] = sent
 
-    def is_acknowledged(self, sent, queue):
-        """A broker has said that a message is stored."""
-        self.acknowledged[sent.body] = self.now, queue
+    def is_acknowledged(self, sent, place):
+        """A broker has said that a message is stored there."""
+        self.acknowledged[sent.body] = self.now, place
 
-    def takes_away(self, *, broker=None, topic=None):
-        """Messages of a broker, or of a topic, may be gone from now on, or be others."""
+    def takes_away(self, *, broker=None, topic=None, expired=False):
+        """Messages of a broker, or of a topic, may be gone from now on, or be others.
+
+        Those that have ``expired`` leave a gap before the first that is there, which a query cannot overlook.
+        """
         self._causes.append((self.now, broker, topic))
+        if not expired:
+            self._replaced.append((broker, topic))
 
     def may_be_gone(self, queue, since=0.0):
         """Whether something has happened to a queue since a time."""
         return self.last_cause(queue) >= since
+
+    def can_be_replaced(self, queue):
+        """Whether a queue may have lost messages, and not only because they had expired."""
+        return any(
+            broker in (None, queue[1]) and topic in (None, queue[0]) for broker, topic in self._replaced
+        )
 
     def last_cause(self, queue):
         """When something has happened to a queue the last time."""
@@ -114,5 +126,7 @@ class Ledger:
 
     def check(self):
         """Look at all that was written down."""
+        for stream in self._streams:
+            stream.check_what_is_gone()
         for sink in self._sinks:
             sink.check()

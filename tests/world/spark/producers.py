@@ -90,8 +90,9 @@ class Producer:
         if answer is None:
             connection.give_up()
         elif answer.code == ResponseCode.SUCCESS:
-            for sent in sents:
-                self.world.ledger.is_acknowledged(sent, (topic, broker.name, queue_id))
+            first = int(answer.ext_fields["queueOffset"])
+            for offset, sent in enumerate(sents, first):
+                self.world.ledger.is_acknowledged(sent, (topic, broker.name, queue_id, offset))
         else:
             self.world.note(f"{self.name} was refused: {answer.code} {answer.remark}")
 

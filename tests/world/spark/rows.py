@@ -137,8 +137,8 @@ class RowModel:
 
     def _missing_of(self, rows, since, before):
         """What was sent since a time, was stored before another, and is not among these rows."""
-        for body, (time, queue) in self._ledger.acknowledged.items():
-            sent = self._ledger.sent[body]
+        for body, (time, place) in self._ledger.acknowledged.items():
+            sent, queue = self._ledger.sent[body], place[:3]
             if queue[0] not in self._program.topics or body in rows or not self._passes(sent):
                 continue
             is_due = since <= sent.sent_at and time + _SEEN_SECONDS < before
@@ -161,7 +161,7 @@ class StreamModel(RowModel):
         self._begins_at = 0.0
         """What was sent before need not be read, unless the first batch says that it is."""
 
-        self._begins = {}  # where the first batch begins, by queue
+        self._begins = {}  # where each queue begins that is in a batch
         ending = json.loads(options.get("endingOffsets", "{}"))
         self._ending = {topic: brokers["*"]["*"] for topic, brokers in ending.items()}
         self._gone = None
@@ -187,9 +187,13 @@ class StreamModel(RowModel):
         document = json.loads(end)
         self._ends[batch] = _flat(document["offsets"])
         began = _flat(document.get("began", {}))
-        if batch == 0:
-            self._begins = self._ends[batch] | began
-        elif not began and self._ends[batch] == self._ends[batch - 1] and self._gone == document.get("gone"):
+        self._begins = self._ends[batch] | began | self._begins
+        if (
+            batch
+            and not began
+            and self._ends[batch] == self._ends[batch - 1]
+            and self._gone == document.get("gone")
+        ):
             self.complain(f"batch {batch} has nothing in it: {end}")
         self._gone = document.get("gone")
 
@@ -261,6 +265,19 @@ class StreamModel(RowModel):
                     queue[0], offset
                 ):
                     yield f"{self._program.name}: {sent}, at {offset} of {queue}"
+
+    def check_what_is_gone(self):
+        """What has expired before it was read must have been told, offset by offset."""
+        rows = self._committed()
+        stored = {body for bodies in self._ledger.stored.values() for body in bodies.values()}
+        for body, (_, place) in self._ledger.acknowledged.items():
+            sent, (*queue, offset) = self._ledger.sent[body], place
+            if body in rows or body in stored or not self._passes(sent):
+                continue
+            is_read = offset >= self._begins.get(tuple(queue), inf)
+            is_read = is_read and not self._is_behind_the_end(queue[0], offset)
+            if is_read and not self._ledger.can_be_replaced(queue) and not self._is_excused(place, sent):
+                self.complain(f"{sent} at {place} was not read, is gone, and nobody was told")
 
     def _is_behind_the_end(self, topic, offset):
         return offset >= self._ending.get(topic, inf)

@@ -175,11 +175,11 @@ class SparkWorld(ClusterStage):
         """A disk is so full that the oldest messages go."""
         broker = self._broker(broker)
         broker.use_disk(_FULL)
-        self.ledger.takes_away(broker=broker.name)
+        self.ledger.takes_away(broker=broker.name, expired=True)
 
         def has_room():
             broker.use_disk(ROOMY)
-            self.ledger.takes_away(broker=broker.name)
+            self.ledger.takes_away(broker=broker.name, expired=True)
 
         self.kernel.after(seconds, has_room)
 
