@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test demo archive tour fuzz crash powerloss world clientworld holds seeded peers matrix \
+.PHONY: help check format lint types test demo archive tour fuzz crash powerloss world clientworld sparkworld holds seeded peers matrix \
 	cluster restarts golden vectors bench clean
 
 help:  ## this list
@@ -95,6 +95,9 @@ world: $(READY)  ## whole brokers in simulated worlds, each from one seed; a fai
 
 clientworld: $(READY)  ## members of groups and producers in simulated worlds, with two brokers: make clientworld SEEDS=20000
 	PYTHONPATH=.:tests $(BIN)/python -m world.clients --first $(FIRST) --seeds $(SEEDS)
+
+sparkworld: $(READY)  ## Spark's source and sink in simulated worlds, without a JVM: make sparkworld SEEDS=20000
+	PYTHONPATH=.:tests $(BIN)/python -m world.spark --first $(FIRST) --seeds $(SEEDS)
 
 # Some of the bugs in tests/seeded/bugs: make seeded BUGS='anybody-unlocks lock-is-not-renewed'
 seeded: $(READY)  ## bugs are put into a copy of the sources, one at a time: which test notices which, and whether one slips

@@ -53,7 +53,8 @@ def check_filter(options: ReadOptions, instance: ClientInstance, queues: Queues)
     """
     if not options.is_sql:
         return
-    for broker_name, topic in {queue.broker_name: queue.topic for queue in queues.discover()}.items():
+    topic_of = {queue.broker_name: queue.topic for queue in sorted(queues.discover())}
+    for broker_name, topic in topic_of.items():
         subscription = SubscriptionData(
             topic=topic, sub_string=options.expression, expression_type=SQL92_EXPRESSION
         )

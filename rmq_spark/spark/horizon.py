@@ -37,6 +37,7 @@ class Horizon:
         self._times = times
         self._newest: SourceOffset | None = None
         self._target: Mapping[MessageQueue, int] | None = None
+        self._unread: dict[MessageQueue, int] = {}  # ends of queues that were withdrawn, as they were told
 
     @property
     def newest(self) -> SourceOffset | None:
@@ -119,16 +120,20 @@ class Horizon:
         return start.without_queues(frozenset(deleted))
 
     def _stop_at_withdrawn(self, start: SourceOffset, ends: dict[MessageQueue, int]) -> None:
-        """Have queues end where they are that may not be read any more."""
-        losses = []
+        """Have queues end where they are that may not be read any more; each loss is told once."""
+        losses, unread = [], {}
         for queue, position in start.positions.items():
-            if ends.get(queue, 0) > position.next_offset and self._queues.is_withdrawn(queue):
-                losses.append(
-                    f"{named(queue)} may not be read any more: its offsets from {position.next_offset} "
-                    f"to {ends[queue] - 1} were not read"
-                )
+            end = ends.get(queue, 0)
+            if end > position.next_offset and self._queues.is_withdrawn(queue):
+                if self._unread.get(queue) != end:
+                    losses.append(
+                        f"{named(queue)} may not be read any more: its offsets from {position.next_offset} "
+                        f"to {end - 1} were not read"
+                    )
+                    unread[queue] = end
                 ends[queue] = position.next_offset
         self._report(losses)
+        self._unread.update(unread)
 
     def _report(self, losses: Sequence[str]) -> None:
         report_losses(losses, is_failure=self._options.fail_on_data_loss)

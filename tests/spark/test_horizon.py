@@ -64,6 +64,24 @@ def test_queues_that_were_withdrawn_unread_are_a_loss(rocketpoll_broker, rocketp
             assert horizon.look_from(start)[1][queue_of(rocketpoll_topic, 3)] == 1
 
 
+def test_what_is_unread_in_a_withdrawn_queue_is_told_once_and_again_when_there_is_more(
+    rocketpoll_broker, rocketpoll_topic, caplog
+):
+    send(rocketpoll_broker, rocketpoll_topic, 3, "a", "b")
+    start = at(rocketpoll_topic, 0, 0, 0, 1)
+    with horizon_of(rocketpoll_broker, rocketpoll_topic, failOnDataLoss="false") as horizon:
+        rocketpoll_broker.create_topic(rocketpoll_topic, 2)
+        for _ in range(3):
+            assert horizon.look_from(start)[1][queue_of(rocketpoll_topic, 3)] == 1
+        assert caplog.text.count("may not be read any more: its offsets from 1 to 1") == 1
+        rocketpoll_broker.create_topic(rocketpoll_topic, 4)
+        send(rocketpoll_broker, rocketpoll_topic, 3, "c")
+        rocketpoll_broker.create_topic(rocketpoll_topic, 2)
+        for _ in range(3):
+            assert horizon.look_from(start)[1][queue_of(rocketpoll_topic, 3)] == 1
+    assert caplog.text.count("may not be read any more: its offsets from 1 to 2") == 1
+
+
 def test_topics_of_a_pattern_that_are_gone_leave_the_start(rocketpoll_broker):
     for name in ("seen-1", "seen-2"):
         rocketpoll_broker.create_topic(name, 1)

@@ -29,6 +29,7 @@ class Connection(End):
         self._waiting = {}
         self._late = set()  # requests of which no answer is wanted any more
         self._opaque = 0
+        self._is_given_up = False
         self.name = name
         self.is_open = Promise()  # True, or False if nobody listens
         self.is_gone = Promise()
@@ -68,13 +69,19 @@ class Connection(End):
 
     def give_up(self):
         """Break it, as it is of no use any more."""
-        self.reset()
+        self._is_given_up = self._out is None  # nobody has answered yet: whoever does finds it broken
+        if not self._is_given_up:
+            self.reset()
         self._gone()
 
     # ---- what the network tells
 
     def connected(self):
-        self.is_open.keep(True)
+        if self._is_given_up:
+            self.is_over = False
+            self.reset()
+        else:
+            self.is_open.keep(True)
 
     def received(self, data):
         self._reader.feed(data)

@@ -13,7 +13,13 @@ import sys
 import pytest
 
 _ALONE = "ROCKETPOLL_WORLD_IS_ALONE"
-_OF_WORLDS = {"test_worlds.py", "test_client_worlds.py", "test_threads.py", "test_sockets.py"}
+_OF_WORLDS = {
+    "test_worlds.py",
+    "test_client_worlds.py",
+    "test_spark_worlds.py",
+    "test_threads.py",
+    "test_sockets.py",
+}
 _SECONDS = 390
 
 

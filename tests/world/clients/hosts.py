@@ -10,7 +10,7 @@ import threading
 
 from world.clients.acts import ACTS
 from world.clients.consuming import CONSUME, Consuming
-from world.clients.name_server import ADDRESS
+from world.cluster.name_server import ADDRESS
 from world.machine import Process
 from world.tasks import Promise
 

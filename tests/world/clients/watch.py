@@ -1,4 +1,4 @@
-"""The watch: no call of a client takes longer than is said, and nothing is left of one that has ended."""
+"""The watch: no call of a client takes longer than is said."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 
 
 class Watch:
-    """Looks at the time, and at what is left."""
+    """Looks at the time."""
 
     def __init__(self, world):
         self._world = world
@@ -34,15 +34,3 @@ class Watch:
             yield
         finally:
             timer.cancel()
-
-    def check_nothing_is_left(self, broker):
-        """A broker that nobody uses has no connections, and nobody waits."""
-        controller = broker.life.controller
-        left = {
-            "connections": controller.server.connections,
-            "bytes in flight": controller.server.in_flight_bytes,
-            "waiting pulls": controller.hold_service.held,
-        }
-        for what, count in left.items():
-            if count:
-                self._world.complain(f"when all clients had gone, {count} {what} were left at {broker.name}")

@@ -13,10 +13,11 @@ _AT_ONCE = 32
 
 
 class Auditor:
-    """Shows the ledger what is stored."""
+    """Shows whoever wants to know what is stored: ``found(queue, message)`` is called for each message."""
 
-    def __init__(self, world):
+    def __init__(self, world, found):
         self._world = world
+        self._found = found
         self._next = defaultdict(int)
 
     async def audit(self, brokers, topics):
@@ -39,8 +40,8 @@ class Auditor:
             if answer is None or "nextBeginOffset" not in answer.ext_fields:
                 self._world.complain(f"{queue} cannot be read: {answer}")
             for message in decode_messages(answer.body, broker.name):
-                self._world.ledger.audited(queue, message.queue_offset, message.body)
-            found = int(answer.ext_fields["nextBeginOffset"])
-            if found == self._next[queue]:
+                self._found(queue, message)
+            next_offset = int(answer.ext_fields["nextBeginOffset"])
+            if next_offset == self._next[queue]:
                 return
-            self._next[queue] = found
+            self._next[queue] = next_offset

@@ -11,6 +11,7 @@ from functools import partial
 from world.network import End
 
 from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.lists import ClusterInfo, TopicList
 from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import decode_command
@@ -19,6 +20,7 @@ from rmq_spark.wire.framing import FrameReader
 HOST = "127.0.3.1"
 PORT = 9876
 ADDRESS = f"{HOST}:{PORT}"
+_CLUSTER = "world"
 
 
 class NameServer:
@@ -29,42 +31,72 @@ class NameServer:
         self._brokers = brokers
         self._twice = twice
         self._dice = world.dice_for("name server")
+        self._kernel = world.kernel
         self._known = {}
+        self._unheard_until = {}
         world.network.listen((HOST, PORT), self._accept)
 
     def _accept(self, connect):
         connect(_Visitor(self._answer))
 
     def _answer(self, visitor, request):
+        self._look()
         if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
             answer = self._route(request)
+        elif request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+            answer = self._cluster(request)
+        elif request.code == RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:
+            topics = TopicList(topic_list=frozenset(topic for topic, _ in self._known))
+            answer = request.respond(ResponseCode.SUCCESS, body=encode_body(topics))
         else:
             answer = request.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "only routes are known here")
         for _ in range(2 if self._dice.random() < self._twice else 1):
             visitor.send(answer.encode())
 
-    def _route(self, request):
-        topic = request.ext_fields["topic"]
+    def forget(self, broker, seconds):
+        """Know nothing of a broker, nor hear of it for so long."""
+        self._known = {key: data for key, data in self._known.items() if key[1] != broker.name}
+        self._unheard_until[broker.name] = self._kernel.now + seconds
+
+    def _hears(self, broker):
+        return self._unheard_until.get(broker.name, 0.0) <= self._kernel.now
+
+    def _look(self):
+        """See what brokers have that can be asked; of the others, what they had last is known."""
         for broker in self._brokers:
-            config = broker.topic(topic)
-            if config is not None:
-                self._known[topic, broker.name] = QueueData(
+            if not broker.is_serving or not self._hears(broker):
+                continue
+            self._known = {key: data for key, data in self._known.items() if key[1] != broker.name}
+            for config in broker.topics():
+                self._known[config.topic_name, broker.name] = QueueData(
                     broker_name=broker.name,
                     read_queue_nums=config.read_queue_nums,
                     write_queue_nums=config.write_queue_nums,
                     perm=config.perm,
                 )
+
+    def _route(self, request):
+        topic = request.ext_fields["topic"]
         known = [broker for broker in self._brokers if (topic, broker.name) in self._known]
         if not known:
             return request.respond(ResponseCode.TOPIC_NOT_EXIST, f"no route of topic {topic}")
         route = TopicRouteData(
             queue_datas=tuple(self._known[topic, broker.name] for broker in known),
-            broker_datas=tuple(
-                BrokerData(cluster="world", broker_name=broker.name, broker_addrs={0: broker.address})
-                for broker in known
-            ),
+            broker_datas=tuple(map(_data_of, known)),
         )
         return request.respond(ResponseCode.SUCCESS, body=encode_body(route))
+
+    def _cluster(self, request):
+        known = [broker for broker in self._brokers if self._hears(broker)]
+        info = ClusterInfo(
+            broker_addr_table={broker.name: _data_of(broker) for broker in known},
+            cluster_addr_table={_CLUSTER: frozenset(broker.name for broker in known)},
+        )
+        return request.respond(ResponseCode.SUCCESS, body=encode_body(info))
+
+
+def _data_of(broker):
+    return BrokerData(cluster=_CLUSTER, broker_name=broker.name, broker_addrs={0: broker.address})
 
 
 class _Visitor(End):

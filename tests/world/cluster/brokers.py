@@ -1,4 +1,4 @@
-"""A broker of a simulated world of clients: its machine, its disk, and its lives, one after the other."""
+"""A broker of a simulated world with several: its machine, its disk, and its lives, one after the other."""
 
 from __future__ import annotations
 
@@ -44,6 +44,12 @@ class Broker:
             return None
         return self.life.controller.tables.topics.get(name)
 
+    def topics(self):
+        """The configurations of all its topics; none if it is down."""
+        if not self.is_serving:
+            return ()
+        return self.life.controller.tables.topics.wrapper().topic_config_table.values()
+
     async def live(self):
         """Serve, life after life, for as long as it is wanted."""
         while self.is_wanted:
@@ -52,6 +58,7 @@ class Broker:
                 self._world, self._config, f"{self.name} {self._world.lives}", self._platter, self._disk
             )
             self._world.note(f"{life.process.name} begins")
+            self._world.network.power_is_back()
             life.begin()
             started = await self._world.tasks.within(_START_SECONDS, life.started, "not within its time")
             if started is True:
@@ -59,6 +66,8 @@ class Broker:
             elif started != "kill":
                 self._world.complain(f"{life.process.name} cannot start: {started!r}")
             how = await life.ended
+            if how == "power":
+                self._platter.lose_power(self._world.dice_for(f"power {self._world.lives}"))
             self._world.ledger.broker_ended(self.name)
             self._world.note(f"{life.process.name} has ended: {how}")
             await self._world.tasks.sleep(self.down_seconds)
@@ -70,6 +79,14 @@ class Broker:
     def kill(self):
         """End it like `kill -9`."""
         self.life.process.kill()
+
+    def lose_power(self):
+        """End it, and leave on its disk what is left of what was not flushed."""
+        self.life.process.kill(power_lost=True)
+
+    def use_disk(self, ratio):
+        """Have its disk be as full as this."""
+        self._platter.used_ratio = ratio
 
     async def stop(self):
         """End it in order."""

@@ -1,0 +1,169 @@
+"""A stage with several brokers and a name server, and what befalls them: the same for all who use them.
+
+A world built on it says what is told (`_tell`), which files threads may be interrupted in, and what is wrong
+with what is logged.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from broker_stories import make_topic
+from world.cluster.brokers import Broker
+from world.cluster.name_server import HOST as NAME_SERVER_HOST
+from world.cluster.name_server import NameServer
+from world.identity import Identity
+from world.network import Weather
+from world.sockets import Sockets
+from world.stage import Stage
+from world.threads import Threads
+
+_TWICE = 0.1
+_BEGIN_SECONDS = 30.0
+_STOP_SECONDS = 2_000.0
+_REST_SECONDS = 140.0
+
+
+class ClusterStage(Stage):
+    """Where brokers serve, one life after the other, and a name server tells where they are."""
+
+    preempted = ""
+    """Which files threads may be interrupted in, at any line."""
+
+    def __init__(self, story):
+        super().__init__(story)
+        self.threads = Threads(self.kernel, story.preemption, story.line_preemption, self.preempted)
+        self.brokers = []
+        self._over_at = 0.0
+
+    def tell(self):
+        """Tell the story to its end, and look whether all is as it must be."""
+        with ExitStack() as stack:
+            self.directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            stack.enter_context(self.threads)  # first: what the others are made of has to be of the world
+            for each in (
+                Sockets(self.kernel, self.network),
+                Identity(self.kernel, self.dice_for("chance")),
+                *self._furniture(),
+            ):
+                stack.enter_context(each)
+            try:
+                self._tell()
+            finally:
+                self.kernel.close()
+
+    def _furniture(self):
+        """What else is put into Python's modules while the story is told."""
+        return ()
+
+    def disturbed(self, seconds):
+        """Something has begun that lasts so long."""
+
+    # ---- the story
+
+    def _begin_brokers(self, hosts, topics, queues):
+        """Have brokers serve, each with these topics, and a name server that knows them."""
+        self.brokers = [Broker(self, name, host) for name, host in hosts.items()]
+        self._ends = [self.tasks.begin(broker.live(), broker.name) for broker in self.brokers]
+        self._wait_for_brokers()
+        for broker in self.brokers:
+            for topic in topics:
+                make_topic(broker.life.controller, topic, queues)
+        self.name_server = NameServer(self, self.brokers, _TWICE)
+
+    def _begin_troubles(self):
+        for trouble in self.story.troubles:
+            befall = partial(self.befall, trouble.kind, trouble.seconds, trouble.arguments)
+            self.kernel.after(trouble.begin, befall)
+
+    def _outlast_troubles(self):
+        """Wait until the last trouble is over, and all brokers are there."""
+        over = max((each.begin + each.seconds for each in self.story.troubles), default=0.0)
+        while (left := max(over, self._over_at) + 1.0 - self.kernel.now) > 0:
+            self.kernel.run(left)
+        self._wait_for_brokers()
+
+    def _end_brokers(self):
+        """See that nobody has left anything behind at them, and stop them."""
+        for broker in self.brokers:
+            if broker.life.controller.server.connections:  # of clients that fell silent
+                self.kernel.run(_REST_SECONDS)
+            self._check_nothing_is_left(broker)
+            broker.is_wanted = False
+            self.tasks.begin(broker.stop(), "stop")
+        for end in self._ends:
+            self._await(end, _STOP_SECONDS, "the end of a broker")
+
+    def _check_nothing_is_left(self, broker):
+        """A broker that nobody uses has no connections, and nobody waits."""
+        controller = broker.life.controller
+        left = {
+            "connections": controller.server.connections,
+            "bytes in flight": controller.server.in_flight_bytes,
+            "waiting pulls": controller.hold_service.held,
+        }
+        for what, count in left.items():
+            if count:
+                self.complain(f"when all clients had gone, {count} {what} were left at {broker.name}")
+
+    def _await(self, promise, seconds, what):
+        if not self.kernel.run(seconds, promise):
+            self.complain(f"{what} has not come: {self.tasks.running}\n{self.kernel.stacks()}")
+            self.kernel.run(0)
+
+    def _wait_for_brokers(self):
+        until = self.kernel.now + _BEGIN_SECONDS
+        while not all(broker.is_serving for broker in self.brokers):
+            self.kernel.run(0.1)
+            if self.kernel.now > until:
+                self.complain("the brokers do not begin")
+
+    # ---- what befalls it
+
+    def befall(self, kind, seconds, arguments):
+        """Something goes wrong now, and for so long."""
+        self.note(f"{kind} {arguments} for {seconds} s")
+        self._over_at = max(self._over_at, self.kernel.now + seconds)
+        self.disturbed(seconds)
+        getattr(self, f"_{kind.replace(' ', '_')}")(seconds, **arguments)
+
+    def _kill_a_broker(self, seconds, broker):
+        broker = self._broker(broker)
+        if broker.is_serving:
+            broker.down_seconds = seconds
+            broker.kill()
+
+    def _stop_a_broker(self, seconds, broker):
+        broker = self._broker(broker)
+        if broker.is_serving:
+            broker.down_seconds = seconds
+            self.tasks.begin(broker.stop(), "stop")
+
+    def _cut(self, seconds, broker):  # it takes no time
+        self.network.cut_all(self._host(broker) if broker is not None else None)
+
+    def _silence(self, seconds, broker):
+        host = self._host(broker)
+        self.network.silence(host)
+        self.kernel.after(seconds, partial(self.network.give_back, host))
+
+    def _hold_up(self, seconds, broker):
+        self.network.hold_up(self._host(broker), seconds)
+
+    def _slow(self, seconds, latency_seconds):
+        usual = Weather(latency_seconds=self.story.latency_seconds)
+        self.network.weather = Weather(latency_seconds, latency_seconds)
+        self.kernel.after(seconds, partial(setattr, self.network, "weather", usual))
+
+    def _clock(self, seconds, ahead_seconds):  # it takes no time
+        self.threads.wall_ahead += ahead_seconds
+
+    def _host(self, broker):
+        return NAME_SERVER_HOST if broker is None else self._broker(broker).host
+
+    def _broker(self, number):
+        """The broker of a number; a story that was made short has fewer of them."""
+        return self.brokers[number % len(self.brokers)]

@@ -1,0 +1,132 @@
+"""The ledger: what must be true of Spark's queries and writes, by what was sent, stored and told.
+
+It knows what was sent, what the last audit has found, and to which queues something has happened by which
+messages may be gone. What each program must have had, or must have stored, its own model knows: `rows` of
+those that read, `sinks` of those that write.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import inf
+
+from world.spark.rows import ReadModel, StreamModel
+from world.spark.sinks import SinkModel
+from world.spark.writes import TOPIC as SINKS_TOPIC
+
+_SETTLED_SECONDS = 2.0
+
+
+class Ledger:
+    """All that is known of one story."""
+
+    def __init__(self, world):
+        self._world = world
+        self.sent = {}  # by body
+        self.acknowledged = {}  # when, and at which place, by body
+        self.stored = defaultdict(dict)  # body by offset, by queue: as the last audit has found it
+        self._causes = []
+        self._replaced = []
+        self._streams = []
+        self._sinks = []
+
+    def complain(self, what):
+        """Something is not as it must be."""
+        self._world.complain(what)
+
+    def stream(self, query):
+        """The model of a streaming query."""
+        self._streams.append(StreamModel(self, query))
+        return self._streams[-1]
+
+    def reads(self, program):
+        """The model of a program that reads topics now and then."""
+        return ReadModel(self, program)
+
+    def sink(self, program):
+        """The model of a program that writes."""
+        self._sinks.append(SinkModel(self, program))
+        return self._sinks[-1]
+
+    # ---- what happens
+
+    def sends(self, sent):
+        """Somebody is about to send a message."""
+        self.sent[sent.body] = sent
+
+    def is_acknowledged(self, sent, place):
+        """A broker has said that a message is stored there."""
+        self.acknowledged[sent.body] = self.now, place
+
+    def takes_away(self, *, broker=None, topic=None, expired=False):
+        """Messages of a broker, or of a topic, may be gone from now on, or be others.
+
+        Those that have ``expired`` leave a gap before the first that is there, which a query cannot overlook.
+        """
+        self._causes.append((self.now, broker, topic))
+        if not expired:
+            self._replaced.append((broker, topic))
+
+    def may_be_gone(self, queue, since=0.0):
+        """Whether something has happened to a queue since a time."""
+        return self.last_cause(queue) >= since
+
+    def can_be_replaced(self, queue):
+        """Whether a queue may have lost messages, and not only because they had expired."""
+        return any(
+            broker in (None, queue[1]) and topic in (None, queue[0]) for broker, topic in self._replaced
+        )
+
+    def last_cause(self, queue):
+        """When something has happened to a queue the last time."""
+        times = [
+            time
+            for time, broker, topic in self._causes
+            if broker in (None, queue[1]) and topic in (None, queue[0])
+        ]
+        return max(times, default=-inf)
+
+    @property
+    def is_calm(self):
+        """Whether all troubles are over, and have been for a little."""
+        calm_since = self._world.calm_since
+        return calm_since is not None and calm_since + _SETTLED_SECONDS < self.now
+
+    @property
+    def now(self):
+        return self._world.kernel.now
+
+    # ---- what brokers tell
+
+    def broker_ended(self, name):
+        """Nothing is kept in a broker that Spark's source relies on."""
+
+    def committed(self, group, queue, queue_offset):
+        """A broker has taken a group's offset."""
+        for stream in self._streams:
+            if stream.group == group:
+                stream.group_committed(queue, queue_offset)
+
+    def audit_begins(self):
+        """Everything that is stored is about to be found."""
+        self.stored.clear()
+
+    def audited(self, queue, message):
+        """That lies there."""
+        if queue[0] != SINKS_TOPIC:
+            self.stored[queue][message.queue_offset] = message.body
+        elif not any(sink.stored(queue, message) for sink in self._sinks):
+            self.complain(f"{queue} has at {message.queue_offset} what nobody has written: {message.body}")
+
+    # ---- when all is quiet
+
+    def outstanding(self):
+        """What must still come to some query."""
+        return [each for stream in self._streams for each in stream.outstanding()]
+
+    def check(self):
+        """Look at all that was written down."""
+        for stream in self._streams:
+            stream.check_what_is_gone()
+        for sink in self._sinks:
+            sink.check()

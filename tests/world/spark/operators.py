@@ -1,0 +1,68 @@
+"""Operators of a simulated world: they delete topics, make them again, and change how many queues these have.
+
+Whoever operates a cluster does not give up: a broker that is away is told when it is there again.
+"""
+
+from __future__ import annotations
+
+from world.client import Connection
+
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+
+_CONNECT_SECONDS = 2.0
+_ANSWER_SECONDS = 10.0
+_AGAIN_SECONDS = 0.3
+
+
+class Operator:
+    """Changes topics at all brokers."""
+
+    def __init__(self, world):
+        self._world = world
+
+    async def delete(self, topic):
+        """Delete a topic everywhere."""
+        for broker in self._world.brokers:
+            self._world.ledger.takes_away(broker=broker.name, topic=topic)
+            await self._tell(broker, RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic)
+            self._world.ledger.takes_away(broker=broker.name, topic=topic)
+
+    async def make(self, topic, read_queues, write_queues):
+        """Make a topic everywhere, or change it."""
+        for broker in self._world.brokers:
+            before = self._queues_of(broker, topic)
+            if before is not None and read_queues < before:
+                self._world.ledger.takes_away(broker=broker.name, topic=topic)
+            await self._tell(
+                broker,
+                RequestCode.UPDATE_AND_CREATE_TOPIC,
+                topic=topic,
+                defaultTopic="TBW102",
+                readQueueNums=read_queues,
+                writeQueueNums=write_queues,
+                perm=6,
+                topicFilterType="SINGLE_TAG",
+                topicSysFlag=0,
+                order="false",
+            )
+
+    def _queues_of(self, broker, topic):
+        config = broker.topic(topic)
+        return None if config is None else config.read_queue_nums
+
+    async def _tell(self, broker, code, **fields):
+        request = RemotingCommand(code, ext_fields={name: str(value) for name, value in fields.items()})
+        world = self._world
+        while True:
+            connection = Connection(world, "operator")
+            world.network.connect(connection, (broker.host, broker.port))
+            if await world.tasks.within(_CONNECT_SECONDS, connection.is_open, otherwise=False):
+                answer = await connection.ask(request, _ANSWER_SECONDS)
+                connection.give_up()
+                if answer is not None and answer.code == ResponseCode.SUCCESS:
+                    return
+                world.note(f"operator: {broker.name} answered {code} with {answer and answer.remark}")
+            else:
+                connection.give_up()
+            await world.tasks.sleep(_AGAIN_SECONDS)

@@ -1,0 +1,119 @@
+"""Other producers of a simulated world: they send what the queries read, by the wire itself, once each.
+
+Tags that share a hash, keys, properties, batches, messages that need not wait for the disk: each message has
+a body that says which it is. What comes of a message that was not answered, only an audit shows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker_clients import send_request
+from world.client import Connection
+
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
+from rmq_spark.wire.properties import encode_properties
+
+TAGS = (None, "Aa", "BB", "C")
+"""Aa and BB have the same hash."""
+
+COLOURS = ("red", "blue")
+_BATCH = 5
+_CONNECT_SECONDS = 2.0
+_ANSWER_SECONDS = 3.0
+
+
+class Sent(NamedTuple):
+    """One message, as its producer made it."""
+
+    number: int
+    topic: str
+    body: bytes
+    tags: str | None
+    keys: str
+    properties: dict
+    sent_at: float
+
+    @property
+    def wire(self):
+        """Its properties, as it carries them."""
+        return {"KEYS": self.keys, **self.properties, **({} if self.tags is None else {"TAGS": self.tags})}
+
+    def __str__(self):
+        return f"message {self.number} to {self.topic}"
+
+
+class Producer:
+    """One of them: plays the steps of its plan."""
+
+    def __init__(self, world, plan):
+        self.world = world
+        self.name = plan.name
+        self.dice = world.dice_for(f"producer {plan.name}")
+        self._plan = plan
+        self._connections = {}
+
+    async def play(self):
+        """All steps, one after the other."""
+        for step in self._plan.steps:
+            self.world.note(f"{self.name}: {step}")
+            await getattr(self, f"_{step.kind}")(**step.arguments)
+        for connection in self._connections.values():
+            connection.leave()
+
+    async def _wait(self, seconds):
+        await self.world.tasks.sleep(seconds)
+
+    async def _send(self, topic, how, count, gap, size):
+        for _ in range(count):
+            broker = self.dice.choice(self.world.brokers)
+            config = broker.topic(topic)
+            if config is not None:
+                queue_id = self.dice.randrange(config.write_queue_nums)
+                await self._send_to(broker, topic, queue_id, how, size)
+            await self.world.tasks.sleep(gap)
+
+    async def _send_to(self, broker, topic, queue_id, how, size):
+        connection = await self._connected(broker)
+        if connection is None:
+            return
+        sents = [self._message(topic, size) for _ in range(_BATCH if how == "batch" else 1)]
+        if how == "batch":
+            body = encode_batch(BatchedMessage(sent.body, encode_properties(sent.wire)) for sent in sents)
+            code = RequestCode.SEND_BATCH_MESSAGE
+            request = send_request(body, topic, queue_id, code=code, batch=True)
+        else:
+            more = {"WAIT": "false"} if how == "no wait" else {}
+            request = send_request(sents[0].body, topic, queue_id, properties=sents[0].wire | more)
+        answer = await connection.ask(request, _ANSWER_SECONDS)
+        if answer is None:
+            connection.give_up()
+        elif answer.code == ResponseCode.SUCCESS:
+            first = int(answer.ext_fields["queueOffset"])
+            for offset, sent in enumerate(sents, first):
+                self.world.ledger.is_acknowledged(sent, (topic, broker.name, queue_id, offset))
+        else:
+            self.world.note(f"{self.name} was refused: {answer.code} {answer.remark}")
+
+    def _message(self, topic, size):
+        ledger = self.world.ledger
+        number = len(ledger.sent)
+        body = f"m{number} ".encode().ljust(size, b".")
+        tags, colour = self.dice.choice(TAGS), self.dice.choice(COLOURS)
+        sent = Sent(number, topic, body, tags, f"k{number}", {"colour": colour}, self.world.kernel.now)
+        ledger.sends(sent)
+        return sent
+
+    async def _connected(self, broker):
+        """A connection to a broker; None if it cannot be reached."""
+        connection = self._connections.get(broker.name)
+        if connection is not None and not connection.is_over:
+            return connection
+        connection = Connection(self.world, self.name)
+        self.world.network.connect(connection, (broker.host, broker.port))
+        if not await self.world.tasks.within(_CONNECT_SECONDS, connection.is_open, otherwise=False):
+            connection.give_up()
+            return None
+        self._connections[broker.name] = connection
+        return connection

@@ -1,0 +1,48 @@
+"""Batch reads in a simulated world: planned once, read by tasks, and all actions see the same rows."""
+
+from __future__ import annotations
+
+import pickle
+
+from source_parts import schema_of
+from world.spark.runs import Application
+from world.spark.tasks import Fate, TaskSet, reading
+
+from rmq_spark.spark.source import RocketPollDataSource
+
+
+class Reads(Application):
+    """A program that reads topics, now and then."""
+
+    def __init__(self, world, plan, host):
+        super().__init__(world, plan, host)
+        arguments, *self._left = [step.arguments for step in plan.steps]
+        self.topics = arguments["topics"]
+        self.options = arguments["options"]
+        self.model = world.ledger.reads(self)
+        self._fate = Fate(arguments["speculation"], arguments["kills"])
+
+    async def execute(self):
+        while self._left:
+            await self.run.pause(self._left.pop(0)["after"])
+            await self._read()
+        self.is_wanted = False
+
+    async def _read(self):
+        run = self.run
+        source = pickle.dumps(RocketPollDataSource(self.options))
+        self.model.began()
+
+        def planned():
+            loaded = pickle.loads(source)  # noqa: S301  # what Spark does
+            reader = loaded.reader(schema_of(loaded.schema()))
+            return pickle.dumps(reader), [pickle.dumps(each) for each in reader.partitions()]
+
+        read, partitions = await run.answer(run.worker("plan"), planned)
+        tasks = TaskSet(run, reading(run, read, self.model.seen), self._fate)
+        first = await run.tasks(tasks, partitions)
+        self.model.ran(first)
+        self.model.ran_again(await run.tasks(tasks, partitions), first)
+
+    def failed(self, error):
+        self.model.failed(error)

@@ -1,0 +1,327 @@
+"""The models of what reads: which rows a query must have, which not, and of what it must be told.
+
+a row            is a message that somebody sent, unaltered, in its queue's order, and passes the filter
+a batch          has no message twice, none that another batch has; run again, it has the same ones
+a query          has in the end what is stored behind its start, in some batch
+unless           a loss was told that names its queue: in an error, or with failOnDataLoss=false in a log
+and a loss       is told only of queues to which something has happened
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from math import inf
+
+from world.spark.workers import Crashed
+
+from rmq_spark.errors import RocketPollError
+from rmq_spark.spark.errors import CheckpointError, DataLoss
+
+_QUEUE = re.compile(
+    r"queue (\d+) of (\S+) on ([\w-]+)"
+    r"(?: has lost offsets (\d+) to (\d+)| may not be read any more: its offsets from (\d+) to (\d+))?"
+)
+_BROKERS_GONE = "no name server knows broker"
+_PASSED_OVER = "messages are gone, and are passed over"
+_LINES_MAX = 20
+_SEEN_SECONDS = 2.0
+"""So long after it was acknowledged, whoever looks sees a message: it has been flushed by then."""
+
+
+class RowModel:
+    """What is known of one program that reads."""
+
+    def __init__(self, ledger, program):
+        options = program.options
+        self._ledger = ledger
+        self._program = program
+        self._tags = [each.strip() for each in options["tags"].split("||")] if "tags" in options else None
+        self._colour = options["sql"].split("'")[1] if "sql" in options else None
+        self._told = defaultdict(list)  # losses: when, and the offsets from one to another, by queue
+        self._lines = Counter()
+        self._settled = {}  # by queue: when it had read on behind the last that was taken away there
+
+    def complain(self, what):
+        """Something is not as it must be."""
+        self._ledger.complain(f"{self._program.name}: {what}")
+
+    # ---- what it is told
+
+    def failed(self, error):
+        """A run has ended with an error."""
+        if not isinstance(error, (RocketPollError, Crashed)):
+            self.complain(f"it has ended with {error!r}, which is no error of ours")
+        if "\n" in str(error):
+            self.complain(f"it has ended with an error of several lines: {error}")
+        if isinstance(error, DataLoss):
+            self._loses(str(error))
+        elif isinstance(error, CheckpointError):
+            self.complain(f"it does not take its own checkpoint: {error}")
+
+    def logged(self, line):
+        """One of its processes has logged something: nothing is to be told again and again."""
+        run = self._program.run
+        self._lines[run.name, line] += 1
+        if self._lines[run.name, line] == _LINES_MAX:
+            self.complain(f"one run has logged {_LINES_MAX} times: {line}")
+        if _PASSED_OVER in line:
+            self._loses(line)
+
+    def _loses(self, text):
+        if _BROKERS_GONE in text:
+            return  # they may come back, and then nothing is gone
+        for number, topic, broker, *offsets in _QUEUE.findall(text):
+            queue = topic, broker, int(number)
+            first, last = [int(each) for each in offsets if each] or (0, inf)
+            self._told[queue].append((self._ledger.now, first, last))
+            if not self._ledger.may_be_gone(queue, self._settled.get(queue, 0.0)):
+                self.complain(f"it misses what nobody has taken away: {text}")
+
+    def _is_excused(self, place, sent):
+        """Whether a loss was told that a message at this place may be part of."""
+        *queue, offset = place
+        return any(
+            time >= sent.sent_at and first <= offset <= last for time, first, last in self._told[tuple(queue)]
+        )
+
+    # ---- rows
+
+    def seen(self, piece, rows):
+        """An attempt at a piece has come to its end, whether it counts or not."""
+        queue = piece.queue.topic, piece.queue.broker_name, piece.queue.queue_id
+        before = piece.start - 1
+        for row in rows:
+            place = _place_of(row)
+            if place[:3] != queue or not before < place[3] < piece.end:
+                self.complain(f"{piece} has a row of {place} behind {before}")
+            before = place[3]
+            self._check_content(row)
+
+    def _check_content(self, row):
+        sent = self._ledger.sent.get(row["body"])
+        if sent is None:
+            self.complain(f"there is a row that nobody has sent: {row}")
+            return
+        properties = dict(row["properties"])
+        told = {
+            "topic": (row["topic"], sent.topic),
+            "tags": (row["tags"], sent.tags),
+            "keys": (row["keys"], sent.keys),
+            **{name: (properties.get(name), value) for name, value in sent.properties.items()},
+        }
+        for name, (found, right) in told.items():
+            if found != right:
+                self.complain(f"{sent} came with {name} {found!r}, not {right!r}")
+        if not self._passes(sent):
+            self.complain(f"{sent} came, and does not pass the filter")
+
+    def _passes(self, sent):
+        if self._tags is not None and sent.tags not in self._tags:
+            return False
+        return self._colour is None or sent.properties["colour"] == self._colour
+
+    def _once(self, parts):
+        """The places of the rows of all partitions, by body: none is there twice."""
+        rows = {}
+        for row in (row for part in parts for row in part):
+            body, place = row["body"], _place_of(row)
+            if body in rows:
+                self.complain(f"{self._name(body)} is there twice, at {rows[body]} and {place}")
+            rows[body] = place
+        return rows
+
+    def _name(self, body):
+        return self._ledger.sent[body]
+
+    def _missing_of(self, rows, since, before):
+        """What was sent since a time, was stored before another, and is not among these rows."""
+        for body, (time, place) in self._ledger.acknowledged.items():
+            sent, queue = self._ledger.sent[body], place[:3]
+            if queue[0] not in self._program.topics or body in rows or not self._passes(sent):
+                continue
+            is_due = since <= sent.sent_at and time + _SEEN_SECONDS < before
+            if is_due and not self._ledger.may_be_gone(queue):
+                yield f"{sent}, stored at {time:.6f} s in {queue}"
+
+
+class StreamModel(RowModel):
+    """What is known of one streaming query."""
+
+    def __init__(self, ledger, query):
+        super().__init__(ledger, query)
+        options = query.options
+        self.group = options.get("consumerGroup")
+        self._starts_at_first = options["startingOffsets"] == "earliest"
+        self._is_without_some = options.get("onBrokerAway") == "skip"
+        self._rows_max = options.get("maxOffsetsPerTrigger")
+        self._batches = {}  # places by body, by number: as they ran last
+        self._last_committed = -1
+        self._begins_at = 0.0
+        """What was sent before need not be read, unless the first batch says that it is."""
+
+        self._begins = {}  # where each queue begins that is in a batch
+        ending = json.loads(options.get("endingOffsets", "{}"))
+        self._ending = {topic: brokers["*"]["*"] for topic, brokers in ending.items()}
+        self._gone = None
+        self._ends = {}  # where each batch ends, by queue, by number
+        self._run_began_at = 0.0
+        self._run_began_calm = False
+
+    # ---- what the query does
+
+    def began(self):
+        """A run begins."""
+        self._run_began_at = self._ledger.now
+        self._run_began_calm = self._ledger.is_calm
+
+    def initial(self, start):
+        """The query was told where it begins, and no batch is logged yet."""
+        self._ends[-1] = _flat(json.loads(start)["offsets"])
+        if not self._starts_at_first:
+            self._begins_at = self._ledger.now
+
+    def planned(self, batch, end):
+        """The end of a batch is in the offset log."""
+        document = json.loads(end)
+        self._ends[batch] = _flat(document["offsets"])
+        began = _flat(document.get("began", {}))
+        self._begins = self._ends[batch] | began | self._begins
+        if (
+            batch
+            and not began
+            and self._ends[batch] == self._ends[batch - 1]
+            and self._gone == document.get("gone")
+        ):
+            self.complain(f"batch {batch} has nothing in it: {end}")
+        self._gone = document.get("gone")
+
+    def failed(self, error):
+        super().failed(error)
+        if self._run_began_calm and not isinstance(error, DataLoss):
+            self.complain(f"it has ended in calm weather: {error!r}")
+
+    def came_to_its_end(self):
+        """A run with AvailableNow says that it has had all there was when it began."""
+        if self._is_without_some or self._ending:
+            return
+        left = list(self._missing_of(self._committed(), self._begins_at, self._run_began_at))
+        if left:
+            self.complain(f"it has come to its end without {left}")
+
+    def ran(self, batch, parts):
+        """All tasks of a batch are done."""
+        rows = self._once(parts)
+        if self._rows_max is not None and len(rows) > int(self._rows_max):
+            self.complain(f"batch {batch} has {len(rows)} rows")
+        for body, place in rows.items():
+            if self._is_behind_the_end(place[0], place[3]):
+                self.complain(f"{self._name(body)} is at {place}, which is behind the given end")
+        for other, found in self._batches.items():
+            for body in rows if other != batch else ():
+                if body in found:
+                    places = f"{found[body]} and {rows[body]}"
+                    self.complain(f"{self._name(body)} is in batches {other} and {batch}, at {places}")
+        if batch in self._batches:
+            self._check_replay(batch, self._batches[batch], rows)
+        self._batches[batch] = rows
+
+    def _check_replay(self, batch, before, rows):
+        for body, place in (before | rows).items():
+            if (body in before) is not (body in rows) and not self._is_excused(place, self._name(body)):
+                had, has = ("it", "not") if body in before else ("not", "it")
+                what = f"{self._name(body)} at {place}"
+                self.complain(f"batch {batch} had {had}, and has {has} when it is run again: {what}")
+
+    def committed(self, batch):
+        """A batch is in the commit log: its rows count."""
+        if batch != self._last_committed + 1:
+            self.complain(f"batch {batch} follows {self._last_committed}")
+        self._last_committed = batch
+        for body, place in self._batches[batch].items():
+            if self._name(body).sent_at > self._ledger.last_cause(place[:3]) + _SEEN_SECONDS:
+                self._settled[place[:3]] = self._ledger.now
+
+    def group_committed(self, queue, queue_offset):
+        """A broker was told how far the query is: not beyond what counts."""
+        ends = [found.get(queue, 0) for batch, found in self._ends.items() if batch <= self._last_committed]
+        if queue_offset > max(ends, default=0):
+            self.complain(f"group {self.group} has {queue_offset} of {queue}, which is in no committed batch")
+
+    # ---- when all is quiet
+
+    def outstanding(self):
+        """What is stored, and in no batch."""
+        rows = self._committed()
+        for queue, bodies in self._ledger.stored.items():
+            for offset, body in bodies.items() if queue[0] in self._program.topics else ():
+                sent = self._ledger.sent.get(body)
+                if sent is None or body in rows or not self._passes(sent):
+                    continue
+                if sent.sent_at < self._begins_at and offset < self._begins.get(queue, 0):
+                    continue
+                if not self._is_excused((*queue, offset), sent) and not self._is_behind_the_end(
+                    queue[0], offset
+                ):
+                    yield f"{self._program.name}: {sent}, at {offset} of {queue}"
+
+    def check_what_is_gone(self):
+        """What has expired before it was read must have been told, offset by offset."""
+        rows = self._committed()
+        stored = {body for bodies in self._ledger.stored.values() for body in bodies.values()}
+        for body, (_, place) in self._ledger.acknowledged.items():
+            sent, (*queue, offset) = self._ledger.sent[body], place
+            if body in rows or body in stored or not self._passes(sent):
+                continue
+            is_read = offset >= self._begins.get(tuple(queue), inf)
+            is_read = is_read and not self._is_behind_the_end(queue[0], offset)
+            if is_read and not self._ledger.can_be_replaced(queue) and not self._is_excused(place, sent):
+                self.complain(f"{sent} at {place} was not read, is gone, and nobody was told")
+
+    def _is_behind_the_end(self, topic, offset):
+        return offset >= self._ending.get(topic, inf)
+
+    def _committed(self):
+        return {
+            body for batch, found in self._batches.items() if batch <= self._last_committed for body in found
+        }
+
+
+class ReadModel(RowModel):
+    """What is known of one program that reads topics now and then."""
+
+    def __init__(self, ledger, program):
+        super().__init__(ledger, program)
+        self._began_at = 0.0
+
+    def began(self):
+        """A read begins."""
+        self._began_at = self._ledger.now
+
+    def ran(self, parts):
+        """All tasks of a read are done."""
+        left = list(self._missing_of(self._once(parts), 0.0, self._began_at))
+        if left:
+            self.complain(f"it has read all there is without {left}")
+
+    def ran_again(self, parts, before):
+        """A second action has been done on the same data frame."""
+        rows, first = self._once(parts), self._once(before)
+        for body, place in (first | rows).items():
+            if (body in first) is not (body in rows) and not self._is_excused(place, self._name(body)):
+                self.complain(f"one action has it, and one has not: {self._name(body)} at {place}")
+
+
+def _place_of(row):
+    return row["topic"], row["brokerName"], row["queueId"], row["queueOffset"]
+
+
+def _flat(tree):
+    """The offsets of a document of Spark's log, by queue."""
+    return {
+        (topic, broker, int(number)): offset
+        for topic, brokers in tree.items()
+        for broker, queues in brokers.items()
+        for number, offset in queues.items()
+    }

@@ -1,0 +1,121 @@
+"""Lives of Spark's driver in a simulated world, with the workers that die with it."""
+
+from __future__ import annotations
+
+from world.spark.workers import Worker
+from world.tasks import Promise
+
+AGAIN_SECONDS = 1.0
+"""Until a user starts again what has ended."""
+
+
+class DriverKilled(Exception):
+    """The driver is dead, with all its workers."""
+
+
+class QueryFailed(Exception):
+    """A query has ended with an error, which is the cause."""
+
+
+class Run:
+    """One life of a driver, from its start to whatever ends it."""
+
+    def __init__(self, world, name, host, dice):
+        self.world = world
+        self.name = name
+        self.dice = dice
+        self.killed = Promise()
+        self.idle = []
+        """Workers that have done a task, and may be given another."""
+        self._host = host
+        self._workers = []
+
+    def kill(self):
+        """End it like `kill -9`; its workers end with it."""
+        self.killed.keep()
+        self.end()
+
+    def end(self):
+        """Let go of all workers."""
+        for worker in self._workers:
+            worker.kill()
+
+    def worker(self, kind):
+        """A new process."""
+        worker = Worker(self.world, f"{self.name} {kind} {len(self._workers)}", self._host)
+        self._workers.append(worker)
+        return worker
+
+    async def until(self, promise):
+        """What a promise is kept with, unless the driver is dead before."""
+        either = Promise()
+        promise.then(either.keep)
+        self.killed.then(either.keep)
+        await either
+        if self.killed.is_kept:
+            raise DriverKilled
+        return promise.value
+
+    async def answer(self, worker, work):
+        """What a worker answers; its error is the end of the query."""
+        answer = await self.until(worker.ask(work))
+        if answer.error is not None:
+            raise QueryFailed from answer.error
+        return answer.value
+
+    async def tasks(self, task_set, partitions):
+        """What all tasks give; the first error is the end of the query."""
+        values, error = await self.until(task_set.begin(partitions))
+        if error is not None:
+            raise QueryFailed from error
+        return values
+
+    async def pause(self, seconds):
+        """Let time go by, and others act."""
+        await self.until(self.world.tasks.sleep(seconds))
+
+
+class Application:
+    """A program of a user: it is started again when it has ended, in whatever way."""
+
+    def __init__(self, world, plan, host):
+        self.world = world
+        self.name = plan.name
+        self.host = host
+        self.dice = world.dice_for(plan.name)
+        self.is_wanted = True
+        self.run = None
+        self.down_seconds = AGAIN_SECONDS
+        self._runs = 0
+
+    async def live(self):
+        """One run after the other, for as long as it is wanted."""
+        while self.is_wanted:
+            self._runs += 1
+            self.run = Run(self.world, f"{self.name} {self._runs}", self.host, self.dice)
+            self.world.note(f"{self.run.name} begins")
+            try:
+                await self.execute()
+                self.world.note(f"{self.run.name} has come to its end")
+            except DriverKilled:
+                self.world.note(f"{self.run.name} was killed")
+            except QueryFailed as failed:
+                error = failed.__cause__
+                self.world.note(f"{self.run.name} has failed: {type(error).__name__}: {error}")
+                self.failed(error)
+            self.run.end()
+            await self.world.tasks.sleep(self.down_seconds)
+            self.down_seconds = AGAIN_SECONDS
+
+    async def execute(self):
+        """What one run does."""
+        raise NotImplementedError
+
+    def failed(self, error):
+        """A run has ended with an error."""
+
+    def stop(self):
+        """Have it end, whatever it is at."""
+        self.is_wanted = False
+        if self.run is not None:
+            self.run.kill()

@@ -1,0 +1,94 @@
+"""The model of the sink: what was committed is stored, row by row, and nothing is stored that no row was."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from world.spark.workers import Crashed
+
+from rmq_spark.errors import RocketPollError
+from rmq_spark.spark.sink_rows import ROW_ID
+from rmq_spark.wire.properties import KEYS, TAGS
+
+
+class SinkModel:
+    """What is known of one program that writes."""
+
+    def __init__(self, ledger, writes):
+        self._ledger = ledger
+        self._writes = writes
+        self._rows = {}  # by body
+        self._ids = {}  # by body
+        self._committed = []  # partitions, with what was reported of each, and when
+        self._stored = defaultdict(set)  # places, by body
+
+    def logged(self, line):
+        """One of its processes has logged something: nothing that its rows depend on."""
+
+    def row(self, number):
+        """A new row to be written."""
+        body = f"{self._writes.name}/{number} ".encode().ljust(number % 3 * 100, b".")
+        row = body, f"k{number}", (None, "Aa", "C")[number % 3], [("colour", f"c{number % 7}")]
+        self._rows[body] = row
+        return row
+
+    def sent(self, batch, partitions, sent):
+        """All tasks have reported."""
+        for number, (rows, each) in enumerate(zip(partitions, sent, strict=True)):
+            spans = sum(span.message_count for span in each.spans)
+            if not each.row_count == spans == len(rows):
+                self._ledger.complain(
+                    f"batch {batch} of {self._writes.name} has {len(rows)} rows in partition {number}, "
+                    f"of which {each.row_count} are reported, in spans of {spans}"
+                )
+            for at, (body, *_) in enumerate(rows):
+                self._ids[body] = f"{each.task.batch_id}:{number}:{at}"
+
+    def committed(self, batch, partitions, sent):
+        """The batch counts."""
+        now = self._ledger.now
+        self._committed += [(now, rows, each) for rows, each in zip(partitions, sent, strict=True)]
+
+    def failed(self, error):
+        """A write has ended with an error."""
+        if not isinstance(error, (RocketPollError, Crashed)):
+            self._ledger.complain(f"{self._writes.run.name} ended with {error!r}, which is no error of ours")
+        if "\n" in str(error):
+            self._ledger.complain(f"{self._writes.run.name} ended with an error of several lines: {error}")
+
+    def stored(self, queue, message):
+        """That lies there, in the topic of sinks."""
+        row = self._rows.get(message.body)
+        if row is None:
+            return False
+        body, keys, tags, properties = row
+        self._stored[body].add((*queue, message.queue_offset))
+        found = dict(message.properties)
+        right = {KEYS: keys, TAGS: tags, **dict(properties)}
+        for name, value in right.items():
+            if found.get(name) != value:
+                self._ledger.complain(f"{body} is stored with {name} {found.get(name)!r}, not {value!r}")
+        if body in self._ids and not found[ROW_ID].endswith(f":{self._ids[body]}"):
+            self._ledger.complain(f"{body} is stored as {found[ROW_ID]}, not as {self._ids[body]}")
+        return True
+
+    def check(self):
+        """What was committed must be there, unless something has happened to where it was."""
+        for _, rows, each in self._committed:
+            if any(self._ledger.may_be_gone(_queue(span.queue)) for span in each.spans):
+                continue
+            missing = [body for body, *_ in rows if body not in self._stored]
+            if missing:
+                self._ledger.complain(f"{each} was committed, and {missing} are not stored")
+            places = {
+                (*_queue(span.queue), span.queue_offset + at)
+                for span in each.spans
+                for at in range(span.message_count)
+            }
+            there = set().union(*(self._stored[body] for body, *_ in rows))
+            if not places <= there:
+                self._ledger.complain(f"{each} was committed, and there are other messages at its places")
+
+
+def _queue(queue):
+    return queue.topic, queue.broker_name, queue.queue_id

@@ -1,0 +1,112 @@
+"""Tasks in a simulated world: tried again, run twice at a time, their workers killed and used again.
+
+Of each partition one attempt counts: the first that has come to its end. What all others give is thrown away,
+as is that of an attempt that did not come to its end.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from functools import partial
+
+from world.tasks import Promise
+
+FAILURES_MAX = 4
+_KILLED_AFTER = (0.0, 0.001, 0.01, 0.1)
+_SPARK_SECONDS = (0.0, 0.0, 0.01)
+"""How long Spark takes for the rows of a record batch."""
+
+
+class Fate:
+    """How many of all tasks have two attempts at a time, and how many of all attempts are killed."""
+
+    def __init__(self, speculation, kills):
+        self.speculation = speculation
+        self.kills = kills
+
+
+class TaskSet:
+    """Tasks that are run together."""
+
+    def __init__(self, run, work, fate):
+        """``work(worker, number, attempt, partition)`` is what an attempt does, in its worker."""
+        self._run = run
+        self._work = work
+        self._fate = fate
+
+    def begin(self, partitions):
+        """Run a task for each: a promise of what they give, in order, and of an error or None."""
+        return self._run.world.tasks.begin(self._all(partitions), f"tasks of {self._run.name}")
+
+    async def _all(self, partitions):
+        tasks = self._run.world.tasks
+        under_way = [tasks.begin(self._task(*each), "task") for each in enumerate(partitions)]
+        answers = [await task for task in under_way]
+        errors = [answer.error for answer in answers if answer.error is not None]
+        return [answer.value for answer in answers], errors[0] if errors else None
+
+    async def _task(self, number, partition):
+        run, attempts = self._run, 0
+        for failures in range(1, FAILURES_MAX + 1):
+            at_once = 2 if run.dice.random() < self._fate.speculation else 1
+            under_way = [self._attempt(number, attempts + each, partition) for each in range(at_once)]
+            attempts += at_once
+            answer = await self._first(under_way)
+            if answer.error is None or run.killed.is_kept:
+                break
+            run.world.note(f"{run.name}: task {number} failed, {failures} times now: {answer.error}")
+        return answer
+
+    async def _first(self, attempts):
+        """The first answer that is no error; of errors, the last. Who is late is killed."""
+        first, left = Promise(), list(attempts)
+
+        def answered(attempt):
+            left.remove(attempt)
+            _, promise = attempt
+            if promise.value.error is None or not left:
+                first.keep(promise.value)
+
+        for attempt in attempts:
+            attempt[1].then(partial(answered, attempt))
+        answer = await first
+        for worker, promise in attempts:
+            if promise.is_kept and worker.is_alive:
+                self._run.idle.append(worker)
+            else:
+                worker.kill()
+        return answer
+
+    def _attempt(self, number, attempt, partition):
+        """Have a worker do it; fate may kill it meanwhile."""
+        run = self._run
+        worker = run.idle.pop() if run.idle else run.worker("executor")
+        promise = worker.ask(partial(self._work, worker, number, attempt, partition))
+        if run.dice.random() < self._fate.kills:
+            run.world.kernel.after(run.dice.choice(_KILLED_AFTER), partial(self._kill, worker, promise))
+        return worker, promise
+
+    def _kill(self, worker, promise):
+        if not promise.is_kept:
+            self._run.world.note(f"{worker.name} is killed")
+            worker.kill()
+
+
+def reading(run, read, seen):
+    """What an attempt of a task that reads does: all rows of its partition, as Spark asks for them.
+
+    ``read`` is the pickled reader; ``seen`` looks at the rows of each attempt that comes to its end.
+    """
+
+    def work(worker, number, attempt, partition):
+        reader, rows = pickle.loads(read), []  # noqa: S301  # what Spark does
+        piece = pickle.loads(partition)  # noqa: S301  # the same
+        for batch in reader.read(piece):
+            rows += batch.to_pylist()
+            time.sleep(run.dice.choice(_SPARK_SECONDS))
+        if piece.value is not None:  # Spark gives one where there are none
+            seen(piece.piece, rows)
+        return rows
+
+    return work

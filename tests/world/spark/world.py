@@ -1,0 +1,225 @@
+"""A world of Spark: a story told with brokers, a name server, and queries that use the real source and sink.
+
+World(story).tell() ──> a trace that is the same, byte for byte, whenever the same story is told
+                   └──> Broken: a promise that was not kept, with the trace up to there
+
+No JVM: Spark's contract is played (`driver`, `tasks`, `workers`). When all producers are done and all
+troubles over, the queries get what is still to come, within a time; then all end, and the ledger looks at
+the whole.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import sys
+from unittest.mock import patch
+
+from world.cluster.audit import Auditor
+from world.cluster.stage import ClusterStage
+from world.disk import ROOMY
+from world.logs import Logs
+from world.spark.drawing import QUEUES, TOPICS
+from world.spark.driver import Stream
+from world.spark.ledger import Ledger
+from world.spark.operators import Operator
+from world.spark.producers import Producer
+from world.spark.reads import Reads
+from world.spark.writes import TOPIC as SINKS_TOPIC
+from world.spark.writes import TaskContext, Writes
+
+import rmq_spark
+from rmq_spark.spark import sending, tasks, writer
+
+_STORY_SECONDS = 2_000.0
+_AUDIT_SECONDS = 60.0
+_LOOK_SECONDS = 1.0
+_PATIENCE_SECONDS = 600.0
+"""Each worker whose connection has fallen silent waits 30 s for it, once, and a batch for its workers."""
+
+_ENDS_SECONDS = 3.0
+_FULL = 0.87
+_WITHOUT = ("tls_", "cli", "__main__")
+_PROGRAMS = {"stream": Stream, "read": Reads, "sink": Writes}
+"""What a program is, by its first step."""
+
+
+class SparkWorld(ClusterStage):
+    """Everything that there is while a story of Spark is told."""
+
+    preempted = r"rmq_spark/spark/"
+
+    def __init__(self, story):
+        super().__init__(story)
+        self.ledger = Ledger(self)
+        self.watch = Watch()
+        self.programs = []
+        self.calm_since = None
+        self._operations = []
+        _load_all()
+
+    def _furniture(self):
+        self.task_context = TaskContext(self.kernel)
+        return (
+            SparkLogs(self),
+            patch.dict(os.environ, PYSPARK_PYTHON=sys.executable),
+            patch.object(writer, "TaskContext", self.task_context),
+        )
+
+    def _tell(self):
+        tasks._addresses.clear()  # of the processes of another world
+        sending._producers.clear()
+        self._begin_brokers(
+            {plan.name: f"127.0.1.{number + 1}" for number, plan in enumerate(self._plans("broker"))},
+            (*TOPICS, SINKS_TOPIC),
+            QUEUES,
+        )
+        producers = [Producer(self, plan) for plan in self._plans("producer")]
+        plays = [self.tasks.begin(each.play(), each.name) for each in producers]
+        programs = [plan for plan in self.story.clients if plan.steps and plan.steps[0].kind in _PROGRAMS]
+        self.programs = [
+            _PROGRAMS[plan.steps[0].kind](self, plan, f"127.0.4.{number + 1}")
+            for number, plan in enumerate(programs)
+        ]
+        lives = [self.tasks.begin(program.live(), program.name) for program in self.programs]
+        self._begin_troubles()
+        for producer, play in zip(producers, plays, strict=True):
+            self._await(play, _STORY_SECONDS, f"the end of {producer.name}")
+        self._outlast_troubles()
+        for done in self._operations:
+            self._await(done, _STORY_SECONDS, "the end of an operation")
+        self.calm_since = self.kernel.now
+        self.note("all is calm")
+        self._wait_for_rows()
+        for program, life in zip(self.programs, lives, strict=True):
+            if isinstance(program, Stream):
+                program.stop()
+            self._await(life, _STORY_SECONDS, f"the end of {program.name}")
+        self._audit()
+        self.ledger.check()
+        self.kernel.run(_ENDS_SECONDS)
+        self._end_brokers()
+
+    def _plans(self, kind):
+        """The plans of a kind: who plays them is said by their names."""
+        return [plan for plan in self.story.clients if plan.name.startswith(kind)]
+
+    def _wait_for_rows(self):
+        """Until every query has had all that it must have."""
+        until = self.kernel.now + _PATIENCE_SECONDS
+        while True:
+            self._audit()
+            left = self.ledger.outstanding()
+            if not left:
+                return
+            if self.kernel.now > until:
+                self.complain(f"{len(left)} messages never came to a query:\n" + "\n".join(left[:10]))
+            self.kernel.run(_LOOK_SECONDS)
+
+    def _audit(self):
+        self.ledger.audit_begins()
+        audit = Auditor(self, self.ledger.audited).audit(self.brokers, (*TOPICS, SINKS_TOPIC))
+        self._await(self.tasks.begin(audit, "audit"), _AUDIT_SECONDS, "the audit")
+
+    # ---- what befalls it
+
+    def befall(self, kind, seconds, arguments):
+        if self.calm_since is None:
+            super().befall(kind, seconds, arguments)
+
+    def _lose_power(self, seconds, broker):
+        broker = self._broker(broker)
+        if broker.is_serving:
+            broker.down_seconds = seconds
+            if not self.story.is_sync:
+                self.ledger.takes_away(broker=broker.name)
+            broker.lose_power()
+
+    def _kill_a_driver(self, seconds, program):
+        for each in self.programs:
+            if each.name == program and each.run is not None:
+                each.down_seconds = seconds
+                each.run.kill()
+
+    def _kill_a_planner(self, seconds, stream):
+        for each in self.programs:
+            if each.name == stream and isinstance(each, Stream) and each.planner is not None:
+                each.down_seconds = seconds
+                each.planner.kill()
+
+    def _make_again(self, seconds, topic, queues):
+        async def make_again():
+            operator = Operator(self)
+            await operator.delete(topic)
+            await self.tasks.sleep(seconds)
+            await operator.make(topic, queues, queues)
+
+        self._operate(make_again())
+
+    def _change_queues(self, seconds, topic, read_queues, write_queues):  # it takes no time
+        self._operate(Operator(self).make(topic, read_queues, write_queues))
+
+    def _operate(self, operation):
+        """One operation behind the other: two at a time would leave brokers that differ."""
+        before = self._operations[-1:]
+
+        async def operate():
+            for done in before:
+                await done
+            await operation
+
+        self._operations.append(self.tasks.begin(operate(), "operation"))
+
+    def _fill(self, seconds, broker):
+        """A disk is so full that the oldest messages go."""
+        broker = self._broker(broker)
+        broker.use_disk(_FULL)
+        self.ledger.takes_away(broker=broker.name, expired=True)
+
+        def has_room():
+            broker.use_disk(ROOMY)
+            self.ledger.takes_away(broker=broker.name, expired=True)
+
+        self.kernel.after(seconds, has_room)
+
+    def _forget_a_broker(self, seconds, broker):
+        """The name server does not hear of a broker."""
+        broker = self._broker(broker)
+        self.ledger.takes_away(broker=broker.name)
+        self.name_server.forget(broker, seconds)
+
+
+class Watch:
+    """Nothing is wrong with any disk here."""
+
+    def is_excused(self, error):
+        """Whether there is a reason for what a broker logs."""
+        return False
+
+
+class SparkLogs(Logs):
+    """A query's log is read by its model: losses that are passed over are told there."""
+
+    loggers = (*Logs.loggers, "rmq_spark")
+
+    def __init__(self, world):
+        super().__init__(world.kernel, world.note, world.complain, world.watch.is_excused)
+        self._world = world
+
+    def emit(self, record):
+        super().emit(record)
+        actor = self._kernel.actor()
+        if actor is None or actor.is_killed or not record.name.startswith("rmq_spark"):
+            return
+        for program in self._world.programs:
+            if actor.process is not None and actor.process.name.startswith(f"{program.name} "):
+                program.model.logged(record.getMessage())
+
+
+def _load_all():
+    """Whatever is loaded when it is first needed: nothing in a world may wait for another's import."""
+    for package in (rmq_spark.client, rmq_spark.spark, rmq_spark.wire):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.rpartition(".")[2].startswith(_WITHOUT):
+                importlib.import_module(module.name)

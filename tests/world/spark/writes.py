@@ -1,0 +1,140 @@
+"""Spark's writes in a simulated world: the batches of a stream, or batch writes, by tasks that may run twice.
+
+A partition's rows are sent by one attempt or by several: one that fails or is killed is tried again, and two
+may be at it at the same time. What the attempts that count report is committed, or all is aborted. A batch
+that was not committed is run again, with the same rows.
+"""
+
+from __future__ import annotations
+
+import pickle
+from functools import partial
+from itertools import count
+
+import pyarrow as pa
+from source_parts import schema_of
+from world.spark.runs import Application, QueryFailed
+from world.spark.tasks import Fate, TaskSet
+
+from rmq_spark.spark.source import RocketPollDataSource
+
+TOPIC = "S0"
+_SCHEMA = "body binary, keys string, tags string, properties map<string,string>"
+_TYPES = (pa.binary(), pa.string(), pa.string(), pa.map_(pa.string(), pa.string()))
+_BATCH_ROWS = 3
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+
+
+class TaskContext:
+    """What Spark's class of that name says to each task of a world."""
+
+    def __init__(self, kernel):
+        self._kernel = kernel
+        self._of = {}
+
+    def get(self):
+        """The context of whoever asks."""
+        return self._of.get(self._kernel.current.process)
+
+    def enter(self, context):
+        """Have the task of this process know its context."""
+        self._of[self._kernel.current.process] = context
+
+
+class Context:
+    """What one task is told."""
+
+    def __init__(self, partition, attempt, properties):
+        self._partition = partition
+        self._attempt = attempt
+        self._properties = properties
+
+    def partitionId(self):  # noqa: N802  # Spark's name
+        return self._partition
+
+    def attemptNumber(self):  # noqa: N802  # the same
+        return self._attempt
+
+    def getLocalProperty(self, name):  # noqa: N802  # the same
+        return self._properties.get(name)
+
+
+class Writes(Application):
+    """A program that writes, one batch after the other."""
+
+    def __init__(self, world, plan, host):
+        super().__init__(world, plan, host)
+        sink, *writes = plan.steps
+        self.model = world.ledger.sink(self)
+        self._options = sink.arguments["options"]
+        self._is_stream = sink.arguments["is_stream"]
+        self._fate = Fate(sink.arguments["speculation"], sink.arguments["kills"])
+        self._left = [(batch, step.arguments) for batch, step in enumerate(writes)]
+        self._rows = {}  # partitions, by batch: the same whenever it is run
+        self._numbers = count()
+        self._schema = schema_of(_SCHEMA)
+
+    async def execute(self):
+        while self._left:
+            batch, arguments = self._left[0]
+            await self.run.pause(arguments["after"])
+            if batch not in self._rows:
+                self._rows[batch] = [self._some(rows) for rows in arguments["partitions"]]
+            await self._write(batch, self._rows[batch])
+            self._left.pop(0)
+        self.is_wanted = False
+
+    def _some(self, rows):
+        return [self.model.row(next(self._numbers)) for _ in range(rows)]
+
+    async def _write(self, batch, partitions):
+        run = self.run
+        source = pickle.dumps(RocketPollDataSource(self._options))
+        plan = run.worker("plan")
+        writer = await run.answer(plan, lambda: pickle.dumps(self._writer(source)))
+        properties = {_QUERY_ID: f"id-of-{self.name}", _BATCH_ID: str(batch)} if self._is_stream else {}
+        tasks = TaskSet(run, partial(self._send, writer, properties), self._fate)
+        try:
+            sent = await run.tasks(tasks, partitions)
+        except QueryFailed:
+            await self._tell(source, writer, "abort", [None] * len(partitions), batch)
+            raise
+        self.model.sent(batch, partitions, sent)
+        await self._tell(source, writer, "commit", sent, batch)
+        self.model.committed(batch, partitions, sent)
+
+    def _writer(self, source):
+        source = pickle.loads(source)  # noqa: S301  # what Spark does
+        make = source.streamWriter if self._is_stream else source.writer
+        return make(self._schema, overwrite=False)
+
+    def _send(self, writer, properties, worker, number, attempt, rows):
+        """One attempt at a partition's rows, in its worker."""
+        self.world.task_context.enter(Context(number, attempt, properties))
+        batches = (
+            pa.RecordBatch.from_arrays(
+                [
+                    pa.array(values, type_)
+                    for values, type_ in zip(zip(*some, strict=True), _TYPES, strict=True)
+                ],
+                names=[field.name for field in self._schema.fields],
+            )
+            for some in (rows[at : at + _BATCH_ROWS] for at in range(0, len(rows), _BATCH_ROWS))
+        )
+        message = pickle.loads(writer).write(batches)  # noqa: S301  # what Spark does
+        return pickle.loads(pickle.dumps(message))  # noqa: S301  # the same
+
+    async def _tell(self, source, writer, method, messages, batch):
+        """Have a writer commit or abort: of a stream it is a new one, in a process of its own."""
+
+        def call():
+            if self._is_stream:
+                getattr(self._writer(source), method)(messages, batch)
+            else:
+                getattr(pickle.loads(writer), method)(messages)  # noqa: S301  # what Spark does
+
+        await self.run.answer(self.run.worker("commit"), call)
+
+    def failed(self, error):
+        self.model.failed(error)

@@ -1,0 +1,91 @@
+"""Some stories of Spark's source and sink, each of another seed; `make sparkworld SEEDS=20000` tells more.
+
+One that fails is made short, and says how it is told again.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from world.shrinking import failure_of, shrunk
+from world.spark.drawing import POINTS, draw
+from world.spark.world import SparkWorld
+from world.story import Story
+
+SEEDS = int(os.environ.get("ROCKETPOLL_SPARK_WORLD_SEEDS", "40"))
+FIRST = int(os.environ.get("ROCKETPOLL_SPARK_WORLD_FIRST", "0"))
+AT_A_TIME = 10
+SHRINK_SECONDS = 30.0
+KEPT = sorted((Path(__file__).parent / "spark_stories").glob("*.json"))
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, AT_A_TIME))
+def test_every_row_is_there_once_or_its_loss_is_told(first):
+    for seed in range(first, first + AT_A_TIME):
+        gc.collect()  # a world has it switched off
+        failure = failure_of(draw(seed), SparkWorld)
+        if failure is not None:
+            short = shrunk(failure, SHRINK_SECONDS)
+            pytest.fail(
+                f"seed {seed}: {failure.error}\nshort:\n{short.story.to_json()}\n{short}\n"
+                f"to tell it again: PYTHONPATH=.:tests python -m world.spark --seed {seed}"
+            )
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_a_story_of_spark_that_once_failed_ends_well(path):
+    failure = failure_of(Story.from_json(path.read_text()), SparkWorld)
+    assert failure is None, str(failure)
+
+
+def test_the_same_seed_tells_the_same_story_of_spark_byte_for_byte_in_any_process():
+    program = (
+        "from world.spark.drawing import draw\nfrom world.spark.world import SparkWorld\n"
+        "for seed in (2, 5, 7, 10):\n"
+        " world = SparkWorld(draw(seed)); world.tell()\n"
+        " print('\\n'.join(world.trace), world.checksum, world.kernel.events, repr(world.kernel.now))"
+    )
+
+    def told(hash_seed):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+        return subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, check=True, timeout=300
+        ).stdout
+
+    first = told("1")
+    assert len(first) > 5_000
+    assert told("2") == first
+
+
+def test_the_stories_of_spark_have_everything_in_them():
+    """What no seed draws is not tested, however many there are."""
+    stories = [draw(seed) for seed in range(400)]
+    steps = [step for story in stories for client in story.clients for step in client.steps]
+    assert {step.kind for step in steps} == {
+        "stream", "at", "read", "action", "sink", "write", "send", "wait",
+    }  # fmt: skip
+    assert {step.arguments["point"] for step in steps if step.kind == "at"} == set(POINTS)
+    assert {trouble.kind for story in stories for trouble in story.troubles} == {
+        "kill a broker", "stop a broker", "lose power", "kill a driver", "kill a planner", "make again",
+        "change queues", "fill", "forget a broker", "cut", "silence", "hold up", "slow", "clock",
+    }  # fmt: skip
+    given = {name for step in steps if step.kind == "stream" for name in step.arguments["options"]}
+    assert given >= {
+        "tags", "sql", "onBrokerAway", "failOnDataLoss", "maxOffsetsPerTrigger", "maxBytesPerTrigger",
+        "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition", "consumerGroup",
+        "subscribePattern", "endingOffsets",
+    }  # fmt: skip
+
+
+def test_losses_that_nobody_is_told_of_are_found_out(monkeypatch):
+    """The proof proves itself; `make seeded` has more."""
+    for module in ("horizon", "micro_batches", "tasks", "piece_chunks"):
+        monkeypatch.setattr(f"rmq_spark.spark.{module}.report_losses", lambda losses, is_failure: None)
+    failures = (failure_of(draw(seed), SparkWorld) for seed in range(SEEDS))
+    assert "nobody was told" in str(next(failure for failure in failures if failure is not None).error)
