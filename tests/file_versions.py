@@ -169,7 +169,7 @@ class _Content:
         pages = dict(self.durable)
         for page, versions in self.changed.items():
             pages[page] = self._draw_page(versions, choices)
-        return Image(size, pages)
+        return Image(size, {page: _cut(held, size - page * PAGE) for page, held in pages.items()})
 
     @staticmethod
     def _draw_page(versions: _Versions[bytes], choices: Choices) -> bytes:
@@ -178,6 +178,11 @@ class _Content:
         both = versions.draw_two(choices)
         sectors = (slice(at, at + SECTOR) for at in range(0, PAGE, SECTOR))
         return b"".join(both[choices.between(0, 1)][sector] for sector in sectors)
+
+
+def _cut(page: bytes, size: int) -> bytes:
+    """Zero what is behind the end of the file: nothing of it comes back when the file grows again."""
+    return page if size >= PAGE else page[: max(size, 0)].ljust(PAGE, b"\0")
 
 
 class _Versions(Generic[Value]):

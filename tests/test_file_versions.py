@@ -256,3 +256,20 @@ def test_a_file_is_emptied_or_grows_and_is_never_cut_elsewhere():
     assert found(file) == {bytes(10)}
     with pytest.raises(ValueError, match="of 10 bytes to 0, not to 3"):
         file.truncate(3)
+
+
+def test_what_a_power_loss_has_cut_off_does_not_come_back_when_the_file_grows_again():
+    file = FileVersions(Image.of(b""))
+    file.write(b"x" * (PAGE + 100), 0)
+    for image in every_state(file.draw):
+        again = FileVersions(image)
+        again.write(b"\0", 2 * PAGE - 1)
+        flush(again)
+        (content,) = found(again)
+        assert content == image.content.ljust(2 * PAGE, b"\0")
+
+
+def test_a_write_that_leaves_a_gap_makes_the_file_no_longer_than_the_gap_or_than_it_ends():
+    file = FileVersions(Image.of(b"old"))
+    file.write(b"new", 5 * PAGE)
+    assert {len(content) for content in found(file)} == {len(b"old"), 5 * PAGE + len(b"new")}

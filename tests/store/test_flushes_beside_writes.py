@@ -91,7 +91,8 @@ def check_power_losses(tmp_path, dice, states):
     for _ in range(max(states // 3, 1)):
         point = dice.randint(0, len(story.disk.operations))
         for state in power_loss_states(story.disk.log(point), dice, 3, tmp_path):
-            again = open_store(state, **SYNC)
+            # Comparing all of the log with its queues would make good what a checkpoint has noted wrongly.
+            again = open_store(state, **SYNC, check_whole_log_bytes=0)
             found = bodies(again)
             again.shutdown()
             known = [text for at, text in story.acknowledged if at <= point]

@@ -182,7 +182,7 @@ def test_a_power_loss_while_files_go_leaves_a_store_that_opens(tmp_path, clock):
     assert store.clean() > 2
     left = bodies(store)
     for point in range(before, len(disk.operations)):
-        for state in power_loss_states(disk.log(point), random.Random(point), 4, scratch):
+        for state in power_loss_states(disk.log(point), random.Random(point), 16, scratch):
             again = open_store(state, clock=clock)
             assert bodies(again)[-len(left) :] == left
             again.shutdown()
