@@ -51,11 +51,13 @@ def test_what_subscriptions_take_is_not_underestimated():
     plain = tuple(SubscriptionData(topic=f"topic-{number}") for number in range(500))
     for subscriptions in (texts, plain):
         body = encode_body(ConsumerData(group_name="g", subscription_data_set=subscriptions))
-        consumers = ConsumerManager(lambda _: None, room())
-        tracemalloc.start()
-        try:
-            consumers.register(ClientChannel(ONE, "one", "JAVA", 409, 0), decode_body(ConsumerData, body))
-            taken, _ = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert taken <= consumers.group("g").subscription_bytes
+        taken = []
+        for _ in range(3):  # what other threads of this process take meanwhile is counted, too
+            consumers = ConsumerManager(lambda _: None, room())
+            tracemalloc.start()
+            try:
+                consumers.register(ClientChannel(ONE, "one", "JAVA", 409, 0), decode_body(ConsumerData, body))
+                taken.append(tracemalloc.get_traced_memory()[0])
+            finally:
+                tracemalloc.stop()
+        assert min(taken) <= consumers.group("g").subscription_bytes
