@@ -313,7 +313,7 @@ class ClientConnection(asyncio.Protocol):
         """Read from it, unless what it sends would pile up here."""
         if self.is_closed:
             return
-        if self.is_congested or self.is_held_back or self._is_in_line or self._is_waiting:
+        if self.is_congested or self.is_kept_waiting:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()

@@ -254,7 +254,8 @@ class BrokerController:
         Topics that were being deleted when the broker was killed are, and their offsets forgotten.
         """
         store, offsets, topics = self.store, self.tables.offsets, self.tables.topics
-        half_deleted, made_again = store.half_deleted_topics, store.queue_nums()
+        half_deleted = store.half_deleted_topics
+        made_again = store.queue_nums() if half_deleted else {}
         for topic in half_deleted:
             offsets.forget_topic(topic)
             if topic not in made_again:

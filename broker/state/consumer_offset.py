@@ -101,7 +101,7 @@ class ConsumerOffsetManager:
 
     def forget_group(self, group: str) -> None:
         """Remove all offsets of a group."""
-        topics = self._groups.pop(group, {})
+        topics = self._groups.pop(group, None)
         if topics:
             self._count -= sum(map(len, topics.values()))
             self._saver.is_dirty = True

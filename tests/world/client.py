@@ -127,3 +127,17 @@ class Connection(End):
         for answer, timer in waiting.values():
             timer.cancel()
             answer.keep(None)
+
+
+def topic_fields(topic, read_queues, write_queues):
+    """What an operator says of a topic that is to be made, or to have other queues."""
+    return {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": read_queues,
+        "writeQueueNums": write_queues,
+        "perm": 6,
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0,
+        "order": "false",
+    }

@@ -5,62 +5,33 @@ One that fails is made short, and says how it is told again.
 
 from __future__ import annotations
 
-import gc
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from world.shrinking import failure_of, shrunk
+from world.shrinking import failure_of
 from world.spark.drawing import POINTS, draw
 from world.spark.world import SparkWorld
-from world.story import Story
+from world.trials import assert_all_end_well, assert_ends_well, assert_told_alike_in_any_process
 
 SEEDS = int(os.environ.get("ROCKETPOLL_SPARK_WORLD_SEEDS", "40"))
 FIRST = int(os.environ.get("ROCKETPOLL_SPARK_WORLD_FIRST", "0"))
 AT_A_TIME = 10
-SHRINK_SECONDS = 30.0
 KEPT = sorted((Path(__file__).parent / "spark_stories").glob("*.json"))
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, AT_A_TIME))
 def test_every_row_is_there_once_or_its_loss_is_told(first):
-    for seed in range(first, first + AT_A_TIME):
-        gc.collect()  # a world has it switched off
-        failure = failure_of(draw(seed), SparkWorld)
-        if failure is not None:
-            short = shrunk(failure, SHRINK_SECONDS)
-            pytest.fail(
-                f"seed {seed}: {failure.error}\nshort:\n{short.story.to_json()}\n{short}\n"
-                f"to tell it again: PYTHONPATH=.:tests python -m world.spark --seed {seed}"
-            )
+    assert_all_end_well(range(first, first + AT_A_TIME), draw, SparkWorld, "world.spark")
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
 def test_a_story_of_spark_that_once_failed_ends_well(path):
-    failure = failure_of(Story.from_json(path.read_text()), SparkWorld)
-    assert failure is None, str(failure)
+    assert_ends_well(path, SparkWorld)
 
 
 def test_the_same_seed_tells_the_same_story_of_spark_byte_for_byte_in_any_process():
-    program = (
-        "from world.spark.drawing import draw\nfrom world.spark.world import SparkWorld\n"
-        "for seed in (2, 5, 7, 10):\n"
-        " world = SparkWorld(draw(seed)); world.tell()\n"
-        " print('\\n'.join(world.trace), world.checksum, world.kernel.events, repr(world.kernel.now))"
-    )
-
-    def told(hash_seed):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
-        return subprocess.run(
-            [sys.executable, "-c", program], env=environment, capture_output=True, check=True, timeout=300
-        ).stdout
-
-    first = told("1")
-    assert len(first) > 5_000
-    assert told("2") == first
+    assert_told_alike_in_any_process((2, 5, 7, 10), draw, SparkWorld)
 
 
 def test_the_stories_of_spark_have_everything_in_them():

@@ -5,10 +5,7 @@ One that fails is made short, and says how it is told again.
 
 from __future__ import annotations
 
-import gc
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,33 +13,28 @@ from world.acts import ACTS
 from world.drawing import draw
 from world.shrinking import failure_of, shrunk
 from world.story import Ending, Story
+from world.trials import (
+    SHRINK_SECONDS,
+    assert_all_end_well,
+    assert_ends_well,
+    assert_told_alike_in_any_process,
+)
 from world.world import World
 
 SEEDS = int(os.environ.get("ROCKETPOLL_WORLD_SEEDS", "200"))
 FIRST = int(os.environ.get("ROCKETPOLL_WORLD_FIRST", "0"))
 AT_A_TIME = 20
-SHRINK_SECONDS = 30.0
 KEPT = sorted((Path(__file__).parent / "stories").glob("*.json"))
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, AT_A_TIME))
 def test_no_promise_is_broken(first):
-    for seed in range(first, first + AT_A_TIME):
-        gc.collect()  # a world has it switched off
-        failure = failure_of(draw(seed), World)
-        if failure is not None:
-            short = shrunk(failure, SHRINK_SECONDS)
-            pytest.fail(
-                f"seed {seed}: {failure.error}\nshort:\n{short.story.to_json()}\n{short}\n"
-                f"to tell it again: PYTHONPATH=.:tests python -m world --seed {seed}"
-            )
+    assert_all_end_well(range(first, first + AT_A_TIME), draw, World, "world")
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
 def test_a_story_that_once_failed_ends_well(path):
-    failure = failure_of(Story.from_json(path.read_text()), World)
-    assert failure is None, str(failure)
+    assert_ends_well(path, World)
 
 
 def test_a_story_is_written_down_and_read_again():
@@ -54,22 +46,7 @@ def test_a_story_is_written_down_and_read_again():
 
 
 def test_the_same_seed_tells_the_same_story_byte_for_byte_in_any_process():
-    program = (
-        "from world.drawing import draw\nfrom world.world import World\n"
-        "for seed in (3, 8, 21, 34):\n"
-        " world = World(draw(seed)); world.tell()\n"
-        " print('\\n'.join(world.trace), world.checksum, world.kernel.events, repr(world.kernel.now))"
-    )
-
-    def told(hash_seed):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
-        return subprocess.run(
-            [sys.executable, "-c", program], env=environment, capture_output=True, check=True, timeout=300
-        ).stdout
-
-    first = told("1")
-    assert len(first) > 5_000
-    assert told("2") == first
+    assert_told_alike_in_any_process((3, 8, 21, 34), draw, World)
 
 
 def test_the_stories_have_everything_in_them():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from world.acts import PASSING_TOPIC, QUEUES, act, place
+from world.client import topic_fields
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.record import decode_records
@@ -32,17 +33,7 @@ async def ask_for(player, what):
 
 @act(lambda dice: {"queues": QUEUES})
 async def make_topic(player, queues):
-    await player.ask(
-        RequestCode.UPDATE_AND_CREATE_TOPIC,
-        topic=PASSING_TOPIC,
-        defaultTopic="TBW102",
-        readQueueNums=queues,
-        writeQueueNums=queues,
-        perm=6,
-        topicFilterType="SINGLE_TAG",
-        topicSysFlag=0,
-        order="false",
-    )
+    await player.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, **topic_fields(PASSING_TOPIC, queues, queues))
 
 
 @act(lambda dice: {})

@@ -33,7 +33,6 @@ _AUDIT_SECONDS = 60.0
 _LOOK_SECONDS = 5.0
 _PATIENCE_SECONDS = 300.0
 _CURTAIN_SECONDS = 120.0
-_ENDS_SECONDS = 3.0
 
 
 class ClientWorld(ClusterStage):
@@ -82,28 +81,11 @@ class ClientWorld(ClusterStage):
         self._outlast_troubles()
         self.is_calm = True
         self.note("all is calm")
-        self._wait_for_messages()
+        self._wait_for_all(_PATIENCE_SECONDS, _LOOK_SECONDS, "whom they were for")
         self.curtain.set()
         for host, life in zip(self.hosts, lives, strict=True):
             self._await(life, _CURTAIN_SECONDS, f"the end of {host.name}")
-        self._audit()
-        self.ledger.check()
-        self.kernel.run(_ENDS_SECONDS)
-        self._end_brokers()
-
-    def _wait_for_messages(self):
-        """Until every reader has had all that it must have."""
-        until = self.kernel.now + _PATIENCE_SECONDS
-        while True:
-            self._audit()
-            left = self.ledger.outstanding()
-            if not left:
-                return
-            if self.kernel.now > until:
-                self.complain(
-                    f"{len(left)} messages never came to whom they were for:\n" + "\n".join(left[:10])
-                )
-            self.kernel.run(_LOOK_SECONDS)
+        self._look_at_the_end()
 
     def _audit(self):
         groups = dict.fromkeys(reader.group for reader in self.ledger.readers.values())

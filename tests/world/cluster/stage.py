@@ -25,6 +25,7 @@ _TWICE = 0.1
 _BEGIN_SECONDS = 30.0
 _STOP_SECONDS = 2_000.0
 _REST_SECONDS = 140.0
+_ENDS_SECONDS = 3.0
 
 
 class ClusterStage(Stage):
@@ -59,6 +60,10 @@ class ClusterStage(Stage):
         """What else is put into Python's modules while the story is told."""
         return ()
 
+    def _audit(self):
+        """Look at all that the brokers hold."""
+        raise NotImplementedError
+
     def disturbed(self, seconds):
         """Something has begun that lasts so long."""
 
@@ -85,6 +90,25 @@ class ClusterStage(Stage):
         while (left := max(over, self._over_at) + 1.0 - self.kernel.now) > 0:
             self.kernel.run(left)
         self._wait_for_brokers()
+
+    def _wait_for_all(self, patience_seconds, look_seconds, what):
+        """Wait until all that must come has come; ``what`` is said of messages that have not."""
+        until = self.kernel.now + patience_seconds
+        while True:
+            self._audit()
+            left = self.ledger.outstanding()
+            if not left:
+                return
+            if self.kernel.now > until:
+                self.complain(f"{len(left)} messages never came to {what}:\n" + "\n".join(left[:10]))
+            self.kernel.run(look_seconds)
+
+    def _look_at_the_end(self):
+        """See that all has come to what it should, and that nobody has left anything behind."""
+        self._audit()
+        self.ledger.check()
+        self.kernel.run(_ENDS_SECONDS)
+        self._end_brokers()
 
     def _end_brokers(self):
         """See that nobody has left anything behind at them, and stop them."""

@@ -5,7 +5,7 @@ Whoever operates a cluster does not give up: a broker that is away is told when 
 
 from __future__ import annotations
 
-from world.client import Connection
+from world.client import Connection, topic_fields
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
@@ -34,18 +34,8 @@ class Operator:
             before = self._queues_of(broker, topic)
             if before is not None and read_queues < before:
                 self._world.ledger.takes_away(broker=broker.name, topic=topic)
-            await self._tell(
-                broker,
-                RequestCode.UPDATE_AND_CREATE_TOPIC,
-                topic=topic,
-                defaultTopic="TBW102",
-                readQueueNums=read_queues,
-                writeQueueNums=write_queues,
-                perm=6,
-                topicFilterType="SINGLE_TAG",
-                topicSysFlag=0,
-                order="false",
-            )
+            fields = topic_fields(topic, read_queues, write_queues)
+            await self._tell(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, **fields)
 
     def _queues_of(self, broker, topic):
         config = broker.topic(topic)

@@ -38,7 +38,6 @@ _LOOK_SECONDS = 1.0
 _PATIENCE_SECONDS = 600.0
 """Each worker whose connection has fallen silent waits 30 s for it, once, and a batch for its workers."""
 
-_ENDS_SECONDS = 3.0
 _FULL = 0.87
 _WITHOUT = ("tls_", "cli", "__main__")
 _PROGRAMS = {"stream": Stream, "read": Reads, "sink": Writes}
@@ -91,31 +90,16 @@ class SparkWorld(ClusterStage):
             self._await(done, _STORY_SECONDS, "the end of an operation")
         self.calm_since = self.kernel.now
         self.note("all is calm")
-        self._wait_for_rows()
+        self._wait_for_all(_PATIENCE_SECONDS, _LOOK_SECONDS, "a query")
         for program, life in zip(self.programs, lives, strict=True):
             if isinstance(program, Stream):
                 program.stop()
             self._await(life, _STORY_SECONDS, f"the end of {program.name}")
-        self._audit()
-        self.ledger.check()
-        self.kernel.run(_ENDS_SECONDS)
-        self._end_brokers()
+        self._look_at_the_end()
 
     def _plans(self, kind):
         """The plans of a kind: who plays them is said by their names."""
         return [plan for plan in self.story.clients if plan.name.startswith(kind)]
-
-    def _wait_for_rows(self):
-        """Until every query has had all that it must have."""
-        until = self.kernel.now + _PATIENCE_SECONDS
-        while True:
-            self._audit()
-            left = self.ledger.outstanding()
-            if not left:
-                return
-            if self.kernel.now > until:
-                self.complain(f"{len(left)} messages never came to a query:\n" + "\n".join(left[:10]))
-            self.kernel.run(_LOOK_SECONDS)
 
     def _audit(self):
         self.ledger.audit_begins()

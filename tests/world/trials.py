@@ -1,0 +1,56 @@
+"""What is tried of every kind of world: some seeds, stories that once failed, and one story told twice."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from world.shrinking import failure_of, shrunk
+from world.story import Story
+
+SHRINK_SECONDS = 30.0
+_ROOT = Path(__file__).parents[2]
+
+
+def assert_all_end_well(seeds, draw, world_of, program):
+    """Tell the story of each seed; one that fails is made short, and ``program`` tells it again."""
+    for seed in seeds:
+        gc.collect()  # a world has it switched off
+        failure = failure_of(draw(seed), world_of)
+        if failure is not None:
+            short = shrunk(failure, SHRINK_SECONDS)
+            pytest.fail(
+                f"seed {seed}: {failure.error}\nshort:\n{short.story.to_json()}\n{short}\n"
+                f"to tell it again: PYTHONPATH=.:tests python -m {program} --seed {seed}"
+            )
+
+
+def assert_ends_well(path, world_of):
+    """Tell a story that was kept."""
+    failure = failure_of(Story.from_json(path.read_text()), world_of)
+    assert failure is None, str(failure)
+
+
+def assert_told_alike_in_any_process(seeds, draw, world_of):
+    """Tell these byte for byte the same, whatever hashes there are."""
+    program = (
+        f"from {draw.__module__} import draw\n"
+        f"from {world_of.__module__} import {world_of.__name__} as World\n"
+        f"for seed in {seeds}:\n"
+        " world = World(draw(seed)); world.tell()\n"
+        " print('\\n'.join(world.trace), world.checksum, world.kernel.events, repr(world.kernel.now))"
+    )
+
+    def told(hash_seed):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{_ROOT}:{_ROOT / 'tests'}"}
+        return subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, check=True, timeout=300
+        ).stdout
+
+    first = told("1")
+    assert len(first) > 5_000
+    assert told("2") == first
