@@ -1,6 +1,15 @@
-"""The broker: RocketMQ's long polling and store in one Python process. Not built yet.
+"""The broker: RocketMQ's long polling and store in one Python process, imported as ``rocketpoll.broker``.
 
-How a pull will flow: server, processor, store; held in longpolling when nothing is there; the store's
-reput tells longpolling of arrivals, which replays the pull through the same processor. Of the other side
-of the project it knows only `rmq_spark.wire`.
+How a pull flows: server, processor, store; held in longpolling when nothing is there; the store's
+reput tells longpolling of arrivals, which replays the pull through the same processor. Of the other
+side of the project it knows only `rmq_spark.wire`.
+
+The folder stands at the top of the repository, and ``rocketpoll/broker`` leads to it. ``broker`` is
+a name that other distributions and people's own files have, so it is never imported by that name.
 """
+
+if __name__ != "rocketpoll.broker":
+    raise ImportError(
+        "this is rocketpoll's broker, which is imported as rocketpoll.broker: `import rocketpoll.broker`",
+        name=__name__,
+    )

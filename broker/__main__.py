@@ -1,4 +1,4 @@
-"""``python -m broker -c conf/broker.conf``: runs one broker until it is told to stop.
+"""``python -m rocketpoll.broker -c conf/broker.conf``: runs one broker until it is told to stop.
 
 It prints one line when the broker is ready, and logs to stderr. SIGTERM and SIGINT stop it in order.
 """
@@ -14,19 +14,19 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from broker.config import BrokerConfig
-from broker.controller import BrokerController
-from broker.descriptors import allow_descriptors
-from broker.event_loop import new_event_loop
-from broker.settings import ConfigError, load_config, settings_of
-from broker.store.lacks import is_lack, what_is_wrong
 from rmq_spark.errors import RocketPollError
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.controller import BrokerController
+from rocketpoll.broker.descriptors import allow_descriptors
+from rocketpoll.broker.event_loop import new_event_loop
+from rocketpoll.broker.settings import ConfigError, load_config, settings_of
+from rocketpoll.broker.store.lacks import is_lack, what_is_wrong
 
 _log = logging.getLogger(__name__)
 _INPUT_BYTES = 4_096
 
 
-def main(arguments: list[str] | None = None, program: str = "python -m broker") -> int:
+def main(arguments: list[str] | None = None, program: str = "python -m rocketpoll.broker") -> int:
     """Run a broker; the exit code: 0 stopped in order, 1 it could not run, 2 its settings are wrong."""
     parser = argparse.ArgumentParser(prog=program, description="A RocketMQ broker and name server.")
     parser.add_argument("-c", "--configFile", type=Path, metavar="FILE", help="settings, as conf/broker.conf")

@@ -24,12 +24,6 @@ from concurrent.futures import Future
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from broker.config import ServerLimits
-from broker.loop_turn import LoopTurn
-from broker.questions import Questions, Then
-from broker.step_places import Place, StepPlaces
-from broker.store.lacks import is_lack, what_is_wrong
-from broker.unread_answers import ANSWER_BYTES_MIN
 from rmq_spark.errors import FrameError, HeaderError
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand, decode_command
@@ -38,9 +32,15 @@ from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import Buffer, FrameReader
 from rmq_spark.wire.header import NO_EXT_FIELDS
 from rmq_spark.wire.hosts import Host
+from rocketpoll.broker.config import ServerLimits
+from rocketpoll.broker.loop_turn import LoopTurn
+from rocketpoll.broker.questions import Questions, Then
+from rocketpoll.broker.step_places import Place, StepPlaces
+from rocketpoll.broker.store.lacks import is_lack, what_is_wrong
+from rocketpoll.broker.unread_answers import ANSWER_BYTES_MIN
 
 if TYPE_CHECKING:
-    from broker.connection import Connection, Steps
+    from rocketpoll.broker.connection import Connection, Steps
 
 _log = logging.getLogger(__name__)
 _RESPONSE = CommandFlag.RESPONSE.value

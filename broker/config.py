@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from broker.longpolling.hold_limits import HoldLimits
-from broker.store.config import StoreConfig
 from rmq_spark.wire.framing import HEADER_BYTES_MAX
+from rocketpoll.broker.longpolling.hold_limits import HoldLimits
+from rocketpoll.broker.store.config import StoreConfig
 
 _MIB = 1 << 20
 

@@ -22,27 +22,27 @@ from contextlib import suppress
 from functools import partial
 from ipaddress import ip_address
 
-from broker.client_connection import ClientConnection
-from broker.config import BrokerConfig
-from broker.connection import Connection
-from broker.event_loop import EarliestTimer, monotonic_ms
-from broker.housekeeping import Housekeeping
-from broker.longpolling.notify_message_arriving_listener import NotifyMessageArrivingListener
-from broker.longpolling.pull_request import PullRequest
-from broker.longpolling.pull_request_hold_service import PullRequestHoldService
-from broker.loop_turn import LoopTurn
-from broker.processor.request import reply
-from broker.processors import Processors, Surroundings
-from broker.schedule.schedule_message_service import ScheduleMessageService, Start
-from broker.server import CannotListen, RemotingServer
-from broker.state.topic_config import QUEUE_NUMS_MAX
-from broker.state_tables import StateTables
-from broker.store.disk import Disk, LocalDisk
-from broker.store.errors import StoreError
-from broker.store.lacks import Hindrance, Lacking, is_lack
-from broker.store.message_store import MessageStore
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.names import SCHEDULE_TOPIC, topic_fault
+from rocketpoll.broker.client_connection import ClientConnection
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.connection import Connection
+from rocketpoll.broker.event_loop import EarliestTimer, monotonic_ms
+from rocketpoll.broker.housekeeping import Housekeeping
+from rocketpoll.broker.longpolling.notify_message_arriving_listener import NotifyMessageArrivingListener
+from rocketpoll.broker.longpolling.pull_request import PullRequest
+from rocketpoll.broker.longpolling.pull_request_hold_service import PullRequestHoldService
+from rocketpoll.broker.loop_turn import LoopTurn
+from rocketpoll.broker.processor.request import reply
+from rocketpoll.broker.processors import Processors, Surroundings
+from rocketpoll.broker.schedule.schedule_message_service import ScheduleMessageService, Start
+from rocketpoll.broker.server import CannotListen, RemotingServer
+from rocketpoll.broker.state.topic_config import QUEUE_NUMS_MAX
+from rocketpoll.broker.state_tables import StateTables
+from rocketpoll.broker.store.disk import Disk, LocalDisk
+from rocketpoll.broker.store.errors import StoreError
+from rocketpoll.broker.store.lacks import Hindrance, Lacking, is_lack
+from rocketpoll.broker.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
 _DELIVER_AGAIN_MS = 1_000

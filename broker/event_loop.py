@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, cast
 
-from broker.descriptors import LACKS
-from broker.store.lacks import is_lack, what_is_wrong
+from rocketpoll.broker.descriptors import LACKS
+from rocketpoll.broker.store.lacks import is_lack, what_is_wrong
 
 _log = logging.getLogger(__name__)
 

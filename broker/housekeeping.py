@@ -15,15 +15,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
-from broker.config import BrokerConfig
-from broker.longpolling.pull_request_hold_service import PullRequestHoldService
-from broker.loop_turn import LoopTurn
-from broker.processors import Processors
-from broker.schedule.schedule_message_service import ScheduleMessageService
-from broker.state_tables import StateTables
-from broker.store import lazy_numpy
-from broker.store.lacks import Hindrance, may_succeed_later
-from broker.store.message_store import MessageStore
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.longpolling.pull_request_hold_service import PullRequestHoldService
+from rocketpoll.broker.loop_turn import LoopTurn
+from rocketpoll.broker.processors import Processors
+from rocketpoll.broker.schedule.schedule_message_service import ScheduleMessageService
+from rocketpoll.broker.state_tables import StateTables
+from rocketpoll.broker.store import lazy_numpy
+from rocketpoll.broker.store.lacks import Hindrance, may_succeed_later
+from rocketpoll.broker.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
 _HOLD_SWEEP_MS = 5_000

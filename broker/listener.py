@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from broker.descriptors import LACKS
+from rocketpoll.broker.descriptors import LACKS
 
 _BACKLOG = 1_024
 _AT_ONCE = 16

@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from broker.connection import Work
+    from rocketpoll.broker.connection import Work
 
 _log = logging.getLogger(__name__)
 

@@ -7,49 +7,49 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from broker.config import BrokerConfig
-from broker.connection import Connection, Steps, Work
-from broker.longpolling.pull_request import PullRequest
-from broker.longpolling.pull_request_hold_service import PullRequestHoldService
-from broker.processor.acknowledger import Acknowledger
-from broker.processor.admission import TopicAdmission
-from broker.processor.after_saving import AfterSaving, RunAside
-from broker.processor.broker_admin import BrokerAdminProcessor
-from broker.processor.client_manage import ClientManageProcessor, NotifyConsumerIdsChanged
-from broker.processor.client_relay import ClientRelayProcessor
-from broker.processor.consume_stats import ConsumeStatsProcessor
-from broker.processor.consumer_group import ConsumerGroupProcessor
-from broker.processor.consumer_offset import ConsumerOffsetProcessor, IsYoung
-from broker.processor.dispatcher import RequestDispatcher
-from broker.processor.extensions import ExtensionsProcessor
-from broker.processor.group_admin import GroupAdminProcessor
-from broker.processor.group_offsets import GroupOffsetsProcessor
-from broker.processor.kv_config import KVConfigProcessor
-from broker.processor.message_back import MessageBackProcessor
-from broker.processor.parked_sends import ParkedSends
-from broker.processor.pull_message import PullMessageProcessor
-from broker.processor.query_consume_queue import QueryConsumeQueueProcessor
-from broker.processor.query_message import QueryMessageProcessor
-from broker.processor.reply_message import ReplyMessageProcessor
-from broker.processor.request import Handlers
-from broker.processor.retry_rules import RetryRules
-from broker.processor.route import RouteProcessor
-from broker.processor.runtime_info import RuntimeInfo
-from broker.processor.send_message import SendMessageProcessor
-from broker.processor.subscription_filters import SubscriptionFilters
-from broker.processor.topic_admin import TopicAdminProcessor
-from broker.schedule.schedule_message_service import ScheduleMessageService
-from broker.state.broker_stats import BrokerStats
-from broker.state.consumers import ConsumerManager
-from broker.state.member_room import MemberRoom
-from broker.state.producers import ProducerManager
-from broker.state.queue_locks import QueueLocks
-from broker.state_tables import StateTables
-from broker.store.config import FlushDiskType
-from broker.store.disk import DiskUsage
-from broker.store.message_store import MessageStore
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import Host
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.connection import Connection, Steps, Work
+from rocketpoll.broker.longpolling.pull_request import PullRequest
+from rocketpoll.broker.longpolling.pull_request_hold_service import PullRequestHoldService
+from rocketpoll.broker.processor.acknowledger import Acknowledger
+from rocketpoll.broker.processor.admission import TopicAdmission
+from rocketpoll.broker.processor.after_saving import AfterSaving, RunAside
+from rocketpoll.broker.processor.broker_admin import BrokerAdminProcessor
+from rocketpoll.broker.processor.client_manage import ClientManageProcessor, NotifyConsumerIdsChanged
+from rocketpoll.broker.processor.client_relay import ClientRelayProcessor
+from rocketpoll.broker.processor.consume_stats import ConsumeStatsProcessor
+from rocketpoll.broker.processor.consumer_group import ConsumerGroupProcessor
+from rocketpoll.broker.processor.consumer_offset import ConsumerOffsetProcessor, IsYoung
+from rocketpoll.broker.processor.dispatcher import RequestDispatcher
+from rocketpoll.broker.processor.extensions import ExtensionsProcessor
+from rocketpoll.broker.processor.group_admin import GroupAdminProcessor
+from rocketpoll.broker.processor.group_offsets import GroupOffsetsProcessor
+from rocketpoll.broker.processor.kv_config import KVConfigProcessor
+from rocketpoll.broker.processor.message_back import MessageBackProcessor
+from rocketpoll.broker.processor.parked_sends import ParkedSends
+from rocketpoll.broker.processor.pull_message import PullMessageProcessor
+from rocketpoll.broker.processor.query_consume_queue import QueryConsumeQueueProcessor
+from rocketpoll.broker.processor.query_message import QueryMessageProcessor
+from rocketpoll.broker.processor.reply_message import ReplyMessageProcessor
+from rocketpoll.broker.processor.request import Handlers
+from rocketpoll.broker.processor.retry_rules import RetryRules
+from rocketpoll.broker.processor.route import RouteProcessor
+from rocketpoll.broker.processor.runtime_info import RuntimeInfo
+from rocketpoll.broker.processor.send_message import SendMessageProcessor
+from rocketpoll.broker.processor.subscription_filters import SubscriptionFilters
+from rocketpoll.broker.processor.topic_admin import TopicAdminProcessor
+from rocketpoll.broker.schedule.schedule_message_service import ScheduleMessageService
+from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.state.consumers import ConsumerManager
+from rocketpoll.broker.state.member_room import MemberRoom
+from rocketpoll.broker.state.producers import ProducerManager
+from rocketpoll.broker.state.queue_locks import QueueLocks
+from rocketpoll.broker.state_tables import StateTables
+from rocketpoll.broker.store.config import FlushDiskType
+from rocketpoll.broker.store.disk import DiskUsage
+from rocketpoll.broker.store.message_store import MessageStore
 
 
 class Processor(Protocol):

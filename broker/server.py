@@ -14,14 +14,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from broker import descriptors
-from broker.client_connection import ClientConnection, Dispatch
-from broker.config import ServerLimits
-from broker.listener import Listener
-from broker.loop_turn import LoopTurn
-from broker.step_places import StepPlaces
-from broker.unread_answers import UnreadAnswers
 from rmq_spark.errors import RocketPollError
+from rocketpoll.broker import descriptors
+from rocketpoll.broker.client_connection import ClientConnection, Dispatch
+from rocketpoll.broker.config import ServerLimits
+from rocketpoll.broker.listener import Listener
+from rocketpoll.broker.loop_turn import LoopTurn
+from rocketpoll.broker.step_places import StepPlaces
+from rocketpoll.broker.unread_answers import UnreadAnswers
 
 _log = logging.getLogger(__name__)
 _SWEEP_SECONDS = 1.0

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from broker.setting_values import (
+from rmq_spark.wire.framing import HEADER_BYTES_MAX
+from rocketpoll.broker.setting_values import (
     ADDRESS,
     ADDRESS_OR_NOTHING,
     BROKER_ROLE,
@@ -25,7 +26,6 @@ from broker.setting_values import (
     Values,
     number,
 )
-from rmq_spark.wire.framing import HEADER_BYTES_MAX
 
 _MIB: Final = 1 << 20
 

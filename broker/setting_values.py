@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from broker.store.config import BrokerRole, FlushDiskType
+from rocketpoll.broker.store.config import BrokerRole, FlushDiskType
 
 _Value = TypeVar("_Value")
 

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from broker.config import BrokerConfig, FilterLimits, ServerLimits
-from broker.longpolling.hold_limits import HoldLimits
-from broker.setting_keys import KEYS
-from broker.setting_values import DIRECTORY
-from broker.store.config import StoreConfig
 from rmq_spark.errors import RocketPollError
+from rocketpoll.broker.config import BrokerConfig, FilterLimits, ServerLimits
+from rocketpoll.broker.longpolling.hold_limits import HoldLimits
+from rocketpoll.broker.setting_keys import KEYS
+from rocketpoll.broker.setting_values import DIRECTORY
+from rocketpoll.broker.store.config import StoreConfig
 
 
 class ConfigError(RocketPollError):

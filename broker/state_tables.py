@@ -13,19 +13,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from broker.config import BrokerConfig
-from broker.state.consumer_offset import ConsumerOffsetManager
-from broker.state.kv_config import KVConfigs, KVConfigSerializeWrapper
-from broker.state.subscription_group import SubscriptionGroupManager
-from broker.state.topic_config import TopicConfigManager
-from broker.store.disk import Disk
-from broker.store.tables import JsonTable
 from rmq_spark.wire.bodies.configs import (
     ConsumerOffsetSerializeWrapper,
     DelayOffsetSerializeWrapper,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
+from rocketpoll.broker.state.kv_config import KVConfigs, KVConfigSerializeWrapper
+from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager
+from rocketpoll.broker.state.topic_config import TopicConfigManager
+from rocketpoll.broker.store.disk import Disk
+from rocketpoll.broker.store.tables import JsonTable
 
 _log = logging.getLogger(__name__)
 

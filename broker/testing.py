@@ -1,7 +1,7 @@
 """Helpers for tests: waiting for what nobody tells of, and the rows that a stream of Spark makes of a topic.
 
-The fixtures are in the plugin, ``pytest_rocketpoll``. Of Spark this knows the methods that it calls on what
-it is given; it never imports it.
+The fixtures are in the plugin, ``rocketpoll.pytest_plugin``. Of Spark this knows the methods that it calls on
+what it is given; it never imports it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from broker.embedded.helpers import LOOK_AGAIN_SECONDS, WAIT_SECONDS, BrokerHelpers, NotInTime
+from rocketpoll.broker.embedded.helpers import LOOK_AGAIN_SECONDS, WAIT_SECONDS, BrokerHelpers, NotInTime
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from broker.client_connection import ClientConnection
+    from rocketpoll.broker.client_connection import ClientConnection
 
 ANSWER_BYTES_MIN: Final = 65_536
 """How long an answer may always be: with that, whoever reads gets on."""

@@ -12,10 +12,10 @@ import time
 
 import pyarrow as pa
 
-from broker.embedded import EmbeddedBroker
-from rmq_spark.client import (
+from rocketpoll import (
     Admin,
     ConsumeConcurrentlyStatus,
+    EmbeddedBroker,
     LitePullConsumer,
     LitePullSettings,
     Message,

@@ -13,24 +13,6 @@ from refusing_disks import RefusingDisk
 from stores import message, open_store, small_config
 from tables import table_in
 
-from broker.config import BrokerConfig
-from broker.filter.subscription import message_filter
-from broker.processor.after_saving import AfterSaving
-from broker.processor.broker_admin import BrokerAdminProcessor
-from broker.processor.consume_stats import ConsumeStatsProcessor
-from broker.processor.group_admin import GroupAdminProcessor
-from broker.processor.kv_config import KVConfigProcessor
-from broker.processor.query_consume_queue import QueryConsumeQueueProcessor
-from broker.processor.query_message import QueryMessageProcessor
-from broker.processor.request import RequestRejected
-from broker.processor.route import RouteProcessor
-from broker.processor.runtime_info import RuntimeInfo, SendQueue
-from broker.processor.topic_admin import TopicAdminProcessor
-from broker.state.broker_stats import BrokerStats
-from broker.state.clients import ClientChannel
-from broker.state.consumers import ConsumerManager
-from broker.state_tables import StateTables
-from broker.store.disk import DiskUsage
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
 from rmq_spark.wire.bodies.configs import (
@@ -40,6 +22,24 @@ from rmq_spark.wire.bodies.configs import (
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import parse_host
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.filter.subscription import message_filter
+from rocketpoll.broker.processor.after_saving import AfterSaving
+from rocketpoll.broker.processor.broker_admin import BrokerAdminProcessor
+from rocketpoll.broker.processor.consume_stats import ConsumeStatsProcessor
+from rocketpoll.broker.processor.group_admin import GroupAdminProcessor
+from rocketpoll.broker.processor.kv_config import KVConfigProcessor
+from rocketpoll.broker.processor.query_consume_queue import QueryConsumeQueueProcessor
+from rocketpoll.broker.processor.query_message import QueryMessageProcessor
+from rocketpoll.broker.processor.request import RequestRejected
+from rocketpoll.broker.processor.route import RouteProcessor
+from rocketpoll.broker.processor.runtime_info import RuntimeInfo, SendQueue
+from rocketpoll.broker.processor.topic_admin import TopicAdminProcessor
+from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.state.clients import ClientChannel
+from rocketpoll.broker.state.consumers import ConsumerManager
+from rocketpoll.broker.state_tables import StateTables
+from rocketpoll.broker.store.disk import DiskUsage
 
 ADVERTISED = parse_host("10.0.0.2:9876")
 

@@ -20,7 +20,7 @@ import pytest
 from java_programs import ROOT
 from rocketmq_peer import CLUSTER, RocketMQ, free_broker_port, write_settings
 
-from broker.store.config import FlushDiskType, StoreConfig
+from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
 
 NAME = "broker-a"
 TOPIC_OF_ALL = "TBW102"
@@ -164,7 +164,7 @@ class RocketPollBroker:
         said_before = self._log.stat().st_size if self._log.exists() else 0
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "broker", "-c", str(self._settings)],
+                [sys.executable, "-m", "rocketpoll.broker", "-c", str(self._settings)],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -22,7 +22,7 @@ def run_broker(*arguments, seconds=_PATIENCE_SECONDS, by=()):
     ``by`` is a command that starts it, such as `setpriv`.
     """
     ended = subprocess.run(
-        [*by, sys.executable, "-m", "broker", *arguments],
+        [*by, sys.executable, "-m", "rocketpoll.broker", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -45,7 +45,7 @@ class BrokerProcess:
             self._process = subprocess.Popen(
                 [
                     *by,
-                    *(sys.executable, "-m", "broker"),
+                    *(sys.executable, "-m", "rocketpoll.broker"),
                     *arguments,
                     *(f"{name}={value}" for name, value in texts.items()),
                 ],

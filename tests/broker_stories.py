@@ -10,9 +10,9 @@ import time
 from broker_clients import BrokerClients
 from story_loops import MovedLoop
 
-from broker.controller import BrokerController, time_of_day_ms
-from broker.settings import config_of
 from rmq_spark.wire.bodies.configs import TopicConfig
+from rocketpoll.broker.controller import BrokerController, time_of_day_ms
+from rocketpoll.broker.settings import config_of
 
 SMALL = {
     "listenPort": "0",

@@ -11,13 +11,13 @@ from disks import ManualClock
 from stores import message, open_store
 from tables import groups_in, offsets_in, topics_in
 
-from broker.processor.request import RequestRejected
-from broker.state.consumer_offset import ConsumerOffsetManager
-from broker.state.subscription_group import SubscriptionGroupManager
-from broker.state.topic_config import TopicConfigManager
-from broker.store.message_store import MessageStore
-from broker.store.results import PutMessageStatus
 from rmq_spark.wire.bodies.configs import TopicConfig
+from rocketpoll.broker.processor.request import RequestRejected
+from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
+from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager
+from rocketpoll.broker.state.topic_config import TopicConfigManager
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.results import PutMessageStatus
 
 
 @dataclass

@@ -15,7 +15,6 @@ import pytest
 from broker_kinds import DELAYS_S, NAME, RocketMQBroker, wait_until
 from broker_stories import BrokerThread, small_broker
 
-from broker.store.config import FlushDiskType
 from rmq_spark.client.errors import ClientError, RouteNotFound
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
@@ -24,6 +23,7 @@ from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import retry_topic
 from rmq_spark.wire.properties import encode_properties
+from rocketpoll.broker.store.config import FlushDiskType
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 PEERS = pytest.mark.skipif(

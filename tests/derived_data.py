@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from broker.store.config import StoreConfig
-from broker.store.consume_queue import ConsumeQueue
-from broker.store.disk import LocalDisk
-from broker.store.file_pool import FileGroup, FilePool
-from broker.store.index_file import IndexHeader, IndexSizes
-from broker.store.parts import CONSUME_QUEUE, INDEX
+from rocketpoll.broker.store.config import StoreConfig
+from rocketpoll.broker.store.consume_queue import ConsumeQueue
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.file_pool import FileGroup, FilePool
+from rocketpoll.broker.store.index_file import IndexHeader, IndexSizes
+from rocketpoll.broker.store.parts import CONSUME_QUEUE, INDEX
 
 _HEADER = np.dtype(">i8, >i8, >i8, >i8, >i4, >i4")
 _ENTRY = np.dtype([("key_hash", ">i4"), ("physical_offset", ">i8"), ("time", ">i4"), ("previous", ">i4")])

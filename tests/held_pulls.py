@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
-from broker.longpolling.hold_limits import HoldLimits
-from broker.longpolling.pull_request import PullRequest
-from broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rocketpoll.broker.longpolling.hold_limits import HoldLimits
+from rocketpoll.broker.longpolling.pull_request import PullRequest
+from rocketpoll.broker.longpolling.pull_request_hold_service import PullRequestHoldService
 
 LIMITS = HoldLimits(holds_max=1_000, holds_per_connection_and_queue=16)
 

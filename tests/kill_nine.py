@@ -29,15 +29,15 @@ from typing import NamedTuple
 from derived_data import differences
 from stores import STORE_HOST
 
-from broker.store.checkpoint import CHECKPOINT
-from broker.store.config import FlushDiskType, StoreConfig
-from broker.store.consume_queue import ENTRY_BYTES
-from broker.store.disk import LocalDisk
-from broker.store.message_store import MessageStore
-from broker.store.parts import CONSUME_QUEUE, INDEX
-from broker.store.results import PutMessageStatus
 from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import StoredMessage, body_crc_of, decode_record, decode_records
+from rocketpoll.broker.store.checkpoint import CHECKPOINT
+from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
+from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.parts import CONSUME_QUEUE, INDEX
+from rocketpoll.broker.store.results import PutMessageStatus
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = Path(__file__).parent / "store" / "crash_writer.py"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from broker_connections import FakeConnection
 
-from broker.state.clients import ClientChannel
-from broker.state.member_room import MemberRoom
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
 from rmq_spark.wire.codes import LanguageCode
+from rocketpoll.broker.state.clients import ClientChannel
+from rocketpoll.broker.state.member_room import MemberRoom
 
 
 def room(members_max=10_000, subscription_bytes_max=1 << 30):

@@ -8,7 +8,7 @@ import threading
 
 from disks import FaultyDisk
 
-from broker.store.disk import LocalDisk
+from rocketpoll.broker.store.disk import LocalDisk
 
 
 class RefusingDisk(FaultyDisk):

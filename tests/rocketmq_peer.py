@@ -20,7 +20,7 @@ from typing import Any
 
 from java_programs import JavaProgram, java_program
 
-from broker.store.config import StoreConfig
+from rocketpoll.broker.store.config import StoreConfig
 
 READY_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 60

@@ -6,7 +6,7 @@ import threading
 
 from disks import FaultyDisk
 
-from broker.store.disk import LocalDisk
+from rocketpoll.broker.store.disk import LocalDisk
 
 
 class SlowDisk(FaultyDisk):

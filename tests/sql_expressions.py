@@ -11,7 +11,7 @@ from math import isnan
 from random import Random
 from typing import Any
 
-from broker.filter.sql_expression import (
+from rocketpoll.broker.filter.sql_expression import (
     And,
     Between,
     Condition,

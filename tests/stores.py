@@ -9,17 +9,17 @@ from pathlib import Path
 
 from disks import ManualClock
 
-from broker.filter.subscription import build_subscription_data, message_filter
-from broker.store.config import FlushDiskType, StoreConfig
-from broker.store.consume_queue import ENTRY_BYTES
-from broker.store.disk import Disk, LocalDisk
-from broker.store.message_store import MessageStore
-from broker.store.record_draft import draft_of
-from broker.store.record_template import RecordTemplate
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
 from rmq_spark.wire.record_checksum import with_empty_checksum
+from rocketpoll.broker.filter.subscription import build_subscription_data, message_filter
+from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
+from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
+from rocketpoll.broker.store.disk import Disk, LocalDisk
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.record_draft import draft_of
+from rocketpoll.broker.store.record_template import RecordTemplate
 
 STORE_HOST = parse_host("127.0.0.1:10911")
 LOG_FILE_BYTES = 4096

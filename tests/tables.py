@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from broker.state.consumer_offset import ConsumerOffsetManager
-from broker.state.kv_config import KVConfigs, KVConfigSerializeWrapper
-from broker.state.subscription_group import SubscriptionGroupManager
-from broker.state.topic_config import TopicConfigManager
-from broker.store.disk import LocalDisk
-from broker.store.tables import JsonTable
 from rmq_spark.wire.bodies.configs import (
     ConsumerOffsetSerializeWrapper,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
+from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
+from rocketpoll.broker.state.kv_config import KVConfigs, KVConfigSerializeWrapper
+from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager
+from rocketpoll.broker.state.topic_config import TopicConfigManager
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.tables import JsonTable
 
 
 def table_in(root, name, body_type):

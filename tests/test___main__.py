@@ -11,9 +11,9 @@ from broker_clients import BrokerClients, pull_request
 from broker_processes import BrokerProcess, run_broker
 from broker_stories import SMALL
 
-from broker.__main__ import main
-from broker.setting_keys import KEYS
-from broker.settings import load_config
+from rocketpoll.broker.__main__ import main
+from rocketpoll.broker.setting_keys import KEYS
+from rocketpoll.broker.settings import load_config
 
 
 def test_the_settings_that_it_would_run_with_are_printed_as_a_file_that_it_reads(tmp_path, capsys):

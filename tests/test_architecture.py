@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 TESTS = ROOT / "tests"
-SIDES = ("rmq_spark", "broker")
+SIDES = ("rmq_spark", "broker", "rocketpoll")
 MODULES = sorted([*ROOT.glob("*.py"), *(path for side in SIDES for path in (ROOT / side).rglob("*.py"))])
 LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
@@ -42,6 +42,9 @@ TESTED_ELSEWHERE = {
     "broker/store/parts.py": "store/test_message_store.py",
     "broker/store/results.py": "store/test_reader.py",
     "broker/store/verify.py": "store/test_inspection.py",
+    "rocketpoll/start_broker.py": "cli/test_broker_command.py",
+    "rocketpoll/__main__.py": "cli/test_main.py",
+    "rocketpoll/errors.py": "test_rocketpoll.py",
     "rmq_spark/client/members.py": "client/test_broker_requests.py",
     "rmq_spark/client/results.py": "client/test_broker_api.py",
     "rmq_spark/client/consumer/listeners.py": "client/consumer/test_push_consumer.py",
@@ -130,15 +133,18 @@ def test_the_list_of_modules_tested_elsewhere_names_only_what_is_there():
 @pytest.mark.parametrize(
     ("module", "heavy"),
     [
-        ("rmq_spark", ("numpy", "pyarrow", "pyspark", "msgpack", "orjson", "broker")),
-        ("rmq_spark.client", ("numpy", "pyarrow", "pyspark", "broker")),
+        ("rmq_spark", ("numpy", "pyarrow", "pyspark", "msgpack", "orjson", "rocketpoll")),
+        ("rmq_spark.client", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
         ("rmq_spark.client.instance", ("ssl", "rmq_spark.client.tls_settings")),
-        ("rmq_spark.client.broker_api", ("numpy", "pyarrow", "pyspark", "broker")),
-        ("rmq_spark.wire.command", ("numpy", "pyarrow", "pyspark", "broker")),
-        ("rmq_spark.wire.headers", ("numpy", "pyarrow", "pyspark", "broker")),
-        ("rmq_spark.wire.record", ("numpy", "pyarrow", "pyspark", "broker")),
-        ("rmq_spark.wire.chunk", ("pyspark", "broker")),
-        ("broker.__main__", ("numpy", "pyarrow", "pyspark", "broker.filter.sql_parser")),
+        ("rmq_spark.client.broker_api", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
+        ("rmq_spark.wire.command", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
+        ("rmq_spark.wire.headers", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
+        ("rmq_spark.wire.record", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
+        ("rmq_spark.wire.chunk", ("pyspark", "rocketpoll")),
+        (
+            "rocketpoll.broker.__main__",
+            ("numpy", "pyarrow", "pyspark", "rocketpoll.broker.filter.sql_parser"),
+        ),
     ],
 )
 def test_an_import_brings_nothing_heavy_along(module, heavy):

@@ -86,7 +86,7 @@ def test_what_is_no_request_closes_its_connection_with_one_line_and_disturbs_nob
 
     caplog.set_level(logging.INFO)
     tell(story, tmp_path)
-    lines = [record.getMessage() for record in caplog.records if record.name.startswith("broker")]
+    lines = [record.getMessage() for record in caplog.records if record.name.startswith("rocketpoll.broker")]
     assert len(lines) == 1
     assert len(lines[0]) < 500
     assert "closed: " in lines[0]

@@ -262,7 +262,7 @@ def test_after_a_restart_what_is_left_of_a_delay_goes_by_the_time_of_day(tmp_pat
 def test_what_was_delivered_before_a_stop_is_not_delivered_again_however_slow_the_disk_is(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("broker.schedule.schedule_message_service._FLUSH_TIMEOUT_SECONDS", 0.02)
+    monkeypatch.setattr("rocketpoll.broker.schedule.schedule_message_service._FLUSH_TIMEOUT_SECONDS", 0.02)
     disk = SlowDisk()
 
     async def first(broker):

@@ -16,13 +16,13 @@ from lacking_disks import LackingDisk
 from slow_disks import SlowDisk
 from stores import encoded, message
 
-from broker.store.disk import LocalDisk
 from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.lists import KVTable
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.send import AppendChunkRequestHeader
 from rmq_spark.wire.headers.table import HEADERS
+from rocketpoll.broker.store.disk import LocalDisk
 
 # Longer campaigns let the disk fail at every operation: 1.
 STEP = int(os.environ.get("ROCKETPOLL_BROKER_FAILURE_STEP", "6"))

@@ -17,11 +17,11 @@ from typing import NamedTuple
 import pytest
 from broker_stories import run, small_broker, started
 
-from broker.store.disk import DiskUsage, LocalDisk
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.record import decode_records
+from rocketpoll.broker.store.disk import DiskUsage, LocalDisk
 
 ROUNDS = int(os.environ.get("ROCKETPOLL_DAMAGE_ROUNDS", "1"))
 LOG_FILE_BYTES = 1 << 14

@@ -123,7 +123,7 @@ TIMES = {
 def test_who_lets_the_broker_wait_for_too_long_is_closed(
     tmp_path, act, name, seconds, why, caplog, monkeypatch
 ):
-    monkeypatch.setattr("broker.server._SWEEPS_PER_IDLE_CHECK", 1)
+    monkeypatch.setattr("rocketpoll.broker.server._SWEEPS_PER_IDLE_CHECK", 1)
 
     async def story(broker):
         client = await broker.connect()

@@ -15,11 +15,11 @@ from broker_stories import tell
 from disks import FaultyDisk
 from stores import encoded, message
 
-from broker.store.disk import LocalDisk
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.send import AppendChunkRequestHeader, ConsumerSendMsgBackRequestHeader
 from rmq_spark.wire.headers.table import HEADERS
+from rocketpoll.broker.store.disk import LocalDisk
 
 each_loop = pytest.mark.usefixtures("on_each_loop")
 

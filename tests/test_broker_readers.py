@@ -8,13 +8,13 @@ from broker_clients import BrokerClients, pull_request, pulled, send_request
 from broker_processes import BrokerProcess
 from broker_stories import run, tell
 
-from broker.step_places import StepPlaces
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, SubscriptionData
 from rmq_spark.wire.chunk.sized import decode_sized
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.record import decode_records
+from rocketpoll.broker.step_places import StepPlaces
 
 MIB = 1 << 20
 LARGE = {

@@ -11,10 +11,10 @@ from broker_stories import tell
 from disks import FaultyDisk
 from stores import message
 
-from broker.store.disk import LocalDisk
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.headers.offsets import UpdateConsumerOffsetRequestHeader
 from rmq_spark.wire.headers.table import HEADERS
+from rocketpoll.broker.store.disk import LocalDisk
 
 pytestmark = pytest.mark.usefixtures("on_each_loop")
 

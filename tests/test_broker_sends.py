@@ -15,8 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import odd_properties
 
-from broker.processor.send_message import IDS_MAX
-from broker.store.disk import LocalDisk
 from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.lists import KVTable
 from rmq_spark.wire.codes import RequestCode
@@ -26,6 +24,8 @@ from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.properties import decode_properties
+from rocketpoll.broker.processor.send_message import IDS_MAX
+from rocketpoll.broker.store.disk import LocalDisk
 
 REFUSED = {
     "a blank name": ({"topic": " "}, 1, "blank"),

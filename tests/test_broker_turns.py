@@ -13,14 +13,6 @@ import pytest
 from broker_clients import batch_request, pull_request, send_request
 from broker_stories import tell
 
-from broker.client_connection import ClientConnection
-from broker.loop_turn import TURN_SECONDS
-from broker.processor import query_consume_queue
-from broker.state import stats_windows
-from broker.state.broker_stats import BrokerStats
-from broker.state.consumers import ConsumerManager
-from broker.step_places import BYTES_MAX, SMALL_BODY_BYTES
-from broker.store.record_template import UniformBatch
 from rmq_spark.wire.bodies import encode_body, fastjson
 from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, LockBatchRequestBody, SubscriptionData
 from rmq_spark.wire.bodies.configs import (
@@ -32,6 +24,14 @@ from rmq_spark.wire.bodies.configs import (
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll.broker.client_connection import ClientConnection
+from rocketpoll.broker.loop_turn import TURN_SECONDS
+from rocketpoll.broker.processor import query_consume_queue
+from rocketpoll.broker.state import stats_windows
+from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.state.consumers import ConsumerManager
+from rocketpoll.broker.step_places import BYTES_MAX, SMALL_BODY_BYTES
+from rocketpoll.broker.store.record_template import UniformBatch
 
 STEP_SECONDS = 0.002
 TURN_AND_STEP = TURN_SECONDS + STEP_SECONDS + 1e-6
@@ -348,7 +348,7 @@ def test_counters_of_many_topics_are_carried_on_and_forgotten_bit_by_bit(tmp_pat
         for number in range(300):
             processors.stats.put(f"U{number}", 1, 1)
             processors.stats.got(f"U{number}", "G", 1, 1, 0)
-        monkeypatch.setattr("broker.state.stats_windows._KEYS_PER_STEP", 4)
+        monkeypatch.setattr("rocketpoll.broker.state.stats_windows._KEYS_PER_STEP", 4)
         client = await broker.connect()
         asyncio.get_running_loop().stand_still()
         slow_down(monkeypatch, stats_windows.Sum, "add")
@@ -378,7 +378,7 @@ def test_a_backlog_of_messages_lets_others_in(tmp_path, monkeypatch):
         client = await broker.connect()
         reput, store, controller = broker.store._reput, broker.store, broker.controller
         for name in ("RUN_RECORDS_MAX", "ONE_BY_ONE_MAX"):
-            monkeypatch.setattr(f"broker.store.reput.{name}", 200)
+            monkeypatch.setattr(f"rocketpoll.broker.store.reput.{name}", 200)
         with monkeypatch.context() as nobody_is_told:
             nobody_is_told.setattr(controller, "_plan_reput", lambda: None)
             for _ in range(10):

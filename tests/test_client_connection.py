@@ -12,13 +12,13 @@ from broker_stories import run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.client_connection import ClientConnection
-from broker.config import ServerLimits
-from broker.loop_turn import LoopTurn
-from broker.step_places import StepPlaces
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import FrameReader
+from rocketpoll.broker.client_connection import ClientConnection
+from rocketpoll.broker.config import ServerLimits
+from rocketpoll.broker.loop_turn import LoopTurn
+from rocketpoll.broker.step_places import StepPlaces
 
 RESPONSE = CommandFlag.RESPONSE.value
 

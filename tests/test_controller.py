@@ -12,11 +12,11 @@ from broker_stories import make_topic, run, small_broker, started, tell
 from disks import ManualClock
 from slow_disks import SlowDisk
 
-from broker.controller import BrokerController
-from broker.server import CannotListen
-from broker.store.errors import DamagedTable, StoreInUse
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import parse_host
+from rocketpoll.broker.controller import BrokerController
+from rocketpoll.broker.server import CannotListen
+from rocketpoll.broker.store.errors import DamagedTable, StoreInUse
 
 pytestmark = pytest.mark.usefixtures("on_each_loop")
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.descriptors import allow_descriptors, lack, shared
+from rocketpoll.broker.descriptors import allow_descriptors, lack, shared
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from story_loops import LOOPS
 
-from broker.event_loop import EarliestTimer, monotonic_ms, new_event_loop
+from rocketpoll.broker.event_loop import EarliestTimer, monotonic_ms, new_event_loop
 
 each_loop = pytest.mark.usefixtures("on_each_loop")
 

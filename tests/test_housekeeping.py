@@ -11,10 +11,10 @@ from broker_stories import run, small_broker, started, tell
 from slow_disks import SlowDisk
 from stores import crash, message, open_store
 
-from broker import controller, housekeeping
-from broker.store import checkpointing
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 from rmq_spark.wire.command import RemotingCommand
+from rocketpoll.broker import controller, housekeeping
+from rocketpoll.broker.store import checkpointing
 
 
 def saved(root, name, table):

@@ -9,7 +9,7 @@ import socket
 import pytest
 from broker_stories import run
 
-from broker.listener import Listener
+from rocketpoll.broker.listener import Listener
 
 each_loop = pytest.mark.usefixtures("on_each_loop")
 

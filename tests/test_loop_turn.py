@@ -9,7 +9,7 @@ from broker_stories import run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.loop_turn import LINE_SECONDS, SLICE_SECONDS, TURN_SECONDS, LoopTurn
+from rocketpoll.broker.loop_turn import LINE_SECONDS, SLICE_SECONDS, TURN_SECONDS, LoopTurn
 
 
 class Work:

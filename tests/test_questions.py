@@ -6,8 +6,8 @@ import asyncio
 
 from broker_stories import run
 
-from broker.questions import Questions
 from rmq_spark.wire.command import RemotingCommand
+from rocketpoll.broker.questions import Questions
 
 
 def test_an_answer_goes_to_whoever_has_asked_and_a_second_one_to_nobody():

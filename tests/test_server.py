@@ -10,11 +10,11 @@ import pytest
 from broker_stories import run as run_story
 from raw_clients import RawClients, until
 
-from broker.config import ServerLimits
-from broker.loop_turn import LoopTurn
-from broker.server import CannotListen, RemotingServer
 from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.command import RemotingCommand
+from rocketpoll.broker.config import ServerLimits
+from rocketpoll.broker.loop_turn import LoopTurn
+from rocketpoll.broker.server import CannotListen, RemotingServer
 
 ECHO, LONG, SILENT, PIECES, HUGE = 1, 2, 3, 4, 5
 LONG_BYTES = 200_000
@@ -112,7 +112,7 @@ def test_what_is_no_request_closes_its_connection_with_one_line_and_disturbs_nob
 
     caplog.set_level(logging.INFO)
     serve(story)
-    lines = [record.getMessage() for record in caplog.records if record.name.startswith("broker")]
+    lines = [record.getMessage() for record in caplog.records if record.name.startswith("rocketpoll.broker")]
     assert len(lines) == 1
     assert reason in lines[0]
 
@@ -215,7 +215,7 @@ def test_a_slow_stream_of_whole_requests_is_not_taken_for_one_that_does_not_end(
 
 
 def test_an_idle_client_is_closed(monkeypatch):
-    monkeypatch.setattr("broker.server._SWEEPS_PER_IDLE_CHECK", 1)
+    monkeypatch.setattr("rocketpoll.broker.server._SWEEPS_PER_IDLE_CHECK", 1)
 
     async def story(server, clients, gone):
         client = await clients.connect()

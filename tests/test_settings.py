@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import BrokerConfig
-from broker.setting_keys import KEYS
-from broker.settings import DEFAULT_STORE, ConfigError, config_of, load_config, settings_of
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.setting_keys import KEYS
+from rocketpoll.broker.settings import DEFAULT_STORE, ConfigError, config_of, load_config, settings_of
 
 CONF = Path(__file__).parent.parent / "conf" / "broker.conf"
 

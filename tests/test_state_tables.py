@@ -6,11 +6,11 @@ import pytest
 from disks import ManualClock
 from stores import small_config
 
-from broker.config import BrokerConfig
-from broker.state_tables import StateTables
-from broker.store.disk import LocalDisk
-from broker.store.errors import DamagedTable
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.state_tables import StateTables
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.errors import DamagedTable
 
 
 def load(root, **settings):

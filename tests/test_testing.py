@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import count, lit
 
-from broker.embedded import NotInTime
-from broker.testing import collect_stream, stream_rows, wait_until
+from rocketpoll.broker.embedded import NotInTime
+from rocketpoll.broker.testing import collect_stream, stream_rows, wait_until
 
 PATIENCE_SECONDS = 240
 needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.unread_answers import ANSWER_BYTES_MIN, UnreadAnswers
+from rocketpoll.broker.unread_answers import ANSWER_BYTES_MIN, UnreadAnswers
 
 MIB = 1 << 20
 

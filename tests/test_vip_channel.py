@@ -11,11 +11,11 @@ from broker_processes import BrokerProcess
 from broker_stories import run, small_broker, started, tell
 from rocketmq_peer import free_broker_port
 
-from broker.server import RemotingServer
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_id import decode_offset_message_id
+from rocketpoll.broker.server import RemotingServer
 
 
 def is_listened_on(port):

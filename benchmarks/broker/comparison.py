@@ -25,7 +25,7 @@ from benchmarks.broker.rounds import run_rounds
 from benchmarks.broker.running import Side
 from benchmarks.machine import describe_machine, load_average
 from benchmarks.report import describe_conditions
-from broker.store.config import FlushDiskType
+from rocketpoll.broker.store.config import FlushDiskType
 
 ROUNDS = 3
 BUILD = Path(__file__).parents[2] / "build"

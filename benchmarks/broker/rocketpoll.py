@@ -10,14 +10,14 @@ from pathlib import Path
 
 from benchmarks.broker.process import Process
 from benchmarks.broker.running import NAME, RunningBroker, free_port, wait_for_route, write_settings
-from broker.store.config import FlushDiskType
+from rocketpoll.broker.store.config import FlushDiskType
 
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
 class RocketPoll:
-    """``python -m broker``, with either kind of flush."""
+    """``python -m rocketpoll.broker``, with either kind of flush."""
 
     flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH
 
@@ -40,7 +40,9 @@ class RocketPoll:
             settings |= dict.fromkeys(limits, clients_max)
         file = write_settings(directory / "broker.conf", settings)
         started = time.perf_counter()
-        process = Process([sys.executable, "-m", "broker", "-c", str(file)], directory / "broker.log", _ROOT)
+        process = Process(
+            [sys.executable, "-m", "rocketpoll.broker", "-c", str(file)], directory / "broker.log", _ROOT
+        )
         with ExitStack() as failing:
             failing.callback(process.stop)
             wait_for_route(port, [process])

@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 
 from benchmarks.harness import Case, Target
-from broker.embedded import EmbeddedBroker
+from rocketpoll.broker.embedded import EmbeddedBroker
 
 LIBRARIES = ("uvloop", "numpy")
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from random import Random
 
 from benchmarks.harness import Case, Target
-from broker.filter.sql_filter import SqlFilter
-from broker.filter.sql_parser import compile_sql
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
+from rocketpoll.broker.filter.sql_filter import SqlFilter
+from rocketpoll.broker.filter.sql_parser import compile_sql
 
 _BODY = bytes(100)
 _PEER = "one at a time"

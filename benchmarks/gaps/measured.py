@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, cast
 
 import uvloop
 
-from broker.client_connection import ClientConnection
-from broker.controller import BrokerController
-from broker.settings import load_config
-from broker.store import chunks
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.framing import FrameReader
+from rocketpoll.broker.client_connection import ClientConnection
+from rocketpoll.broker.controller import BrokerController
+from rocketpoll.broker.settings import load_config
+from rocketpoll.broker.store import chunks
 
 _SECONDS_MAX = 120.0
 _LOOK_SECONDS = 0.001

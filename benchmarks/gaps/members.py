@@ -8,8 +8,6 @@ from benchmarks.gaps.asked import Scale, ask, ask_long, command, pull, send
 from benchmarks.gaps.measured import Client, Gap, MeasuredBroker
 from benchmarks.gaps.operators import BROKER, make_topic
 from benchmarks.gaps.row import Row, row_of, rows_of
-from broker.client_connection import ClientConnection
-from broker.state.clients import ClientChannel
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import (
     CheckClientRequestBody,
@@ -21,6 +19,8 @@ from rmq_spark.wire.bodies.clients import (
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import GetConsumerStatusRequestHeader
+from rocketpoll.broker.client_connection import ClientConnection
+from rocketpoll.broker.state.clients import ClientChannel
 
 _GROUPS_OF_ONE = 490
 _EVENTS_OF_A_TURN = 1_024

@@ -13,9 +13,9 @@ from pathlib import Path
 from benchmarks.harness import Case, Target
 from benchmarks.store import samples
 from benchmarks.store.workspace import Workspace, open_store
-from broker.store.config import FlushDiskType
-from broker.store.message_store import MessageStore
-from broker.store.results import PutMessageResult, PutMessageStatus
+from rocketpoll.broker.store.config import FlushDiskType
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
 _CHUNK_PER_SECOND_MIN = 1e6
 _CHUNKS = 8

@@ -12,15 +12,15 @@ from pathlib import Path
 from benchmarks.harness import Case, Target
 from benchmarks.store import samples
 from benchmarks.store.workspace import Workspace, now_ms
-from broker.store.commit_log import CommitLog
-from broker.store.config import StoreConfig
-from broker.store.disk import LocalDisk
-from broker.store.dispatch import Dispatcher, record_sizes
-from broker.store.file_pool import FilePool
-from broker.store.fresh_records import none_yet
-from broker.store.index_service import IndexService
-from broker.store.queue_table import QueueTable
-from broker.store.reput import RUN_BYTES_MAX, ReputMessageService
+from rocketpoll.broker.store.commit_log import CommitLog
+from rocketpoll.broker.store.config import StoreConfig
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.dispatch import Dispatcher, record_sizes
+from rocketpoll.broker.store.file_pool import FilePool
+from rocketpoll.broker.store.fresh_records import none_yet
+from rocketpoll.broker.store.index_service import IndexService
+from rocketpoll.broker.store.queue_table import QueueTable
+from rocketpoll.broker.store.reput import RUN_BYTES_MAX, ReputMessageService
 
 _PER_SECOND_MIN = 2e6
 _QUEUES = (1, 64)

@@ -15,9 +15,9 @@ from typing import NamedTuple
 from benchmarks.harness import Case, Target
 from benchmarks.store import samples
 from benchmarks.store.workspace import Workspace, open_store
-from broker.store.message_store import MessageStore
-from broker.store.parts import COMMIT_LOG
-from broker.store.results import GetMessageStatus
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.parts import COMMIT_LOG
+from rocketpoll.broker.store.results import GetMessageStatus
 
 _BYTES_PER_SECOND_MIN = 1.5e9
 _RATIO_MIN = 0.8

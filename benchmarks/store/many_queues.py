@@ -26,8 +26,8 @@ from benchmarks.machine import describe_machine, load_average
 from benchmarks.report import describe_conditions
 from benchmarks.store import LIBRARIES, samples
 from benchmarks.store.workspace import open_store
-from broker.store.config import FlushDiskType
-from broker.store.message_store import MessageStore
+from rocketpoll.broker.store.config import FlushDiskType
+from rocketpoll.broker.store.message_store import MessageStore
 
 _BUILD = Path(__file__).parents[2] / "build"
 _QUEUES = 4_000

@@ -16,10 +16,10 @@ from pathlib import Path
 from benchmarks.harness import Case, Target
 from benchmarks.store import samples
 from benchmarks.store.workspace import Workspace, copy_sparse, open_store
-from broker.store.checkpoint import CHECKPOINT
-from broker.store.manifest import MANIFEST
-from broker.store.message_store import MessageStore
-from broker.store.parts import COMMIT_LOG, CONSUME_QUEUE, INDEX
+from rocketpoll.broker.store.checkpoint import CHECKPOINT
+from rocketpoll.broker.store.manifest import MANIFEST
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.parts import COMMIT_LOG, CONSUME_QUEUE, INDEX
 
 _BYTES_PER_SECOND_MIN = (1 << 30) / 2
 _PEER = "CRC of the log"

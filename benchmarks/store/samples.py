@@ -14,16 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.store.workspace import now_ms
-from broker.store.commit_log import CommitLog
-from broker.store.config import StoreConfig
-from broker.store.disk import LocalDisk
-from broker.store.file_pool import FilePool
-from broker.store.parts import COMMIT_LOG
 from rmq_spark.wire.chunk import EncodedChunk, RecordChunk, encode_chunk
 from rmq_spark.wire.chunk.checksums import Sealing, with_empty_checksums
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import StoredMessage
+from rocketpoll.broker.store.commit_log import CommitLog
+from rocketpoll.broker.store.config import StoreConfig
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.file_pool import FilePool
+from rocketpoll.broker.store.parts import COMMIT_LOG
 
 TOPIC = "orders"
 BODY_BYTES = 100

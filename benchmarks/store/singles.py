@@ -15,22 +15,22 @@ import numpy as np
 from benchmarks.harness import Case, Target
 from benchmarks.store import samples
 from benchmarks.store.workspace import Workspace, now_ms, open_store
-from broker.filter.subscription import build_subscription_data
-from broker.filter.subscription import message_filter as message_filter_of
-from broker.store.commit_log import CommitLog
-from broker.store.config import StoreConfig
-from broker.store.disk import LocalDisk
-from broker.store.dispatch import Dispatcher
-from broker.store.file_pool import FilePool
-from broker.store.fresh_records import none_yet
-from broker.store.index_service import IndexService
-from broker.store.message_filter import MessageFilter
-from broker.store.message_store import MessageStore
-from broker.store.queue_table import QueueTable
-from broker.store.reput import ReputMessageService
-from broker.store.results import GetMessageStatus, PutMessageStatus
 from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import StoredMessage
+from rocketpoll.broker.filter.subscription import build_subscription_data
+from rocketpoll.broker.filter.subscription import message_filter as message_filter_of
+from rocketpoll.broker.store.commit_log import CommitLog
+from rocketpoll.broker.store.config import StoreConfig
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.dispatch import Dispatcher
+from rocketpoll.broker.store.file_pool import FilePool
+from rocketpoll.broker.store.fresh_records import none_yet
+from rocketpoll.broker.store.index_service import IndexService
+from rocketpoll.broker.store.message_filter import MessageFilter
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.queue_table import QueueTable
+from rocketpoll.broker.store.reput import ReputMessageService
+from rocketpoll.broker.store.results import GetMessageStatus, PutMessageStatus
 
 _MESSAGES = 20_000
 _KEPT = 100_000

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
-from broker.store.config import FlushDiskType, StoreConfig
-from broker.store.disk import LocalDisk
-from broker.store.message_store import MessageStore
+from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.message_store import MessageStore
 
 _Made = TypeVar("_Made")
 _COPY_BYTES = 1 << 20

@@ -17,15 +17,15 @@ import uvloop
 
 from benchmarks.broker.requests import encode_request
 from benchmarks.harness import Case
-from broker.client_connection import ClientConnection, ConnectionTable
-from broker.controller import BrokerController
-from broker.loop_turn import LoopTurn
-from broker.settings import load_config
 from rmq_spark.wire.codes import LanguageCode, RequestCode
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
+from rocketpoll.broker.client_connection import ClientConnection, ConnectionTable
+from rocketpoll.broker.controller import BrokerController
+from rocketpoll.broker.loop_turn import LoopTurn
+from rocketpoll.broker.settings import load_config
 
 LIBRARIES = ("orjson", "numpy", "uvloop")
 BATCH = 100

@@ -4,10 +4,11 @@
     helpers           what one does with a broker at hand: topics, sends, all messages, waiting
     broker_thread, broker_process   the two ways to run it
 
-This room and `broker.testing` are the only ones of the broker that know the client. No other room knows them.
+This room and `rocketpoll.broker.testing` are the only ones of the broker that know the client. No other room
+knows them.
 """
 
-from broker.embedded.embedded_broker import EmbeddedBroker, EmbeddedBrokerError
-from broker.embedded.helpers import NotInTime
+from rocketpoll.broker.embedded.embedded_broker import EmbeddedBroker, EmbeddedBrokerError
+from rocketpoll.broker.embedded.helpers import NotInTime
 
 __all__ = ["EmbeddedBroker", "EmbeddedBrokerError", "NotInTime"]

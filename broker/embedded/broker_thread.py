@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 
-from broker.config import BrokerConfig
-from broker.controller import BrokerController
-from broker.event_loop import new_event_loop
 from rmq_spark.errors import RocketPollError
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.controller import BrokerController
+from rocketpoll.broker.event_loop import new_event_loop
 
 _STOP_SECONDS = 30.0
 

@@ -24,12 +24,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NoReturn
 
-from broker.embedded.broker_process import BrokerProcess
-from broker.embedded.broker_thread import BrokerThread
-from broker.embedded.helpers import BrokerHelpers
-from broker.settings import config_of
 from rmq_spark.cli.broker_command import broker_command
 from rmq_spark.errors import RocketPollError
+from rocketpoll.broker.embedded.broker_process import BrokerProcess
+from rocketpoll.broker.embedded.broker_thread import BrokerThread
+from rocketpoll.broker.embedded.helpers import BrokerHelpers
+from rocketpoll.broker.settings import config_of
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from broker.filter.sql_expression import (
+from rocketpoll.broker.filter.sql_expression import (
     And,
     Between,
     Equal,
@@ -24,7 +24,16 @@ from broker.filter.sql_expression import (
     Property,
     SqlExpression,
 )
-from broker.filter.sql_texts import FAILED, FALSE, NULL, TRUE, States, Texts, compare_columns, state
+from rocketpoll.broker.filter.sql_texts import (
+    FAILED,
+    FALSE,
+    NULL,
+    TRUE,
+    States,
+    Texts,
+    compare_columns,
+    state,
+)
 
 # Indexed by states, in the order of their numbers.
 _NOT = np.array([TRUE, FALSE, NULL, FAILED], np.uint8)

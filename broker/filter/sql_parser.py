@@ -22,9 +22,11 @@ from functools import lru_cache
 from math import inf
 from typing import TypeVar
 
-from broker.filter.errors import FilterError
-from broker.filter.java_values import compare
-from broker.filter.sql_expression import (
+from rmq_spark.errors import Verbatim, excerpt
+from rmq_spark.wire.java_numbers import parse_int64
+from rocketpoll.broker.filter.errors import FilterError
+from rocketpoll.broker.filter.java_values import compare
+from rocketpoll.broker.filter.sql_expression import (
     CONTAINS,
     ENDSWITH,
     STARTSWITH,
@@ -45,10 +47,8 @@ from broker.filter.sql_expression import (
     TextMatch,
     Truth,
 )
-from broker.filter.sql_limits import DEFAULT_LIMITS, SqlLimits
-from broker.filter.sql_tokens import END, FLOAT, INTEGER, NAME, SUBJECT, TEXT, Token, Tokens
-from rmq_spark.errors import Verbatim, excerpt
-from rmq_spark.wire.java_numbers import parse_int64
+from rocketpoll.broker.filter.sql_limits import DEFAULT_LIMITS, SqlLimits
+from rocketpoll.broker.filter.sql_tokens import END, FLOAT, INTEGER, NAME, SUBJECT, TEXT, Token, Tokens
 
 _Node = TypeVar("_Node", bound=Expression)
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.filter.errors import FilterError
-from broker.filter.sql_limits import DEFAULT_LIMITS, SqlLimits
-from broker.filter.tags_filter import TagsFilter
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION, SubscriptionData
 from rmq_spark.wire.tags import tags_code
+from rocketpoll.broker.filter.errors import FilterError
+from rocketpoll.broker.filter.sql_limits import DEFAULT_LIMITS, SqlLimits
+from rocketpoll.broker.filter.tags_filter import TagsFilter
 
 if TYPE_CHECKING:
-    from broker.filter.sql_filter import SqlFilter
+    from rocketpoll.broker.filter.sql_filter import SqlFilter
 
 SUB_ALL = "*"
 RETRY_TOPIC_PREFIX = "%RETRY%"
@@ -63,8 +63,8 @@ def message_filter(
     if subscription.topic.startswith(RETRY_TOPIC_PREFIX) or subscription.class_filter_mode:
         return None
     if subscription.expression_type == SQL92_EXPRESSION:
-        from broker.filter.sql_filter import SqlFilter  # noqa: PLC0415  # most brokers never need it
-        from broker.filter.sql_parser import compile_sql  # noqa: PLC0415  # likewise
+        from rocketpoll.broker.filter.sql_filter import SqlFilter  # noqa: PLC0415  # most brokers never need it
+        from rocketpoll.broker.filter.sql_parser import compile_sql  # noqa: PLC0415  # likewise
 
         return SqlFilter(compile_sql(subscription.sub_string, limits))
     if not _is_tag_type(subscription.expression_type):

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.connection import Connection
-from broker.longpolling.pull_request import PullRequest
+from rocketpoll.broker.connection import Connection
+from rocketpoll.broker.longpolling.pull_request import PullRequest
 
 
 class Places:

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from broker.connection import Connection
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rocketpoll.broker.connection import Connection
 
 
 class HoldFilter(Protocol):

@@ -30,11 +30,11 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
-from broker.connection import Connection
-from broker.longpolling.hold_limits import HoldLimits
-from broker.longpolling.many_pull_request import ManyPullRequest
-from broker.longpolling.places import Places
-from broker.longpolling.pull_request import HoldFilter, PullRequest
+from rocketpoll.broker.connection import Connection
+from rocketpoll.broker.longpolling.hold_limits import HoldLimits
+from rocketpoll.broker.longpolling.many_pull_request import ManyPullRequest
+from rocketpoll.broker.longpolling.places import Places
+from rocketpoll.broker.longpolling.pull_request import HoldFilter, PullRequest
 
 _log = logging.getLogger(__name__)
 

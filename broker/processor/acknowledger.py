@@ -16,10 +16,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 
-from broker.processor.runtime_info import SendQueue
-from broker.store.errors import StoreError
-from broker.store.message_store import MessageStore
-from broker.store.results import PutMessageResult, PutMessageStatus
+from rocketpoll.broker.processor.runtime_info import SendQueue
+from rocketpoll.broker.store.errors import StoreError
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
 _log = logging.getLogger(__name__)
 _PUT_OK = PutMessageStatus.PUT_OK

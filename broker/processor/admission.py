@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import randrange
 
-from broker.config import BrokerConfig
-from broker.processor.request import RequestRejected, TopicNotSaved
-from broker.state.topic_config import NOT_TO_BE_SENT_TO, TopicConfigManager, topic_fault
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.flags import TopicPermission
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.processor.request import RequestRejected, TopicNotSaved
+from rocketpoll.broker.state.topic_config import NOT_TO_BE_SENT_TO, TopicConfigManager, topic_fault
 
 _WRITE = TopicPermission.WRITE.value
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from broker.connection import Connection
-from broker.processor.request import reply
-from broker.state.changes import Change
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
+from rocketpoll.broker.connection import Connection
+from rocketpoll.broker.processor.request import reply
+from rocketpoll.broker.state.changes import Change
 
 RunAside: TypeAlias = Callable[[Callable[[], None], Callable[["BaseException | None"], None]], None]
 """Does the first in another thread; then, in the broker's own, the second gets what the first has raised."""

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.config import BrokerConfig
-from broker.connection import Connection
-from broker.processor.configuration import properties_text, read_only_configuration
-from broker.processor.request import Handlers, RequestRejected, answer, header_of
-from broker.processor.runtime_info import RuntimeInfo
-from broker.state.broker_stats import STATS_NAMES, BrokerStats
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.configs import DataVersion, DelayOffsetSerializeWrapper
 from rmq_spark.wire.bodies.lists import KVTable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.topics import GetBrokerConfigResponseHeader
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.connection import Connection
+from rocketpoll.broker.processor.configuration import properties_text, read_only_configuration
+from rocketpoll.broker.processor.request import Handlers, RequestRejected, answer, header_of
+from rocketpoll.broker.processor.runtime_info import RuntimeInfo
+from rocketpoll.broker.state.broker_stats import STATS_NAMES, BrokerStats
 
 
 class BrokerAdminProcessor:

@@ -10,16 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from broker.connection import Connection, Steps
-from broker.filter.subscription import TAGS_BYTES_MAX
-from broker.processor.request import Handlers, RequestRejected, answer, body_in_steps, header_of
-from broker.processor.to_clients import notice
-from broker.state.clients import ClientChannel, client_fault
-from broker.state.consumers import ConsumerGroup, ConsumerManager
-from broker.state.limits import TooMany
-from broker.state.producers import ProducerManager
-from broker.state.subscription_group import SubscriptionGroupManager, group_fault
-from broker.state.topic_config import TopicConfigManager, retry_topic, topic_fault
 from rmq_spark.wire.bodies.clients import (
     TAG_EXPRESSION,
     CheckClientRequestBody,
@@ -30,6 +20,16 @@ from rmq_spark.wire.bodies.clients import (
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.groups import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.filter.subscription import TAGS_BYTES_MAX
+from rocketpoll.broker.processor.request import Handlers, RequestRejected, answer, body_in_steps, header_of
+from rocketpoll.broker.processor.to_clients import notice
+from rocketpoll.broker.state.clients import ClientChannel, client_fault
+from rocketpoll.broker.state.consumers import ConsumerGroup, ConsumerManager
+from rocketpoll.broker.state.limits import TooMany
+from rocketpoll.broker.state.producers import ProducerManager
+from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager, group_fault
+from rocketpoll.broker.state.topic_config import TopicConfigManager, retry_topic, topic_fault
 
 SUBSCRIPTION_CHARACTERS_MAX: Final = TAGS_BYTES_MAX
 """Of all texts of one subscription: a broker keeps them as long as the client is connected."""

@@ -11,12 +11,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from broker.connection import Connection, Steps
-from broker.processor.request import Handlers, RequestRejected, header_of, reply
-from broker.processor.to_clients import question
-from broker.state.clients import ClientChannel
-from broker.state.consumers import ConsumerManager
-from broker.store.message_store import MessageStore
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import decode_body, encode_body_in_steps
 from rmq_spark.wire.bodies.stats import GetConsumerStatusBody
@@ -26,6 +20,12 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.request import Handlers, RequestRejected, header_of, reply
+from rocketpoll.broker.processor.to_clients import question
+from rocketpoll.broker.state.clients import ClientChannel
+from rocketpoll.broker.state.consumers import ConsumerManager
+from rocketpoll.broker.store.message_store import MessageStore
 
 RELAY_TIMEOUT_MS: Final = 10_000
 STATUS_TIMEOUT_MS: Final = 3_000

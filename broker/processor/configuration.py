@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.config import BrokerConfig
-from broker.processor.request import RequestRejected
-from broker.settings import settings_of
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.processor.request import RequestRejected
+from rocketpoll.broker.settings import settings_of
 
 
 def properties_text(config: BrokerConfig) -> bytes:

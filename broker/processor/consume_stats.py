@@ -9,17 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final
 
-from broker.config import BrokerConfig
-from broker.connection import Connection, Steps
-from broker.processor.queues import topic_of
-from broker.processor.request import Handlers, RequestRejected, answer_in_steps, header_of
-from broker.processor.store_times import store_timestamp
-from broker.state.broker_stats import BrokerStats
-from broker.state.consumer_offset import ConsumerOffsetManager
-from broker.state.consumers import ConsumerManager
-from broker.state.subscription_group import SubscriptionGroupManager
-from broker.state.topic_config import QUEUE_NUMS_MAX, TopicConfigManager
-from broker.store.message_store import MessageStore
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.bodies.stats import (
     ConsumeStats,
@@ -33,6 +22,17 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import GetConsumeStatsRequestHeader
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.queues import topic_of
+from rocketpoll.broker.processor.request import Handlers, RequestRejected, answer_in_steps, header_of
+from rocketpoll.broker.processor.store_times import store_timestamp
+from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
+from rocketpoll.broker.state.consumers import ConsumerManager
+from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager
+from rocketpoll.broker.state.topic_config import QUEUE_NUMS_MAX, TopicConfigManager
+from rocketpoll.broker.store.message_store import MessageStore
 
 _TOPIC_SEPARATOR = ";"
 _QUEUES_MAX: Final = 2 * QUEUE_NUMS_MAX

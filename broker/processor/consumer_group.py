@@ -7,22 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
 
-from broker.connection import Connection, Steps
-from broker.processor.request import (
-    Handlers,
-    RequestRejected,
-    answer,
-    answer_in_steps,
-    body_in_steps,
-    header_of,
-)
-from broker.state.clients import ClientChannel, client_fault
-from broker.state.consumer_offset import ConsumerOffsetManager
-from broker.state.consumers import ConsumerManager
-from broker.state.producers import ProducerManager
-from broker.state.queue_locks import QueueLocks
-from broker.state.subscription_group import group_fault
-from broker.state.topic_config import TopicConfigManager
 from rmq_spark.wire.bodies import client_info, clients
 from rmq_spark.wire.bodies.clients import GetConsumerListByGroupResponseBody
 from rmq_spark.wire.bodies.lists import TopicList
@@ -30,6 +14,22 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers import groups, operators
 from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.request import (
+    Handlers,
+    RequestRejected,
+    answer,
+    answer_in_steps,
+    body_in_steps,
+    header_of,
+)
+from rocketpoll.broker.state.clients import ClientChannel, client_fault
+from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
+from rocketpoll.broker.state.consumers import ConsumerManager
+from rocketpoll.broker.state.producers import ProducerManager
+from rocketpoll.broker.state.queue_locks import QueueLocks
+from rocketpoll.broker.state.subscription_group import group_fault
+from rocketpoll.broker.state.topic_config import TopicConfigManager
 
 
 class ConsumerGroupProcessor:

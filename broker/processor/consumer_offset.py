@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker.connection import Connection, Steps
-from broker.processor.queues import check_queue, topic_of
-from broker.processor.request import Handlers, RequestRejected, answer, answer_in_steps, header_of
-from broker.state.consumer_offset import ConsumerOffsetManager
-from broker.state.subscription_group import SubscriptionGroupManager, group_fault
-from broker.state.topic_config import TopicConfigManager
-from broker.store.message_store import MessageStore
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers import offsets as headers
 from rmq_spark.wire.record import decode_record
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.queues import check_queue, topic_of
+from rocketpoll.broker.processor.request import Handlers, RequestRejected, answer, answer_in_steps, header_of
+from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
+from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager, group_fault
+from rocketpoll.broker.state.topic_config import TopicConfigManager
+from rocketpoll.broker.store.message_store import MessageStore
 
 MEMORY_RATIO: Final = 0.4
 """How much of the machine's memory RocketMQ takes for the log's end that is still cached."""

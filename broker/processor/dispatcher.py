@@ -10,15 +10,15 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
-from broker.connection import Connection, Steps
-from broker.processor.request import Handler, Handlers, RequestRejected, TopicNotSaved
-from broker.state.limits import TooMany
-from broker.store.errors import StoreError
-from broker.store.lacks import Hindrance, is_lack, what_is_wrong
 from rmq_spark.errors import WireError
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import CommandFlag
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.request import Handler, Handlers, RequestRejected, TopicNotSaved
+from rocketpoll.broker.state.limits import TooMany
+from rocketpoll.broker.store.errors import StoreError
+from rocketpoll.broker.store.lacks import Hindrance, is_lack, what_is_wrong
 
 Park: TypeAlias = Callable[[Connection, RemotingCommand, str], "RemotingCommand | None"]
 

@@ -8,10 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from broker.connection import Connection, Steps
-from broker.processor.acknowledger import Acknowledger
-from broker.processor.admission import TopicAdmission
-from broker.processor.request import (
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.extensions import Extension, ExtensionsHeader
+from rmq_spark.wire.headers.send import AppendChunkRequestHeader, AppendChunkResponseHeader
+from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.record import decode_record
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.acknowledger import Acknowledger
+from rocketpoll.broker.processor.admission import TopicAdmission
+from rocketpoll.broker.processor.request import (
     Handlers,
     RequestRejected,
     answer,
@@ -19,17 +25,11 @@ from broker.processor.request import (
     negotiated,
     reply,
 )
-from broker.processor.send_message import CODES
-from broker.state.broker_stats import BrokerStats
-from broker.store import chunks
-from broker.store.message_store import MessageStore
-from broker.store.results import PutMessageResult, PutMessageStatus
-from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.extensions import Extension, ExtensionsHeader
-from rmq_spark.wire.headers.send import AppendChunkRequestHeader, AppendChunkResponseHeader
-from rmq_spark.wire.hosts import Host
-from rmq_spark.wire.record import decode_record
+from rocketpoll.broker.processor.send_message import CODES
+from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.store import chunks
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
 OURS = frozenset(Extension)
 

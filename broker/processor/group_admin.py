@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from broker.connection import Connection, Steps
-from broker.processor.after_saving import AfterSaving
-from broker.processor.request import (
+from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, SubscriptionGroupList
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.after_saving import AfterSaving
+from rocketpoll.broker.processor.request import (
     Handlers,
     RequestRejected,
     answer,
@@ -20,13 +23,10 @@ from broker.processor.request import (
     header_of,
     reply,
 )
-from broker.state.broker_stats import BrokerStats
-from broker.state.changes import Change
-from broker.state.consumer_offset import ConsumerOffsetManager
-from broker.state.subscription_group import SubscriptionGroupManager, group_fault
-from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, SubscriptionGroupList
-from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
+from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.state.changes import Change
+from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
+from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager, group_fault
 
 
 class GroupAdminProcessor:

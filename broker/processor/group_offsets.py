@@ -12,15 +12,6 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Final
 
-from broker.connection import Connection, Steps
-from broker.processor.queues import check_queue, topic_of
-from broker.processor.request import Handlers, RequestRejected, answer, answer_in_steps, header_of
-from broker.processor.to_clients import notice
-from broker.state.consumer_offset import ConsumerOffsetManager
-from broker.state.consumers import ConsumerGroup, ConsumerManager
-from broker.state.subscription_group import SubscriptionGroupManager, group_fault
-from broker.state.topic_config import TopicConfigManager
-from broker.store.message_store import MessageStore
 from rmq_spark.wire.bodies import encode_body_in_steps
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.bodies.stats import (
@@ -33,6 +24,15 @@ from rmq_spark.wire.codes import LanguageCode, RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.queues import check_queue, topic_of
+from rocketpoll.broker.processor.request import Handlers, RequestRejected, answer, answer_in_steps, header_of
+from rocketpoll.broker.processor.to_clients import notice
+from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
+from rocketpoll.broker.state.consumers import ConsumerGroup, ConsumerManager
+from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager, group_fault
+from rocketpoll.broker.state.topic_config import TopicConfigManager
+from rocketpoll.broker.store.message_store import MessageStore
 
 RESET_VERSION_MIN: Final = 28
 """V3_0_7_SNAPSHOT: older clients do not know the request."""

@@ -14,18 +14,6 @@ from dataclasses import replace
 from random import randrange
 from typing import Final
 
-from broker.config import BrokerConfig
-from broker.connection import Connection
-from broker.processor.acknowledger import Acknowledger
-from broker.processor.admission import TopicAdmission
-from broker.processor.request import Handlers, RequestRejected, answer, header_of, reply
-from broker.processor.retry_rules import RetryRules, redirect_to_dlq
-from broker.processor.send_message import CODES
-from broker.schedule.delayed_message import WITHOUT_DELAY, scheduled
-from broker.state.broker_stats import BrokerStats
-from broker.state.topic_config import retry_topic
-from broker.store.message_store import MessageStore
-from broker.store.results import PutMessageResult, PutMessageStatus
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
@@ -34,6 +22,18 @@ from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.properties import change_properties
 from rmq_spark.wire.record import StoredMessage, decode_record, magic_of
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.connection import Connection
+from rocketpoll.broker.processor.acknowledger import Acknowledger
+from rocketpoll.broker.processor.admission import TopicAdmission
+from rocketpoll.broker.processor.request import Handlers, RequestRejected, answer, header_of, reply
+from rocketpoll.broker.processor.retry_rules import RetryRules, redirect_to_dlq
+from rocketpoll.broker.processor.send_message import CODES
+from rocketpoll.broker.schedule.delayed_message import WITHOUT_DELAY, scheduled
+from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.state.topic_config import retry_topic
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
 RETRY_TOPIC: Final = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"

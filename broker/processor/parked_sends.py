@@ -20,13 +20,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from broker.connection import Connection, Work
-from broker.processor.after_saving import RunAside
-from broker.processor.request import reply
-from broker.state.topic_config import TopicConfigManager
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
+from rocketpoll.broker.connection import Connection, Work
+from rocketpoll.broker.processor.after_saving import RunAside
+from rocketpoll.broker.processor.request import reply
+from rocketpoll.broker.state.topic_config import TopicConfigManager
 
 BYTES_MAX: Final = 64 << 20
 """Of bodies that wait: four of the longest, or what comes while a slow disk saves topics."""

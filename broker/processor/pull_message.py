@@ -13,21 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Final
 
-from broker.config import BrokerConfig
-from broker.connection import Connection, Steps
-from broker.longpolling.pull_request import PullRequest
-from broker.processor.request import Handlers, RequestRejected, header_of, negotiated
-from broker.processor.subscription_filters import Filter, SubscriptionFilters
-from broker.processor.usual_answer import UsualAnswer
-from broker.state.broker_stats import BrokerStats
-from broker.state.consumer_offset import ConsumerOffsetManager
-from broker.state.consumers import ConsumerManager
-from broker.state.subscription_group import SubscriptionGroupManager
-from broker.state.topic_config import TopicConfigManager
-from broker.store import chunks
-from broker.store.config import BrokerRole
-from broker.store.message_store import MessageStore
-from broker.store.results import GetMessageResult, GetMessageStatus
 from rmq_spark.wire.bodies.clients import MessageModel, SubscriptionData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
@@ -36,6 +21,21 @@ from rmq_spark.wire.flags import PullSysFlag, TopicPermission
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.header import NO_EXT_FIELDS
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.longpolling.pull_request import PullRequest
+from rocketpoll.broker.processor.request import Handlers, RequestRejected, header_of, negotiated
+from rocketpoll.broker.processor.subscription_filters import Filter, SubscriptionFilters
+from rocketpoll.broker.processor.usual_answer import UsualAnswer
+from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
+from rocketpoll.broker.state.consumers import ConsumerManager
+from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager
+from rocketpoll.broker.state.topic_config import TopicConfigManager
+from rocketpoll.broker.store import chunks
+from rocketpoll.broker.store.config import BrokerRole
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.results import GetMessageResult, GetMessageStatus
 
 _COMMIT_OFFSET = PullSysFlag.COMMIT_OFFSET.value
 _SUSPEND = PullSysFlag.SUSPEND.value

@@ -5,11 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from broker.connection import Connection, Steps
-from broker.processor.request import Handlers, RequestRejected, answer, header_of
-from broker.state.consumers import ConsumerManager
-from broker.store.message_filter import MessageFilter
-from broker.store.message_store import MessageStore
 from rmq_spark.wire.bodies.clients import SubscriptionData
 from rmq_spark.wire.bodies.stats import ConsumeQueueData, QueryConsumeQueueResponseBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -17,6 +12,11 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import QueryConsumeQueueRequestHeader
 from rmq_spark.wire.record import StoredMessage, decode_record, record_size
 from rmq_spark.wire.tags import tags_code
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.request import Handlers, RequestRejected, answer, header_of
+from rocketpoll.broker.state.consumers import ConsumerManager
+from rocketpoll.broker.store.message_filter import MessageFilter
+from rocketpoll.broker.store.message_store import MessageStore
 
 ENTRIES_MAX: Final = 256
 LOOK_BYTES_MAX: Final = 8 << 20

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker.config import BrokerConfig
-from broker.connection import Connection, Steps
-from broker.processor.request import Handlers, RequestRejected, answer, header_of
-from broker.store.message_store import MessageStore
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.operators import QueryMessageRequestHeader, QueryMessageResponseHeader
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.request import Handlers, RequestRejected, answer, header_of
+from rocketpoll.broker.store.message_store import MessageStore
 
 MESSAGES_MAX: Final = 64
 """Of one answer, whatever is asked for."""

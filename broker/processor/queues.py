@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.processor.request import RequestRejected
-from broker.state.topic_config import TopicConfigManager
-from broker.store.message_store import MessageStore
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import ResponseCode
+from rocketpoll.broker.processor.request import RequestRejected
+from rocketpoll.broker.state.topic_config import TopicConfigManager
+from rocketpoll.broker.store.message_store import MessageStore
 
 
 def topic_of(topics: TopicConfigManager, topic: str) -> TopicConfig:

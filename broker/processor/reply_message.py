@@ -15,16 +15,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from broker.connection import Connection
-from broker.processor.request import Handlers, RequestRejected, header_of, reply
-from broker.processor.to_clients import question
-from broker.state.clients import ClientChannel
-from broker.state.producers import ProducerManager
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.send import ReplyMessageRequestHeader, SendMessageRequestHeader
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.properties import change_properties, decode_properties
+from rocketpoll.broker.connection import Connection
+from rocketpoll.broker.processor.request import Handlers, RequestRejected, header_of, reply
+from rocketpoll.broker.processor.to_clients import question
+from rocketpoll.broker.state.clients import ClientChannel
+from rocketpoll.broker.state.producers import ProducerManager
 
 REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
 PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"

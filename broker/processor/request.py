@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
-from broker.connection import Connection, Steps
 from rmq_spark.errors import HeaderError, RocketPollError
 from rmq_spark.wire.bodies import decode_body, decode_body_in_steps, encode_body, encode_body_in_steps
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.table import HEADERS
+from rocketpoll.broker.connection import Connection, Steps
 
 Body = TypeVar("Body")
 

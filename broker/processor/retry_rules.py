@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from broker.processor.admission import TopicAdmission
-from broker.processor.request import RequestRejected
-from broker.schedule.delayed_message import WITHOUT_DELAY
-from broker.state.subscription_group import SubscriptionGroupManager
-from broker.state.topic_config import RETRY_PREFIX, dlq_topic
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.properties import change_properties
 from rmq_spark.wire.record import StoredMessage, magic_of
+from rocketpoll.broker.processor.admission import TopicAdmission
+from rocketpoll.broker.processor.request import RequestRejected
+from rocketpoll.broker.schedule.delayed_message import WITHOUT_DELAY
+from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager
+from rocketpoll.broker.state.topic_config import RETRY_PREFIX, dlq_topic
 
 CLIENT_LIMIT_VERSION_MIN: Final = 121
 """V3_4_9: older clients send a limit that means nothing."""

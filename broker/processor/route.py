@@ -11,21 +11,6 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Final
 
-from broker.config import BrokerConfig
-from broker.connection import Connection, Steps
-from broker.processor.after_saving import AfterSaving
-from broker.processor.configuration import own_topics, properties_text, read_only_configuration
-from broker.processor.request import (
-    Handlers,
-    RequestRejected,
-    answer,
-    answer_in_steps,
-    body_of,
-    header_of,
-)
-from broker.state.changes import Change
-from broker.state.kv_config import ORDER_TOPIC_CONFIG, KVConfigs
-from broker.state.topic_config import SYSTEM_TOPICS, TopicConfigManager, is_system_topic
 from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig
 from rmq_spark.wire.bodies.lists import ClusterInfo, TopicList
 from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
@@ -38,6 +23,21 @@ from rmq_spark.wire.headers.namesrv import (
 )
 from rmq_spark.wire.headers.topics import QueryDataVersionResponseHeader
 from rmq_spark.wire.hosts import Host
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.after_saving import AfterSaving
+from rocketpoll.broker.processor.configuration import own_topics, properties_text, read_only_configuration
+from rocketpoll.broker.processor.request import (
+    Handlers,
+    RequestRejected,
+    answer,
+    answer_in_steps,
+    body_of,
+    header_of,
+)
+from rocketpoll.broker.state.changes import Change
+from rocketpoll.broker.state.kv_config import ORDER_TOPIC_CONFIG, KVConfigs
+from rocketpoll.broker.state.topic_config import SYSTEM_TOPICS, TopicConfigManager, is_system_topic
 
 MASTER_ID: Final = 0
 

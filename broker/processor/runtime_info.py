@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from broker.config import BrokerConfig
-from broker.longpolling.pull_request_hold_service import PullRequestHoldService
-from broker.state.broker_stats import BrokerStats
-from broker.store.disk import DiskUsage
-from broker.store.errors import UnreadableFile
-from broker.store.message_store import MessageStore
-from broker.store.parts import COMMIT_LOG
-from broker.store.results import StoreState
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 from rmq_spark.wire.command import CURRENT_VERSION
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record import decode_record
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.longpolling.pull_request_hold_service import PullRequestHoldService
+from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.store.disk import DiskUsage
+from rocketpoll.broker.store.errors import UnreadableFile
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.parts import COMMIT_LOG
+from rocketpoll.broker.store.results import StoreState
 
 VERSION_DESC: Final = "V4_9_8"
 """The name of `CURRENT_VERSION`."""

@@ -15,21 +15,6 @@ from functools import partial
 from itertools import accumulate, chain
 from typing import Final, TypeAlias
 
-from broker.config import BrokerConfig
-from broker.connection import Connection, Steps
-from broker.processor.acknowledger import Acknowledger
-from broker.processor.admission import TopicAdmission
-from broker.processor.request import Handlers, RequestRejected, reply
-from broker.processor.retry_rules import RetryRules
-from broker.processor.send_plan import SendPlan, SendPlanTable
-from broker.processor.stored_properties import PropertyRewriter, StoredProperties
-from broker.processor.usual_answer import UsualAnswer
-from broker.schedule.delayed_message import scheduled
-from broker.state.broker_stats import BrokerStats
-from broker.store.message_store import MessageStore
-from broker.store.record_draft import RecordDraft, draft_of
-from broker.store.record_template import UniformParts
-from broker.store.results import PutMessageResult, PutMessageStatus
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
@@ -37,6 +22,21 @@ from rmq_spark.wire.hosts import Host, decode_host
 from rmq_spark.wire.message_batch import BatchEntry, split_batch, split_in_parts
 from rmq_spark.wire.properties import DELAY, TIMERS
 from rmq_spark.wire.record import StoredMessage
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.acknowledger import Acknowledger
+from rocketpoll.broker.processor.admission import TopicAdmission
+from rocketpoll.broker.processor.request import Handlers, RequestRejected, reply
+from rocketpoll.broker.processor.retry_rules import RetryRules
+from rocketpoll.broker.processor.send_plan import SendPlan, SendPlanTable
+from rocketpoll.broker.processor.stored_properties import PropertyRewriter, StoredProperties
+from rocketpoll.broker.processor.usual_answer import UsualAnswer
+from rocketpoll.broker.schedule.delayed_message import scheduled
+from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.record_draft import RecordDraft, draft_of
+from rocketpoll.broker.store.record_template import UniformParts
+from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
 _NO_BATCH: Final = "a batch can neither be delayed nor go to a retry topic"
 

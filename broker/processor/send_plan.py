@@ -10,11 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
-from broker.connection import Connection
-from broker.processor.admission import TopicAdmission
-from broker.processor.request import header_of
-from broker.store.record_draft import RecordDraft
-from broker.store.record_template import RecordTemplate
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
@@ -25,6 +20,11 @@ from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.java_numbers import parse_int64
 from rmq_spark.wire.names import RETRY_PREFIX
 from rmq_spark.wire.record import magic_of
+from rocketpoll.broker.connection import Connection
+from rocketpoll.broker.processor.admission import TopicAdmission
+from rocketpoll.broker.processor.request import header_of
+from rocketpoll.broker.store.record_draft import RecordDraft
+from rocketpoll.broker.store.record_template import RecordTemplate
 
 _BORN_V6 = MessageSysFlag.BORN_HOST_V6.value
 _STORE_V6 = MessageSysFlag.STORE_HOST_V6.value

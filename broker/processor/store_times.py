@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.store.message_store import MessageStore
-from broker.store.record_glance import glance
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.record_glance import glance
 
 NO_TIME: Final = 0
 """There is no such message, or not any more."""

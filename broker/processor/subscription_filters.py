@@ -6,17 +6,17 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from broker.config import FilterLimits
-from broker.filter.errors import FilterError
-from broker.filter.sql_limits import SqlLimits
-from broker.filter.subscription import build_subscription_data, message_filter
-from broker.filter.tags_filter import TagsFilter
-from broker.processor.request import RequestRejected
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION, SubscriptionData
 from rmq_spark.wire.codes import ResponseCode
+from rocketpoll.broker.config import FilterLimits
+from rocketpoll.broker.filter.errors import FilterError
+from rocketpoll.broker.filter.sql_limits import SqlLimits
+from rocketpoll.broker.filter.subscription import build_subscription_data, message_filter
+from rocketpoll.broker.filter.tags_filter import TagsFilter
+from rocketpoll.broker.processor.request import RequestRejected
 
 if TYPE_CHECKING:
-    from broker.filter.sql_filter import SqlFilter
+    from rocketpoll.broker.filter.sql_filter import SqlFilter
 
 _REMEMBERED = 1_024
 

@@ -7,27 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from broker.config import BrokerConfig
-from broker.connection import Connection, Steps
-from broker.processor.after_saving import AfterSaving
-from broker.processor.configuration import own_topics
-from broker.processor.queues import topic_of
-from broker.processor.request import (
-    Handlers,
-    RequestRejected,
-    answer,
-    answer_in_steps,
-    body_in_steps,
-    header_of,
-)
-from broker.processor.store_times import store_timestamp
-from broker.processor.topic_attributes import changed_attributes
-from broker.state.broker_stats import BrokerStats
-from broker.state.changes import Change
-from broker.state.consumer_offset import ConsumerOffsetManager
-from broker.state.consumers import ConsumerManager
-from broker.state.topic_config import TopicConfigManager, is_system_topic, topic_fault
-from broker.store.message_store import MessageStore
 from rmq_spark.wire.bodies.configs import CreateTopicListRequestBody, TopicConfig, TopicFilterType
 from rmq_spark.wire.bodies.lists import GroupList
 from rmq_spark.wire.bodies.stats import TopicOffset, TopicStatsTable
@@ -35,6 +14,27 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.topics import CreateTopicRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.after_saving import AfterSaving
+from rocketpoll.broker.processor.configuration import own_topics
+from rocketpoll.broker.processor.queues import topic_of
+from rocketpoll.broker.processor.request import (
+    Handlers,
+    RequestRejected,
+    answer,
+    answer_in_steps,
+    body_in_steps,
+    header_of,
+)
+from rocketpoll.broker.processor.store_times import store_timestamp
+from rocketpoll.broker.processor.topic_attributes import changed_attributes
+from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.state.changes import Change
+from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
+from rocketpoll.broker.state.consumers import ConsumerManager
+from rocketpoll.broker.state.topic_config import TopicConfigManager, is_system_topic, topic_fault
+from rocketpoll.broker.store.message_store import MessageStore
 
 
 class TopicAdminProcessor:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from broker.processor.request import RequestRejected
 from rmq_spark.wire.codes import ResponseCode
+from rocketpoll.broker.processor.request import RequestRejected
 
 SUPPORTED: Final[Mapping[str, frozenset[str]]] = {
     "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from broker.connection import Connection
 from rmq_spark.wire.codes import ResponseCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.header import Header
 from rmq_spark.wire.header_json import JsonAnswer
+from rocketpoll.broker.connection import Connection
 
 _JSON = SerializeType.JSON
 _ONE_WAY = CommandFlag.ONE_WAY.value

@@ -20,16 +20,21 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 from typing import Final
 
-from broker.schedule.delay_level import DelayLevel, Start
-from broker.schedule.delayed_message import Undeliverable, delivered, scheduled
-from broker.state.table import Saver, Table
-from broker.store.lacks import Lacking
-from broker.store.message_store import MessageStore
-from broker.store.results import GetMessageResult, GetMessageStatus, PutMessageResult, PutMessageStatus
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record import StoredMessage, decode_record
+from rocketpoll.broker.schedule.delay_level import DelayLevel, Start
+from rocketpoll.broker.schedule.delayed_message import Undeliverable, delivered, scheduled
+from rocketpoll.broker.state.table import Saver, Table
+from rocketpoll.broker.store.lacks import Lacking
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.results import (
+    GetMessageResult,
+    GetMessageStatus,
+    PutMessageResult,
+    PutMessageStatus,
+)
 
 __all__ = ["ScheduleMessageService", "Start", "scheduled"]
 

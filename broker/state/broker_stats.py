@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime, timezone
 from typing import Final, NamedTuple
 
-from broker.state.durations import Durations
-from broker.state.stats_windows import (
+from rmq_spark.wire.bodies.stats import BrokerStatsData, BrokerStatsItem
+from rocketpoll.broker.state.durations import Durations
+from rocketpoll.broker.state.stats_windows import (
     BUCKETS_MAX,
     SAMPLE_INTERVAL_MS,
     Key,
@@ -27,7 +28,6 @@ from broker.state.stats_windows import (
     drop,
     per_second,
 )
-from rmq_spark.wire.bodies.stats import BrokerStatsData, BrokerStatsItem
 
 _SAMPLES_PER_MINUTE: Final = 60_000 // SAMPLE_INTERVAL_MS
 _ELAPSED_MS_MAX: Final = 60_000

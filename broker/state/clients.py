@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from broker.connection import Connection
+from rocketpoll.broker.connection import Connection
 
 CLIENT_ID_CHARACTERS_MAX: Final = 1_024
 """Of what a client calls itself; RocketMQ sets no limit."""

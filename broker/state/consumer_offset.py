@@ -11,9 +11,9 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from broker.state.limits import check_room
-from broker.state.table import Saver, Table
 from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper
+from rocketpoll.broker.state.limits import check_room
+from rocketpoll.broker.state.table import Saver, Table
 
 _SEPARATOR: Final = "@"
 _NOTHING: Final[Mapping[int, int]] = MappingProxyType({})

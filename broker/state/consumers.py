@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from types import MappingProxyType
 from typing import Final
 
-from broker.connection import Connection
-from broker.state.clients import ClientChannel
-from broker.state.member_room import MemberRoom, subscription_bytes
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
+from rocketpoll.broker.connection import Connection
+from rocketpoll.broker.state.clients import ClientChannel
+from rocketpoll.broker.state.member_room import MemberRoom, subscription_bytes
 
 _NO_GROUPS: Final[Mapping[str, int]] = MappingProxyType({})
 

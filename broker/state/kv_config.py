@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from broker.state.changes import Change, Changes
-from broker.state.limits import TooMany, check_room
-from broker.state.table import Saver, Table
+from rocketpoll.broker.state.changes import Change, Changes
+from rocketpoll.broker.state.limits import TooMany, check_room
+from rocketpoll.broker.state.table import Saver, Table
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The namespace of topics in order: ``broker-a:4;broker-b:4`` by topic."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from broker.state.limits import TooMany, check_room
 from rmq_spark.wire.bodies.clients import SubscriptionData
+from rocketpoll.broker.state.limits import TooMany, check_room
 
 if TYPE_CHECKING:
-    from broker.connection import Connection
+    from rocketpoll.broker.connection import Connection
 
 SHARE: Final = 16
 """One client may say so much of what all may say together."""

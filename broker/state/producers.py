@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Set
 from types import MappingProxyType
 from typing import Final
 
-from broker.connection import Connection
-from broker.state.clients import ClientChannel
-from broker.state.member_room import MemberRoom
+from rocketpoll.broker.connection import Connection
+from rocketpoll.broker.state.clients import ClientChannel
+from rocketpoll.broker.state.member_room import MemberRoom
 
 _NO_GROUPS: Final[Mapping[str, None]] = MappingProxyType({})
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from types import MappingProxyType
 
-from broker.state.changes import Change, Changes
-from broker.state.limits import check_room
-from broker.state.table import Saver, Table
-from broker.state.topic_config import QUEUE_NUMS_MAX
 from rmq_spark.wire.bodies.configs import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rmq_spark.wire.names import SYSTEM_GROUPS, group_fault, is_system_group
+from rocketpoll.broker.state.changes import Change, Changes
+from rocketpoll.broker.state.limits import check_room
+from rocketpoll.broker.state.table import Saver, Table
+from rocketpoll.broker.state.topic_config import QUEUE_NUMS_MAX
 
 __all__ = ["SubscriptionGroupManager", "group_fault"]
 

@@ -10,9 +10,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from broker.state.changes import Change, Changes
-from broker.state.limits import check_room
-from broker.state.table import Saver, Table
 from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rmq_spark.wire.flags import TopicPermission
 from rmq_spark.wire.names import (
@@ -31,6 +28,9 @@ from rmq_spark.wire.names import (
     retry_topic,
     topic_fault,
 )
+from rocketpoll.broker.state.changes import Change, Changes
+from rocketpoll.broker.state.limits import check_room
+from rocketpoll.broker.state.table import Saver, Table
 
 __all__ = [
     "DLQ_PREFIX",

@@ -16,20 +16,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from broker.store.commit_log import BLANK_BYTES, CommitLog, Draft
-from broker.store.consume_queue import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
-from broker.store.errors import StoreFailed
-from broker.store.fresh_records import Fresh, FreshRecord, FreshRun
-from broker.store.lacks import Lacking, what_is_wrong
-from broker.store.queue_table import QueueTable, topic_fault
-from broker.store.record_draft import BatchDraft, RecordDraft, draft_of, ready_properties
-from broker.store.record_template import RecordTemplate, UniformBatch, UniformParts
-from broker.store.results import PutMessageResult, PutMessageStatus
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX
 from rmq_spark.wire.record import StoredMessage
 from rmq_spark.wire.record_checksum import CHECKSUM_BYTES
+from rocketpoll.broker.store.commit_log import BLANK_BYTES, CommitLog, Draft
+from rocketpoll.broker.store.consume_queue import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
+from rocketpoll.broker.store.errors import StoreFailed
+from rocketpoll.broker.store.fresh_records import Fresh, FreshRecord, FreshRun
+from rocketpoll.broker.store.lacks import Lacking, what_is_wrong
+from rocketpoll.broker.store.queue_table import QueueTable, topic_fault
+from rocketpoll.broker.store.record_draft import BatchDraft, RecordDraft, draft_of, ready_properties
+from rocketpoll.broker.store.record_template import RecordTemplate, UniformBatch, UniformParts
+from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
 _PUT_OK = PutMessageStatus.PUT_OK
 # The checksum is a property, too, and may need a separator before it.

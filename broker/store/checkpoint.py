@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
 
-from broker.store.disk import Disk
+from rocketpoll.broker.store.disk import Disk
 
 CHECKPOINT = "checkpoint"
 CHECKPOINT_BYTES = 4096

@@ -21,14 +21,14 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 
-from broker.store.checkpoint import CHECKPOINT, Checkpoint, save_checkpoint
-from broker.store.errors import DamagedTable, StoreFailed, UnreadableFile
-from broker.store.file_pool import never
-from broker.store.lacks import FlushFailed, is_lack
-from broker.store.manifest import MANIFEST, Manifest
-from broker.store.parts import CONFIG, StoreParts
-from broker.store.queue_table import QueueSpan
-from broker.store.tables import JsonTable, SetAside
+from rocketpoll.broker.store.checkpoint import CHECKPOINT, Checkpoint, save_checkpoint
+from rocketpoll.broker.store.errors import DamagedTable, StoreFailed, UnreadableFile
+from rocketpoll.broker.store.file_pool import never
+from rocketpoll.broker.store.lacks import FlushFailed, is_lack
+from rocketpoll.broker.store.manifest import MANIFEST, Manifest
+from rocketpoll.broker.store.parts import CONFIG, StoreParts
+from rocketpoll.broker.store.queue_table import QueueSpan
+from rocketpoll.broker.store.tables import JsonTable, SetAside
 
 _log = logging.getLogger(__name__)
 _LAST_CHECKPOINT_SECONDS = 20.0

@@ -10,21 +10,21 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from broker.store import chunks
-from broker.store import lazy_numpy as np
-from broker.store.appender import MessageAppender, illegal, unavailable
-from broker.store.commit_log import CommitLog
-from broker.store.consume_queue import TRANSACTION_MASK
-from broker.store.errors import StoreFailed
-from broker.store.fresh_records import Fresh, FreshChunk
-from broker.store.lacks import Lacking
-from broker.store.large_batch import LargeBatch
-from broker.store.queue_table import topic_fault
-from broker.store.record_template import RecordTemplate, UniformParts
-from broker.store.results import PutMessageResult, PutMessageStatus
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.properties import DELAY, TIMERS
+from rocketpoll.broker.store import chunks
+from rocketpoll.broker.store import lazy_numpy as np
+from rocketpoll.broker.store.appender import MessageAppender, illegal, unavailable
+from rocketpoll.broker.store.commit_log import CommitLog
+from rocketpoll.broker.store.consume_queue import TRANSACTION_MASK
+from rocketpoll.broker.store.errors import StoreFailed
+from rocketpoll.broker.store.fresh_records import Fresh, FreshChunk
+from rocketpoll.broker.store.lacks import Lacking
+from rocketpoll.broker.store.large_batch import LargeBatch
+from rocketpoll.broker.store.queue_table import topic_fault
+from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
+from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
 if TYPE_CHECKING:
     import numpy.typing as npt

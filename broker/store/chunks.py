@@ -14,24 +14,24 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from broker.store.lacks import Hindrance, is_lack
+from rocketpoll.broker.store.lacks import Hindrance, is_lack
 
 if TYPE_CHECKING:
     from pyarrow import py_buffer
 
-    from broker.store.java_hash import hash_index_keys, rows_within
     from rmq_spark.wire.chunk import COLUMNS, RecordChunk
     from rmq_spark.wire.chunk.checksums import Sealing, intact_records, with_empty_checksums
     from rmq_spark.wire.chunk.gather import take_bytes
+    from rocketpoll.broker.store.java_hash import hash_index_keys, rows_within
 
 _HOMES = {
     "COLUMNS": "rmq_spark.wire.chunk",
     "RecordChunk": "rmq_spark.wire.chunk",
     "py_buffer": "pyarrow",
     "Sealing": "rmq_spark.wire.chunk.checksums",
-    "hash_index_keys": "broker.store.java_hash",
+    "hash_index_keys": "rocketpoll.broker.store.java_hash",
     "intact_records": "rmq_spark.wire.chunk.checksums",
-    "rows_within": "broker.store.java_hash",
+    "rows_within": "rocketpoll.broker.store.java_hash",
     "take_bytes": "rmq_spark.wire.chunk.gather",
     "with_empty_checksums": "rmq_spark.wire.chunk.checksums",
 }

@@ -18,14 +18,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from broker.store import lazy_numpy as np
-from broker.store.errors import StoreFailed
-from broker.store.file_pool import FileGroup, FilePool
-from broker.store.lacks import Hindrance, Lacking, is_lack, may_succeed_later, what_is_wrong
-from broker.store.mapped_file_queue import MappedFileQueue
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import encode_blank
+from rocketpoll.broker.store import lazy_numpy as np
+from rocketpoll.broker.store.errors import StoreFailed
+from rocketpoll.broker.store.file_pool import FileGroup, FilePool
+from rocketpoll.broker.store.lacks import Hindrance, Lacking, is_lack, may_succeed_later, what_is_wrong
+from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from broker.store.consume_queue import ENTRY_BYTES
-from broker.store.file_pool import OPEN_FILES_MAX
-from broker.store.index_file import INDEX_HOPS_MAX
+from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
+from rocketpoll.broker.store.file_pool import OPEN_FILES_MAX
+from rocketpoll.broker.store.index_file import INDEX_HOPS_MAX
 
 _MIB = 1 << 20
 _DELAY_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)

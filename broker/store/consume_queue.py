@@ -19,14 +19,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from broker.store import lazy_numpy as np
-from broker.store.errors import UnreadableFile
-from broker.store.file_pool import FileGroup
-from broker.store.local_file import COPIED_BYTES_MAX
-from broker.store.mapped_file_queue import MappedFileQueue
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.names import SCHEDULE_TOPIC
+from rocketpoll.broker.store import lazy_numpy as np
+from rocketpoll.broker.store.errors import UnreadableFile
+from rocketpoll.broker.store.file_pool import FileGroup
+from rocketpoll.broker.store.local_file import COPIED_BYTES_MAX
+from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
 
 if TYPE_CHECKING:
     import numpy.typing as npt

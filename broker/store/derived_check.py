@@ -10,19 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from broker.store import chunks
-from broker.store import lazy_numpy as np
-from broker.store.commit_log import CommitLog
-from broker.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_BYTES, READ_ENTRIES_MAX, ConsumeQueue
-from broker.store.dispatch import FEW, QueueEntries, record_sizes
-from broker.store.entry_check import EntryCheck, WrongEntry
-from broker.store.errors import UnreadableFile
-from broker.store.index_service import IndexService, Keys, hashed, hashed_few
-from broker.store.parts import StoreParts
-from broker.store.reput import key_columns, keyed
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import decode_blank
+from rocketpoll.broker.store import chunks
+from rocketpoll.broker.store import lazy_numpy as np
+from rocketpoll.broker.store.commit_log import CommitLog
+from rocketpoll.broker.store.consume_queue import (
+    BLANK_SIZE,
+    ENTRY,
+    ENTRY_BYTES,
+    READ_ENTRIES_MAX,
+    ConsumeQueue,
+)
+from rocketpoll.broker.store.dispatch import FEW, QueueEntries, record_sizes
+from rocketpoll.broker.store.entry_check import EntryCheck, WrongEntry
+from rocketpoll.broker.store.errors import UnreadableFile
+from rocketpoll.broker.store.index_service import IndexService, Keys, hashed, hashed_few
+from rocketpoll.broker.store.parts import StoreParts
+from rocketpoll.broker.store.reput import key_columns, keyed
 
 QUEUES_MAX = 1_000
 """With more queues, reading their files takes longer than reading the log."""

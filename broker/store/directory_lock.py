@@ -11,9 +11,9 @@ import errno
 from pathlib import Path
 from typing import Final
 
-from broker.store.checkpoint import CHECKPOINT
-from broker.store.disk import Disk, DiskLock
-from broker.store.errors import StoreInUse
+from rocketpoll.broker.store.checkpoint import CHECKPOINT
+from rocketpoll.broker.store.disk import Disk, DiskLock
+from rocketpoll.broker.store.errors import StoreInUse
 
 LOCK: Final = "lock"
 ABORT: Final = "abort"

@@ -15,10 +15,10 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import NamedTuple, Protocol
 
-from broker.store.lacks import FlushFailed
-from broker.store.local_file import LocalFile
-from broker.store.record_lock import RecordLock
 from rmq_spark.wire.framing import Buffer
+from rocketpoll.broker.store.lacks import FlushFailed
+from rocketpoll.broker.store.local_file import LocalFile
+from rocketpoll.broker.store.record_lock import RecordLock
 
 _LOOKED_INTO = 128
 """Directories that one thread looks into without a word to the others."""

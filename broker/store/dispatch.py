@@ -13,9 +13,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from broker.store import chunks
-from broker.store import lazy_numpy as np
-from broker.store.consume_queue import (
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.names import SCHEDULE_TOPIC
+from rmq_spark.wire.properties import TAGS
+from rmq_spark.wire.record import decode_blank
+from rmq_spark.wire.tags import tags_code
+from rocketpoll.broker.store import chunks
+from rocketpoll.broker.store import lazy_numpy as np
+from rocketpoll.broker.store.consume_queue import (
     ENTRY,
     ENTRY_BYTES,
     ENTRY_STRUCT,
@@ -23,14 +29,8 @@ from broker.store.consume_queue import (
     TRANSACTION_MASK,
     Entries,
 )
-from broker.store.fresh_records import FreshRun
-from broker.store.record_glance import glance, pattern_of, property_of
-from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.names import SCHEDULE_TOPIC
-from rmq_spark.wire.properties import TAGS
-from rmq_spark.wire.record import decode_blank
-from rmq_spark.wire.tags import tags_code
+from rocketpoll.broker.store.fresh_records import FreshRun
+from rocketpoll.broker.store.record_glance import glance, pattern_of, property_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt

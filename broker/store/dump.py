@@ -1,4 +1,4 @@
-"""``python -m broker.store.dump DIR``: a store's files, records and entries, for a person to read.
+"""``python -m rocketpoll.broker.store.dump DIR``: a store's files, records and entries, for a person to read.
 
 It changes nothing and knows nothing that `inspection` does not tell it.
 """
@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
-from broker.store.consume_queue import BLANK_SIZE
-from broker.store.errors import StoreError
-from broker.store.inspection import StoreInspection
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.record import StoredMessage
+from rocketpoll.broker.store.consume_queue import BLANK_SIZE
+from rocketpoll.broker.store.errors import StoreError
+from rocketpoll.broker.store.inspection import StoreInspection
 
 
 def dump_lines(root: Path, limit: int) -> Iterator[str]:
@@ -58,7 +58,7 @@ def _described(message: StoredMessage) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m broker.store.dump", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m rocketpoll.broker.store.dump", description=__doc__)
     parser.add_argument("directory", type=Path, help="storePathRootDir of the store")
     parser.add_argument("--limit", type=int, default=20, help="records, and entries of a queue (default: 20)")
     given = parser.parse_args(arguments)

@@ -13,15 +13,15 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from broker.store import lazy_numpy as np
-from broker.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_BYTES, ENTRY_STRUCT
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
+from rocketpoll.broker.store import lazy_numpy as np
+from rocketpoll.broker.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_BYTES, ENTRY_STRUCT
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from broker.store.consume_queue import Entries
+    from rocketpoll.broker.store.consume_queue import Entries
 
 _HEAD = Struct(">i16xqq")
 """Size, queue offset and place of a record."""

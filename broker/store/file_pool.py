@@ -25,10 +25,10 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from broker.store.disk import Disk, DiskFile
-from broker.store.errors import StoreFailed, UnreadableFile
-from broker.store.lacks import lacks_descriptor
 from rmq_spark.wire.framing import Buffer
+from rocketpoll.broker.store.disk import Disk, DiskFile
+from rocketpoll.broker.store.errors import StoreFailed, UnreadableFile
+from rocketpoll.broker.store.lacks import lacks_descriptor
 
 OPEN_FILES_MAX: Final = 4_096
 

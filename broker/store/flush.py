@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from broker.store.errors import StoreClosed, StoreError, StoreFailed
-from broker.store.lacks import may_succeed_later
+from rocketpoll.broker.store.errors import StoreClosed, StoreError, StoreFailed
+from rocketpoll.broker.store.lacks import may_succeed_later
 
 _AGAIN_SECONDS = 0.2
 

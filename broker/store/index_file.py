@@ -31,9 +31,9 @@ from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from broker.store import lazy_numpy as np
-from broker.store.file_pool import FileGroup, PooledFile
-from broker.store.index_key import IndexHashes
+from rocketpoll.broker.store import lazy_numpy as np
+from rocketpoll.broker.store.file_pool import FileGroup, PooledFile
+from rocketpoll.broker.store.index_key import IndexHashes
 
 if TYPE_CHECKING:
     import numpy.typing as npt

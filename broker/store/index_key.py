@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from broker.store import lazy_numpy as np
 from rmq_spark.wire.properties import KEY_SEPARATOR
 from rmq_spark.wire.tags import java_string_hash
+from rocketpoll.broker.store import lazy_numpy as np
 
 if TYPE_CHECKING:
     import numpy.typing as npt

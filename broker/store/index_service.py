@@ -19,13 +19,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from broker.store import chunks
-from broker.store import lazy_numpy as np
-from broker.store.errors import ForeignFile, StoreClosed, UnreadableFile
-from broker.store.file_pool import FileGroup, FilePool, PooledFile
-from broker.store.index_file import INDEX_HOPS_MAX, IndexFile, IndexSizes, Positions
-from broker.store.index_key import INDEX_KEY_SEPARATOR, IndexHashes, hash_keys, index_hash
 from rmq_spark.wire.flags import MessageSysFlag
+from rocketpoll.broker.store import chunks
+from rocketpoll.broker.store import lazy_numpy as np
+from rocketpoll.broker.store.errors import ForeignFile, StoreClosed, UnreadableFile
+from rocketpoll.broker.store.file_pool import FileGroup, FilePool, PooledFile
+from rocketpoll.broker.store.index_file import INDEX_HOPS_MAX, IndexFile, IndexSizes, Positions
+from rocketpoll.broker.store.index_key import INDEX_KEY_SEPARATOR, IndexHashes, hash_keys, index_hash
 
 if TYPE_CHECKING:
     import numpy.typing as npt

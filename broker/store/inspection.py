@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from broker.store.checkpoint import Checkpoint
-from broker.store.commit_log import BLANK_BYTES
-from broker.store.consume_queue import ConsumeQueue
-from broker.store.disk import LocalDisk
-from broker.store.errors import ForeignFile
-from broker.store.file_pool import FileGroup, FilePool
-from broker.store.manifest import MANIFEST, Manifest
-from broker.store.mapped_file_queue import MappedFileQueue
-from broker.store.recovery import LogRecovery, RecoveredLog, pieces_behind, reliable_checkpoint
-from broker.store.tables import JsonTable
 from rmq_spark.wire.record import StoredMessage, decode_blank, decode_record
+from rocketpoll.broker.store.checkpoint import Checkpoint
+from rocketpoll.broker.store.commit_log import BLANK_BYTES
+from rocketpoll.broker.store.consume_queue import ConsumeQueue
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.errors import ForeignFile
+from rocketpoll.broker.store.file_pool import FileGroup, FilePool
+from rocketpoll.broker.store.manifest import MANIFEST, Manifest
+from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
+from rocketpoll.broker.store.recovery import LogRecovery, RecoveredLog, pieces_behind, reliable_checkpoint
+from rocketpoll.broker.store.tables import JsonTable
 
 
 class StoreInspection:

@@ -18,9 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker.store.index_key import INDEX_KEY_SEPARATOR, IndexHashes
 from rmq_spark.wire.chunk.gather import Bytes, Positions, offsets_of
 from rmq_spark.wire.tags import java_string_hash
+from rocketpoll.broker.store.index_key import INDEX_KEY_SEPARATOR, IndexHashes
 
 Words: TypeAlias = npt.NDArray[np.uint32]
 

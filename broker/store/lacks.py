@@ -12,7 +12,7 @@ import errno
 import logging
 from contextlib import suppress
 
-from broker.store.errors import UnreadableFile
+from rocketpoll.broker.store.errors import UnreadableFile
 
 _log = logging.getLogger(__name__)
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})

@@ -13,9 +13,9 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from broker.store import chunks
-from broker.store import lazy_numpy as np
-from broker.store.record_template import RecordTemplate, UniformBatch, UniformParts
+from rocketpoll.broker.store import chunks
+from rocketpoll.broker.store import lazy_numpy as np
+from rocketpoll.broker.store.record_template import RecordTemplate, UniformBatch, UniformParts
 
 if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk

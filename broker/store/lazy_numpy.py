@@ -1,4 +1,4 @@
-"""numpy, loaded when the first array is wanted: `from broker.store import lazy_numpy as np`.
+"""numpy, loaded when the first array is wanted: `from rocketpoll.broker.store import lazy_numpy as np`.
 
 To load it takes as long as all else that a broker does until it answers. Few messages need no arrays, and who
 has the time (a broker does, a second after its start) calls `load_numpy` beside.

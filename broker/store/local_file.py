@@ -12,11 +12,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.store.lacks import FlushFailed
 from rmq_spark.wire.framing import Buffer
+from rocketpoll.broker.store.lacks import FlushFailed
 
 if TYPE_CHECKING:
-    from broker.store.file_map import FileMap
+    from rocketpoll.broker.store.file_map import FileMap
 
 COPIED_BYTES_MAX = 1 << 16
 """Up to so many bytes are read: copying them takes as long as finding out whether they lie in memory."""
@@ -124,7 +124,7 @@ class LocalFile:
             return None
         if self._map is None:
             try:
-                from broker.store.file_map import FileMap  # noqa: PLC0415  # a small broker needs no ctypes
+                from rocketpoll.broker.store.file_map import FileMap  # noqa: PLC0415  # a small broker needs no ctypes
 
                 self._map = FileMap(self._descriptor, self._size)
             except (OSError, ImportError, MemoryError):  # too many maps, or files: without one, it is read

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from broker.store.queue_table import QueueSpan, topic_fault
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
+from rocketpoll.broker.store.queue_table import QueueSpan, topic_fault
 
 MANIFEST: Final = "manifest.json"
 _NUMBERS = 3

@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.store.errors import ForeignFile, MissingFile, UnreadableFile
-from broker.store.file_pool import FileGroup, PooledFile
 from rmq_spark.wire.framing import Buffer
+from rocketpoll.broker.store.errors import ForeignFile, MissingFile, UnreadableFile
+from rocketpoll.broker.store.file_pool import FileGroup, PooledFile
 
 NAME_DIGITS = 20
 

@@ -14,30 +14,30 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
-from broker.store.appender import MessageAppender
-from broker.store.checkpointing import Checkpointing
-from broker.store.chunk_appender import Admit, ChunkAppender, Sizes
-from broker.store.config import BrokerRole, StoreConfig
-from broker.store.directory_lock import AbortFile, lock_directory, make_root
-from broker.store.disk import Disk
-from broker.store.dispatch import MessageArrivingListener
-from broker.store.errors import StoreError, StoreFailed
-from broker.store.flush import FlushService
-from broker.store.lacks import Hindrance, is_lack, may_succeed_later
-from broker.store.message_filter import MessageFilter
-from broker.store.opening import open_parts
-from broker.store.parts import StoreParts
-from broker.store.picking import Limits
-from broker.store.reader import MessageReader
-from broker.store.record_draft import RecordDraft
-from broker.store.record_glance import has_key
-from broker.store.record_template import RecordTemplate, UniformParts
-from broker.store.results import GetMessageResult, PutMessageResult, PutMessageStatus, StoreState
-from broker.store.retention import Retention
-from broker.store.topic_deletion import TopicDeletion
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import StoredMessage
+from rocketpoll.broker.store.appender import MessageAppender
+from rocketpoll.broker.store.checkpointing import Checkpointing
+from rocketpoll.broker.store.chunk_appender import Admit, ChunkAppender, Sizes
+from rocketpoll.broker.store.config import BrokerRole, StoreConfig
+from rocketpoll.broker.store.directory_lock import AbortFile, lock_directory, make_root
+from rocketpoll.broker.store.disk import Disk
+from rocketpoll.broker.store.dispatch import MessageArrivingListener
+from rocketpoll.broker.store.errors import StoreError, StoreFailed
+from rocketpoll.broker.store.flush import FlushService
+from rocketpoll.broker.store.lacks import Hindrance, is_lack, may_succeed_later
+from rocketpoll.broker.store.message_filter import MessageFilter
+from rocketpoll.broker.store.opening import open_parts
+from rocketpoll.broker.store.parts import StoreParts
+from rocketpoll.broker.store.picking import Limits
+from rocketpoll.broker.store.reader import MessageReader
+from rocketpoll.broker.store.record_draft import RecordDraft
+from rocketpoll.broker.store.record_glance import has_key
+from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
+from rocketpoll.broker.store.results import GetMessageResult, PutMessageResult, PutMessageStatus, StoreState
+from rocketpoll.broker.store.retention import Retention
+from rocketpoll.broker.store.topic_deletion import TopicDeletion
 
 _log = logging.getLogger(__name__)
 _INDEX_CANDIDATES_PER_RESULT = 4
@@ -60,7 +60,7 @@ class MessageStore:
         happens at once, in the thread that appended or flushed.
 
         Raises:
-            StoreInUse, ForeignFile, DamagedTable: As `broker.store.errors` says. Nothing was changed.
+            StoreInUse, ForeignFile, DamagedTable: As `store.errors` says. Nothing was changed.
         """
         self._config = config
         self._disk = disk

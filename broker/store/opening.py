@@ -25,22 +25,22 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from broker.store.checkpoint import CHECKPOINT, Checkpoint, load_checkpoint
-from broker.store.checkpointing import Checkpointing
-from broker.store.derived_check import QUEUES_MAX, Looked, look_at_all
-from broker.store.directory_lock import AbortFile
-from broker.store.errors import UnreadableFile
-from broker.store.lacks import Lacking
-from broker.store.manifest import Manifest
-from broker.store.parts import COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, StoreParts
-from broker.store.recovery import (
+from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
+from rocketpoll.broker.store.checkpoint import CHECKPOINT, Checkpoint, load_checkpoint
+from rocketpoll.broker.store.checkpointing import Checkpointing
+from rocketpoll.broker.store.derived_check import QUEUES_MAX, Looked, look_at_all
+from rocketpoll.broker.store.directory_lock import AbortFile
+from rocketpoll.broker.store.errors import UnreadableFile
+from rocketpoll.broker.store.lacks import Lacking
+from rocketpoll.broker.store.manifest import Manifest
+from rocketpoll.broker.store.parts import COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, StoreParts
+from rocketpoll.broker.store.recovery import (
     LogRecovery,
     RecoveredLog,
     record_behind,
     reliable_checkpoint,
     wipe_behind,
 )
-from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 
 _log = logging.getLogger(__name__)
 _IS_DAMAGED = "%s is damaged: its entries are not those of the messages in the commit log; %s made again"
@@ -92,7 +92,7 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     """Open the parts of a store in a directory that is locked; what is to be written is left.
 
     Raises:
-        ForeignFile, DamagedTable, UnreadableFile: As `broker.store.errors` says. No message was touched.
+        ForeignFile, DamagedTable, UnreadableFile: As `store.errors` says. No message was touched.
         OSError: The disk says no.
     """
     disk, root, log = parts.disk, parts.root, parts.log

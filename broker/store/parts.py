@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from broker.store.commit_log import CommitLog
-from broker.store.config import FlushDiskType, StoreConfig
-from broker.store.disk import Disk
-from broker.store.dispatch import Dispatcher
-from broker.store.file_pool import FilePool
-from broker.store.fresh_records import FreshRecords, none_yet
-from broker.store.index_service import IndexService
-from broker.store.queue_table import QueueTable
-from broker.store.reput import ReputMessageService
+from rocketpoll.broker.store.commit_log import CommitLog
+from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
+from rocketpoll.broker.store.disk import Disk
+from rocketpoll.broker.store.dispatch import Dispatcher
+from rocketpoll.broker.store.file_pool import FilePool
+from rocketpoll.broker.store.fresh_records import FreshRecords, none_yet
+from rocketpoll.broker.store.index_service import IndexService
+from rocketpoll.broker.store.queue_table import QueueTable
+from rocketpoll.broker.store.reput import ReputMessageService
 
 COMMIT_LOG: Final = "commitlog"
 CONSUME_QUEUE: Final = "consumequeue"

@@ -12,12 +12,12 @@ from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from broker.store import chunks
-from broker.store import lazy_numpy as np
-from broker.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_BYTES, ENTRY_STRUCT, Entries
-from broker.store.message_filter import MessageFilter
-from broker.store.results import GetMessageStatus
 from rmq_spark.wire.framing import Buffer
+from rocketpoll.broker.store import chunks
+from rocketpoll.broker.store import lazy_numpy as np
+from rocketpoll.broker.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_BYTES, ENTRY_STRUCT, Entries
+from rocketpoll.broker.store.message_filter import MessageFilter
+from rocketpoll.broker.store.results import GetMessageStatus
 
 if TYPE_CHECKING:
     import numpy.typing as npt

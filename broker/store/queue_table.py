@@ -14,9 +14,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.store.consume_queue import ConsumeQueue
-from broker.store.errors import ForeignFile, UnreadableFile
-from broker.store.file_pool import FileGroup, FilePool, never
+from rocketpoll.broker.store.consume_queue import ConsumeQueue
+from rocketpoll.broker.store.errors import ForeignFile, UnreadableFile
+from rocketpoll.broker.store.file_pool import FileGroup, FilePool, never
 
 TOPIC_CHARACTERS_MAX = 255
 _TOPICS_AT_A_TIME = 512

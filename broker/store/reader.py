@@ -11,11 +11,15 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from broker.store import chunks
-from broker.store import lazy_numpy as np
-from broker.store.commit_log import CommitLog
-from broker.store.consume_queue import ENTRY_BYTES, READ_ENTRIES_MAX, ConsumeQueue
-from broker.store.entry_check import (
+from rmq_spark.errors import RecordError
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.record import decode_record
+from rocketpoll.broker.store import chunks
+from rocketpoll.broker.store import lazy_numpy as np
+from rocketpoll.broker.store.commit_log import CommitLog
+from rocketpoll.broker.store.consume_queue import ENTRY_BYTES, READ_ENTRIES_MAX, ConsumeQueue
+from rocketpoll.broker.store.entry_check import (
     HEAD_BYTES,
     EntryCheck,
     WrongEntry,
@@ -23,17 +27,13 @@ from broker.store.entry_check import (
     first_wrong_of_few,
     is_of_entry,
 )
-from broker.store.errors import UnreadableFile
-from broker.store.local_file import COPIED_BYTES_MAX
-from broker.store.message_filter import MessageFilter
-from broker.store.picking import FEW, Limits, Numbers, Picked, pick_all, pick_few, pick_many
-from broker.store.queue_table import QueueTable
-from broker.store.record_glance import stored_at
-from broker.store.results import GetMessageResult, GetMessageStatus
-from rmq_spark.errors import RecordError
-from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.record import decode_record
+from rocketpoll.broker.store.errors import UnreadableFile
+from rocketpoll.broker.store.local_file import COPIED_BYTES_MAX
+from rocketpoll.broker.store.message_filter import MessageFilter
+from rocketpoll.broker.store.picking import FEW, Limits, Numbers, Picked, pick_all, pick_few, pick_many
+from rocketpoll.broker.store.queue_table import QueueTable
+from rocketpoll.broker.store.record_glance import stored_at
+from rocketpoll.broker.store.results import GetMessageResult, GetMessageStatus
 
 if TYPE_CHECKING:
     import numpy.typing as npt

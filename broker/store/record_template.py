@@ -15,12 +15,18 @@ from itertools import accumulate, repeat
 from typing import NamedTuple
 from zlib import crc32
 
-from broker.store.consume_queue import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
-from broker.store.fresh_records import FreshRecord
-from broker.store.record_draft import PROPERTIES_LENGTH, RecordDraft, all_ready, head_of, topic_part
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record_checksum import CHECKSUM_BYTES, checksum_pieces
+from rocketpoll.broker.store.consume_queue import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
+from rocketpoll.broker.store.fresh_records import FreshRecord
+from rocketpoll.broker.store.record_draft import (
+    PROPERTIES_LENGTH,
+    RecordDraft,
+    all_ready,
+    head_of,
+    topic_part,
+)
 
 
 class UniformParts(NamedTuple):

@@ -20,21 +20,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.store import chunks
-from broker.store import lazy_numpy as np
-from broker.store.checkpoint import CHECKPOINT, Checkpoint, load_checkpoint
-from broker.store.commit_log import BLANK_BYTES
-from broker.store.directory_lock import AbortFile
-from broker.store.disk import Disk
-from broker.store.dispatch import record_sizes
-from broker.store.errors import UnreadableFile
-from broker.store.mapped_file_queue import MappedFileQueue
-from broker.store.queue_table import topic_fault
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import StoredMessage, body_crc_of, decode_blank, decode_record
 from rmq_spark.wire.record_checksum import is_intact
+from rocketpoll.broker.store import chunks
+from rocketpoll.broker.store import lazy_numpy as np
+from rocketpoll.broker.store.checkpoint import CHECKPOINT, Checkpoint, load_checkpoint
+from rocketpoll.broker.store.commit_log import BLANK_BYTES
+from rocketpoll.broker.store.directory_lock import AbortFile
+from rocketpoll.broker.store.disk import Disk
+from rocketpoll.broker.store.dispatch import record_sizes
+from rocketpoll.broker.store.errors import UnreadableFile
+from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
+from rocketpoll.broker.store.queue_table import topic_fault
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -20,26 +20,26 @@ from contextlib import contextmanager, suppress
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from broker.store import chunks
-from broker.store.commit_log import BLANK_BYTES, CommitLog
-from broker.store.consume_queue import ENTRY_STRUCT, ConsumeQueue
-from broker.store.dispatch import (
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.properties import KEYS, UNIQ_KEY
+from rmq_spark.wire.record import decode_blank, decode_record
+from rocketpoll.broker.store import chunks
+from rocketpoll.broker.store.commit_log import BLANK_BYTES, CommitLog
+from rocketpoll.broker.store.consume_queue import ENTRY_STRUCT, ConsumeQueue
+from rocketpoll.broker.store.dispatch import (
     FEW,
     Dispatcher,
     MessageArrivingListener,
     QueueEntries,
     record_sizes,
 )
-from broker.store.errors import UnreadableFile
-from broker.store.fresh_records import FreshRecords, FreshRun
-from broker.store.index_service import IndexService, KeyedMessage
-from broker.store.queue_table import QueueTable
-from broker.store.record_glance import glance, pattern_of, property_of
-from broker.store.recovery import record_behind
-from rmq_spark.errors import RecordError
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.properties import KEYS, UNIQ_KEY
-from rmq_spark.wire.record import decode_blank, decode_record
+from rocketpoll.broker.store.errors import UnreadableFile
+from rocketpoll.broker.store.fresh_records import FreshRecords, FreshRun
+from rocketpoll.broker.store.index_service import IndexService, KeyedMessage
+from rocketpoll.broker.store.queue_table import QueueTable
+from rocketpoll.broker.store.record_glance import glance, pattern_of, property_of
+from rocketpoll.broker.store.recovery import record_behind
 
 if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk

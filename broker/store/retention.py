@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
-from broker.store.config import StoreConfig
-from broker.store.disk import Disk
-from broker.store.mapped_file_queue import MappedFileQueue
+from rocketpoll.broker.store.config import StoreConfig
+from rocketpoll.broker.store.disk import Disk
+from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
 
 FILES_AT_A_TIME = 10
 _HOUR_MS = 3_600_000

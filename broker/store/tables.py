@@ -34,10 +34,10 @@ from pathlib import Path
 from typing import Generic, TypeVar
 from zlib import crc32
 
-from broker.store.disk import Disk
-from broker.store.errors import DamagedTable
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import decode_body, encode_body
+from rocketpoll.broker.store.disk import Disk
+from rocketpoll.broker.store.errors import DamagedTable
 
 Body = TypeVar("Body")
 

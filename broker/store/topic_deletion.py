@@ -8,9 +8,9 @@ log until that expires. What groups keep of the topic is not known here.
 
 from __future__ import annotations
 
-from broker.store.appender import MessageAppender
-from broker.store.checkpointing import Checkpointing
-from broker.store.parts import StoreParts
+from rocketpoll.broker.store.appender import MessageAppender
+from rocketpoll.broker.store.checkpointing import Checkpointing
+from rocketpoll.broker.store.parts import StoreParts
 
 
 class TopicDeletion:

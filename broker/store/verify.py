@@ -1,4 +1,4 @@
-"""``python -m broker.store.verify DIR``: is everything in a store as it should be?
+"""``python -m rocketpoll.broker.store.verify DIR``: is everything in a store as it should be?
 
 The log is followed and each record checked; then the consume queues are compared with what the log says
 they must hold, entry by entry, but for the times at which delayed messages are due: their delays are a
@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from broker.store.consume_queue import BLANK_SIZE, ENTRY_STRUCT, ConsumeQueue
-from broker.store.dispatch import Dispatcher
-from broker.store.errors import StoreError
-from broker.store.inspection import StoreInspection
 from rmq_spark.wire.names import SCHEDULE_TOPIC
+from rocketpoll.broker.store.consume_queue import BLANK_SIZE, ENTRY_STRUCT, ConsumeQueue
+from rocketpoll.broker.store.dispatch import Dispatcher
+from rocketpoll.broker.store.errors import StoreError
+from rocketpoll.broker.store.inspection import StoreInspection
 
 _DELAYS_MS = (0,)
 _PLACE_AND_SIZE = 2
@@ -85,7 +85,7 @@ def _queue_faults(
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m broker.store.verify", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m rocketpoll.broker.store.verify", description=__doc__)
     parser.add_argument("directory", type=Path, help="storePathRootDir of the store")
     given = parser.parse_args(arguments)
     count = 0

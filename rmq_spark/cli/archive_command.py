@@ -16,6 +16,8 @@ from typing import Final
 
 _HERE: Final = Path(__file__).resolve().parents[2]
 _LEFT_OUT: Final = _HERE / "rmq_spark" / "cli"
+_NAMES: Final = ("__init__.py", "errors.py")
+"""Of ``rocketpoll``, which has the broker as well: ``rocketpoll.Producer`` works on a cluster, too."""
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 
@@ -49,6 +51,7 @@ def write_archive(path: Path) -> None:
 
 def _modules() -> Iterator[Path]:
     yield _HERE / "pyspark_rocketpoll.py"
+    yield from (_HERE / "rocketpoll" / name for name in _NAMES)
     for module in sorted((_HERE / "rmq_spark").rglob("*.py")):
         if _LEFT_OUT not in module.parents:
             yield module

@@ -24,7 +24,7 @@ from benchmarks.broker.report import as_json, as_table
 from benchmarks.broker.rocketmq import RocketMQ
 from benchmarks.broker.rocketpoll import RocketPoll
 from benchmarks.broker.rounds import run_rounds
-from broker.store.config import FlushDiskType
+from rocketpoll.broker.store.config import FlushDiskType
 
 SMALL = replace(QUICK, seconds=0.05, held=(20,), idle_seconds=0.05)
 SIDES = {OURS: RocketPoll(), OURS_SYNC: RocketPoll(FlushDiskType.SYNC_FLUSH)}

@@ -32,8 +32,13 @@ def archive(tmp_path):
 
 def test_it_holds_the_source_and_the_client_and_no_broker(archive):
     names = zipfile.ZipFile(archive).namelist()
-    assert {"pyspark_rocketpoll.py", "rmq_spark/spark/source.py", "rmq_spark/__init__.py"} <= set(names)
-    assert not [name for name in names if "cli" in name.split("/") or name.startswith("broker")]
+    assert {
+        "pyspark_rocketpoll.py",
+        "rocketpoll/__init__.py",
+        "rmq_spark/spark/source.py",
+        "rmq_spark/__init__.py",
+    } <= set(names)
+    assert not [name for name in names if {"cli", "broker"} & set(name.split("/"))]
 
 
 def test_the_same_modules_give_the_same_bytes(archive, tmp_path, capsys):

@@ -22,7 +22,8 @@ def run(arguments, cwd, **more):
 @pytest.fixture
 def hostile(tmp_path):
     """A directory in which somebody has modules of our names."""
-    (tmp_path / "broker.py").write_text("raise SystemExit('this is not the broker')\n", encoding="utf-8")
+    for name in ("broker", "rocketpoll", "start_broker"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('this is not the broker')\n", encoding="utf-8")
     return tmp_path
 
 
@@ -34,11 +35,11 @@ def test_a_stray_module_of_the_same_name_is_not_taken_for_it(hostile):
 
 def test_one_that_goes_before_it_on_the_path_of_modules_is_named(hostile, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(hostile / "other"))
-    (hostile / "other" / "broker").mkdir(parents=True)
-    (hostile / "other" / "broker" / "__init__.py").write_text("", encoding="utf-8")
+    (hostile / "other" / "rocketpoll").mkdir(parents=True)
+    (hostile / "other" / "rocketpoll" / "__init__.py").write_text("", encoding="utf-8")
     done = run(["-p"], hostile)
     assert done.returncode == 1
-    assert f"finds {hostile / 'other' / 'broker'}" in done.stderr
+    assert f"finds {hostile / 'other' / 'rocketpoll'}" in done.stderr
 
 
 def test_its_arguments_are_the_brokers(tmp_path):

@@ -11,12 +11,12 @@ from ipaddress import ip_address
 import pytest
 from python_programs import python_program, started_python_program
 
-from broker.controller import BrokerController
-from broker.embedded import EmbeddedBroker, EmbeddedBrokerError
-from broker.settings import ConfigError
-from broker.store.config import FlushDiskType
 from rmq_spark.client import LitePullConsumer, Message
 from rmq_spark.client.errors import ClientError
+from rocketpoll.broker.controller import BrokerController
+from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError
+from rocketpoll.broker.settings import ConfigError
+from rocketpoll.broker.store.config import FlushDiskType
 
 
 @pytest.fixture(params=[False, True], ids=["thread", "process"])
@@ -244,7 +244,7 @@ def test_it_cannot_be_handed_to_another_process():
 
 FORK = """
     import multiprocessing, os, sys
-    from broker.embedded import EmbeddedBroker, EmbeddedBrokerError
+    from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError
 
     def use(broker):
         broker.send("orders", "of the child")
@@ -291,7 +291,7 @@ def test_a_fork_can_use_it_and_cannot_end_it(mode, how, tmp_path):
 
 KEPT_OPEN = """
     import os, sys, time
-    from broker.embedded import EmbeddedBroker
+    from rocketpoll.broker.embedded import EmbeddedBroker
     from rmq_spark.client import LitePullConsumer, Message
 
     broker = EmbeddedBroker(own_process=sys.argv[1] == "process").start()
@@ -320,7 +320,7 @@ def test_a_fork_that_goes_on_keeps_neither_its_port_nor_its_process(mode, tmp_pa
 
 FORGOTTEN = """
     import sys
-    from broker.embedded import EmbeddedBroker
+    from rocketpoll.broker.embedded import EmbeddedBroker
     broker = EmbeddedBroker(*sys.argv[2:], own_process=sys.argv[1] == "process").start()
     broker.send("orders", "one")
     producer = broker.producer()
@@ -340,7 +340,7 @@ def test_a_program_that_forgets_it_ends_and_so_does_the_broker_in_order(mode, tm
 
 INTERRUPTED = """
     import sys
-    from broker.embedded import EmbeddedBroker
+    from rocketpoll.broker.embedded import EmbeddedBroker
     with EmbeddedBroker(own_process=sys.argv[1] == "process") as broker:
         broker.send("orders", "one")
         try:

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, NotInTime
-from broker.testing import wait_until
 from rmq_spark.client import LitePullConsumer, Message
 from rmq_spark.client.errors import MessageRejected, RouteNotFound
+from rocketpoll.broker.embedded import EmbeddedBroker, NotInTime
+from rocketpoll.broker.testing import wait_until
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,5 @@
-from broker.filter.errors import FilterError
 from rmq_spark.errors import RocketPollError
+from rocketpoll.broker.filter.errors import FilterError
 
 
 def test_an_error_names_the_place_what_was_needed_and_what_was_there():

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sql_expressions import VALUES
 
-from broker.filter.java_values import (
+from rocketpoll.broker.filter.java_values import (
     compare,
     is_integer,
     parse_boolean,

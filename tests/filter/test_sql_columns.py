@@ -3,9 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sql_expressions import NAMES, random_condition, random_properties
 
-from broker.filter.sql_columns import matching_rows
-from broker.filter.sql_expression import SqlExpression
-from broker.filter.sql_parser import compile_sql
+from rocketpoll.broker.filter.sql_columns import matching_rows
+from rocketpoll.broker.filter.sql_expression import SqlExpression
+from rocketpoll.broker.filter.sql_parser import compile_sql
 
 
 class Columns:

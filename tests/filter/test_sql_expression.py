@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sql_expressions import VALUES, random_condition, random_properties, second_opinion
 
-from broker.filter.sql_expression import (
+from rocketpoll.broker.filter.sql_expression import (
     And,
     Between,
     Equal,
@@ -15,8 +15,8 @@ from broker.filter.sql_expression import (
     Property,
     SqlExpression,
 )
-from broker.filter.sql_parser import compile_sql
-from broker.filter.sql_texts import state
+from rocketpoll.broker.filter.sql_parser import compile_sql
+from rocketpoll.broker.filter.sql_texts import state
 
 STATES = ("FALSE", "TRUE", "NULL", "FAILED")
 PRESENT, MISSING = {"a": "5", "b": "x"}, {}

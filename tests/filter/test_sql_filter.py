@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 from stores import message
 from strategies import ragged_properties
 
-from broker.filter.sql_filter import SqlFilter
-from broker.filter.sql_parser import compile_sql
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.properties import decode_properties
 from rmq_spark.wire.record import StoredMessage, encode_record
+from rocketpoll.broker.filter.sql_filter import SqlFilter
+from rocketpoll.broker.filter.sql_parser import compile_sql
 
 FEW, MANY = 5, 500
 

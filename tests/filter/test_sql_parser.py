@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sql_expressions import SOUP, random_condition, random_soup, written
 
-from broker.filter.errors import FilterError
-from broker.filter.sql_expression import And, Condition, Equal, Literal, Or, Property
-from broker.filter.sql_limits import SqlLimits
-from broker.filter.sql_parser import compile_sql
+from rocketpoll.broker.filter.errors import FilterError
+from rocketpoll.broker.filter.sql_expression import And, Condition, Equal, Literal, Or, Property
+from rocketpoll.broker.filter.sql_limits import SqlLimits
+from rocketpoll.broker.filter.sql_parser import compile_sql
 
 WIDE = SqlLimits(expression_bytes_max=1 << 20, depth_max=200, nodes_max=1 << 16)
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sql_expressions import FLOATS, INTEGERS, VALUES
 
-from broker.filter.sql_expression import Equal, Ordered, Property
-from broker.filter.sql_parser import compile_sql
-from broker.filter.sql_texts import FAILED, FALSE, NULL, TRUE, Texts, compare_columns, state
+from rocketpoll.broker.filter.sql_expression import Equal, Ordered, Property
+from rocketpoll.broker.filter.sql_parser import compile_sql
+from rocketpoll.broker.filter.sql_texts import FAILED, FALSE, NULL, TRUE, Texts, compare_columns, state
 
 columns = st.lists(st.sampled_from(VALUES) | st.none(), max_size=12)
 SIGNS = ("=", "<", "<=", ">", ">=")

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.filter.errors import FilterError
-from broker.filter.sql_tokens import END, FLOAT, INTEGER, KEYWORDS, NAME, TEXT, Tokens
+from rocketpoll.broker.filter.errors import FilterError
+from rocketpoll.broker.filter.sql_tokens import END, FLOAT, INTEGER, KEYWORDS, NAME, TEXT, Tokens
 
 
 def words(text):

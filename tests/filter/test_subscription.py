@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.filter.errors import FilterError
-from broker.filter.sql_filter import SqlFilter
-from broker.filter.sql_limits import SqlLimits
-from broker.filter.subscription import TAGS_BYTES_MAX, build_subscription_data, message_filter
-from broker.filter.tags_filter import TagsFilter
-from broker.store.message_filter import MessageFilter
 from rmq_spark.wire.bodies.clients import SubscriptionData
 from rmq_spark.wire.tags import tags_code
+from rocketpoll.broker.filter.errors import FilterError
+from rocketpoll.broker.filter.sql_filter import SqlFilter
+from rocketpoll.broker.filter.sql_limits import SqlLimits
+from rocketpoll.broker.filter.subscription import TAGS_BYTES_MAX, build_subscription_data, message_filter
+from rocketpoll.broker.filter.tags_filter import TagsFilter
+from rocketpoll.broker.store.message_filter import MessageFilter
 
 ROOT = Path(__file__).parents[2]
 
@@ -114,7 +114,7 @@ def test_filters_have_the_shape_that_the_store_asks_for():
 def test_one_message_at_a_time_is_filtered_without_the_libraries_for_many():
     script = """if True:
         import sys
-        from broker.filter.subscription import build_subscription_data, message_filter
+        from rocketpoll.broker.filter.subscription import build_subscription_data, message_filter
         assert message_filter(build_subscription_data("T", "*")) is None
         assert message_filter(build_subscription_data("T", "a > 5", "SQL92")).matches_properties({"a": "6"})
         tags = message_filter(build_subscription_data("T", "TagA"), by_text=True)

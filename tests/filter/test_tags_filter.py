@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from stores import message
 
-from broker.filter.tags_filter import TagsFilter
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.record import encode_record
 from rmq_spark.wire.tags import tags_code
+from rocketpoll.broker.filter.tags_filter import TagsFilter
 
 TAGS = ["TagA", "polygenelubricants", "AaAa", "BBBB", None]
 CHUNK = RecordChunk(b"".join(encode_record(message("x", tags=tags)) for tags in TAGS))

@@ -15,7 +15,6 @@ from conforming_clients import Clients, Listener, bodies_of, messages, numbers, 
 from consumer_clusters import PEERS, Cluster
 from rocketmq_peer import RocketMQ, free_broker_port
 
-from broker.store.config import FlushDiskType
 from rmq_spark.client.admin import Admin
 from rmq_spark.client.connections import Credentials
 from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus
@@ -23,6 +22,7 @@ from rmq_spark.client.errors import ClientError, NoPermission
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll.broker.store.config import FlushDiskType
 
 pytestmark = [pytest.mark.interop, PEERS]
 

@@ -19,14 +19,14 @@ import pytest
 import sql_expressions as made
 from java_programs import JavaProgram, java_program
 
-from broker.filter.errors import FilterError
-from broker.filter.sql_columns import matching_rows
-from broker.filter.sql_limits import SqlLimits
-from broker.filter.sql_parser import compile_sql
-from broker.filter.sql_texts import state
-from broker.filter.subscription import build_subscription_data
 from rmq_spark.wire.bodies.clients import SubscriptionData
 from rmq_spark.wire.bodies.mapping import decode_body
+from rocketpoll.broker.filter.errors import FilterError
+from rocketpoll.broker.filter.sql_columns import matching_rows
+from rocketpoll.broker.filter.sql_limits import SqlLimits
+from rocketpoll.broker.filter.sql_parser import compile_sql
+from rocketpoll.broker.filter.sql_texts import state
+from rocketpoll.broker.filter.subscription import build_subscription_data
 
 pytestmark = pytest.mark.interop
 

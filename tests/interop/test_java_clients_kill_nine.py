@@ -24,7 +24,7 @@ from broker_kinds import (
 from java_clients import JavaClients, Scenario
 from java_load import Load, by_place, differences
 
-from broker.store.config import FlushDiskType
+from rocketpoll.broker.store.config import FlushDiskType
 
 pytestmark = pytest.mark.interop
 

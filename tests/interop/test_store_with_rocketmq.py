@@ -20,10 +20,6 @@ import pytest
 from rocketmq_peer import Broker, RocketMQ, free_broker_port
 from stores import message, messages_of, read_all, small_config
 
-from broker.store.disk import LocalDisk
-from broker.store.message_store import MessageStore
-from broker.store.results import GetMessageStatus, PutMessageResult, PutMessageStatus
-from broker.store.tables import JsonTable
 from rmq_spark.wire.bodies.configs import (
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
@@ -37,6 +33,10 @@ from rmq_spark.wire.hosts import Host, parse_host
 from rmq_spark.wire.message_id import UniqueId
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record import StoredMessage, decode_record
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.results import GetMessageStatus, PutMessageResult, PutMessageStatus
+from rocketpoll.broker.store.tables import JsonTable
 
 pytestmark = pytest.mark.interop
 

@@ -14,13 +14,13 @@ from rocketmq_peer import RocketMQ, free_broker_port, write_settings
 from tls_clusters import KNOWN, TlsCluster, assert_messages_go_every_way
 from tls_parts import TRUSTING, certificate
 
-from broker.store.config import FlushDiskType
 from rmq_spark.client.admin import Admin
 from rmq_spark.client.bulk_pull import BulkPull
 from rmq_spark.client.errors import ClientError, NoNameServer
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.message import Message, decode_messages
 from rmq_spark.client.tls_settings import TlsSettings
+from rocketpoll.broker.store.config import FlushDiskType
 
 pytestmark = [pytest.mark.interop, PEERS]
 

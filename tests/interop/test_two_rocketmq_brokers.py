@@ -14,10 +14,10 @@ from conforming_clients import Clients, Listener, messages, numbers
 from consumer_clusters import PEERS, Cluster
 from rocketmq_peer import RocketMQ, free_broker_port
 
-from broker.store.config import FlushDiskType
 from rmq_spark.client.admin import Admin
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import Message
+from rocketpoll.broker.store.config import FlushDiskType
 
 pytestmark = [pytest.mark.interop, PEERS]
 

@@ -8,7 +8,7 @@ from held_pulls import Client, a_pull
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.longpolling.places import Places
+from rocketpoll.broker.longpolling.places import Places
 
 
 def test_the_greediest_gives_the_place_that_it_has_had_for_longest():

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
-from broker.longpolling.hold_limits import HoldLimits
+from rocketpoll.broker.longpolling.hold_limits import HoldLimits
 
 
 def test_an_arrival_answers_the_pulls_of_its_queue_and_no_others():

@@ -10,10 +10,10 @@ from broker_stories import run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.loop_turn import LoopTurn
-from broker.processor.acknowledger import Acknowledger
-from broker.store.errors import StoreFailed
-from broker.store.results import PutMessageResult, PutMessageStatus
+from rocketpoll.broker.loop_turn import LoopTurn
+from rocketpoll.broker.processor.acknowledger import Acknowledger
+from rocketpoll.broker.store.errors import StoreFailed
+from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
 OK, LATE, FAILED = (
     PutMessageStatus.PUT_OK,

@@ -6,11 +6,11 @@ import pytest
 from brokers import nobody_waits, saved_at_once
 from stores import small_config
 
-from broker.config import BrokerConfig
-from broker.processor.admission import TopicAdmission
-from broker.processor.request import RequestRejected
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import ResponseCode
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.processor.admission import TopicAdmission
+from rocketpoll.broker.processor.request import RequestRejected
 
 DEFAULT = "TBW102"
 

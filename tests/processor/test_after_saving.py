@@ -1,8 +1,8 @@
 from broker_connections import FakeConnection
 
-from broker.processor.after_saving import AfterSaving
-from broker.state.changes import Changes
 from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rocketpoll.broker.processor.after_saving import AfterSaving
+from rocketpoll.broker.state.changes import Changes
 
 
 class Aside:

@@ -1,11 +1,11 @@
 import pytest
 from broker_connections import finished
 
-from broker.processor.configuration import properties_text
 from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.configs import DataVersion, DelayOffsetSerializeWrapper
 from rmq_spark.wire.bodies.stats import BrokerStatsData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rocketpoll.broker.processor.configuration import properties_text
 
 
 @pytest.mark.parametrize("body", [b"", b"brokerPermission=4\n", b"filterServerNums=1\nrocketmqHome=/tmp/x"])

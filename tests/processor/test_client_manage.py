@@ -3,11 +3,6 @@ from broker_connections import FakeConnection, finished
 from brokers import open_parts, refused
 from members import join, room
 
-from broker.processor.client_manage import ClientManageProcessor, NotifyConsumerIdsChanged
-from broker.processor.request import RequestRejected
-from broker.state.consumers import ConsumerManager
-from broker.state.limits import TooMany
-from broker.state.producers import ProducerManager
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies.clients import (
     CheckClientRequestBody,
@@ -21,6 +16,11 @@ from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.codes import LanguageCode, ResponseCode
 from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.headers.groups import UnregisterClientRequestHeader
+from rocketpoll.broker.processor.client_manage import ClientManageProcessor, NotifyConsumerIdsChanged
+from rocketpoll.broker.processor.request import RequestRejected
+from rocketpoll.broker.state.consumers import ConsumerManager
+from rocketpoll.broker.state.limits import TooMany
+from rocketpoll.broker.state.producers import ProducerManager
 
 NOTICE = Code.NOTIFY_CONSUMER_IDS_CHANGED
 

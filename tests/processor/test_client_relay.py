@@ -4,13 +4,6 @@ from brokers import refused
 from members import join, room
 from stores import STORE_HOST
 
-from broker.processor.client_relay import (
-    RELAY_TIMEOUT_MS,
-    STATUS_BYTES_MAX,
-    STATUS_TIMEOUT_MS,
-    ClientRelayProcessor,
-)
-from broker.state.consumers import ConsumerManager
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.stats import GetConsumerStatusBody
@@ -20,6 +13,13 @@ from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.message_id import encode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import decode_record
+from rocketpoll.broker.processor.client_relay import (
+    RELAY_TIMEOUT_MS,
+    STATUS_BYTES_MAX,
+    STATUS_TIMEOUT_MS,
+    ClientRelayProcessor,
+)
+from rocketpoll.broker.state.consumers import ConsumerManager
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 

@@ -1,12 +1,12 @@
 from pathlib import Path
 
-from broker.config import BrokerConfig
-from broker.processor.configuration import own_topics, properties_text, read_only_configuration
-from broker.setting_keys import KEYS
-from broker.settings import load_config
-from broker.store.config import StoreConfig
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.processor.configuration import own_topics, properties_text, read_only_configuration
+from rocketpoll.broker.setting_keys import KEYS
+from rocketpoll.broker.settings import load_config
+from rocketpoll.broker.store.config import StoreConfig
 
 CONFIG = BrokerConfig(
     store=StoreConfig(store_path_root_dir=Path("/data")), broker_name="b", broker_cluster_name="c"

@@ -3,10 +3,6 @@ from broker_connections import FakeConnection, body_in, finished
 from brokers import refused
 from members import join, produce, room
 
-from broker.processor.consumer_group import ConsumerGroupProcessor
-from broker.state.consumers import ConsumerManager
-from broker.state.producers import ProducerManager
-from broker.state.queue_locks import QueueLocks
 from rmq_spark.wire.bodies import client_info, clients
 from rmq_spark.wire.bodies.clients import GetConsumerListByGroupResponseBody
 from rmq_spark.wire.bodies.lists import TopicList
@@ -15,6 +11,10 @@ from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode as Answer
 from rmq_spark.wire.headers import groups, operators
 from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll.broker.processor.consumer_group import ConsumerGroupProcessor
+from rocketpoll.broker.state.consumers import ConsumerManager
+from rocketpoll.broker.state.producers import ProducerManager
+from rocketpoll.broker.state.queue_locks import QueueLocks
 
 CLIENT = FakeConnection()
 

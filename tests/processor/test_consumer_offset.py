@@ -5,12 +5,12 @@ from broker_connections import FakeConnection, body_in, finished, header_in
 from brokers import open_parts, refused
 from stores import message
 
-from broker.processor.consumer_offset import ConsumerOffsetProcessor, IsYoung
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper
 from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode as Answer
 from rmq_spark.wire.headers import offsets as headers
+from rocketpoll.broker.processor.consumer_offset import ConsumerOffsetProcessor, IsYoung
 
 BYTES = 1 << 30
 CLIENT = FakeConnection()

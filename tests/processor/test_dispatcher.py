@@ -9,12 +9,12 @@ import pytest
 from broker_connections import FakeConnection, finished
 from brokers import never_parked
 
-from broker.processor.dispatcher import RequestDispatcher
-from broker.processor.request import RequestRejected, TopicNotSaved
-from broker.store.errors import StoreFailed
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
+from rocketpoll.broker.processor.dispatcher import RequestDispatcher
+from rocketpoll.broker.processor.request import RequestRejected, TopicNotSaved
+from rocketpoll.broker.store.errors import StoreFailed
 
 
 def handler(result):

@@ -8,12 +8,6 @@ from broker_connections import FakeConnection, finished
 from brokers import SlowAcknowledger, never_parked, nobody_waits, saved_at_once
 from stores import bodies, encoded, message, small_config
 
-from broker.config import BrokerConfig
-from broker.processor.admission import TopicAdmission
-from broker.processor.dispatcher import RequestDispatcher
-from broker.processor.extensions import OURS, ExtensionsProcessor
-from broker.state.broker_stats import BrokerStats
-from broker.store.results import PutMessageStatus
 from rmq_spark.wire.chunk.sized import encode_sizes
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
@@ -21,6 +15,12 @@ from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.send import AppendChunkRequestHeader
 from rmq_spark.wire.headers.table import HEADERS
 from rmq_spark.wire.hosts import parse_host
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.processor.admission import TopicAdmission
+from rocketpoll.broker.processor.dispatcher import RequestDispatcher
+from rocketpoll.broker.processor.extensions import OURS, ExtensionsProcessor
+from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.store.results import PutMessageStatus
 
 
 class Room:

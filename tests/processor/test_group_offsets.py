@@ -3,14 +3,14 @@ from broker_connections import FakeConnection, body_in, finished
 from brokers import open_parts, refused
 from members import join, room
 
-from broker.processor.group_offsets import NO_CORRECTION, GroupOffsetsProcessor
-from broker.state.consumers import ConsumerManager
 from rmq_spark.wire.bodies.stats import QueryCorrectionOffsetBody, ResetOffsetBody, ResetOffsetBodyForC
 from rmq_spark.wire.codes import LanguageCode
 from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode as Answer
 from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.headers.table import HEADERS
+from rocketpoll.broker.processor.group_offsets import NO_CORRECTION, GroupOffsetsProcessor
+from rocketpoll.broker.state.consumers import ConsumerManager
 
 ADMIN = FakeConnection("admin")
 RESET = Code.INVOKE_BROKER_TO_RESET_OFFSET

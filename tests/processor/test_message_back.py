@@ -5,12 +5,6 @@ from broker_connections import FakeConnection, finished
 from brokers import SlowAcknowledger, nobody_waits, open_parts, refused, saved_at_once
 from stores import STORE_HOST, message, read_all, small_config
 
-from broker.config import BrokerConfig
-from broker.processor.admission import TopicAdmission
-from broker.processor.message_back import MessageBackProcessor
-from broker.processor.retry_rules import RetryRules
-from broker.state.broker_stats import BrokerStats
-from broker.store.results import PutMessageStatus
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode as Answer
@@ -18,6 +12,12 @@ from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_id import encode_offset_message_id
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.processor.admission import TopicAdmission
+from rocketpoll.broker.processor.message_back import MessageBackProcessor
+from rocketpoll.broker.processor.retry_rules import RetryRules
+from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.store.results import PutMessageStatus
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 ADVERTISED = parse_host("10.0.0.2:9876")

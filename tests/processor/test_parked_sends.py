@@ -10,11 +10,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.processor import parked_sends
-from broker.processor.parked_sends import BYTES_MAX, DISPATCHED_PER_STEP, ParkedSends
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
+from rocketpoll.broker.processor import parked_sends
+from rocketpoll.broker.processor.parked_sends import BYTES_MAX, DISPATCHED_PER_STEP, ParkedSends
 
 ONE_WAY = 2
 LARGE = b"a batch of very many"

@@ -11,15 +11,15 @@ from brokers import refused
 from members import room
 from stores import small_config
 
-from broker.config import BrokerConfig, HoldLimits
-from broker.processor.pull_message import PullMessageProcessor
-from broker.processor.request import RequestRejected
-from broker.processor.subscription_filters import SubscriptionFilters
-from broker.state.broker_stats import BrokerStats
-from broker.state.consumers import ConsumerManager
-from broker.store.results import GetMessageResult, GetMessageStatus
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rocketpoll.broker.config import BrokerConfig, HoldLimits
+from rocketpoll.broker.processor.pull_message import PullMessageProcessor
+from rocketpoll.broker.processor.request import RequestRejected
+from rocketpoll.broker.processor.subscription_filters import SubscriptionFilters
+from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.state.consumers import ConsumerManager
+from rocketpoll.broker.store.results import GetMessageResult, GetMessageStatus
 
 
 class Room:
@@ -210,7 +210,7 @@ def test_whether_a_waiting_filter_matches_is_looked_up_in_all_that_is_new(parts)
 
 
 def test_so_many_messages_are_looked_at_for_a_waiting_filter_and_its_replay_goes_on(parts, monkeypatch):
-    monkeypatch.setattr("broker.processor.pull_message._EXTENDED_ENTRIES_FILTERED", 1_000)
+    monkeypatch.setattr("rocketpoll.broker.processor.pull_message._EXTENDED_ENTRIES_FILTERED", 1_000)
     room = Room(parts)
     room.pull(0, suspend_ms=5_000, subscription="price = 7", expression_type="SQL92")
     parts.put(*range(700), price="6")

@@ -1,11 +1,11 @@
 import pytest
 from admin_room import AdminRoom
 
-from broker.processor import query_message
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.headers.table import HEADERS
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.record import decode_record, decode_records
+from rocketpoll.broker.processor import query_message
 
 START = 1_700_000_000_000
 ALL = {"topic": "T", "key": "k", "maxNum": "64", "beginTimestamp": "0", "endTimestamp": str((1 << 63) - 1)}

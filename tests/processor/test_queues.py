@@ -2,9 +2,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.processor.queues import check_queue, topic_of
-from broker.processor.request import RequestRejected
 from rmq_spark.wire.codes import ResponseCode
+from rocketpoll.broker.processor.queues import check_queue, topic_of
+from rocketpoll.broker.processor.request import RequestRejected
 
 
 def test_a_topic_that_is_not_there_is_refused(parts):

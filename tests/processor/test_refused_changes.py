@@ -14,8 +14,6 @@ from admin_room import AdminRoom
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.processor.request import RequestRejected
-from broker.state.kv_config import KVConfigSerializeWrapper
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.configs import (
     ConsumerOffsetSerializeWrapper,
@@ -25,6 +23,8 @@ from rmq_spark.wire.bodies.configs import (
 )
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
+from rocketpoll.broker.processor.request import RequestRejected
+from rocketpoll.broker.state.kv_config import KVConfigSerializeWrapper
 
 
 class Aside:

@@ -5,14 +5,6 @@ from __future__ import annotations
 import pytest
 from broker_connections import FakeConnection
 
-from broker.processor.request import (
-    RequestRejected,
-    answer,
-    body_of,
-    header_of,
-    negotiated,
-    reply,
-)
 from rmq_spark.errors import BodyError, HeaderError
 from rmq_spark.wire.bodies.clients import HeartbeatData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -20,6 +12,14 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.offsets import OffsetResponseHeader
 from rmq_spark.wire.headers.table import HEADERS
+from rocketpoll.broker.processor.request import (
+    RequestRejected,
+    answer,
+    body_of,
+    header_of,
+    negotiated,
+    reply,
+)
 
 
 def test_a_header_is_read_by_the_requests_code():

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stores import message, small_config
 
-from broker.config import BrokerConfig
-from broker.processor.admission import TopicAdmission
-from broker.processor.request import RequestRejected
-from broker.processor.retry_rules import RetryRules, redirect_to_dlq
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.codes import ResponseCode
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.processor.admission import TopicAdmission
+from rocketpoll.broker.processor.request import RequestRejected
+from rocketpoll.broker.processor.retry_rules import RetryRules, redirect_to_dlq
 
 
 @pytest.fixture

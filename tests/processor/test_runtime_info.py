@@ -2,11 +2,11 @@ import pytest
 from broker_connections import finished
 from held_pulls import Client, a_pull
 
-from broker.processor.runtime_info import VERSION_DESC, SendQueue
-from broker.store.disk import DiskUsage
 from rmq_spark.wire.bodies.lists import KVTable
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import CURRENT_VERSION
+from rocketpoll.broker.processor.runtime_info import VERSION_DESC, SendQueue
+from rocketpoll.broker.store.disk import DiskUsage
 
 START = 1_700_000_000_000
 

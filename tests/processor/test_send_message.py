@@ -11,21 +11,21 @@ from broker_connections import FakeConnection, finished
 from brokers import SlowAcknowledger, never_parked, nobody_waits, saved_at_once
 from stores import bodies, read_all, small_config
 
-from broker.config import BrokerConfig
-from broker.processor import send_message
-from broker.processor.admission import TopicAdmission
-from broker.processor.dispatcher import RequestDispatcher
-from broker.processor.request import RequestRejected
-from broker.processor.retry_rules import RetryRules
-from broker.processor.send_message import SendMessageProcessor
-from broker.state.broker_stats import BrokerStats
-from broker.store.mapped_file_queue import MappedFileQueue
-from broker.store.results import PutMessageStatus
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_id import decode_offset_message_id
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.processor import send_message
+from rocketpoll.broker.processor.admission import TopicAdmission
+from rocketpoll.broker.processor.dispatcher import RequestDispatcher
+from rocketpoll.broker.processor.request import RequestRejected
+from rocketpoll.broker.processor.retry_rules import RetryRules
+from rocketpoll.broker.processor.send_message import SendMessageProcessor
+from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
+from rocketpoll.broker.store.results import PutMessageStatus
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 

@@ -11,15 +11,15 @@ from broker_connections import FakeConnection
 from brokers import nobody_waits, saved_at_once
 from stores import small_config
 
-from broker.config import BrokerConfig
-from broker.processor import send_plan
-from broker.processor.admission import TopicAdmission
-from broker.processor.request import RequestRejected
-from broker.processor.send_plan import PLANS_MAX, SendPlans, SendPlanTable
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.hosts import parse_host
+from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.processor import send_plan
+from rocketpoll.broker.processor.admission import TopicAdmission
+from rocketpoll.broker.processor.request import RequestRejected
+from rocketpoll.broker.processor.send_plan import PLANS_MAX, SendPlans, SendPlanTable
 
 BORN, STORED = parse_host("10.0.0.9:40000"), parse_host("[2001:db8::1]:9876")
 

@@ -1,4 +1,4 @@
-from broker.processor.store_times import NO_TIME, store_timestamp
+from rocketpoll.broker.processor.store_times import NO_TIME, store_timestamp
 
 
 def test_a_messages_time_is_found_by_its_place(room):

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.processor import stored_properties
-from broker.processor.stored_properties import PropertyRewriter, StoredProperties
 from rmq_spark.wire.properties import TIMERS, decode_properties
+from rocketpoll.broker.processor import stored_properties
+from rocketpoll.broker.processor.stored_properties import PropertyRewriter, StoredProperties
 
 REWRITER = PropertyRewriter("C")
 CLUSTER = "CLUSTER\x01C\x02"

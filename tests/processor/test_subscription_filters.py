@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker.config import FilterLimits
-from broker.processor.request import RequestRejected
-from broker.processor.subscription_filters import SubscriptionFilters
 from rmq_spark.wire.bodies.clients import SubscriptionData
 from rmq_spark.wire.codes import ResponseCode
+from rocketpoll.broker.config import FilterLimits
+from rocketpoll.broker.processor.request import RequestRejected
+from rocketpoll.broker.processor.subscription_filters import SubscriptionFilters
 
 FILTERS = SubscriptionFilters(FilterLimits(expression_bytes_max=40, depth_max=3, nodes_max=5))
 

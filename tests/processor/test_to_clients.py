@@ -1,9 +1,9 @@
 import pytest
 
-from broker.processor.to_clients import notice, question
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.headers.groups import ConsumerGroupRequestHeader
+from rocketpoll.broker.processor.to_clients import notice, question
 
 
 def test_a_notice_wants_no_answer_and_a_question_does():

@@ -1,7 +1,7 @@
 import pytest
 
-from broker.processor.request import RequestRejected
-from broker.processor.topic_attributes import changed_attributes
+from rocketpoll.broker.processor.request import RequestRejected
+from rocketpoll.broker.processor.topic_attributes import changed_attributes
 
 
 def test_attributes_are_set_changed_and_dropped():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from broker_connections import FakeConnection
 
-from broker.processor.usual_answer import UsualAnswer
 from rmq_spark.wire.codes import LanguageCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
+from rocketpoll.broker.processor.usual_answer import UsualAnswer
 
 ANSWER = UsualAnswer(
     {"nextBeginOffset": "%d", "minOffset": "%s%04X"}, {"suggestWhichBrokerId": "0", "50%": "%s"}, "FOUND"

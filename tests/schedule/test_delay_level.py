@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.schedule.delay_level import GRAIN_MS_MIN, GRAINS_PER_DELAY, DelayLevel, Start
+from rocketpoll.broker.schedule.delay_level import GRAIN_MS_MIN, GRAINS_PER_DELAY, DelayLevel, Start
 
 START = Start(wall_ms=1_700_000_000_000, monotonic_ms=50_000)
 ROUNDED_MS = 2

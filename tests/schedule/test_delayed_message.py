@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from stores import message
 from strategies import stored_messages
 
-from broker.schedule.delayed_message import WITHOUT_DELAY, Undeliverable, delivered, scheduled
 from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import decode_record, encode_record
+from rocketpoll.broker.schedule.delayed_message import WITHOUT_DELAY, Undeliverable, delivered, scheduled
 
 
 def test_a_message_that_waits_knows_where_it_belongs():

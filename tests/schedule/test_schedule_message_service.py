@@ -14,18 +14,18 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from stores import bodies, message, open_store, read_all
 from tables import table_in
 
-from broker.schedule.schedule_message_service import (
+from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
+from rocketpoll.broker.schedule.schedule_message_service import (
     MESSAGES_PER_CALL,
     RETRY_MS,
     ScheduleMessageService,
     Start,
     scheduled,
 )
-from broker.store.config import FlushDiskType
-from broker.store.errors import StoreClosed
-from broker.store.lacks import Lacking
-from broker.store.results import PutMessageResult, PutMessageStatus
-from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
+from rocketpoll.broker.store.config import FlushDiskType
+from rocketpoll.broker.store.errors import StoreClosed
+from rocketpoll.broker.store.lacks import Lacking
+from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
 LEVELS_MS = (1_000, 5_000, 10_000)
 TEN_YEARS_MS = 10 * 365 * 24 * 3_600_000
@@ -557,7 +557,7 @@ def test_while_a_disk_is_slow_to_flush_no_offset_is_saved_and_nobody_is_told_of_
     broker.wait(1_001)
     broker.deliver_all()
     with monkeypatch.context() as slow:
-        slow.setattr("broker.schedule.schedule_message_service._FLUSH_TIMEOUT_SECONDS", 0.01)
+        slow.setattr("rocketpoll.broker.schedule.schedule_message_service._FLUSH_TIMEOUT_SECONDS", 0.01)
         slow.setattr(broker.store, "flushed", lambda _: Future())
         with pytest.raises(Lacking, match="takes longer than"):
             broker.service.save()

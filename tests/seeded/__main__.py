@@ -40,7 +40,7 @@ def copy_of_sources(directory):
     tracked = subprocess.run([GIT, "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
     for name in filter(None, tracked.stdout.split("\0")):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, copy / name)
+        shutil.copy2(ROOT / name, copy / name, follow_symlinks=False)
     return copy
 
 

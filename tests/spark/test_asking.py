@@ -5,7 +5,7 @@ from rmq_spark.spark.errors import BrokersAway
 
 
 def test_a_broker_that_is_away_is_waited_for_and_then_given_up(rocketpoll_topic):
-    from broker.embedded import EmbeddedBroker  # noqa: PLC0415  # a broker of its own, to be stopped
+    from rocketpoll.broker.embedded import EmbeddedBroker  # noqa: PLC0415  # a broker of its own, to be stopped
 
     with EmbeddedBroker() as broker:
         broker.create_topic(rocketpoll_topic, 1)

@@ -1,10 +1,10 @@
 import pytest
 from source_parts import options_for
 
-from broker.embedded import EmbeddedBroker
 from rmq_spark.spark.broker_checks import check_with_brokers, check_writable
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options import write_options
+from rocketpoll.broker.embedded import EmbeddedBroker
 
 
 @pytest.mark.parametrize(

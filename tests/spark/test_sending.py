@@ -5,7 +5,6 @@ import pytest
 from client_clusters import FakeCluster
 from source_parts import Clock
 
-from broker.embedded import EmbeddedBroker
 from rmq_spark.client.arrow_sends import SentSpan
 from rmq_spark.client.errors import ConnectionFailed
 from rmq_spark.client.producer import Producer
@@ -17,6 +16,7 @@ from rmq_spark.spark.sink_columns import SinkColumn
 from rmq_spark.spark.sink_rows import ROW_ID, WriteTask
 from rmq_spark.wire.message_batch import decode_batch
 from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll.broker.embedded import EmbeddedBroker
 
 TASK = WriteTask("q", 0, 2)
 PATIENCE_MS = 60_000

@@ -3,12 +3,12 @@ import os
 import pytest
 from source_parts import options_for, queue_of, schema_of, send
 
-from broker.embedded import EmbeddedBroker
 from rmq_spark.spark import piece_chunks
 from rmq_spark.spark.errors import BrokersAway, DataLoss
 from rmq_spark.spark.planning import Piece
 from rmq_spark.spark.schema import arrow_schema_of
 from rmq_spark.spark.tasks import addresses_of, read_piece
+from rocketpoll.broker.embedded import EmbeddedBroker
 
 SCHEMA = arrow_schema_of(schema_of("body binary, queueOffset bigint"))
 

@@ -4,10 +4,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tables import offsets_in
 
-from broker.state.consumer_offset import ConsumerOffsetManager
-from broker.state.limits import TooMany
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper
+from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
+from rocketpoll.broker.state.limits import TooMany
 
 
 @pytest.fixture

@@ -5,11 +5,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from members import expelled, room
 
-from broker.state import member_room
-from broker.state.clients import ClientChannel
-from broker.state.consumers import ConsumerManager
-from broker.state.limits import TooMany
-from broker.state.member_room import subscription_bytes
 from rmq_spark.wire.bodies.clients import (
     ConsumeFromWhere,
     ConsumerData,
@@ -17,6 +12,11 @@ from rmq_spark.wire.bodies.clients import (
     MessageModel,
     SubscriptionData,
 )
+from rocketpoll.broker.state import member_room
+from rocketpoll.broker.state.clients import ClientChannel
+from rocketpoll.broker.state.consumers import ConsumerManager
+from rocketpoll.broker.state.limits import TooMany
+from rocketpoll.broker.state.member_room import subscription_bytes
 
 
 def channel(connection, now_ms=0):

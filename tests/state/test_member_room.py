@@ -6,11 +6,11 @@ import pytest
 from broker_connections import FakeConnection
 from members import room
 
-from broker.state.clients import ClientChannel
-from broker.state.consumers import ConsumerManager
-from broker.state.limits import TooMany
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
+from rocketpoll.broker.state.clients import ClientChannel
+from rocketpoll.broker.state.consumers import ConsumerManager
+from rocketpoll.broker.state.limits import TooMany
 
 ONE, TWO = FakeConnection("one"), FakeConnection("two")
 

@@ -4,8 +4,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from broker.state.queue_locks import QueueLocks
 from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll.broker.state.queue_locks import QueueLocks
 
 ONE, TWO, THREE = (MessageQueue("T", "broker-a", number) for number in (1, 2, 3))
 
@@ -27,7 +27,7 @@ def test_a_queue_has_one_owner_who_may_lock_it_again(locks):
 
 
 def test_who_asks_for_more_than_there_may_be_gets_none_until_some_have_gone(locks, clock, monkeypatch):
-    monkeypatch.setattr("broker.state.queue_locks.LOCKS_MAX", 2)
+    monkeypatch.setattr("rocketpoll.broker.state.queue_locks.LOCKS_MAX", 2)
     assert len(locks.lock("g", "a", {ONE, TWO, THREE})) == 2
     assert locks.lock("h", "b", {ONE}) == set()
     assert len(locks.lock("g", "a", {ONE, TWO, THREE})) == 2

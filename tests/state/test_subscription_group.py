@@ -2,8 +2,8 @@ import pytest
 from disks import ManualClock
 from tables import groups_in
 
-from broker.state.limits import TooMany
 from rmq_spark.wire.bodies.configs import DataVersion, SubscriptionGroupConfig
+from rocketpoll.broker.state.limits import TooMany
 
 
 @pytest.fixture

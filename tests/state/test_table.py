@@ -3,7 +3,7 @@ import threading
 import pytest
 from tables import offsets_in
 
-from broker.state.table import Saver
+from rocketpoll.broker.state.table import Saver
 
 
 class Slow:

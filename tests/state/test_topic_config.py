@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tables import topics_in
 
-from broker.state.limits import TooMany
-from broker.state.topic_config import TopicConfigManager
 from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from rocketpoll.broker.state.limits import TooMany
+from rocketpoll.broker.state.topic_config import TopicConfigManager
 
 
 class Variable:

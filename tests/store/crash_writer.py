@@ -29,10 +29,10 @@ from kill_nine import (
     open_store,
 )
 
-from broker.store.message_store import MessageStore
-from broker.store.results import GetMessageStatus, PutMessageResult, PutMessageStatus
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.record import StoredMessage, body_crc_of, decode_records
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.results import GetMessageStatus, PutMessageResult, PutMessageStatus
 
 WRITERS = 4
 QUEUES = 2

@@ -7,13 +7,13 @@ import pytest
 from disks import Fault, FaultyDisk
 from stores import LOG_FILE_BYTES, STORE_HOST, bodies, message, open_store, put_later, read_all
 
-from broker.store.disk import LocalDisk
-from broker.store.record_draft import RecordDraft, draft_of
-from broker.store.record_template import RecordTemplate, UniformParts
-from broker.store.results import PutMessageStatus as Status
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.record import decode_record
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.record_draft import RecordDraft, draft_of
+from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
+from rocketpoll.broker.store.results import PutMessageStatus as Status
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from disks import ManualClock, RecordingDisk, power_loss_states
 from slow_disks import SlowDisk
 from stores import bodies, crash, message, open_store
 
-from broker.store import checkpointing
-from broker.store.config import FlushDiskType
-from broker.store.disk import DiskUsage, LocalDisk
+from rocketpoll.broker.store import checkpointing
+from rocketpoll.broker.store.config import FlushDiskType
+from rocketpoll.broker.store.disk import DiskUsage, LocalDisk
 
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from stores import STORE_HOST, bodies, message, open_store, read_all
 
-from broker.store import chunk_appender
-from broker.store.results import PutMessageStatus as Status
 from rmq_spark.wire.chunk import encode_chunk
+from rocketpoll.broker.store import chunk_appender
+from rocketpoll.broker.store.results import PutMessageStatus as Status
 
 BODY_AT = 88
 """From the start of a record with addresses of IPv4."""

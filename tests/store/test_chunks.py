@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from stores import message, open_store
 
-from broker.store import chunks
+from rocketpoll.broker.store import chunks
 
 ROOT = Path(__file__).parents[2]
 
@@ -15,7 +15,7 @@ STORY = """
 import sys
 sys.path.insert(0, "tests")
 from pathlib import Path
-import broker.store.message_store
+import rocketpoll.broker.store.message_store
 loaded = "pyarrow" in sys.modules
 from stores import message, messages_of, open_store
 
@@ -79,7 +79,7 @@ def test_few_and_many_messages_are_carried_on_alike(tmp_path):
 def test_who_has_another_way_goes_it_until_the_tools_are_loaded():
     script = (
         "import sys\n"
-        "from broker.store import chunks\n"
+        "from rocketpoll.broker.store import chunks\n"
         "first = chunks.are_loaded()\n"
         "chunks.loading().result()\n"
         "print(first, chunks.are_loaded(), 'pyarrow' in sys.modules)\n"
@@ -95,8 +95,8 @@ def test_tools_that_could_not_be_loaded_are_loaded_when_what_was_lacking_is_ther
     """Who needs them is told, and nobody waits for an attempt that has ended."""
     script = (
         "import builtins, errno, sys, threading\n"
-        "from broker.store import chunks\n"
-        "from broker.store.lacks import is_lack\n"
+        "from rocketpoll.broker.store import chunks\n"
+        "from rocketpoll.broker.store.lacks import is_lack\n"
         "def fail(*_, **__):\n"
         "    if lacking == 'a thread': raise RuntimeError(\"can't start new thread\")\n"
         "    raise OSError(errno.EMFILE, 'Too many open files', 'a library')\n"

@@ -7,14 +7,14 @@ import pytest
 from disks import Fault, FaultyDisk, ManualClock
 from stores import LOG_FILE_BYTES, encoded, message
 
-from broker.store.commit_log import BLANK_BYTES, CommitLog
-from broker.store.disk import LocalDisk
-from broker.store.errors import StoreFailed
-from broker.store.file_pool import FilePool
-from broker.store.lacks import Lacking
-from broker.store.record_draft import draft_of
-from broker.store.record_template import RecordTemplate
 from rmq_spark.wire.record import decode_blank, decode_record, decode_records
+from rocketpoll.broker.store.commit_log import BLANK_BYTES, CommitLog
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.errors import StoreFailed
+from rocketpoll.broker.store.file_pool import FilePool
+from rocketpoll.broker.store.lacks import Lacking
+from rocketpoll.broker.store.record_draft import draft_of
+from rocketpoll.broker.store.record_template import RecordTemplate
 
 
 class Appended(NamedTuple):

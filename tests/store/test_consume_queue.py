@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stores import QUEUE_FILE_ENTRIES
 
-from broker.store.consume_queue import BLANK_SIZE, ENTRY_BYTES, ENTRY_STRUCT, ConsumeQueue
-from broker.store.disk import LocalDisk
-from broker.store.file_pool import FileGroup, FilePool
+from rocketpoll.broker.store.consume_queue import BLANK_SIZE, ENTRY_BYTES, ENTRY_STRUCT, ConsumeQueue
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.file_pool import FileGroup, FilePool
 
 FILE_BYTES = QUEUE_FILE_ENTRIES * ENTRY_BYTES
 

@@ -22,16 +22,16 @@ from disks import Fault, FaultyDisk, RecordingDisk, materialise, power_loss_stat
 from power_loss import states
 from stores import STORE_HOST, bodies, crash, encoded, message, open_store, put_later, read_all
 
-from broker.store.config import FlushDiskType
-from broker.store.directory_lock import OUR_SIGN
-from broker.store.disk import LocalDisk
-from broker.store.errors import StoreError
-from broker.store.mapped_file_queue import MappedFileQueue
-from broker.store.message_store import MessageStore
-from broker.store.recovery import LogRecovery
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.record import decode_record
+from rocketpoll.broker.store.config import FlushDiskType
+from rocketpoll.broker.store.directory_lock import OUR_SIGN
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.errors import StoreError
+from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.recovery import LogRecovery
 
 POWER_LOSSES = int(os.environ.get("ROCKETPOLL_POWER_LOSSES", "120"))
 SECOND_POWER_LOSSES = POWER_LOSSES // 3
@@ -420,7 +420,7 @@ def no_flush(monkeypatch):
 
 
 def no_checksum(monkeypatch):
-    recovery = "broker.store.recovery"
+    recovery = "rocketpoll.broker.store.recovery"
     monkeypatch.setattr(f"{recovery}.is_intact", lambda _: True)
     monkeypatch.setattr(f"{recovery}.decode_record", lambda data: decode_record(data, check_crc=False))
 

@@ -9,15 +9,15 @@ from contextlib import contextmanager
 import pytest
 from disks import Fault, FaultyDisk, RecordingDisk, power_loss_states
 
-from broker.store.directory_lock import OUR_SIGN, AbortFile, lock_directory
-from broker.store.disk import LocalDisk
-from broker.store.errors import StoreInUse
+from rocketpoll.broker.store.directory_lock import OUR_SIGN, AbortFile, lock_directory
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.errors import StoreInUse
 
 HOLDER = """
 import sys
 from pathlib import Path
-from broker.store.directory_lock import lock_directory
-from broker.store.disk import LocalDisk
+from rocketpoll.broker.store.directory_lock import lock_directory
+from rocketpoll.broker.store.disk import LocalDisk
 lock = lock_directory(LocalDisk(), Path(sys.argv[1]))
 print("locked", flush=True)
 sys.stdin.read()

@@ -5,16 +5,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stores import message
 
-from broker.store.config import StoreConfig
-from broker.store.consume_queue import ENTRY_STRUCT
-from broker.store.dispatch import Dispatcher, record_sizes
-from broker.store.fresh_records import FreshRecord, FreshRun
-from broker.store.record_glance import glance
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record import encode_blank, encode_record
 from rmq_spark.wire.tags import tags_code
+from rocketpoll.broker.store.config import StoreConfig
+from rocketpoll.broker.store.consume_queue import ENTRY_STRUCT
+from rocketpoll.broker.store.dispatch import Dispatcher, record_sizes
+from rocketpoll.broker.store.fresh_records import FreshRecord, FreshRun
+from rocketpoll.broker.store.record_glance import glance
 
 DELAYS = StoreConfig.message_delay_level_ms
 TIME = 1_700_000_000_000

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.store.consume_queue import BLANK_SIZE, ENTRY_STRUCT
-from broker.store.entry_check import (
+from rocketpoll.broker.store.consume_queue import BLANK_SIZE, ENTRY_STRUCT
+from rocketpoll.broker.store.entry_check import (
     HEAD_BYTES,
     EntryCheck,
     WrongEntry,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.file_map import FileMap
+from rocketpoll.broker.store.file_map import FileMap
 
 SIZE = 1 << 20
 

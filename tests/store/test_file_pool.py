@@ -9,9 +9,9 @@ import threading
 import pytest
 from disks import Fault, FaultyDisk
 
-from broker.store.disk import LocalDisk
-from broker.store.errors import StoreFailed, UnreadableFile
-from broker.store.file_pool import FileGroup, FilePool, PooledFile
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.errors import StoreFailed, UnreadableFile
+from rocketpoll.broker.store.file_pool import FileGroup, FilePool, PooledFile
 
 SIZE = 64
 

@@ -3,9 +3,9 @@ import threading
 import pytest
 from stores import message, open_store
 
-from broker.store.config import FlushDiskType
-from broker.store.errors import StoreClosed, StoreFailed
-from broker.store.flush import FlushService
+from rocketpoll.broker.store.config import FlushDiskType
+from rocketpoll.broker.store.errors import StoreClosed, StoreFailed
+from rocketpoll.broker.store.flush import FlushService
 
 SECONDS_MAX = 10
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.store.fresh_records import RUN_BYTES_MAX, FreshRecord, FreshRun, none_yet
+from rocketpoll.broker.store.fresh_records import RUN_BYTES_MAX, FreshRecord, FreshRun, none_yet
 
 SIZE = 100
 

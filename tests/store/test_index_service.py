@@ -16,12 +16,12 @@ from disks import Fault, FaultyDisk, ManualClock, RecordingDisk, power_loss_stat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.store.disk import LocalDisk
-from broker.store.errors import ForeignFile, StoreClosed
-from broker.store.file_pool import FilePool
-from broker.store.index_file import IndexSizes
-from broker.store.index_service import NOTHING_INDEXED, IndexService, KeyedMessage
 from rmq_spark.wire.flags import MessageSysFlag
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.errors import ForeignFile, StoreClosed
+from rocketpoll.broker.store.file_pool import FilePool
+from rocketpoll.broker.store.index_file import IndexSizes
+from rocketpoll.broker.store.index_service import NOTHING_INDEXED, IndexService, KeyedMessage
 
 SLOTS, ENTRIES = 7, 9  # eight keys in each file
 FILE_BYTES = IndexSizes(SLOTS, ENTRIES).file_bytes

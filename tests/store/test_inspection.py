@@ -6,11 +6,11 @@ import shutil
 import pytest
 from stores import LOG_FILE_BYTES, message, open_store
 
-from broker.store import dump, verify
-from broker.store.errors import ForeignFile
-from broker.store.inspection import StoreInspection
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record import encode_record
+from rocketpoll.broker.store import dump, verify
+from rocketpoll.broker.store.errors import ForeignFile
+from rocketpoll.broker.store.inspection import StoreInspection
 
 
 @pytest.fixture

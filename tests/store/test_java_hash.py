@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.store.index_key import index_hash
-from broker.store.java_hash import (
+from rmq_spark.wire.tags import java_string_hash
+from rocketpoll.broker.store.index_key import index_hash
+from rocketpoll.broker.store.java_hash import (
     hash_index_keys,
     hash_texts,
     hash_words,
     index_hashes,
 )
-from rmq_spark.wire.tags import java_string_hash
 
 ascii_text = st.text(st.characters(max_codepoint=127), max_size=40)
 any_text = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)

@@ -10,10 +10,10 @@ import pytest
 from lacking_disks import ERRNOS, LackingDisk
 from stores import bodies, crash, message, open_store
 
-from broker.store.config import FlushDiskType
-from broker.store.disk import LocalDisk
-from broker.store.errors import StoreFailed, UnreadableFile
-from broker.store.lacks import FlushFailed, Hindrance, is_lack
+from rocketpoll.broker.store.config import FlushDiskType
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.errors import StoreFailed, UnreadableFile
+from rocketpoll.broker.store.lacks import FlushFailed, Hindrance, is_lack
 
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
 SMALL = {"max_hash_slot_num": 16, "max_index_num": 8}

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from stored_messages import int32s, int64s, messages, properties
 from stores import LOG_FILE_BYTES, bodies, message, open_store, read_all
 
-from broker.store import chunks
-from broker.store.disk import LocalDisk
-from broker.store.record_draft import draft_of
-from broker.store.record_template import RecordTemplate, UniformParts
-from broker.store.results import PutMessageStatus as Status
+from rocketpoll.broker.store import chunks
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.record_draft import draft_of
+from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
+from rocketpoll.broker.store.results import PutMessageStatus as Status
 
 plain_messages = messages().filter(lambda each: each.transaction_state not in (0x4, 0xC))
 

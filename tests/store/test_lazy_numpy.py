@@ -3,11 +3,11 @@ import sys
 
 import numpy
 
-from broker.store import lazy_numpy
+from rocketpoll.broker.store import lazy_numpy
 
 FIRST_USE = """
 import sys
-from broker.store import lazy_numpy as np
+from rocketpoll.broker.store import lazy_numpy as np
 assert "numpy" not in sys.modules
 assert np.array([1, 2]).sum() == 3
 assert "array" in vars(np)

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stores import bodies, crash, message, open_store
 
-from broker.store.manifest import MANIFEST, Manifest
-from broker.store.queue_table import QueueSpan
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import decode_body, encode_body
+from rocketpoll.broker.store.manifest import MANIFEST, Manifest
+from rocketpoll.broker.store.queue_table import QueueSpan
 
 offsets = st.integers(0, 1 << 62)
 spans = st.dictionaries(
@@ -87,7 +87,7 @@ def test_a_checkpoint_notes_one_moment_in_which_all_of_the_log_before_was_in_its
 
 def opened_files(monkeypatch):
     """The files of queues and index that are opened from now on, by their directories."""
-    from broker.store.disk import LocalDisk  # noqa: PLC0415  # its class is patched
+    from rocketpoll.broker.store.disk import LocalDisk  # noqa: PLC0415  # its class is patched
 
     opened = []
     open_file = LocalDisk.open
@@ -97,7 +97,7 @@ def opened_files(monkeypatch):
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_a_start_of_a_large_store_opens_no_file_of_a_queue_that_it_need_not(tmp_path, monkeypatch, end):
-    from broker.store.config import FlushDiskType  # noqa: PLC0415  # beside its one use
+    from rocketpoll.broker.store.config import FlushDiskType  # noqa: PLC0415  # beside its one use
 
     sync = {"flush_disk_type": FlushDiskType.SYNC_FLUSH, "check_whole_log_bytes": 0}
     store = fill(tmp_path, **sync)

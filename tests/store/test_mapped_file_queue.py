@@ -6,10 +6,10 @@ from contextlib import suppress
 import pytest
 from disks import Fault, FaultyDisk
 
-from broker.store.disk import LocalDisk
-from broker.store.errors import ForeignFile, UnreadableFile
-from broker.store.file_pool import FileGroup, FilePool
-from broker.store.mapped_file_queue import MappedFileQueue
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.errors import ForeignFile, UnreadableFile
+from rocketpoll.broker.store.file_pool import FileGroup, FilePool
+from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
 
 SIZE = 100
 

@@ -8,9 +8,9 @@ import shutil
 from memory_faults import MemoryFault
 from stores import crash, message, open_store, read_all
 
-from broker.store.config import FlushDiskType
-from broker.store.record_draft import draft_of
-from broker.store.record_template import RecordTemplate, UniformParts
+from rocketpoll.broker.store.config import FlushDiskType
+from rocketpoll.broker.store.record_draft import draft_of
+from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
 
 FAULTS = int(os.environ.get("ROCKETPOLL_MEMORY_FAULTS", "60"))
 PUTTING = ("broker/store/appender.py", "broker/store/commit_log.py", "broker/store/message_store.py")

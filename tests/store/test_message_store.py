@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from stores import STORE_HOST, bodies, crash, message, messages_of, open_store, read_all, small_config
 
-from broker.store.config import FlushDiskType
-from broker.store.disk import LocalDisk
-from broker.store.errors import ForeignFile, StoreInUse
-from broker.store.message_store import MessageStore
 from rmq_spark.wire.chunk import encode_chunk
+from rocketpoll.broker.store.config import FlushDiskType
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.errors import ForeignFile, StoreInUse
+from rocketpoll.broker.store.message_store import MessageStore
 
 STORIES = int(os.environ.get("ROCKETPOLL_STORIES", "40"))
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stores import encoded, message
 
-from broker.store.consume_queue import BLANK_SIZE, ENTRY_BYTES, ENTRY_STRUCT
-from broker.store.picking import Limits, pick_all, pick_few, pick_many
-from broker.store.results import GetMessageStatus as Status
+from rocketpoll.broker.store.consume_queue import BLANK_SIZE, ENTRY_BYTES, ENTRY_STRUCT
+from rocketpoll.broker.store.picking import Limits, pick_all, pick_few, pick_many
+from rocketpoll.broker.store.results import GetMessageStatus as Status
 
 LOG_MIN_OFFSET = 10
 """Those before it are of messages that the log no longer has."""
@@ -155,7 +155,7 @@ def test_messages_are_looked_at_a_few_at_a_time_and_no_more_than_are_wanted(monk
             super().__init__(sizes)
             looks.append(len(data))
 
-    monkeypatch.setattr("broker.store.chunks.RecordChunk", Chunk, raising=False)
+    monkeypatch.setattr("rocketpoll.broker.store.chunks.RecordChunk", Chunk, raising=False)
     found = [(10, 100_000, 1)] * 60
 
     def records(_, sizes):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from disks import RecordingDisk, power_loss_states
 
-from broker.store.consume_queue import ENTRY
-from broker.store.disk import LocalDisk
-from broker.store.errors import ForeignFile
-from broker.store.file_pool import FilePool
-from broker.store.queue_table import QueueTable, topic_fault
+from rocketpoll.broker.store.consume_queue import ENTRY
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.errors import ForeignFile
+from rocketpoll.broker.store.file_pool import FilePool
+from rocketpoll.broker.store.queue_table import QueueTable, topic_fault
 
 ENTRIES = np.array([(0, 100, 0)], ENTRY)
 

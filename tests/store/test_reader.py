@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stores import QUEUE_FILE_ENTRIES, message, messages_of, open_store, read_all, wants
 
-from broker.filter.subscription import message_filter
-from broker.store.consume_queue import ENTRY_BYTES
-from broker.store.errors import UnreadableFile
-from broker.store.reader import MessageReader
-from broker.store.results import GetMessageStatus as Status
 from rmq_spark.wire.bodies.clients import SubscriptionData
 from rmq_spark.wire.record import decode_record
+from rocketpoll.broker.filter.subscription import message_filter
+from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
+from rocketpoll.broker.store.errors import UnreadableFile
+from rocketpoll.broker.store.reader import MessageReader
+from rocketpoll.broker.store.results import GetMessageStatus as Status
 
 
 @pytest.fixture

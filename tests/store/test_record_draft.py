@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from stored_messages import int64s, messages
 from stores import message
 
-from broker.store.record_draft import BatchDraft, RecordDraft, draft_of
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.hosts import Host, parse_host
 from rmq_spark.wire.record import encode_record
 from rmq_spark.wire.record_checksum import is_intact, seal_record, with_empty_checksum
+from rocketpoll.broker.store.record_draft import BatchDraft, RecordDraft, draft_of
 
 V6 = parse_host("[2001:db8::1]:5000")
 

@@ -6,13 +6,13 @@ from itertools import pairwise
 import pytest
 from stores import LOG_FILE_BYTES, bodies, message, open_store, read_all
 
-from broker.store.checkpoint import Checkpoint, save_checkpoint
-from broker.store.directory_lock import OUR_SIGN
-from broker.store.disk import LocalDisk
-from broker.store.file_pool import FileGroup, FilePool
-from broker.store.mapped_file_queue import MappedFileQueue
-from broker.store.recovery import LogRecovery
 from rmq_spark.wire.record import encode_blank, encode_record
+from rocketpoll.broker.store.checkpoint import Checkpoint, save_checkpoint
+from rocketpoll.broker.store.directory_lock import OUR_SIGN
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.file_pool import FileGroup, FilePool
+from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
+from rocketpoll.broker.store.recovery import LogRecovery
 
 LOG = "commitlog"
 

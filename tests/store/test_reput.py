@@ -4,11 +4,11 @@ import shutil
 import pytest
 from stores import Listener, bodies, message, open_store, put_later
 
-from broker.store import chunks
-from broker.store.config import BrokerRole, FlushDiskType
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.tags import tags_code
+from rocketpoll.broker.store import chunks
+from rocketpoll.broker.store.config import BrokerRole, FlushDiskType
 
 
 @pytest.fixture

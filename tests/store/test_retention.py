@@ -6,8 +6,8 @@ import pytest
 from disks import FaultyDisk, ManualClock, RecordingDisk, materialise, power_loss_states
 from stores import bodies, crash, message, messages_of, open_store
 
-from broker.store.directory_lock import OUR_SIGN
-from broker.store.disk import DiskUsage, LocalDisk
+from rocketpoll.broker.store.directory_lock import OUR_SIGN
+from rocketpoll.broker.store.disk import DiskUsage, LocalDisk
 
 NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
 HOUR = 3_600_000

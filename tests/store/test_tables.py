@@ -9,9 +9,6 @@ from disks import Fault, FaultyDisk, RecordingDisk, power_loss_states
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.store.disk import LocalDisk
-from broker.store.errors import DamagedTable
-from broker.store.tables import JsonTable, with_checksum
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.configs import (
@@ -22,6 +19,9 @@ from rmq_spark.wire.bodies.configs import (
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.errors import DamagedTable
+from rocketpoll.broker.store.tables import JsonTable, with_checksum
 
 NAME = "consumerOffset.json"
 DEFAULT = ConsumerOffsetSerializeWrapper()

@@ -9,10 +9,10 @@ import pytest
 from disks import Fault, FaultyDisk, RecordingDisk, power_loss_states
 from stores import bodies, crash, message, open_store, read_all
 
-from broker.store.config import FlushDiskType
-from broker.store.disk import LocalDisk
-from broker.store.errors import StoreFailed
 from rmq_spark.wire.record import decode_record
+from rocketpoll.broker.store.config import FlushDiskType
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.errors import StoreFailed
 
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
 

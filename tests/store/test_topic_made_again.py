@@ -8,7 +8,7 @@ import shutil
 import pytest
 from stores import LOG_FILE_BYTES, bodies, crash, message, open_store
 
-from broker.store.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
+from rocketpoll.broker.store.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
 
 QUEUES = range(3)
 TOPICS = ("T", "U")
@@ -19,8 +19,8 @@ def _dispatch(request, monkeypatch):
     """Records are carried to their queues a few or many at a time."""
     if request.param == "many":
         for room in ("reput", "derived_check"):
-            monkeypatch.setattr(f"broker.store.{room}.FEW", 0)
-        monkeypatch.setattr("broker.store.chunks.are_loaded", lambda: True)
+            monkeypatch.setattr(f"rocketpoll.broker.store.{room}.FEW", 0)
+        monkeypatch.setattr("rocketpoll.broker.store.chunks.are_loaded", lambda: True)
 
 
 def put(store, *texts, topic="T", queue_id=0):

@@ -18,7 +18,7 @@ def main():
     rules = Rules([Rule(**each) for each in orders["rules"]])
     recorder = Recorder(orders["disk"], RecordingWriter(orders["recording"]), rules, orders["seed"])
     recorder.install()
-    from broker.__main__ import main as run_broker  # noqa: PLC0415  # behind the recorder
+    from rocketpoll.broker.__main__ import main as run_broker  # noqa: PLC0415  # behind the recorder
 
     return run_broker(sys.argv[2:])
 

@@ -10,7 +10,7 @@ from world.loop import Loop
 from world.machine import Process
 from world.tasks import Promise
 
-from broker.controller import BrokerController
+from rocketpoll.broker.controller import BrokerController
 
 
 class BrokerLife:

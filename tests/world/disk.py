@@ -1,7 +1,7 @@
 """A disk in memory, for a simulated world: slow, full, failing or without power whenever fate says so.
 
     Platter      what is on it: outlives processes; `lose_power` leaves what `power_loss` says may be left
-    Disk, File   the same as one process sees it: a `broker.store.disk.Disk`
+    Disk, File   the same as one process sees it: a `rocketpoll.broker.store.disk.Disk`
 
 Every operation of a process asks fate first, which may let time go by, so that others have their turns; raise
 an `OSError`; let a part of it through; or end the process in the middle. A flush makes durable what was
@@ -20,8 +20,8 @@ from file_versions import PAGE, Choices, Image
 from power_loss import ROOT, PowerLossModel
 from world.kernel import Killed
 
-from broker.store.disk import DiskUsage
-from broker.store.lacks import FlushFailed
+from rocketpoll.broker.store.disk import DiskUsage
+from rocketpoll.broker.store.lacks import FlushFailed
 
 ROOMY = 0.1
 """How much of a disk is in use that is not filling up."""
@@ -330,7 +330,7 @@ class Lock:
 
 
 class File:
-    """A file that a process has open: a `broker.store.disk.DiskFile`."""
+    """A file that a process has open: a `rocketpoll.broker.store.disk.DiskFile`."""
 
     def __init__(self, disk, path, node):
         self._disk = disk

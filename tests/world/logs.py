@@ -12,7 +12,7 @@ import logging
 class Logs(logging.Handler):
     """Stands in for all handlers while a world lasts."""
 
-    loggers = ("broker", "asyncio", "concurrent.futures")
+    loggers = ("rocketpoll.broker", "asyncio", "concurrent.futures")
 
     def __init__(self, kernel, note, complain, is_excused):
         super().__init__(logging.INFO)

@@ -66,7 +66,7 @@ def test_the_stories_have_everything_in_them():
 def test_a_broker_that_loses_what_it_has_acknowledged_is_found_out(monkeypatch):
     """The proof proves itself; `make seeded` has many more."""
     monkeypatch.setattr(
-        "broker.processor.acknowledger.Acknowledger.when_stored",
+        "rocketpoll.broker.processor.acknowledger.Acknowledger.when_stored",
         lambda _self, result, then, **_rest: then(result),
     )
     found = [failure for seed in range(40) if (failure := failure_of(draw(seed), World)) is not None]
@@ -75,7 +75,7 @@ def test_a_broker_that_loses_what_it_has_acknowledged_is_found_out(monkeypatch):
 
 def test_a_story_is_made_short_and_fails_in_the_same_way(monkeypatch):
     monkeypatch.setattr(
-        "broker.longpolling.pull_request_hold_service.PullRequestHoldService.notify_message_arriving",
+        "rocketpoll.broker.longpolling.pull_request_hold_service.PullRequestHoldService.notify_message_arriving",
         lambda *_: 0,
     )
     failure = next(failure for seed in range(40) if (failure := failure_of(draw(seed), World)) is not None)

@@ -7,8 +7,8 @@ nobody is held to time. Each of these looks only at what it can be sure of.
 
 from __future__ import annotations
 
-from broker.store.errors import StoreError
 from rmq_spark.wire.codes import ResponseCode
+from rocketpoll.broker.store.errors import StoreError
 
 _AFTER_TROUBLE_SECONDS = 8.0
 _BUSY = {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLUSH_DISK_TIMEOUT}

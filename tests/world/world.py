@@ -27,7 +27,7 @@ from world.story import Client
 from world.threads import Threads
 from world.watch import Watch
 
-from broker.store import chunks
+from rocketpoll.broker.store import chunks
 
 _PORT = 9876
 _ROOT = Path("/machine/home/store")

@@ -15,7 +15,6 @@ from broker_stories import BrokerThread, small_broker
 from consumer_clusters import FIRST, Cluster
 from rocketmq_peer import free_port
 
-from broker.store.config import FlushDiskType
 from rmq_spark.client.consumer.group_consumer import SHUTDOWN_MS
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.local_offset_store import offset_file
@@ -28,6 +27,7 @@ from rmq_spark.client.rebalance.strategies import (
     AllocateMessageQueueConsistentHash,
 )
 from rmq_spark.wire.bodies.clients import MessageModel
+from rocketpoll.broker.store.config import FlushDiskType
 
 REBALANCE_S = 20
 QUEUES = 8

@@ -8,13 +8,13 @@ from losses import loss
 from spark_drivers import Query
 from spark_engine import Crashed, Engine, assert_read, send
 
-from broker.testing import wait_until
 from rmq_spark.client.broker_api import BrokerApi
 from rmq_spark.client.calls import command_of
 from rmq_spark.client.connections import Connections
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll import EmbeddedBroker
+from rocketpoll.broker.testing import wait_until
 
 LONG_AGO = 1_000_000_000
 SMALL = {

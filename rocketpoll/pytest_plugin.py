@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
-    from broker.embedded import EmbeddedBroker
+    from rocketpoll.broker.embedded import EmbeddedBroker
 
 _NAME_CHARACTERS_MAX: Final = 100
 _QUEUES: Final = 4

@@ -1,0 +1,147 @@
+"""What programs, notebooks and tests import: producers, consumers, administration, an embedded broker.
+
+    import rocketpoll
+
+    with rocketpoll.EmbeddedBroker() as broker, rocketpoll.Producer("shop", broker.address) as
+    producer:
+        producer.send(rocketpoll.Message("orders", b"one"))
+
+The names are imported when they are first used, so that ``import rocketpoll`` costs next to nothing
+and each program pays for what it uses. ``rocketpoll.broker`` is the broker,
+``rocketpoll.pytest_plugin`` the plugin for pytest; the client behind these names is
+`rmq_spark.client`, and ``rocketpoll.errors`` has what it raises. This module must not know more
+than where they are.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rmq_spark import __version__
+    from rmq_spark.client import (
+        LATEST_MS,
+        Admin,
+        ClientError,
+        ClientInstance,
+        ConsumeConcurrentlyContext,
+        ConsumeConcurrentlyStatus,
+        ConsumeOrderlyContext,
+        ConsumeOrderlyStatus,
+        ConsumerHealth,
+        Credentials,
+        Lag,
+        LitePullConsumer,
+        LitePullSettings,
+        Message,
+        MessageExt,
+        MessageQueue,
+        Producer,
+        ProducerHealth,
+        PullLimits,
+        PushConsumer,
+        PushSettings,
+        SendResult,
+        SendRules,
+        SendStatus,
+        TlsSettings,
+        by_sql,
+        by_tag,
+    )
+    from rmq_spark.errors import RocketPollError
+    from rmq_spark.wire.bodies.clients import ConsumeFromWhere
+    from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError, NotInTime
+    from rocketpoll.broker.testing import collect_stream, stream_rows, wait_until
+
+_CLIENT: Final = "rmq_spark.client"
+_EMBEDDED: Final = "rocketpoll.broker.embedded"
+_TESTING: Final = "rocketpoll.broker.testing"
+_MODULES: Final = {
+    "LATEST_MS": _CLIENT,
+    "Admin": _CLIENT,
+    "ClientError": _CLIENT,
+    "ClientInstance": _CLIENT,
+    "ConsumeConcurrentlyContext": _CLIENT,
+    "ConsumeConcurrentlyStatus": _CLIENT,
+    "ConsumeFromWhere": "rmq_spark.wire.bodies.clients",
+    "ConsumeOrderlyContext": _CLIENT,
+    "ConsumeOrderlyStatus": _CLIENT,
+    "ConsumerHealth": _CLIENT,
+    "Credentials": _CLIENT,
+    "EmbeddedBroker": _EMBEDDED,
+    "EmbeddedBrokerError": _EMBEDDED,
+    "Lag": _CLIENT,
+    "LitePullConsumer": _CLIENT,
+    "LitePullSettings": _CLIENT,
+    "Message": _CLIENT,
+    "MessageExt": _CLIENT,
+    "MessageQueue": _CLIENT,
+    "NotInTime": _EMBEDDED,
+    "Producer": _CLIENT,
+    "ProducerHealth": _CLIENT,
+    "PullLimits": _CLIENT,
+    "PushConsumer": _CLIENT,
+    "PushSettings": _CLIENT,
+    "RocketPollError": "rmq_spark.errors",
+    "SendResult": _CLIENT,
+    "SendRules": _CLIENT,
+    "SendStatus": _CLIENT,
+    "TlsSettings": _CLIENT,
+    "__version__": "rmq_spark",
+    "by_sql": _CLIENT,
+    "by_tag": _CLIENT,
+    "collect_stream": _TESTING,
+    "stream_rows": _TESTING,
+    "wait_until": _TESTING,
+}
+
+__all__ = [
+    "LATEST_MS",
+    "Admin",
+    "ClientError",
+    "ClientInstance",
+    "ConsumeConcurrentlyContext",
+    "ConsumeConcurrentlyStatus",
+    "ConsumeFromWhere",
+    "ConsumeOrderlyContext",
+    "ConsumeOrderlyStatus",
+    "ConsumerHealth",
+    "Credentials",
+    "EmbeddedBroker",
+    "EmbeddedBrokerError",
+    "Lag",
+    "LitePullConsumer",
+    "LitePullSettings",
+    "Message",
+    "MessageExt",
+    "MessageQueue",
+    "NotInTime",
+    "Producer",
+    "ProducerHealth",
+    "PullLimits",
+    "PushConsumer",
+    "PushSettings",
+    "RocketPollError",
+    "SendResult",
+    "SendRules",
+    "SendStatus",
+    "TlsSettings",
+    "__version__",
+    "by_sql",
+    "by_tag",
+    "collect_stream",
+    "stream_rows",
+    "wait_until",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,35 @@
+"""A program, run by its path: finds this installation's broker and becomes it.
+
+``python -m rocketpoll.broker`` would look into the working directory first, where somebody may have
+a module named ``rocketpoll``, and Python 3.10 has no ``-P`` against that. So
+`rmq_spark.cli.broker_command` runs this file. It takes the broker of its own folder, and says so
+where another ``rocketpoll`` comes first in PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+
+def start_broker() -> int:
+    """Run the broker with the arguments of this process, and return its exit code."""
+    here = Path(__file__).resolve().parents[1]
+    del sys.path[0]  # the folder of this file, which Python puts first for a program
+    if str(here) not in sys.path:
+        sys.path.append(str(here))
+    import rocketpoll  # noqa: PLC0415  # behind the path that it is found by
+
+    found = Path(rocketpoll.__file__ or ".").resolve().parent
+    if found != here / "rocketpoll":
+        sys.exit(
+            f"this is rocketpoll in {here / 'rocketpoll'}, but 'import rocketpoll' finds {found}: "
+            "rename that, or take its directory out of PYTHONPATH"
+        )
+    from rocketpoll.broker.__main__ import main  # noqa: PLC0415  # looked at before it is run
+
+    return main(program="rocketpoll broker")
+
+
+if __name__ == "__main__":
+    sys.exit(start_broker())
