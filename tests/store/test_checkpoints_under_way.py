@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import threading
+from functools import partial
 
 import pytest
 from disks import ManualClock, RecordingDisk, power_loss_states
@@ -17,7 +18,9 @@ from stores import bodies, crash, message, open_store
 
 from rocketpoll.broker.store import checkpointing
 from rocketpoll.broker.store.config import FlushDiskType
+from rocketpoll.broker.store.disk import _DOERS as DOERS
 from rocketpoll.broker.store.disk import DiskUsage, LocalDisk
+from rocketpoll.broker.testing import wait_until
 
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
 
@@ -237,12 +240,23 @@ def test_whatever_comes_beside_a_checkpoint_the_power_may_go_at_any_moment_behin
             again.shutdown()
 
 
-def test_many_flushes_at_a_time_are_all_waited_for():
-    done, go_on = [], threading.Event()
-    jobs = [lambda number=number: (go_on.wait(10), done.append(number)) for number in range(100)]
+@pytest.mark.parametrize("slow", range(3))
+def test_many_flushes_at_a_time_are_all_waited_for(slow):
+    """Each thread has a flush in hand, and all are done but one: of whichever thread, it is waited for."""
+    done, all_at_work, go_on = [], threading.Barrier(DOERS), threading.Event()
+
+    def flush(number):
+        if number < DOERS:
+            all_at_work.wait(10)
+        if number == slow:
+            go_on.wait(10)
+        done.append(number)
+
+    jobs = [partial(flush, number) for number in range(100)]
     all_of_them = threading.Thread(target=LocalDisk().do_all, args=(jobs,))
     all_of_them.start()
-    all_of_them.join(0.05)
+    wait_until(lambda: len(done) == 99, 10, "all but one")
+    all_of_them.join(0.2)
     assert all_of_them.is_alive()
     go_on.set()
     all_of_them.join(10)
