@@ -115,7 +115,7 @@ def _log_of(workspace: Workspace) -> Callable[[], tuple[CommitLog, list[int]]]:
             FilePool(LocalDisk()), root / "commitlog", StoreConfig.mapped_file_size_commit_log, now_ms
         )
         log.files.load()
-        log.resume(ends[-1], 0)
+        log.resume(ends[-1], 0, sealed_from=0)
         return log, ends
 
     return lambda: workspace.kept("log-singles", make)

@@ -48,8 +48,6 @@ class Checkpointing:
         self._saving = threading.Lock()
         self._forgotten: dict[str, None] = {}
         """Topics that were deleted since the checkpoint that is under way has seen the queues."""
-        self.sealed_from = 0
-        """From where on each record of the log has a checksum."""
         self.noted_offset = 0
         """Up to where the log had been dispatched at the last checkpoint that can be resumed."""
         self.expired_offset = 0
@@ -132,7 +130,7 @@ class Checkpointing:
                         half_deleted=self.half_deleted,
                     )
                 )
-                checkpoint = Checkpoint(safe_offset, parts.log.last_timestamp, self.sealed_from)
+                checkpoint = Checkpoint(safe_offset, parts.log.last_timestamp, parts.log.sealed_from)
                 save_checkpoint(parts.disk, self._path, checkpoint)
                 self.noted_offset = safe_offset
                 self._noted_index_from = index_from

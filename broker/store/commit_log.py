@@ -66,6 +66,8 @@ class CommitLog:
         self._flushing = threading.Lock()
         self.written_offset = 0
         self.flushed_offset = 0
+        self.sealed_from = 0
+        """From where on each record has a checksum; those before may be another program's."""
         self.failure: Exception | None = None
         self.writing = Hindrance("the commit log is not written to")
         self.flushing = Hindrance("the commit log is not flushed")
@@ -85,10 +87,11 @@ class CommitLog:
         """When the last message was stored."""
         return self._last_timestamp
 
-    def resume(self, end_offset: int, last_timestamp: int) -> None:
+    def resume(self, end_offset: int, last_timestamp: int, sealed_from: int) -> None:
         """Go on behind what recovery has found. All before it is on the disk."""
         self.written_offset = self.flushed_offset = end_offset
         self._last_timestamp = last_timestamp
+        self.sealed_from = sealed_from
 
     def append(self, draft: Draft, queue_offset: int) -> tuple[int, int, int]:
         """Append what is prepared, giving it its place and its time: where it went, where it ends, when."""

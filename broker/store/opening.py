@@ -19,7 +19,7 @@ rest of what is to be written waits: what was found can be read meanwhile, and f
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -115,7 +115,7 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     if not is_newest:  # deletions that were half done then are over, and their topics may be there again
         manifest = replace(manifest, half_deleted=())
     checkpointing.half_deleted = manifest.half_deleted
-    recovered = _follow_log(parts, checkpointing, checkpoint, crashed=crashed)
+    recovered = _follow_log(parts, checkpoint, crashed=crashed)
     # A power loss may have taken the end of the log: what will be written there comes after the deletion.
     parts.dispatcher.deleted_topics = {
         topic: min(at, recovered.end_offset) for topic, at in manifest.deleted_topics.items()
@@ -126,12 +126,13 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     if crashed and manifest.entries_were_confirmed and _is_small(parts, recovered.end_offset):
         _warn_of_a_lost_end(parts, recovered.end_offset)
     noted_holes = tuple(hole for hole in manifest.holes if hole[0] >= log.min_offset)
+    lasting_holes = _lasting(parts, noted_holes)
     is_noted = (
         checkpoint is not None
         and is_newest
         and not recovered.holes
         and _is_of_this_log(manifest, parts)
-        and not any(record_behind(log.files, start) == start for start, _ in noted_holes)
+        and lasting_holes == noted_holes
     )
     if not is_newest:  # a crash from here on would leave its backup alone, which would be believed
         checkpointing.distrust(manifest)
@@ -144,7 +145,9 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         index_from = _index_start(parts, manifest, reput_from)
     else:
         index_from = _no_index(parts)
-    parts.reput.resume(reput_from, index_from, noted_holes if is_resumed else recovered.holes)
+    known_holes = lasting_holes if is_newest and _is_of_this_log(manifest, parts) else ()
+    holes = {**dict(known_holes), **dict(recovered.holes)}
+    parts.reput.resume(reput_from, index_from, tuple(sorted(holes.items())))
     steps: list[Callable[[], object]] = [
         abort.create,
         partial(wipe_behind, log.files, recovered.end_offset),
@@ -225,9 +228,7 @@ def _tidy_queues(
             parts.queues.wipe_behind()
 
 
-def _follow_log(
-    parts: StoreParts, checkpointing: Checkpointing, checkpoint: Checkpoint | None, *, crashed: bool
-) -> RecoveredLog:
+def _follow_log(parts: StoreParts, checkpoint: Checkpoint | None, *, crashed: bool) -> RecoveredLog:
     """Find the end of the log and go on there; the torn tail behind it is to be wiped."""
     log = parts.log
     recovery = LogRecovery(log.files, checkpoint)
@@ -235,9 +236,9 @@ def _follow_log(
     recovered = recovery.follow_from(log.min_offset if is_small else recovery.safe_offset)
     if crashed:
         log.files.flush_found()
-    checkpointing.sealed_from = min(recovery.sealed_from, recovered.end_offset)
     last_timestamp = max(recovered.last_timestamp, checkpoint.store_timestamp if checkpoint else 0)
-    log.resume(recovered.end_offset, last_timestamp)
+    sealed_from = min(recovery.sealed_from, recovered.end_offset)
+    log.resume(recovered.end_offset, last_timestamp, sealed_from)
     return recovered
 
 
@@ -317,6 +318,14 @@ def _warn_of_a_lost_end(parts: StoreParts, end_offset: int) -> None:
             end_offset,
             known,
         )
+
+
+def _lasting(parts: StoreParts, holes: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return those holes that hold no record now, either: what a disk refuses it may give again one day."""
+    log = parts.log
+    return tuple(
+        (start, end) for start, end in holes if record_behind(log.files, start, log.sealed_from) != start
+    )
 
 
 def _is_of_this_log(manifest: Manifest, parts: StoreParts) -> bool:

@@ -18,14 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.record import StoredMessage, body_crc_of, decode_blank, decode_record
-from rmq_spark.wire.record_checksum import is_intact
-from rocketpoll.broker.store import chunks
+from rmq_spark.wire.record import decode_blank
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.checkpoint import CHECKPOINT, Checkpoint, load_checkpoint
 from rocketpoll.broker.store.commit_log import BLANK_BYTES
@@ -34,13 +31,7 @@ from rocketpoll.broker.store.disk import Disk
 from rocketpoll.broker.store.dispatch import record_sizes
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
-from rocketpoll.broker.store.queue_table import topic_fault
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from rmq_spark.wire.chunk import RecordChunk
-    from rmq_spark.wire.chunk.gather import Positions
+from rocketpoll.broker.store.record_check import RecordCheck
 
 CHECK_BYTES = 8 << 20
 CHECKED_ONE_BY_ONE = 4096
@@ -85,6 +76,7 @@ class LogRecovery:
         self._unreadable: UnreadableFile | None = None
         self.safe_offset = checkpoint.safe_offset if checkpoint else files.first_offset
         self.sealed_from = checkpoint.sealed_from if checkpoint else files.end_offset
+        self._check = RecordCheck(self.sealed_from)
 
     def follow_from(self, start: int) -> RecoveredLog:
         """Follow the log from where a record starts.
@@ -157,54 +149,8 @@ class LogRecovery:
         """How many of the records are whole and in their place, and the latest store time among them."""
         if self._checked_one_by_one + len(sizes) <= CHECKED_ONE_BY_ONE:
             self._checked_one_by_one += len(sizes)
-            return self._good_one_by_one(data, sizes, physical_offset)
-        try:
-            chunk = chunks.RecordChunk(data[: sum(sizes)], sizes)
-        except RecordError:
-            return self._good_one_by_one(data, sizes, physical_offset)
-        bad = np.flatnonzero(~self._are_good(data, chunk, chunk.starts + physical_offset))
-        good = int(bad[0]) if len(bad) else len(sizes)
-        times = chunks.COLUMNS["storeTimestamp"].build(chunk).view("int64").to_numpy()[:good]
-        return good, int(times.max(initial=0))
-
-    def _are_good(self, data: Buffer, chunk: RecordChunk, places: Positions) -> npt.NDArray[np.bool_]:
-        """Which of these records are good."""
-        is_good = chunks.intact_records(chunk)
-        # Before that place others may have written: their records have a checksum of the body alone.
-        rows = np.flatnonzero(~is_good & (places < self.sealed_from))
-        starts = chunk.body_at[rows]
-        bounds = zip(starts.tolist(), (starts + chunk.body_length[rows]).tolist(), strict=True)
-        found_crcs = np.fromiter((body_crc_of(data[start:end]) for start, end in bounds), np.int64, len(rows))
-        is_good[rows] = found_crcs == chunk.head["body_crc"][rows]
-        topics = chunks.COLUMNS["topic"].build(chunk).dictionary_encode()
-        is_topic = np.array([topic_fault(topic) is None for topic in topics.dictionary.to_pylist()])
-        found: npt.NDArray[np.bool_] = (
-            is_good & (chunk.head["physical_offset"] == places) & is_topic[topics.indices.to_numpy()]
-        )
-        return found
-
-    def _good_one_by_one(self, data: Buffer, sizes: list[int], physical_offset: int) -> tuple[int, int]:
-        position = last_timestamp = 0
-        for number, size in enumerate(sizes):
-            message = self._decoded(data[position : position + size], physical_offset + position)
-            if message is None:
-                return number, last_timestamp
-            last_timestamp = max(last_timestamp, message.store_timestamp)
-            position += size
-        return len(sizes), last_timestamp
-
-    def _decoded(self, record: Buffer, physical_offset: int) -> StoredMessage | None:
-        """The message of a record, if that is whole and says that it belongs there."""
-        try:
-            message = decode_record(record)
-        except RecordError:
-            return None
-        is_good = (
-            message.physical_offset == physical_offset
-            and (physical_offset < self.sealed_from or is_intact(record))
-            and topic_fault(message.topic) is None
-        )
-        return message if is_good else None
+            return self._check.good_one_by_one(data, sizes, physical_offset)
+        return self._check.good_of_many(data, sizes, physical_offset)
 
     def _record_at(self, physical_offset: int) -> Buffer | None:
         """What starts there, if it says that it is a record, that it belongs there, and where it ends."""
@@ -234,7 +180,7 @@ class LogRecovery:
             for at in _magic_places(window):
                 place = position + at - _MAGIC_AT
                 record = self._record_at(place) if place >= start else None
-                if record is not None and self._decoded(record, place) is not None:
+                if record is not None and self._check.decoded(record, place) is not None:
                     return place
             if not window:
                 position += _PAGE - position % _PAGE
@@ -255,9 +201,10 @@ def _magic_places(window: bytes) -> list[int]:
     return sorted(places)
 
 
-def record_behind(files: MappedFileQueue, start: int) -> int | None:
+def record_behind(files: MappedFileQueue, start: int, sealed_from: int) -> int | None:
     """Find the first place from there on where a whole record lies that belongs there."""
-    return LogRecovery(files, None)._next_record(start)  # of this module
+    known = Checkpoint(files.first_offset, 0, sealed_from)
+    return LogRecovery(files, known)._next_record(start)  # of this module
 
 
 def pieces_behind(files: MappedFileQueue, end_offset: int) -> Iterator[tuple[int, Buffer]]:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.properties import KEYS, UNIQ_KEY
-from rmq_spark.wire.record import decode_blank, decode_record
+from rmq_spark.wire.record import decode_blank
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store.commit_log import BLANK_BYTES, CommitLog
 from rocketpoll.broker.store.consume_queue import ENTRY_STRUCT, ConsumeQueue
@@ -38,6 +38,7 @@ from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.fresh_records import FreshRecords, FreshRun
 from rocketpoll.broker.store.index_service import IndexService, KeyedMessage
 from rocketpoll.broker.store.queue_table import QueueTable
+from rocketpoll.broker.store.record_check import RecordCheck
 from rocketpoll.broker.store.record_glance import glance, pattern_of, property_of
 from rocketpoll.broker.store.recovery import record_behind
 
@@ -85,6 +86,7 @@ class ReputMessageService:
         self._confirm_offset = confirm_offset
         self._fresh = fresh
         self._lock = threading.Lock()
+        self._check = RecordCheck(log.sealed_from)
         self.holes: tuple[tuple[int, int], ...] = ()
         """The places in the log where no record was found, by recovery or since."""
         self.made_again: set[str] = set()
@@ -99,6 +101,7 @@ class ReputMessageService:
         self.reput_from_offset = reput_from_offset
         self.index_from_offset = index_from_offset
         self.holes = holes
+        self._check = RecordCheck(self._log.sealed_from)
 
     def tell(self, listener: MessageArrivingListener) -> None:
         """Tell a listener of what is dispatched from now on, and of nothing that was dispatched before."""
@@ -168,8 +171,12 @@ class ReputMessageService:
         data, sizes, next_offset = self._next_records(start, confirmed)
         if len(sizes) <= FEW or not chunks.are_loaded():
             sizes, next_offset = _cut(sizes, ONE_BY_ONE_MAX, start, next_offset)
+            good, _ = self._check.good_one_by_one(data, sizes, start)
+            sizes, next_offset = _good(sizes, good, start, next_offset)
             self._dispatch(self._dispatcher.entries_of_few(data, sizes, start), next_offset)
             return
+        good, _ = self._check.good_of_many(data, sizes, start)
+        sizes, next_offset = _good(sizes, good, start, next_offset)
         self._carry(_chunk(data, sizes), start, next_offset)
 
     def _carry(self, chunk: RecordChunk, start: int, next_offset: int) -> None:
@@ -263,14 +270,11 @@ class ReputMessageService:
             data, sizes, _ = self._next_records(start, end)
         except RecordError:
             data, sizes = b"", [0]
-        place = start
-        for size in sizes:
-            if not _hangs_together(data[place - start : place - start + size]):
-                break
-            place += size
-        else:
+        good, _ = self._check.good_one_by_one(data, sizes, start)
+        if good == len(sizes):
             raise error
-        found = record_behind(self._log.files, place + 1)
+        place = start + sum(sizes[:good])
+        found = record_behind(self._log.files, place + 1, self._log.sealed_from)
         hole = place, end if found is None else min(found, end)
         self.holes = (*self.holes, hole)
         _log.error("the log is damaged from %d to %d, which is passed over: %s", *hole, error)
@@ -312,19 +316,18 @@ class ReputMessageService:
         return data, [], min(start + self._log.files.space_left(start), end)
 
 
-def _hangs_together(record: Buffer) -> bool:
-    try:
-        decode_record(record, check_crc=False)
-    except RecordError:
-        return False
-    return True
-
-
 def _cut(sizes: list[int], count_max: int, start: int, next_offset: int) -> tuple[list[int], int]:
     """No more of the records from a place on than so many, and where they end."""
     if len(sizes) <= count_max:
         return sizes, next_offset
     return sizes[:count_max], start + sum(sizes[:count_max])
+
+
+def _good(sizes: list[int], count: int, start: int, next_offset: int) -> tuple[list[int], int]:
+    """Cut records down to those that are good, which are some unless there were none at all."""
+    if sizes and not count:
+        raise RecordError("log", at=start, needed="a whole record in its place", found=sizes[0])
+    return _cut(sizes, count, start, next_offset)
 
 
 def _chunk(data: Buffer, sizes: Sequence[int]) -> RecordChunk:
