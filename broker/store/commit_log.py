@@ -89,9 +89,9 @@ class CommitLog:
 
     def resume(self, end_offset: int, last_timestamp: int, sealed_from: int) -> None:
         """Go on behind what recovery has found. All before it is on the disk."""
+        self.sealed_from = sealed_from
         self.written_offset = self.flushed_offset = end_offset
         self._last_timestamp = last_timestamp
-        self.sealed_from = sealed_from
 
     def append(self, draft: Draft, queue_offset: int) -> tuple[int, int, int]:
         """Append what is prepared, giving it its place and its time: where it went, where it ends, when."""
