@@ -112,7 +112,9 @@ class Housekeeping:
         self._thread.shutdown()
         store_jobs = [asyncio.wrap_future(job) for job in tuple(self._store_jobs)]
         if store_jobs:
-            _, late = await asyncio.wait(store_jobs, timeout=_LET_GO_SECONDS)
+            ended, late = await asyncio.wait(store_jobs, timeout=_LET_GO_SECONDS)
+            for job in ended:
+                job.exception()  # looked at, as asyncio wants it; who asked for the job logs it
             for job in late:
                 job.cancel()
         self._store_threads.shutdown(wait=False)
