@@ -27,7 +27,7 @@ from rocketpoll.broker.store.disk import Disk
 
 CHECKPOINT = "checkpoint"
 CHECKPOINT_BYTES = 4096
-_FIELDS = struct.Struct(">7q")
+_FIELDS = struct.Struct(">8q")
 _MARK = b"rkp2"
 _CRC = struct.Struct(">I")
 _BEFORE_MARK = CHECKPOINT_BYTES - len(_MARK) - _CRC.size
@@ -40,12 +40,16 @@ class Checkpoint:
     safe_offset: int
     store_timestamp: int
     sealed_from: int = 0
+    manifest_serial: int = 0
+    """The manifest that was saved last has this number, or a higher one if a crash came between the two."""
 
 
 def save_checkpoint(disk: Disk, path: Path, checkpoint: Checkpoint) -> None:
     """Replace the checkpoint by one that is on the disk when this returns."""
     time, offset = checkpoint.store_timestamp, checkpoint.safe_offset
-    fields = _FIELDS.pack(time, time, time, offset, offset, offset, checkpoint.sealed_from)
+    fields = _FIELDS.pack(
+        time, time, time, offset, offset, offset, checkpoint.sealed_from, checkpoint.manifest_serial
+    )
     new_path = path.with_name(path.name + ".tmp")
     content = fields.ljust(_BEFORE_MARK, b"\0")
     disk.write_whole(new_path, content + _MARK + _CRC.pack(crc32(content)))
@@ -61,5 +65,5 @@ def load_checkpoint(disk: Disk, path: Path) -> Checkpoint | None:
     content = data[:_BEFORE_MARK]
     if data[_BEFORE_MARK:] != _MARK + _CRC.pack(crc32(content)):
         return None
-    time, _, _, _, offset, _, sealed_from = _FIELDS.unpack_from(data)
-    return Checkpoint(offset, time, sealed_from)
+    time, _, _, _, offset, _, sealed_from, manifest_serial = _FIELDS.unpack_from(data)
+    return Checkpoint(offset, time, sealed_from, manifest_serial)

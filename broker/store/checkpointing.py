@@ -18,6 +18,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,6 +47,9 @@ class Checkpointing:
         self.maintenance = threading.RLock()
         """Held, never for long, by whoever changes what a manifest says, or begins or saves one."""
         self._saving = threading.Lock()
+        self._serial = 0
+        self._noted: Checkpoint | None = None
+        """The checkpoint that is on the disk; None if none is, or another program's."""
         self._forgotten: dict[str, None] = {}
         """Topics that were deleted since the checkpoint that is under way has seen the queues."""
         self.noted_offset = 0
@@ -65,21 +69,34 @@ class Checkpointing:
             DamagedTable: It cannot be read.
         """
         manifest = self._manifest.load(Manifest())
+        self._serial = max(self._serial, manifest.serial)
         return manifest if self._manifest.is_checked else manifest.plausible()
+
+    def resume(self, checkpoint: Checkpoint | None) -> None:
+        """Go on from the checkpoint that a start has found; None if it found none of ours."""
+        self._noted = checkpoint
+        self._serial = max(self._serial, checkpoint.manifest_serial if checkpoint else 0)
 
     @property
     def set_aside(self) -> SetAside | None:
         """The damaged manifest that the last load has replaced by its backup, if it was so."""
         return self._manifest.set_aside
 
-    def known_offset(self, manifest: Manifest) -> int:
-        """Up to where a manifest knows the log that was loaded; a start that makes all again leaves that out.
+    @property
+    def loaded_any(self) -> bool:
+        """Whether there was a manifest, or its backup, when it was loaded last."""
+        return self._manifest.loaded_from is not None
 
-        Then it is as if it knew everything.
+    def is_newest(self, manifest: Manifest, checkpoint: Checkpoint) -> bool:
+        """Return whether a manifest that was loaded is no older than a checkpoint.
+
+        A start that makes all queues again leaves out up to where it knows the log.
         """
-        if self._manifest.loaded_from is None:
-            return 0
-        return 1 << 63 if manifest.safe_offset is None else manifest.safe_offset
+        if not self.loaded_any:
+            return checkpoint.manifest_serial == checkpoint.safe_offset == 0
+        if manifest.serial < checkpoint.manifest_serial:
+            return False
+        return manifest.safe_offset is None or manifest.safe_offset >= checkpoint.safe_offset
 
     @property
     def manifest_path(self) -> Path:
@@ -118,7 +135,7 @@ class Checkpointing:
                 if is_over():
                     return False
                 spans = list(ends.spans(left_out=self._forgotten))
-                self._manifest.save(
+                self._save_manifest(
                     Manifest(
                         safe_offset=safe_offset,
                         log_min_offset=self.expired_offset,
@@ -130,14 +147,30 @@ class Checkpointing:
                         half_deleted=self.half_deleted,
                     )
                 )
-                checkpoint = Checkpoint(safe_offset, parts.log.last_timestamp, parts.log.sealed_from)
-                save_checkpoint(parts.disk, self._path, checkpoint)
+                log = parts.log
+                self._save_checkpoint(
+                    Checkpoint(safe_offset, log.last_timestamp, log.sealed_from, self._serial)
+                )
                 self.noted_offset = safe_offset
                 self._noted_index_from = index_from
                 self._noted_spans = [
                     span for span in spans if ends.queues[span[:2]].has_files_before(span.min_offset)
                 ]
         return True
+
+    def _save_manifest(self, manifest: Manifest) -> None:
+        self._serial += 1
+        self._manifest.save(replace(manifest, serial=self._serial))
+
+    def _save_checkpoint(self, checkpoint: Checkpoint) -> None:
+        save_checkpoint(self._parts.disk, self._path, checkpoint)
+        self._noted = checkpoint
+
+    def _note_serial(self) -> None:
+        """Have the checkpoint say which manifest is the newest; what that says holds without it, too."""
+        if self._noted is not None:
+            with suppress(OSError):  # then the next checkpoint says it
+                self._save_checkpoint(replace(self._noted, manifest_serial=self._serial))
 
     def _flush_index(self, physical_offset: int) -> tuple[str, ...] | None:
         """Make the index durable; the names of files with keys from there on, which a start has to find."""
@@ -221,12 +254,13 @@ class Checkpointing:
             half_deleted = tuple(dict.fromkeys((*self.half_deleted, topic)))
             manifest = self.manifest().without_topic(topic, deleted_topics, half_deleted)
             try:
-                self._manifest.save(manifest)
+                self._save_manifest(manifest)
             except FlushFailed as error:
                 raise StoreFailed("deleting a topic failed", error) from error
             except OSError as error:
                 if not self._has_noted(manifest, error):
                     raise
+            self._note_serial()
             self._forgotten[topic] = None
             self.half_deleted = half_deleted
 
@@ -239,28 +273,25 @@ class Checkpointing:
         with self.maintenance:
             if topic in self.half_deleted:
                 half_deleted = tuple(name for name in self.half_deleted if name != topic)
-                self._manifest.save(replace(self.manifest(), half_deleted=half_deleted))
+                self._save_manifest(replace(self.manifest(), half_deleted=half_deleted))
+                self._note_serial()
                 self.half_deleted = half_deleted
 
     def distrust(self, manifest: Manifest) -> None:
         """Note that no queue stands where a manifest says: all are about to be made again.
 
-        Else a crash meanwhile would leave files that the next start takes for whole. Where something is
-        lacking to note that, as on a full disk, they are made again all the same.
+        Else a crash meanwhile would leave files that the next start takes for whole.
 
         Raises:
             OSError: The disk says no.
         """
-        try:
-            self._manifest.save(replace(manifest, safe_offset=None))
-        except OSError as error:
-            if not is_lack(error):
-                raise
+        self._save_manifest(replace(manifest, safe_offset=None))
+        self._note_serial()
 
     def _has_noted(self, manifest: Manifest, error: OSError) -> bool:
         """Whether a manifest is on the disk of which a save has failed, for good."""
         try:
-            return self.manifest() == manifest
+            return self.manifest() == replace(manifest, serial=self._serial)
         except (OSError, DamagedTable) as second:
             if is_lack(second):
                 return self._manifest.was_replaced

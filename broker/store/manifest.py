@@ -21,6 +21,8 @@ _NUMBERS = 3
 class Manifest:
     """All that is said of queues and index holds for the moment when the log had been dispatched so far."""
 
+    serial: int = 0
+    """Counts the saves. The checkpoint notes it, so that an older copy is not taken for the newest."""
     safe_offset: int | None = None
     """Records before it were in their queues and in the index; None: nobody has noted that."""
     log_min_offset: int = 0

@@ -31,7 +31,7 @@ from rocketpoll.broker.store.checkpointing import Checkpointing
 from rocketpoll.broker.store.derived_check import QUEUES_MAX, Looked, look_at_all
 from rocketpoll.broker.store.directory_lock import AbortFile
 from rocketpoll.broker.store.errors import UnreadableFile
-from rocketpoll.broker.store.lacks import Lacking
+from rocketpoll.broker.store.lacks import Lacking, is_lack
 from rocketpoll.broker.store.manifest import Manifest
 from rocketpoll.broker.store.parts import COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, StoreParts
 from rocketpoll.broker.store.recovery import (
@@ -59,8 +59,6 @@ class _Taken(NamedTuple):
 
     are_resumed: bool
     looked: Looked
-    ends: Mapping[tuple[str, int], int]
-    """Where they had ended, if all are made again and the manifest does not know."""
 
 
 class Opening:
@@ -111,6 +109,7 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         disk.delete(root / CHECKPOINT)
         disk.flush_directory(root)
     manifest = checkpointing.manifest()
+    checkpointing.resume(checkpoint)
     is_newest = _is_newest(checkpointing, manifest, checkpoint)
     if not is_newest:  # deletions that were half done then are over, and their topics may be there again
         manifest = replace(manifest, half_deleted=())
@@ -134,11 +133,13 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         and _is_of_this_log(manifest, parts)
         and lasting_holes == noted_holes
     )
-    if not is_newest:  # a crash from here on would leave its backup alone, which would be believed
-        checkpointing.distrust(manifest)
-    taken = _take_queues(
-        parts, checkpointing, manifest, is_noted=is_noted, is_last_known=is_newest and was_ours
-    )
+    # With ASYNC_FLUSH queues may know of messages that a power loss took; not if the log was once longer.
+    was_longer = manifest.safe_offset is not None and recovered.end_offset < manifest.safe_offset
+    knows_ends = is_newest and was_ours and not (manifest.entries_were_confirmed or was_longer)
+    ends: Mapping[tuple[str, int], int] = {}
+    if not knows_ends and (not is_noted or (crashed and _is_small(parts, recovered.end_offset))):
+        ends = _ends_in_files(parts)  # no queue is to end before that: its offsets were given
+    taken = _take_queues(parts, checkpointing, manifest, is_noted=is_noted)
     is_resumed, looked = taken.are_resumed, taken.looked
     reput_from = max(manifest.safe_offset or 0, log.min_offset) if is_resumed else log.min_offset
     if is_resumed and looked.is_index_right:
@@ -152,9 +153,7 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         abort.create,
         partial(wipe_behind, log.files, recovered.end_offset),
         partial(_carry, parts, recovered.end_offset),
-        partial(
-            _tidy_queues, parts, checkpointing, manifest, taken.ends, is_resumed=is_resumed, crashed=crashed
-        ),
+        partial(_tidy_queues, parts, checkpointing, manifest, ends, is_resumed=is_resumed, crashed=crashed),
     ]
     if not is_resumed or parts.dispatcher.deleted_topics != manifest.deleted_topics:
         steps.append(checkpointing.save)
@@ -162,30 +161,36 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
 
 
 def _take_queues(
-    parts: StoreParts,
-    checkpointing: Checkpointing,
-    manifest: Manifest,
-    *,
-    is_noted: bool,
-    is_last_known: bool,
+    parts: StoreParts, checkpointing: Checkpointing, manifest: Manifest, *, is_noted: bool
 ) -> _Taken:
-    """Let queues stand where the manifest says, if it says that of these; else all are to be made again.
-
-    ``is_last_known``: nobody has gone on with the queues since it was saved but this broker.
-    """
-    looked, ends = _NOT_LOOKED, {}
+    """Let queues stand where the manifest says, if it says that of these; else all are to be made again."""
+    looked = _NOT_LOOKED
     if is_noted and parts.queues.resume(manifest.queues()):
         looked = _look_at_all(parts, manifest)
         if looked.wrong_queue is None:
             checkpointing.noted_offset = manifest.safe_offset or 0
             checkpointing.expired_offset = manifest.log_min_offset
-            return _Taken(are_resumed=True, looked=looked, ends={})
-    if is_noted:
-        checkpointing.distrust(manifest)
-    if not is_last_known:
-        ends = _ends_in_files(parts)
+            return _Taken(are_resumed=True, looked=looked)
+    _clear_queues(parts, checkpointing, manifest)
+    return _Taken(are_resumed=False, looked=looked)
+
+
+def _clear_queues(parts: StoreParts, checkpointing: Checkpointing, manifest: Manifest) -> None:
+    """Delete the files of all queues, which makes room to note that on a full disk.
+
+    Nothing is written to a queue before it is noted: a crash would leave what the manifest takes for whole.
+    """
+    is_to_note = checkpointing.loaded_any  # of a new store there is nothing to distrust
+    try:
+        if is_to_note:
+            checkpointing.distrust(manifest)
+            is_to_note = False
+    except OSError as error:
+        if not is_lack(error):
+            raise
     parts.queues.clear()
-    return _Taken(are_resumed=False, looked=looked, ends=ends)
+    if is_to_note:
+        checkpointing.distrust(manifest)
 
 
 def _carry(parts: StoreParts, end_offset: int) -> None:
@@ -266,9 +271,9 @@ def _is_newest(checkpointing: Checkpointing, manifest: Manifest, checkpoint: Che
             aside.path.name,
         )
         return False
-    if checkpoint is not None and checkpoint.safe_offset > checkpointing.known_offset(manifest):
+    if checkpoint is not None and not checkpointing.is_newest(manifest, checkpoint):
         _log.warning(
-            "%s is missing or of an older copy: it does not know of the last checkpoint, and all queues are "
+            "%s is missing or of an older copy: it is not the one that was saved last, and all queues are "
             "made again. Topics that were deleted since it was saved may be back",
             checkpointing.manifest_path,
         )
@@ -278,7 +283,7 @@ def _is_newest(checkpointing: Checkpointing, manifest: Manifest, checkpoint: Che
 
 def _ends_in_files(parts: StoreParts) -> dict[tuple[str, int], int]:
     """Where queues end by their files, but for ends beyond what the log has ever had room for."""
-    count_max = parts.log.written_offset // RECORD_BYTES_MIN
+    count_max = parts.log.files.end_offset // RECORD_BYTES_MIN
     return {key: end for key, end in parts.queues.ends_in_files().items() if end <= count_max}
 
 
