@@ -1,16 +1,16 @@
-"""What programs, notebooks and tests import: producers, consumers, administration, an embedded broker.
+"""RocketMQ in Python: producers, consumers, administration, and an embedded broker for tests.
 
     import rocketpoll
 
-    with rocketpoll.EmbeddedBroker() as broker, rocketpoll.Producer("shop", broker.address) as
-    producer:
-        producer.send(rocketpoll.Message("orders", b"one"))
+    with rocketpoll.EmbeddedBroker() as broker:
+        with rocketpoll.Producer("shop", broker.address) as producer:
+            producer.send(rocketpoll.Message("orders", b"one"))
 
 The names are imported when they are first used, so that ``import rocketpoll`` costs next to nothing
 and each program pays for what it uses. ``rocketpoll.broker`` is the broker,
 ``rocketpoll.pytest_plugin`` the plugin for pytest; the client behind these names is
-`rmq_spark.client`, and ``rocketpoll.errors`` has what it raises. This module must not know more
-than where they are.
+`rmq_spark.client`, and ``rocketpoll.errors`` has the errors that it raises. This module must not
+know more than where they are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A program, run by its path: finds this installation's broker and becomes it.
+"""Start program of the broker, run by its path: finds this installation's broker and becomes it.
 
 ``python -m rocketpoll.broker`` would look into the working directory first, where somebody may have
 a module named ``rocketpoll``, and Python 3.10 has no ``-P`` against that. So

@@ -163,7 +163,7 @@ class ClientInstance(ProcessBound):
 
     @property
     def is_shut_down(self) -> bool:
-        """Whether the instance has ended, for all of its users."""
+        """True if the instance has ended, for all of its users."""
         return self._is_shut_down
 
     def start(self) -> None:

@@ -157,7 +157,7 @@ _FIELD_KINDS: Final = tuple(kinds for _, kinds, *_ in _KINDS)  # every message t
 
 @dataclass(frozen=True, slots=True)
 class MessageExt:
-    """A received message.
+    """A message as a consumer receives it.
 
     Attributes:
         topic: Topic that the message was received from.

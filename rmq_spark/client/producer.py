@@ -164,7 +164,7 @@ class Producer(ProcessBound):
 
     @property
     def is_running(self) -> bool:
-        """Whether the producer was started in this process, and not shut down, nor its instance."""
+        """True if the producer was started in this process and was not shut down."""
         return self._is_running and not self.instance.is_shut_down
 
     def health(self) -> ProducerHealth:

@@ -11,7 +11,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class SendStatus(Enum):
-    """How safely a broker has stored a message; the values are RocketMQ's response codes.
+    """Safety with which a broker has stored a message; the values are RocketMQ's response codes.
 
     Attributes:
         SEND_OK: Stored as safely as the broker's settings demand.
@@ -30,7 +30,7 @@ class SendResult(NamedTuple):
     """Outcome of a send: the place at which the message is stored.
 
     Attributes:
-        send_status: How safely the message is stored.
+        send_status: Safety with which the message is stored.
         message_id: Id given by the producer; of a batch, all ids joined by commas.
         queue: Queue that the message is in.
         queue_offset: Offset in that queue; of a batch, the first message's.

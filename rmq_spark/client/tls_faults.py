@@ -1,6 +1,6 @@
-"""What is wrong when TLS fails, and how to mend it: OpenSSL's reasons in a user's words.
+"""Faults of TLS, and how to mend them: OpenSSL's reasons in a user's words.
 
-It connects to nothing.
+This module connects to nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _REASONS: Final = (
 
 
 def why_tls_failed(error: OSError) -> str:
-    """What to tell the user of it."""
+    """Return the explanation of an error of TLS, for the user."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _why_not_trusted(error)
     if isinstance(error, (ssl.SSLEOFError, ConnectionError)):

@@ -52,7 +52,7 @@ class Pem:
 
     @property
     def has_locked_key(self) -> bool:
-        """Whether the private key needs a password."""
+        """True if the private key needs a password."""
         return "ENCRYPTED" in self.text
 
 

@@ -1,7 +1,8 @@
-"""What listeners of a push consumer are called with, and what they may say.
+"""Listeners of a push consumer: their statuses, their contexts, and how they are called.
 
-A listener that returns nothing, or its SUCCESS, has succeeded. Whatever else it returns or raises means that
-the messages were not processed: what nobody can understand must never count as a success.
+A listener that returns nothing, or its SUCCESS, has succeeded. Whatever else it returns or raises
+means that the messages were not processed: what nobody can understand must never count as a
+success.
 """
 
 from __future__ import annotations
@@ -23,14 +24,24 @@ _log = logging.getLogger(__name__)
 
 
 class ConsumeConcurrentlyStatus(Enum):
-    """What a concurrent listener says."""
+    """Return value of a concurrent listener; None stands for CONSUME_SUCCESS.
+
+    Attributes:
+        CONSUME_SUCCESS: The messages were processed.
+        RECONSUME_LATER: They were not, and are to come again later.
+    """
 
     CONSUME_SUCCESS = 0
     RECONSUME_LATER = 1
 
 
 class ConsumeOrderlyStatus(Enum):
-    """What an orderly listener says."""
+    """Return value of an orderly listener; None stands for SUCCESS.
+
+    Attributes:
+        SUCCESS: The messages were processed.
+        SUSPEND_CURRENT_QUEUE_A_MOMENT: They were not, and are to be tried again in a moment.
+    """
 
     SUCCESS = 0
     SUSPEND_CURRENT_QUEUE_A_MOMENT = 1
@@ -38,23 +49,31 @@ class ConsumeOrderlyStatus(Enum):
 
 @dataclass(slots=True)
 class ConsumeConcurrentlyContext:
-    """What a concurrent listener may set."""
+    """Passed to a concurrent listener, which may set its fields."""
 
     queue: MessageQueue
+    """The queue of the messages."""
+
     delay_level_when_next_consume: int = 0
-    """0: the broker decides, later each time; -1: to the dead letters at once; else this delay level."""
+    """Delay of messages that failed.
+
+    0 leaves it to the broker, later each time; -1 makes dead letters of them at once; other numbers
+    are delay levels.
+    """
 
     ack_index: int | None = None
-    """The last of the messages that succeeded, if not all did."""
+    """Index of the last message that succeeded, if not all did."""
 
 
 @dataclass(slots=True)
 class ConsumeOrderlyContext:
-    """What an orderly listener may set."""
+    """Passed to an orderly listener, which may set its fields."""
 
     queue: MessageQueue
+    """The queue of the messages."""
+
     suspend_current_queue_time_ms: int | None = None
-    """How long the queue waits before it is tried again; None: as the consumer's settings say."""
+    """Milliseconds before messages that failed are tried again; None for the consumer's setting."""
 
 
 MessageListenerConcurrently = Callable[
@@ -69,10 +88,10 @@ _EXAMPLE = "def listen({}): ..."
 
 
 def check_listener(name: str, listener: object, *parameters: str) -> None:
-    """Refuse a listener that cannot be called with these parameters, or would do nothing when it is.
+    """Raise an error if a listener does not take these parameters, or its body would not run.
 
     Raises:
-        TypeError: Says what was needed, what was found, and shows an example.
+        TypeError: The message says what was needed and what was found, and shows an example.
     """
     example = _EXAMPLE.format(", ".join(parameters))
     if not callable(listener):
@@ -114,7 +133,7 @@ def status_of(
     context: _Context,
     success: _Status,
 ) -> _Status | None:
-    """Call a listener; what it said, or None: it raised, or said what no listener of its kind may say."""
+    """Call a listener and return its status; None if it raised, or returned what it must not."""
     try:
         said: object = listener(messages, context)
     except BaseException:  # noqa: BLE001  # sys.exit and CancelledError, too: the thread serves others as well
@@ -133,7 +152,7 @@ def status_of(
 
 
 def number_of(name: str, found: object, otherwise: int, least: int, most: int) -> int:
-    """The nearest number within the limits to what a listener has set; what is no number is logged."""
+    """Return a number that a listener has set, moved to within limits; log what is not a number."""
     if isinstance(found, int) and not isinstance(found, bool):
         return max(least, min(found, most))
     _log.error("the listener set %s to %s: needed a number from %d on", name, excerpt(found), least)

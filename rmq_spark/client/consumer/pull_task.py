@@ -6,8 +6,9 @@
     the broker asks for less              20 ms
     anything else went wrong              1 s; 3 s if the first offset could not be found out
 
-At most one pull is under way. When the queue is sought in, the pull from before is abandoned. A task that is
-cancelled asks for nothing more, and keeps nothing alive: its last answer, whenever it comes, is passed over.
+At most one pull is under way. When the queue is sought in, the pull from before is abandoned. A
+task that is cancelled asks for nothing more, and keeps nothing alive: its last answer, whenever it
+comes, is passed over.
 """
 
 from __future__ import annotations
@@ -42,51 +43,58 @@ Abandon = Callable[[], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullLimits:
-    """How much may be cached before pulling waits."""
+    """Limits of the messages that a consumer pulls ahead; pulling waits while one is reached."""
 
     pull_threshold_for_all: int = 10_000
+    """Messages of all queues that are not paused; `LitePullConsumer` only."""
+
     pull_threshold_for_queue: int = 1_000
+    """Messages of one queue."""
+
     pull_threshold_size_for_all_mib: int = 512
-    """Of all queues together; one that has nothing cached may pull all the same."""
+    """MiB of all queues together; a queue that has nothing cached may pull all the same."""
 
     pull_threshold_size_for_queue_mib: int = 100
+    """MiB of one queue."""
+
     consume_max_span: int = 2_000
+    """Distance of the offsets of a queue's first and last cached message."""
 
     @property
     def bytes_for_all(self) -> int:
-        """The size for all queues, in bytes."""
+        """The limit ``pull_threshold_size_for_all_mib`` in bytes."""
         return self.pull_threshold_size_for_all_mib << 20
 
 
 class PullSource(Protocol):
-    """What a pull task needs of its consumer."""
+    """The part of a consumer that a pull task needs."""
 
     def first_offset(self, queue: MessageQueue) -> int:
-        """Where to begin; raises where that cannot be found out."""
+        """Return the offset at which to begin; raise an error if it cannot be found out."""
 
     def is_ready(self, queue: MessageQueue) -> bool:
-        """Whether `pull` would ask at once, without waiting for anybody."""
+        """Return whether `pull` would ask at once, without waiting for anybody."""
 
     def pull(self, queue: MessageQueue, queue_offset: int, then: Then) -> Abandon:
-        """Ask the broker; the outcome comes by ``then``. Gives what to call if nobody wants it any more."""
+        """Ask the broker; ``then`` gets the outcome. Return a function that abandons the pull."""
 
     def bury(self, assigned: AssignedQueue, epoch: int, message: MessageExt) -> None:
-        """A message that cannot be read, for the dead letters."""
+        """Have an unreadable message put among the dead letters."""
 
     def deliver(self, request: ConsumeRequest) -> None:
-        """Messages for `poll`."""
+        """Hand pulled messages to `poll`."""
 
     @property
     def cached_messages(self) -> int:
-        """How many of all queues `poll` may take: those of paused queues keep no other from going on."""
+        """Number of messages that `poll` may return; those of paused queues do not count."""
 
     @property
     def cached_bytes(self) -> int:
-        """How much the messages of all queues take up."""
+        """Number of bytes in the bodies of the cached messages of all queues."""
 
 
 class PullTask:
-    """One queue's. `start` once; `wake` when something has changed for the better; `cancel` at the end."""
+    """Pulls one queue: `start` it once, `wake` it when there is room, `cancel` it at the end."""
 
     def __init__(
         self,
@@ -116,7 +124,7 @@ class PullTask:
         self._later(0)
 
     def cancel(self) -> None:
-        """Ask for nothing more."""
+        """Ask for nothing more, and abandon the pull that is under way."""
         with self._mutex:
             self._is_cancelled = True
             if self._next is not None:
@@ -126,7 +134,7 @@ class PullTask:
             abandon()
 
     def wake(self) -> None:
-        """Do not wait any longer: there is room, the queue is paused no more, or it is to go on elsewhere."""
+        """Pull now: there is room, the queue is resumed, or it was sought in."""
         self._later(0)
 
     def _later(self, delay_ms: int) -> None:
@@ -207,7 +215,7 @@ class PullTask:
             asking.clear()
 
     def _answered(self, epoch: int, offset: int, outcome: Pulled | BaseException) -> int:
-        """Take over what came; after how many milliseconds to go on."""
+        """Take over the messages of an answer; return the milliseconds until the next pull."""
         if self._is_cancelled or self.assigned.is_stale(epoch):
             return 0
         if isinstance(outcome, BaseException):
