@@ -44,7 +44,7 @@ def rocketpoll_settings() -> Mapping[str, Any]:
 @pytest.fixture(scope="session")
 def rocketpoll_broker(rocketpoll_settings: Mapping[str, Any]) -> Iterator[EmbeddedBroker]:
     """An `EmbeddedBroker` for all tests of a session; each worker of pytest-xdist has its own."""
-    from rocketpoll import EmbeddedBroker  # noqa: PLC0415  # see the module
+    from rocketpoll import EmbeddedBroker  # noqa: PLC0415  # not at the start of pytest
 
     with EmbeddedBroker(**rocketpoll_settings) as broker:
         yield broker

@@ -380,7 +380,7 @@ class Admin:
         """Tell the members to go on at an offset of one queue; needs a broker of 5.x or ours."""
         version = self.instance.connections.peer_version(address)
         if not self._api.agreement(address).extensions and version < _VERSION_5:
-            # It would pass over the queue and the offset, and send the group to the beginning of time.
+            # 4.9 would ignore queue and offset, and send the group to the beginning of time.
             remark = "RocketMQ 4.9 can tell members only of times: stop the group's consumers first"
             raise NotSupported(3, remark, address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
         header = ResetOffsetRequestHeader(

@@ -127,7 +127,7 @@ def send_batches(
         while pending:
             bulk.settle(pending.popleft())
     finally:
-        for request in pending:  # nobody leaves while answers are under way
+        for request in pending:  # wait for the answers that are under way
             with suppress(ClientError):
                 request.answer.result()
     return BulkResult(bulk.sent, tuple(bulk.spans))

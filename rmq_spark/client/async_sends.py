@@ -105,8 +105,8 @@ class AsyncSends:
         with self._mutex:
             self._to_send_again[send] = None
         task = self._again.schedule(lambda: self._try_again(send))
-        # With nothing to do it is done already, or nobody does it, as there are no threads to be had, or as
-        # this has stopped: whoever takes the send out knows.
+        # A cancelled task has run already, or never will: there is no thread, or this has stopped.
+        # Taking the send out tells which.
         may_be_left = task.is_cancelled or not self._again.thread_count
         return not (may_be_left and self._is_taken(send))
 
@@ -143,13 +143,13 @@ class _AsyncSend(Waiter):
         sends, prepared = self._sends, self._prepared
         try:
             chosen = self._fixed or sends.choice.choose(sends.queues_of(prepared.topic), self._failed)
-            self._failed = chosen.broker_name  # if it fails, that is
+            self._failed = chosen.broker_name  # the queue to avoid, should this try fail
             self.asked_at = time.monotonic()
             self._address = sends.instance.routes.master_address(chosen.broker_name)
             self._header = prepared.header(chosen)
             sends.instance.connections.reach(self._address, self._connect_ms())
             sends.instance.api.send_to(self, self._address, self._header, prepared.body)
-        except Exception as error:  # noqa: BLE001  # whatever it is, whoever waits for the future shall hear of it
+        except Exception as error:  # noqa: BLE001  # any error must reach the future
             self.failed(error)
 
     def _connect_ms(self) -> int:
@@ -168,7 +168,7 @@ class _AsyncSend(Waiter):
     def failed(self, error: Exception) -> None:
         """Have the send tried again, or let the future fail."""
         if isinstance(error, ClientError):
-            forget_frames(error)  # whoever keeps the future keeps the error, and they would keep the message
+            forget_frames(error)  # a future that is kept would keep the message alive
         if isinstance(error, (*CONNECTION_FAULTS, BrokerNotFound)) and self._fixed is None:
             self._tries.append(error)
             if self._failed is not None:

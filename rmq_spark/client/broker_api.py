@@ -82,7 +82,7 @@ class BrokerApi:
     @cached_property
     def admin(self) -> AdminCalls:
         """Requests of operators; a program that only sends or consumes never loads them."""
-        from rmq_spark.client.admin_calls import AdminCalls  # noqa: PLC0415  # as said
+        from rmq_spark.client.admin_calls import AdminCalls  # noqa: PLC0415  # for operators only
 
         return AdminCalls(self.calls)
 
@@ -259,7 +259,7 @@ class BrokerApi:
         """Return the first offset that a queue still holds; 0 for one that never held any."""
         header = GetMinOffsetRequestHeader(queue.topic, queue.queue_id)
         found: int = self.calls.header(address, RequestCode.GET_MIN_OFFSET, header).offset
-        return max(found, 0)  # 4.9 says -1 of a queue that has no file yet
+        return max(found, 0)  # 4.9 answers -1 for a queue that has no file yet
 
     def search_offset(
         self, address: str, queue: MessageQueue, timestamp_ms: int, boundary_type: str | None = None

@@ -110,7 +110,7 @@ class BrokerRequests(ProcessBound):
         except NotForUs as error:
             _log.info("%s: request %d: %s", connection.address, request.code, error)
             answer = request.respond(ResponseCode.SYSTEM_ERROR, str(error))
-        except BaseException as error:  # noqa: BLE001  # the broker shall hear of it, also of a listener's sys.exit
+        except BaseException as error:  # noqa: BLE001  # any error is answered, a listener's sys.exit too
             _log.exception("%s: request %d failed", connection.address, request.code)
             answer = request.respond(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         finally:
@@ -132,13 +132,13 @@ class BrokerRequests(ProcessBound):
         producer.check_transaction_state(address, message, header)
 
     def _reset_offsets(self, _: str, request: RemotingCommand, header: Any) -> None:
-        from rmq_spark.wire.bodies.stats import ResetOffsetBody  # noqa: PLC0415  # operators seldom ask
+        from rmq_spark.wire.bodies.stats import ResetOffsetBody  # noqa: PLC0415  # rarely needed
 
         offsets = decode_body(ResetOffsetBody, request.body).offset_table
         self._consumer(header.group).reset_offsets(header.topic, offsets)
 
     def _consume_status(self, _: str, __: RemotingCommand, header: Any) -> GetConsumerStatusBody:
-        from rmq_spark.wire.bodies.stats import GetConsumerStatusBody  # noqa: PLC0415  # operators seldom ask
+        from rmq_spark.wire.bodies.stats import GetConsumerStatusBody  # noqa: PLC0415  # rarely needed
 
         status = self._consumer(header.group).consume_status(header.topic)
         return GetConsumerStatusBody(message_queue_table=status)

@@ -146,11 +146,11 @@ class BulkPull(ProcessBound):
         self._end = end
         self._rules = rules or PullRules()
         self._is_filtered = self._rules.subscription.strip() not in ("", _ALL)
-        self._next_offset = start  # what is handed out next
+        self._next_offset = start  # offset of the next record to yield
         self._asked_to = start
         self._spans: deque[_Span] = deque()
         self._per_pull = 0
-        self._knows_how_many = False  # the broker gives at once
+        self._knows_how_many = False  # messages that the broker gives at once
         self._cap = 0  # the last number that was less than asked for
         self._patience = 1  # so many full answers before more is asked for
         self._full_answers = 0
@@ -274,7 +274,7 @@ class BulkPull(ProcessBound):
         try:
             self._ask_ahead(next_offset, span)
         except CONNECTION_FAULTS:
-            self._ask_from_here()  # in the next turn; what has come is handed out before
+            self._ask_from_here()  # in the next turn; the records at hand are yielded first
         if result.pull_status is not PullStatus.FOUND:
             return None
         records, sizes = self._before_the_end(result) if next_offset > self._end else result[5:7]

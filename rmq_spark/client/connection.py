@@ -274,7 +274,7 @@ class Connection:
                     with self._turn:
                         self._is_read = False
                         self._turn.notify_all()
-        return 0 if timeout is not None else TICK_SECONDS  # another who reads may be about to resolve it
+        return 0 if timeout is not None else TICK_SECONDS  # another reader may be resolving it
 
     def _takes_turn(self, answer: Answer[Any], seconds: float) -> bool:
         with self._turn:
@@ -320,7 +320,7 @@ class Connection:
 
     def _why_gone(self, why: str) -> str:
         """Add a hint about TLS to a reason: brokers do not always tell clients that they refuse."""
-        if self.peer_version or self._frames.bytes_held >= PREFIX_BYTES:  # an alert of TLS has fewer
+        if self.peer_version or self._frames.bytes_held >= PREFIX_BYTES:  # an alert of TLS is shorter
             return why
         is_plain = isinstance(self._socket, socket.socket)
         wanted = "TLS" if is_plain else "a certificate from this client, or another one"
@@ -356,11 +356,11 @@ class Connection:
                 )
             else:
                 answer = self._on_request(self, command)
-        except Exception as error:  # noqa: BLE001  # the one who asked shall hear of it
+        except Exception as error:  # noqa: BLE001  # the broker gets an answer in any case
             _log.exception("%s: request %d of the broker failed", self.address, command.code)
             answer = command.respond(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         if answer is not None and not command.is_one_way:
-            with suppress(ClientError):  # it has gone, then, and needs no answer
+            with suppress(ClientError):  # the broker has gone, and needs no answer
                 self.send(answer)
 
     # ---- ends
@@ -421,7 +421,7 @@ def parse_address(address: str) -> tuple[str, int]:
     host = host.removeprefix("[").removesuffix("]")
     try:
         host.encode("idna")
-    except UnicodeError as error:  # which looking it up would raise
+    except UnicodeError as error:  # looking the host up would raise it
         raise ConnectionFailed(address, "its host cannot be a host's name") from error
     return host, int(port)
 

@@ -80,7 +80,7 @@ class Connections:
         self._tls = None
         if tls is not None:
             from rmq_spark.client.tls_client import TlsClient  # noqa: PLC0415  # brings OpenSSL
-            from rmq_spark.client.tls_settings import TlsSettings  # noqa: PLC0415  # only who speaks TLS
+            from rmq_spark.client.tls_settings import TlsSettings  # noqa: PLC0415  # needed for TLS only
 
             check_kind("tls", tls, TlsSettings, "TlsSettings", "TlsSettings.of_files(ca_file='ca.pem')")
             self._tls = TlsClient(tls)
@@ -223,7 +223,7 @@ class Connections:
         question = command_of(RequestCode.EXTENSIONS, ExtensionsHeader.of(self._extensions))
         answer = connection.request(self._signed(connection, question), REQUEST_TIMEOUT_MS)
         if answer.code != ResponseCode.SUCCESS:
-            # A broker that refuses for another reason says so again, to what is asked next.
+            # A broker that refuses for another reason refuses the next request as well.
             return Agreement()
         header: ExtensionsHeader = header_of(connection.address, RequestCode.EXTENSIONS, answer)
         agreed = header.extensions & self._extensions

@@ -21,14 +21,14 @@ class Ending:
         self._end = end
         self._seconds = seconds
         self._still_to_begin = [None]
-        self._under_way = threading.Lock()  # no event: a signal handler could come in between its own locks
+        self._under_way = threading.Lock()  # an Event is not safe in signal handlers
         self._under_way.acquire()
         self._ender: threading.Thread | None = None
 
     def run(self) -> None:
         """Begin, unless another has; return when it is done, or the time is over."""
         try:
-            self._still_to_begin.pop()  # one step, which no signal handler can come in between
+            self._still_to_begin.pop()  # atomic: no signal handler can come in between
         except IndexError:
             if self._ender is not threading.current_thread():
                 self._wait()

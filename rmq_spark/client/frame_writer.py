@@ -87,7 +87,7 @@ class FrameWriter:
             is_first = not self._gathered
             self._gathered.extend(pieces)
             if not is_first:
-                return  # the first has said so already, and the thread has not taken it yet
+                return  # the thread was notified, and has not woken yet
             if self._has_thread():
                 self._has_gathered.notify()
                 return
@@ -121,7 +121,7 @@ class FrameWriter:
             self._write_gathered()
 
     def _write_gathered(self) -> None:
-        with suppress(ClientError), self._writing:  # those who wait for answers are told of a failure
+        with suppress(ClientError), self._writing:  # a failure is told to the waiters
             with self._mutex:
                 pieces, self._gathered = self._gathered, deque()
             deadline = self._clock() + WRITE_TIMEOUT_MS / 1000
@@ -142,8 +142,8 @@ class FrameWriter:
                     self._withdraw(own)
                     return False
         except ClientError:
-            raise  # which has ended it
-        except BaseException:  # as Ctrl-C: how much has been sent, nobody knows
+            raise  # the connection has ended
+        except BaseException:  # Ctrl-C, for example: nobody knows how much was sent
             self._end(ConnectionClosed(self._address, "interrupted in the middle of a request"))
             raise
         return True
@@ -157,7 +157,7 @@ class FrameWriter:
         except OSError as error:
             closed = ConnectionClosed(self._address, self._why_gone(error.strerror or str(error)))
             self._end(closed)
-            self._check()  # who reads may have found out before, and knows better why
+            self._check()  # the reading thread may know better why
             raise closed from error
         if sent == len(unsent[0]):
             unsent.popleft()

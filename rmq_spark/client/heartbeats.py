@@ -33,9 +33,9 @@ class Heartbeats(ProcessBound):
         self._api = api
         self._data = data
         self._lanes = Lanes("rocketpoll heartbeat")
-        self._failing: dict[str, None] = {}  # of whom it was said already
+        self._failing: dict[str, None] = {}  # brokers that were warned of already
         self.versions: dict[str, int] = {}
-        """What brokers have answered to the last heartbeat, by address."""
+        """Version that each broker answered the last heartbeat with, by address."""
 
         ProcessBound.__init__(self)
 

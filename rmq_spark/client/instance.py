@@ -334,6 +334,6 @@ def local_address(peers: Iterable[str]) -> str:
             with socket.socket(kind, socket.SOCK_DGRAM) as probe:
                 probe.connect(name)
                 return str(probe.getsockname()[0]).partition("%")[0]
-        except (OSError, ClientError):  # noqa: PERF203  # another may have a way
+        except (OSError, ClientError):  # noqa: PERF203  # another peer may be reachable
             continue
     return _ANY_ADDRESS

@@ -78,7 +78,7 @@ class Lines(ProcessBound):
         self._lock = threading.Lock()
         self._lines: dict[str, Line] = {}
         self._dialled: dict[tuple[str, bool], Future[Line]] = {}
-        self._silent: dict[str, float] = {}  # when each may be dialled again
+        self._silent: dict[str, float] = {}  # time at which each may be dialled again
         self._is_shut_down = False
         ProcessBound.__init__(self)
 
@@ -158,7 +158,7 @@ class Lines(ProcessBound):
                 return dialled
             dialled = Future()
             line = self._usable(address, is_broker=is_broker)
-            if line is not None:  # another has been quicker
+            if line is not None:  # dialled by another thread meanwhile
                 dialled.set_result(line)
                 return dialled
             self._dialled[address, is_broker] = dialled
@@ -175,7 +175,7 @@ class Lines(ProcessBound):
     def _dial(self, address: str, dialled: Future[Line]) -> None:
         try:
             line: Line | Exception = Line(self._connect(address, self._forget))
-        except Exception as error:  # noqa: BLE001  # who waits for it shall hear of it
+        except Exception as error:  # noqa: BLE001  # any error must reach the future
             line = error
         if isinstance(line, Line):
             with self._lock:
@@ -190,7 +190,7 @@ class Lines(ProcessBound):
         try:
             connection = self.line(address, is_broker=False).connection
             line: Line | Exception = Line(connection, self._agree(connection))
-        except Exception as error:  # noqa: BLE001  # who waits for it shall hear of it
+        except Exception as error:  # noqa: BLE001  # any error must reach the future
             line = error
         ended = time.monotonic()
         if isinstance(line, Line):

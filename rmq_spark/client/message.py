@@ -152,7 +152,7 @@ _KINDS: Final = (
 """Fields of a message: name, types, what is needed in words, and an example."""
 
 _fields: Final = attrgetter(*(name for name, *_ in _KINDS))
-_FIELD_KINDS: Final = tuple(kinds for _, kinds, *_ in _KINDS)  # every message that is sent is looked at
+_FIELD_KINDS: Final = tuple(kinds for _, kinds, *_ in _KINDS)  # checked for every message sent
 
 
 @dataclass(frozen=True, slots=True)

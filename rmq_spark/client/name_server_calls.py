@@ -114,7 +114,7 @@ class NameServerCalls:
         for address in self._servers.addresses:
             try:
                 said.append(call(address))
-            except CONNECTION_FAULTS as error:  # noqa: PERF203  # the others are to be told all the same
+            except CONNECTION_FAULTS as error:  # noqa: PERF203  # the others are asked all the same
                 fault = error
         if fault is not None:
             raise fault

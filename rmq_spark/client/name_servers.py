@@ -80,7 +80,7 @@ class NameServers:
     @cached_property
     def admin(self) -> NameServerCalls:
         """Requests of operators; a program that only sends or consumes never loads them."""
-        from rmq_spark.client.name_server_calls import NameServerCalls  # noqa: PLC0415  # as said
+        from rmq_spark.client.name_server_calls import NameServerCalls  # noqa: PLC0415  # for operators only
 
         return NameServerCalls(self)
 

@@ -34,7 +34,7 @@ def check_topic(topic: str) -> str:
     return topic
 
 
-@lru_cache(maxsize=256)  # every message has one, and nearly always the one before had the same
+@lru_cache(maxsize=256)  # successive messages mostly have the same topic
 def check_topic_to_send_to(topic: str) -> str:
     """Return the topic, if clients may send to it.
 

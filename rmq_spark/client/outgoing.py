@@ -84,7 +84,7 @@ class Outgoing(NamedTuple):
             self.flag,
             self.properties_text,
             0,
-            False,  # noqa: FBT003  # unit mode, which nobody has
+            False,  # noqa: FBT003  # unit mode, which is not used
             None,
             self.is_batch,
             queue.broker_name,

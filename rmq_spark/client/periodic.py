@@ -62,6 +62,6 @@ class Periodic:
                 self._job()
             except ClientError as error:
                 _log.warning("%s: %s", self._thread.name, error)
-            except BaseException:  # noqa: BLE001  # the next time may be better
+            except BaseException:  # noqa: BLE001  # the next run may succeed
                 _log.exception("%s failed", self._thread.name)
             rested_at = self._clock() + self._gap

@@ -352,7 +352,7 @@ class Producer(ProcessBound):
                 half = len(parts) // 2
                 if not half or not isinstance(error, MessageIllegal):
                     raise self._not_all(error, results, sent) from error
-                # Its own limit is below ours: the two halves may pass.
+                # The broker's limit is below ours: the two halves may pass.
                 todo += [parts[half:], parts[:half]]
             else:
                 sent += len(parts)
@@ -419,7 +419,7 @@ class Producer(ProcessBound):
             raise ClientShutDown("the producer does not run: start it, or use it in a with statement")
 
     def _is_silent(self, broker_name: str) -> bool:
-        if not self.instance.connections.silent_addresses:  # the usual case, without looking for an address
+        if not self.instance.connections.silent_addresses:  # the usual case, without a look-up
             return False
         try:
             return self.instance.connections.is_silent(self.instance.routes.master_address(broker_name))
@@ -435,7 +435,7 @@ class Producer(ProcessBound):
 
     def _fixed_queue(self, message: Message, queue: MessageQueue | Selector | None) -> MessageQueue | None:
         if isinstance(queue, MessageQueue):
-            self.publish_queues(message.topic)  # so that the way there is known
+            self.publish_queues(message.topic)  # so that the broker's address is known
             return _of_topic("queue", queue, message.topic)
         if queue is not None:
             example = "lambda queues: queues[0]"

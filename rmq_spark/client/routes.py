@@ -196,7 +196,7 @@ class Routes(ProcessBound):
         found = topic_route(topic, self._ask(topic))
         with self._lock:
             before = self._table.get(topic)
-            # The newest comes last, as its word on a broker counts: that of a topic that is gone grows old.
+            # The newest comes last, as its addresses count: those of a deleted topic grow old.
             self._table = {name: route for name, route in self._table.items() if name != topic}
             self._table[topic] = found
             self._brokers = {
@@ -212,7 +212,7 @@ class Routes(ProcessBound):
         for topic in sorted(self._table):
             try:
                 self.refresh(topic)
-            except NoNameServer as error:  # noqa: PERF203  # one that fails is not all that fail
+            except NoNameServer as error:  # noqa: PERF203  # the other topics may do better
                 _log.warning("routes stay as they are: %s", error)
                 return
             except ClientError as error:

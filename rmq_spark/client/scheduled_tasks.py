@@ -84,7 +84,7 @@ class ScheduledTasks(ProcessBound):
                 return task
             heapq.heappush(self._tasks, (task.due_s, next(self._numbers), task))
             if self._idle and delay_ms > 0 and self._tasks[0][2] is task:
-                self._state.notify_all()  # whoever looks at the clock must look again
+                self._state.notify_all()  # the thread that looks at the clock must look again
             else:
                 self._call_another()
         return task
@@ -104,7 +104,7 @@ class ScheduledTasks(ProcessBound):
         thread = threading.Thread(target=self._work, name=name, daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # at a limit of threads; whoever has something to do next tries again
+        except RuntimeError as error:  # at a limit of threads; the next task tries again
             count = len(self._threads)
             _log.error("%s: another thread cannot be started (%s): there are %d", self._name, error, count)
             return

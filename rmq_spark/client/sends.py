@@ -93,7 +93,7 @@ class Sends:
         for each in self._tries(prepared.topic, timeout_ms):
             try:
                 stored = self.send_once(prepared, each.target, each.remaining_ms, each.left)
-            except (*CONNECTION_FAULTS, BrokerNotFound, BrokerRefused) as error:  # noqa: PERF203  # each try ends by itself
+            except (*CONNECTION_FAULTS, BrokerNotFound, BrokerRefused) as error:  # noqa: PERF203  # each try has an outcome of its own
                 if isinstance(error, BrokerRefused) and error.code not in RETRIED_CODES:
                     if stored is None:
                         raise
@@ -104,7 +104,7 @@ class Sends:
                 is_ok = stored.send_status is SendStatus.SEND_OK
                 if is_ok or not self._retries_not_ok or not each.left:
                     return stored
-        if stored is not None:  # if not as safely as was wanted
+        if stored is not None:  # though less safely than wanted
             return stored
         raise SendFailed(prepared.topic, tries) from tries[-1]
 
@@ -142,7 +142,7 @@ class Sends:
         for each in self._tries(prepared.topic, timeout_ms):
             try:
                 return self.send_one_way_once(prepared, each.target, each.remaining_ms // (each.left + 1))
-            except (ConnectionFailed, BrokerNotFound) as error:  # noqa: PERF203  # each try ends by itself
+            except (ConnectionFailed, BrokerNotFound) as error:  # noqa: PERF203  # each try has an outcome of its own
                 tries.append(error)
                 self._refresh_after(error, prepared.topic, is_waited_for=each.is_followed)
         raise SendFailed(prepared.topic, tries) from tries[-1]
@@ -187,7 +187,7 @@ class Sends:
         try:
             self._instance.routes.refresh(topic)
         except ClientError:
-            return  # then it is still where it was, for all that is known
+            return  # the known route stays
 
 
 def _is_over(deadline: float) -> bool:

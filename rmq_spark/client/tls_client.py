@@ -58,8 +58,8 @@ class TlsClient:
         except ValueError as error:
             raise TlsFailed(address, f"no certificate can bear the name {name!r}: {error}") from error
         finally:
-            sock.close()  # under TLS it is another object that has it
-        if under_tls.version() is None:  # the broker had gone before: then Python does not even begin
+            sock.close()  # its descriptor belongs to the TLS socket now
+        if under_tls.version() is None:  # closed by the broker before the handshake
             under_tls.close()
             raise TlsFailed(address, NO_TLS_THERE)
         return TlsSocket(under_tls)
@@ -71,7 +71,7 @@ def context_of(settings: TlsSettings) -> ssl.SSLContext:
     Raises:
         TlsRejected: A file does not hold what it should, or the password does not open the key.
     """
-    # Not `ssl.create_default_context`: from Python 3.13 on that refuses certificates that the others take.
+    # Not `ssl.create_default_context`, which refuses more certificates from Python 3.13 on.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION  # so that a write never waits for something to read
@@ -108,7 +108,7 @@ def _identify(context: ssl.SSLContext, settings: TlsSettings, certificate: Pem) 
             cert_path, key_path = Path(directory, "certificate"), Path(directory, "key")
             cert_path.write_text(certificate.text, encoding="ascii")
             key_path.write_text(key.text, encoding="ascii")
-            context.load_cert_chain(cert_path, key_path, lambda: password)  # never asked for at a terminal
+            context.load_cert_chain(cert_path, key_path, lambda: password)  # never prompt for it
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             why = f"{key.name} is not the key of the certificate in {certificate.name}"

@@ -22,7 +22,7 @@ _NOT_TRUSTED: Final = (
 _NAME_FAULTS: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 _TIME_FAULTS: Final = (9, 10)  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
 
-# A part of OpenSSL's reason, as releases vary in the rest, and what it comes from: the first that fits.
+# A part of OpenSSL's reason (releases vary in the rest) and its explanation; the first match counts.
 _REASONS: Final = (
     ("CERTIFICATE_REQUIRED", _WANTS_TO_KNOW_US),
     (

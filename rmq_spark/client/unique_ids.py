@@ -27,7 +27,7 @@ class UniqueIds:
     """Generates the ids of one producer's messages. Methods may be called from any thread."""
 
     def __init__(self, address: str, now_ms: Callable[[], int] = _now_ms) -> None:
-        import ipaddress  # noqa: PLC0415  # who only consumes makes no ids
+        import ipaddress  # noqa: PLC0415  # needed by producers only
 
         packed = ipaddress.ip_address(address).packed
         own = UniqueId(packed, os.getpid(), int.from_bytes(os.urandom(4), "big"), 0, 0)

@@ -188,7 +188,7 @@ class Waiters:
             waiter.answered(command)
         except WireError as error:
             waiter.failed(ProtocolError(self._address, str(error)))
-        except Exception as error:  # noqa: BLE001  # the one who waits shall see it, not the thread that reads
+        except Exception as error:  # noqa: BLE001  # for the waiter, not for the thread that reads
             waiter.failed(error)
 
     def _count_stray(self, opaque: int) -> None:

@@ -93,7 +93,7 @@ class AssignedQueue:
                 return False
             self._pull_offset = next_offset
             if not self.process_queue.message_count:
-                # Nothing of what lies before is wanted.
+                # The filter passed over all messages before.
                 if self._consume_offset == self._delivered_offset:
                     self._consume_offset = next_offset
                 self._delivered_offset = next_offset
@@ -118,7 +118,7 @@ class AssignedQueue:
     def _done_with(self, messages: Sequence[MessageExt]) -> None:
         self.process_queue.acknowledge(messages, self._deliver)
         if not self.process_queue.message_count:
-            self._delivered_offset = self._pull_offset  # nothing more of what lies before is wanted
+            self._delivered_offset = self._pull_offset  # the filter passed over the rest before
 
     def _deliver(self, offset: int) -> None:
         self._delivered_offset = offset

@@ -73,13 +73,13 @@ class ConsumeMessageConcurrentlyService:
         self._threads.schedule(lambda: self._consume(request, batch), delay_ms)
 
     def _consume(self, request: PullRequest, batch: Sequence[MessageExt]) -> None:
-        # Before another try here some may have been given back, as they had taken too long.
+        # Some may have been given back before this retry, as they had taken too long.
         batch = [message for message in batch if request.process_queue.waits(message)]
         if not batch or request.process_queue.is_dropped:
             return
         request.process_queue.start_consuming(batch)
         failed_from, delay_level = self.call(request, batch)
-        if request.process_queue.is_dropped:  # as in a process that the listener has forked, too
+        if request.process_queue.is_dropped:  # also in a process that the listener has forked
             return
         if done := batch[:failed_from]:
             self._acknowledge(request, done)

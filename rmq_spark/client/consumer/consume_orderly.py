@@ -79,7 +79,7 @@ class ConsumeMessageOrderlyService:
         queue = request.process_queue
         while queue.has_waiting and _goes_on(request) and not request.is_suspended:
             if not queue.consuming.acquire(blocking=False):
-                return  # whoever has it looks once more behind it
+                return  # the thread that holds it looks once more afterwards
             try:
                 delay_ms = self._consume_alone(request)
                 if delay_ms:

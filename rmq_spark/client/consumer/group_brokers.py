@@ -89,7 +89,7 @@ class GroupBrokers:
     """Brokers, as one member of one group sees them. Methods may be called from any thread."""
 
     def __init__(self, client: Client, group: str) -> None:
-        self._client = client  # its id is read when it is needed: after a fork it is another
+        self._client = client  # its id is read when needed: it changes with a fork
         self._api = client.api
         self._routes = client.routes
         self._group = group
@@ -153,7 +153,7 @@ class GroupBrokers:
         try:
             result = answer.result()
         except BaseException as error:  # noqa: BLE001  # it is the outcome
-            # Whoever was suggested may be the one that is gone: the master knows better.
+            # The suggested broker may be the one that is gone: ask the master again.
             self._suggested.pop(pull.queue, None)
             return error
         try:
@@ -208,7 +208,7 @@ class GroupBrokers:
         for name in sorted(names, key=self._is_away):
             try:
                 return self._api.consumer_ids(self._routes.address_for_read(name), self._group)
-            except ClientError as error:  # noqa: PERF203  # each is asked until one answers
+            except ClientError as error:  # noqa: PERF203  # until one answers
                 failure = error
         raise failure or BrokerNotFound(topic, "its route names no broker")
 
@@ -263,7 +263,7 @@ class GroupBrokers:
         for broker_name in sorted(brokers, key=self._is_away):
             try:
                 self._api.check_client_config(self._routes.address_for_read(broker_name), body)
-            except (*CONNECTION_FAULTS, BrokerNotFound) as error:  # noqa: PERF203  # another may say
+            except (*CONNECTION_FAULTS, BrokerNotFound) as error:  # noqa: PERF203  # another may answer
                 faults.append(error)
         if faults and len(faults) == len(brokers):
             raise faults[0]

@@ -103,7 +103,7 @@ class GroupConsumer(ProcessBound, ABC):
         self._first_offset = FirstOffset(settings.consume_from_where, settings.consume_timestamp_ms)
         self._rule = Rebalance(settings.message_model, settings.allocate_message_queue_strategy)
         self._lanes = Lanes(group)
-        self._retry_lanes = Lanes(f"{group} gives back", threads_max=4)  # a message at a time would be slow
+        self._retry_lanes = Lanes(f"{group} gives back", threads_max=4)  # messages are given back one by one
         is_clustering = settings.message_model is MessageModel.CLUSTERING
         self._dead_letters = DeadLetters(group, self._brokers, self._retry_lanes, is_clustering=is_clustering)
         self._services = ScheduledTasks(f"{group} services", threads_max=3)
@@ -118,7 +118,7 @@ class GroupConsumer(ProcessBound, ABC):
 
     def _new_offset_store(self) -> OffsetStore:
         if self._settings.message_model is MessageModel.BROADCASTING:
-            from rmq_spark.client.consumer.local_offset_store import (  # noqa: PLC0415  # few consumers do
+            from rmq_spark.client.consumer.local_offset_store import (  # noqa: PLC0415  # needed for BROADCASTING only
                 LocalFileOffsetStore,
                 offset_file,
             )
@@ -169,8 +169,8 @@ class GroupConsumer(ProcessBound, ABC):
             self._instance.start()
             try:
                 self._join()
-            except BaseException:  # only now: a start that failed did not count, and is not to be taken back
-                if self._is_registered:  # otherwise somebody else may be, in this group
+            except BaseException:  # inside, as a failed `start` needs no `stop`
+                if self._is_registered:  # else another consumer may have the group
                     self._instance.unregister_consumer(self.group)
                 self._instance.stop()
                 raise
@@ -188,7 +188,7 @@ class GroupConsumer(ProcessBound, ABC):
 
     def _join(self) -> None:
         for subscription in self._subscriptions.values():
-            if not subscription.topic.startswith(RETRY_PREFIX):  # the first heartbeat makes that one
+            if not subscription.topic.startswith(RETRY_PREFIX):  # created by the first heartbeat
                 self._instance.routes.route(subscription.topic)
                 self._brokers.check_subscription(subscription)
         self._instance.register_consumer(self.group, self)
@@ -203,7 +203,7 @@ class GroupConsumer(ProcessBound, ABC):
         """
         if self._life.change(ServiceState.STARTING, ServiceState.SHUTDOWN_ALREADY):
             if self._own_instance is not None:
-                self._own_instance.shutdown()  # so that nobody waits for brokers
+                self._own_instance.shutdown()  # so that `start` does not wait for brokers
             return
         self._life.change(ServiceState.RUNNING, ServiceState.SHUTDOWN_ALREADY)
         if self._life.state is ServiceState.SHUTDOWN_ALREADY:
@@ -223,7 +223,7 @@ class GroupConsumer(ProcessBound, ABC):
         ):
             try:
                 step()
-            except Exception as error:  # noqa: BLE001, PERF203  # what fails keeps the rest from nothing
+            except Exception as error:  # noqa: BLE001, PERF203  # the other steps are done all the same
                 _log.warning("%s could not leave in order: %s: %s", self.group, type(error).__name__, error)
 
     def _stop_threads(self) -> None:
@@ -311,11 +311,11 @@ class GroupConsumer(ProcessBound, ABC):
         except ClientError as error:
             _log.warning("%s keeps its queues of %s as they are: %s", self.group, topic, error)
             return False
-        except BaseException:  # noqa: BLE001  # of a strategy, which is a user's: other topics have their share
+        except BaseException:  # noqa: BLE001  # a user's strategy: other topics go on
             name = getattr(self._settings.allocate_message_queue_strategy, "name", "without a name")
             _log.exception("%s keeps its queues of %s: the strategy %s failed", self.group, topic, name)
             return True
-        if share is None or not share.is_known:  # as after the restart of a broker, or of a topic that is new
+        if share is None or not share.is_known:  # a broker restarted, or the topic is new
             self._instance.heartbeat()
         if share is None:
             return False
@@ -392,7 +392,7 @@ class GroupConsumer(ProcessBound, ABC):
 
     def running_info(self) -> ConsumerRunningInfo:
         """Return the report on this consumer that operators are shown."""
-        from rmq_spark.wire.bodies.client_info import ConsumerRunningInfo  # noqa: PLC0415  # operators seldom ask
+        from rmq_spark.wire.bodies.client_info import ConsumerRunningInfo  # noqa: PLC0415  # rarely needed
 
         return ConsumerRunningInfo(
             properties={

@@ -107,7 +107,7 @@ def check_listener(name: str, listener: object, *parameters: str) -> None:
 
 
 def _kind_that_only_begins(listener: Callable[..., object]) -> str | None:
-    for function in (listener, getattr(listener, "__call__", None)):  # noqa: B004  # an object's own, if it is async
+    for function in (listener, getattr(listener, "__call__", None)):  # noqa: B004  # of an object whose __call__ is async
         if inspect.iscoroutinefunction(function):
             return "a coroutine function (async def)"
         if inspect.isasyncgenfunction(function):
@@ -122,7 +122,7 @@ def _takes(listener: Callable[..., object], count: int) -> bool:
         inspect.signature(listener).bind(*range(count))
     except TypeError:
         return False
-    except ValueError:  # of some functions written in C Python does not know what they take
+    except ValueError:  # some functions written in C have no known signature
         return True
     return True
 
@@ -144,7 +144,7 @@ def status_of(
     if isinstance(said, type(success)):
         return said
     if isinstance(said, (CoroutineType, GeneratorType)):
-        said.close()  # nobody will ever run it
+        said.close()  # it would never run
     kind = type(success).__name__
     text = "the listener returned %s (%s) for %s: needed None or a %s; it counts as a failure"
     _log.error(text, excerpt(said), type(said).__name__, _which(messages), kind)

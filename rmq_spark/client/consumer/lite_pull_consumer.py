@@ -180,7 +180,7 @@ class LitePullConsumer(GroupConsumer):
         if self._change_queues(mine, topic) and self._listener is not None:
             try:
                 self._listener(topic, frozenset(share.all), mine)
-            except BaseException:  # noqa: BLE001  # what a listener raises keeps no queue from being consumed
+            except BaseException:  # noqa: BLE001  # a listener's error must not stop consuming
                 _log.exception("the message queue listener of %s failed", self.group)
         return True
 
@@ -387,7 +387,7 @@ class LitePullConsumer(GroupConsumer):
             try:
                 for queue in own:
                     self._offset_store.persist(queue)
-            except RocketPollError as error:  # noqa: PERF203  # of a broker that fails the rest would fail, too
+            except RocketPollError as error:  # noqa: PERF203  # the broker's other queues would fail, too
                 failures.append(error)
         if failures:
             raise failures[0]
@@ -404,7 +404,7 @@ class LitePullConsumer(GroupConsumer):
         check_queue("queue", queue)
         kind = ReadOffsetType.MEMORY_FIRST_THEN_STORE
         if self._assigned.get(queue) is None:
-            kind = ReadOffsetType.READ_FROM_STORE  # whoever has the queue moves its offset on
+            kind = ReadOffsetType.READ_FROM_STORE  # the queue's owner moves its offset on
         return self._offset_store.read_offset(queue, kind)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
@@ -484,7 +484,7 @@ class LitePullConsumer(GroupConsumer):
 
     def consume_directly(self, message: MessageExt, broker_name: str) -> ConsumeMessageDirectlyResult:  # noqa: ARG002  # there is no listener to call
         """Refuse an operator's message: there is no listener to call."""
-        from rmq_spark.wire.bodies.client_info import (  # noqa: PLC0415  # operators seldom ask
+        from rmq_spark.wire.bodies.client_info import (  # noqa: PLC0415  # rarely needed
             ConsumeMessageDirectlyResult,
             ConsumeResult,
         )

@@ -80,7 +80,7 @@ class LocalFileOffsetStore:
                 _log.warning("offsets are not kept for now: %s", error)
             self._is_failing = True
 
-    def persist(self, queue: MessageQueue) -> None:  # noqa: ARG002  # the same
+    def persist(self, queue: MessageQueue) -> None:  # noqa: ARG002  # as above
         """Write the file, if there is anything new.
 
         Raises:

@@ -38,7 +38,7 @@ class Outages:
 
     def went_well(self, queue: MessageQueue) -> None:
         """Log that an outage is over, if there was one."""
-        if not self._told:  # mostly
+        if not self._told:  # the usual case
             return
         with self._mutex:
             over = [key for key in (queue, queue.broker_name) if self._told.pop(key, None) is not None]

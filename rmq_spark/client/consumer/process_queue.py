@@ -58,14 +58,14 @@ class ProcessQueue(Generic[Message]):
         self._taken: dict[int, Message] = {}
         self._started_ms: dict[int, int] = {}
         self._bytes = 0
-        self._end_offset: int | None = None  # behind the last message that ever came
+        self._end_offset: int | None = None  # offset behind the last message that ever came
         self._is_dropped = False
         self._is_retired = False
         self._locked_at_ms: int | None = None
         self._pulled_at_ms = clock()
         self._consumed_at_ms = clock()
         self.consuming = threading.Lock()
-        """Held by who hands this cache to an orderly listener, and looks once more behind it."""
+        """Held by the thread that serves this cache to an orderly listener, and looks once more after."""
 
     # ---- what is here
 
@@ -263,7 +263,7 @@ class ProcessQueue(Generic[Message]):
 
     def info(self, commit_offset: int | None, wall_ms: int) -> ProcessQueueInfo:
         """Return the report that operators are shown; ``wall_ms`` is ms since the epoch."""
-        from rmq_spark.wire.bodies.client_info import ProcessQueueInfo  # noqa: PLC0415  # operators seldom ask
+        from rmq_spark.wire.bodies.client_info import ProcessQueueInfo  # noqa: PLC0415  # rarely needed
 
         def time_of_day(at_ms: int | None) -> int:
             return 0 if at_ms is None else wall_ms - (self._clock() - at_ms)

@@ -169,7 +169,7 @@ class PullMessageService:
             return True
         try:
             first = self._consumer.first_offset(request)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the queue must not stop for good
+        except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
             self._outages.failed(request.queue, error)
             self.execute_pull_request_later(request, self._failed_ms)
             return False
@@ -181,12 +181,12 @@ class PullMessageService:
         def then(outcome: Pulled | BaseException) -> None:
             try:
                 self._answered(request, outcome)
-            except Exception as error:  # noqa: BLE001  # whatever it is, the queue must not stop for good
+            except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
                 self._failed(request, error)
 
         try:
             self._consumer.pull(request, then)
-        except Exception as error:  # noqa: BLE001  # the same
+        except Exception as error:  # noqa: BLE001  # as above
             self._failed(request, error)
 
     def _is_full(self, request: PullRequest) -> bool:
@@ -211,13 +211,13 @@ class PullMessageService:
                 "%s has offsets %d to %d, not %d: going on at %d",
                 *(request.queue, outcome.min_offset, outcome.max_offset, request.next_offset, legal),
             )
-            # That asks brokers, which the thread that reads their answers must not wait for.
+            # It asks brokers, which the thread that reads their answers must not wait for.
             self._lane(request).schedule(lambda: self._consumer.correct_illegal_offset(request, legal))
         else:
             self._found(request, outcome)
 
     def _found(self, request: PullRequest, outcome: Pulled) -> None:
-        # In this order: the next offset counts as consumed when nothing is in the process queue.
+        # In this order: with an empty process queue, the next offset counts as consumed.
         if not request.process_queue.put_messages(outcome.messages, outcome.unreadable):
             return
         request.next_offset = outcome.next_begin_offset

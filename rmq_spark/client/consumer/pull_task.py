@@ -117,7 +117,7 @@ class PullTask:
         self._abandon: Abandon | None = None
         self._is_cancelled = False
         self.is_throttled = False
-        """Whether it waits for `poll` to make room."""
+        """True while the task waits for `poll` to make room."""
 
     def start(self) -> None:
         """Pull as soon as a thread is free."""
@@ -154,13 +154,13 @@ class PullTask:
             self._later(delay_ms)
             return
         with self._mutex:
-            # Asked for in here, as an answer moves the offset: else messages could come twice.
+            # Read under the lock, as an answer moves the offset: else messages could come twice.
             epoch, offset = self.assigned.begin()
             if self._is_cancelled or self.assigned.is_dropped or self._pulling_epoch == epoch:
                 return
             self._pulling_epoch = epoch
             abandon, self._abandon = self._abandon, None
-        if abandon is not None:  # of the pull from before it was sought in
+        if abandon is not None:  # the pull from before the seek
             abandon()
         if offset is None:
             offset = self._first_offset(epoch)
@@ -184,7 +184,7 @@ class PullTask:
     def _first_offset(self, epoch: int) -> int | None:
         try:
             self.assigned.set_first_offset(epoch, self._source.first_offset(self.assigned.queue))
-        except Exception as error:  # noqa: BLE001  # whatever it is, the queue must not stop for good
+        except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
             self._outages.failed(self.assigned.queue, error)
             self._ended(epoch, FIRST_OFFSET_MS)
             return None
@@ -195,12 +195,12 @@ class PullTask:
         return offset
 
     def _pull(self, epoch: int, offset: int) -> None:
-        asking = [threading.get_ident()]  # an answer on this very thread must not lead to the next pull in it
+        asking = [threading.get_ident()]  # an answer in this thread must not pull again here
 
         def then(outcome: Pulled | BaseException) -> None:
             try:
                 delay_ms = self._answered(epoch, offset, outcome)
-            except Exception as error:  # noqa: BLE001  # the same
+            except Exception as error:  # noqa: BLE001  # as above
                 delay_ms = self._failed(error)
             self._ended(epoch, delay_ms, goes_on=asking != [threading.get_ident()])
 
@@ -209,7 +209,7 @@ class PullTask:
             with self._mutex:
                 if self._pulling_epoch == epoch:
                     self._abandon = abandon
-        except Exception as error:  # noqa: BLE001  # the same
+        except Exception as error:  # noqa: BLE001  # as above
             self._ended(epoch, self._failed(error))
         finally:
             asking.clear()
@@ -245,10 +245,10 @@ class PullTask:
     def _ended(self, epoch: int, delay_ms: int, *, goes_on: bool = False) -> None:
         with self._mutex:
             if self._pulling_epoch != epoch or self._is_cancelled:
-                return  # or the queue was sought in: another pull is under way
+                return  # or, after a seek, another pull is under way
             self._pulling_epoch = None
             self._abandon = None
         if goes_on and not delay_ms and self._source.is_ready(self.assigned.queue):
-            self.run()  # on the thread that reads, which must not wait: answers to others would lie there
+            self.run()  # in the reading thread, which must not wait
         else:
             self._later(delay_ms)

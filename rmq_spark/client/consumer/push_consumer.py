@@ -177,14 +177,14 @@ class PushConsumer(GroupConsumer):
         self._locking.stop()
         self._cleaning.stop()
         self._is_paused = True
-        # Listeners that end in time have their offsets taken over; what has not begun does not begin.
+        # Offsets of listeners that end in time count; what has not begun does not begin.
         self._threads.stop(self._push.await_termination_ms)
         with self._changing_requests:
             requests = list(self._requests.values())
         for request in requests:
             request.process_queue.drop()
         if self._needs_locks:
-            # What a listener still has stays locked until the broker forgets of it: the order is kept.
+            # A queue that a listener still has stays locked until that expires: the order is kept.
             self._unlock([request.queue for request in requests if not request.listening.locked()])
 
     def forked(self) -> None:
@@ -239,7 +239,7 @@ class PushConsumer(GroupConsumer):
         settled = True
         for request in leaving:
             settled &= self._let_go(request)
-        with self._changing_requests:  # so that those of one broker are locked together
+        with self._changing_requests:  # so that a broker's queues are locked together
             for queue in sorted(mine - self._requests.keys()):
                 self._put_request(queue, None)
         return settled
@@ -250,7 +250,7 @@ class PushConsumer(GroupConsumer):
 
     def _put_request(self, queue: MessageQueue, offset: int | None) -> None:
         """Have a queue pulled, unless it was unsubscribed, or the consumer shut down, meanwhile."""
-        # The lock outlives the request: a listener may be at what came before the queue began anew.
+        # The lock outlives the request: a listener may still have messages of an earlier one.
         listening = self._listening.setdefault(queue, threading.Lock())
         request = PullRequest(queue, ProcessQueue(monotonic_ms), offset, listening=listening)
         if offset is not None:
@@ -292,7 +292,7 @@ class PushConsumer(GroupConsumer):
         """Lock all queues of a broker, or prolong their locks."""
         with self._changing_requests:
             requests = [each for each in self._requests.values() if each.queue.broker_name == broker_name]
-        # Not when the answer is there: until then the broker may have given the lock to another.
+        # Counted from the question: when the answer comes, the lock may have expired in part.
         asked_at_ms = monotonic_ms()
         for request in requests:
             request.lock_asked_at_ms = asked_at_ms
@@ -312,7 +312,7 @@ class PushConsumer(GroupConsumer):
             self._lanes.of(broker_name).schedule(partial(self._unlock_now, own))
 
     def _unlock_now(self, queues: Sequence[MessageQueue]) -> None:
-        self._offset_store.persist_all(queues)  # whoever has them next begins where we have come to
+        self._offset_store.persist_all(queues)  # the next owners begin at these offsets
         try:
             self._brokers.unlock(queues, one_way=True)
         except ClientError as error:
@@ -345,7 +345,7 @@ class PushConsumer(GroupConsumer):
         """Ask the queue's broker for messages."""
         subscription = self._subscriptions.get(request.queue.topic)
         if subscription is None:
-            request.process_queue.retire()  # unsubscribed this moment
+            request.process_queue.retire()  # unsubscribed just now
             return
         committed = None
         if self._is_clustering:
@@ -403,7 +403,7 @@ class PushConsumer(GroupConsumer):
         cache = request.process_queue
 
         def publish(offset: int) -> None:
-            # Behind the last message there may be some that the filter passes over.
+            # The filter may pass over messages behind the last one.
             reached = offset if cache.message_count else max(offset, request.next_offset or 0)
             self._offset_store.update_offset(request.queue, reached, increase_only=True)
 
@@ -424,7 +424,7 @@ class PushConsumer(GroupConsumer):
 
     def consume_directly(self, message: MessageExt, broker_name: str) -> ConsumeMessageDirectlyResult:
         """Call the listener with one message that an operator has sent, whatever its offset."""
-        from rmq_spark.wire.bodies.client_info import (  # noqa: PLC0415  # operators seldom ask
+        from rmq_spark.wire.bodies.client_info import (  # noqa: PLC0415  # rarely needed
             ConsumeMessageDirectlyResult,
             ConsumeResult,
         )

@@ -97,6 +97,6 @@ def own_instance(name_servers: str | None, message_model: MessageModel) -> Clien
     """Return a client for one consumer alone."""
     if message_model is MessageModel.CLUSTERING:
         return ClientInstance(name_servers)
-    # Its offsets are kept by its id, and must be found again after a restart: the id names no process.
+    # Offsets are kept by client id and must be found after a restart: no process id in it.
     found = ClientInstance(name_servers)
     return ClientInstance(name_servers, client_id=f"{found.local_address}@DEFAULT")

@@ -195,5 +195,5 @@ _KINDS = (
 
 def _check_suspension(suspend_ms: int, timeout_ms: int) -> None:
     check_range("broker_suspend_max_time_ms", suspend_ms)
-    # Otherwise each pull that finds nothing would be taken for a broker that is gone.
+    # Otherwise each pull that finds nothing would count as a broker's failure.
     check_range("consumer_timeout_ms_when_suspend", timeout_ms, suspend_ms + 1)

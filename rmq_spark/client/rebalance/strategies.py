@@ -87,8 +87,8 @@ class AllocateMessageQueueByConfig(NamedTuple):
     def allocate(
         self,
         my_id: str,  # noqa: ARG002  # the interface of all strategies
-        queues: Sequence[MessageQueue],  # noqa: ARG002  # the same
-        client_ids: Sequence[str],  # noqa: ARG002  # the same
+        queues: Sequence[MessageQueue],  # noqa: ARG002  # as above
+        client_ids: Sequence[str],  # noqa: ARG002  # as above
     ) -> list[MessageQueue]:
         """Return the queues that were configured."""
         return list(self.message_queues)
@@ -176,7 +176,7 @@ class AllocateMessageQueueConsistentHash(NamedTuple):
         """Return the queues whose next point on the ring is the member's."""
         if my_id not in client_ids:
             return []
-        # A later member takes over a point that is the same as an earlier one's.
+        # A later member takes over a point that equals an earlier one's.
         owners = {
             _ring_point(f"{client_id}-{number}"): client_id
             for client_id in client_ids
