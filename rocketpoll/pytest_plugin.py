@@ -37,14 +37,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def rocketpoll_settings() -> Mapping[str, Any]:
-    """Keyword arguments of the broker; override in conftest.py, as ``{"own_process": True}``."""
+    """Return the arguments of `rocketpoll_broker`; override it, as by ``{"own_process": True}``."""
     return {}
 
 
 @pytest.fixture(scope="session")
 def rocketpoll_broker(rocketpoll_settings: Mapping[str, Any]) -> Iterator[EmbeddedBroker]:
-    """An `EmbeddedBroker` for all tests of a session; each worker of pytest-xdist has its own."""
-    from rocketpoll import EmbeddedBroker  # noqa: PLC0415  # not at the start of pytest
+    """Yield a broker for all tests of a session; each worker of pytest-xdist has its own."""
+    from rocketpoll import EmbeddedBroker  # noqa: PLC0415  # see the module
 
     with EmbeddedBroker(**rocketpoll_settings) as broker:
         yield broker
@@ -52,10 +52,7 @@ def rocketpoll_broker(rocketpoll_settings: Mapping[str, Any]) -> Iterator[Embedd
 
 @pytest.fixture
 def rocketpoll_topic(request: pytest.FixtureRequest, rocketpoll_broker: EmbeddedBroker) -> Iterator[str]:
-    """The name of a topic that only this test has; it is deleted afterwards.
-
-    The marker ``rocketpoll_topic(queues=N)`` sets its number of queues; 4 by default.
-    """
+    """Yield the name of a topic that only this test has; it is deleted afterwards."""
     marker = request.node.get_closest_marker("rocketpoll_topic")
     queues = _queues() if marker is None else _queues(*marker.args, **marker.kwargs)
     topic = f"{_as_topic(request.node.name)}-{next(_numbers)}"
@@ -65,10 +62,10 @@ def rocketpoll_topic(request: pytest.FixtureRequest, rocketpoll_broker: Embedded
 
 
 def _queues(queues: int = _QUEUES) -> int:
-    """Return the argument of the marker."""
+    """Return the number of queues, the only argument of the marker."""
     return queues
 
 
 def _as_topic(name: str) -> str:
-    """Return as much of a test's name as a topic's name can have."""
+    """Return a test's name, shortened to what a topic's name may be."""
     return re.sub(r"[^a-zA-Z0-9_]+", "-", name)[:_NAME_CHARACTERS_MAX].strip("-")

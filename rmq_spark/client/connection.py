@@ -71,7 +71,7 @@ def as_it_is(command: RemotingCommand) -> RemotingCommand:
 
 
 class Connection:
-    """One socket to one address. All methods may be called from any thread."""
+    """A socket to one address, for requests and responses. All methods are thread-safe."""
 
     def __init__(
         self,

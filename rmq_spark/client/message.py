@@ -1,7 +1,8 @@
-"""Message, what is sent, and MessageExt, what is received: values, with RocketMQ's words.
+"""Message, to be sent, and MessageExt, as received: values, with RocketMQ's words.
 
-A message checks itself when it is made ready for sending: what no broker would take, or what would mean
-something else to RocketMQ than to its sender, is refused here. It knows no producer and no connection.
+A message checks itself when it is made ready for sending: anything that no broker would take, or
+that would mean something else to RocketMQ than to its sender, is refused here. This module knows no
+producer and no connection.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ _KINDS: Final = (
     ("sharding_key", (str, NoneType), "a text (str)", "'customer-7'"),
     ("wait_store_ok", bool, "True or False", "True"),
 )
-"""Fields of a message: name, types, what is needed in words, and an example."""
+"""Fields of a message: name, types, a description of what is needed, and an example."""
 
 _fields: Final = attrgetter(*(name for name, *_ in _KINDS))
 _FIELD_KINDS: Final = tuple(kinds for _, kinds, *_ in _KINDS)  # checked for every message sent

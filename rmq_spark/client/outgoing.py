@@ -41,10 +41,11 @@ class SendRules:
     Attributes:
         producer_group: Name of the producer group.
         create_topic_key: Topic whose settings a broker copies when it creates a missing topic.
-        default_topic_queue_nums: Number of queues of a topic that is created by a send.
+        default_topic_queue_nums: Most queues of a topic that is created by a send.
         max_message_bytes: Greatest size of a body, and of a batch, in bytes.
         compress_body_bytes: Size, in bytes, from which on bodies are compressed.
-        compress_type: Compression of bodies: ZLIB, LZ4 or ZSTD.
+        compress_type: Compression of bodies: COMPRESSION_ZLIB, COMPRESSION_LZ4 or COMPRESSION_ZSTD
+            of `MessageSysFlag`.
         compress_level: Level of the compression.
     """
 

@@ -6,11 +6,10 @@
     send_batch      several messages of one topic in as few requests as brokers take
     send_table      an Arrow table, at bulk speed (`arrow_sends`)
 
-Tried again is what another broker, or another moment, may do better (`sends`). What would fail anywhere, or
-makes a busy broker busier, is not. A message with a sharding key or a given queue is tried once: elsewhere it
-would be out of order. A broker that cannot be reached is passed over while others can be.
-
-In a process that was forked a running producer starts anew when it is first used.
+A send is tried again where another broker, or another moment, may do better (`sends`), and not
+where it would fail anywhere, or make a busy broker busier. A message with a sharding key or a given
+queue is tried once: elsewhere it would be out of order. A broker that cannot be reached is passed
+over while others can be.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
     pull offset        where the next pull begins
     delivered offset   behind what `poll` has returned
-    consume offset     behind what was returned before the last `poll`: all of that has been dealt with
+    consume offset     behind what was returned before the last `poll`: that has been dealt with
 
-A pull, and what it found, belong to one assignment and one epoch of it. A queue that is taken away, given
-back or sought in has another: whatever arrives for an earlier one is passed over, and moves no offset.
+A pull, and what it found, belong to one assignment and one epoch of it. A queue that is taken away,
+given back or sought in has another: whatever arrives for an earlier one is passed over, and moves
+no offset.
 """
 
 from __future__ import annotations

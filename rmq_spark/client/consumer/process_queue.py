@@ -1,13 +1,13 @@
-"""ProcessQueue: the messages of one queue that a consumer has pulled and not yet acknowledged, by offset.
+"""ProcessQueue: the messages of one queue that a consumer has pulled and not yet acknowledged.
 
-    pulled ──put──▶ waiting ──take──▶ taken ──acknowledge──▶ gone      orderly consumers take, concurrent
-                       ▲                │                              ones acknowledge what waits
-                       └───put back─────┘
+    pulled ──put──▶ waiting ──take──▶ taken ──acknowledge──▶ gone      orderly consumers take,
+                       ▲                │                              concurrent ones acknowledge
+                       └───put back─────┘                              what waits
 
-What may be committed is the smallest offset that is still here: everything before it is done with. Once the
-queue is dropped (it belongs to somebody else now, or starts again elsewhere) nothing that is still under way
-for it moves an offset. One that is retired before begins nothing more, but ends what is under way. Each
-method is safe in any thread. It knows neither brokers nor listeners.
+The smallest offset that is still here may be committed: everything before it is done with. Once the
+queue is dropped (it belongs to somebody else now, or starts again elsewhere) nothing that is still
+under way for it moves an offset. One that is retired before begins nothing more, but ends what is
+under way. Each method is safe in any thread. This module knows neither brokers nor listeners.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Message = TypeVar("Message", bound=CachedMessage)
 
 
 class ProcessQueue(Generic[Message]):
-    """The cache of one queue, for as long as it is assigned."""
+    """The cached messages of one queue, by offset, for as long as it is assigned."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -65,7 +65,7 @@ class ProcessQueue(Generic[Message]):
         self._pulled_at_ms = clock()
         self._consumed_at_ms = clock()
         self.consuming = threading.Lock()
-        """Held by the thread that serves this cache to an orderly listener, and looks once more after."""
+        """Held by the thread that serves this cache to an orderly listener."""
 
     # ---- what is here
 

@@ -1,12 +1,13 @@
-"""PullMessageService: pulls for push consumers, in their brokers' lanes, one request of a queue at a time.
+"""PullMessageService: pulls for push consumers, in their brokers' lanes, one request a queue.
 
-    lane ──▶ pull_message ──▶ locked, first offset known ──▶ broker ──▶ answer ──▶ back into the lane, at once
-                                                                          │        or later
-                                                                          └──▶ process queue, listener
+    lane ──▶ pull_message ──▶ locked, first offset known ──▶ broker ──▶ answer ──▶ back into lane
+                                                                          │        now or later
+                                                                          └──▶ process queue
 
-Each queue of a consumer has one `PullRequest`, which travels in this circle until its process queue is
-retired or dropped: after NO_MATCHED_MSG and NO_NEW_MSG it goes back at once with a corrected offset, after a
-failure or with a full cache after a while. It knows no listener: messages are handed to its consumer.
+Each queue of a consumer has one `PullRequest`, which travels in this circle until its process queue
+is retired or dropped: after NO_MATCHED_MSG and NO_NEW_MSG it goes back at once with a corrected
+offset, after a failure or with a full cache after a while. This module knows no listener: messages
+are handed to its consumer.
 """
 
 from __future__ import annotations

@@ -21,19 +21,34 @@ _OR = "||"
 
 
 class MessageSelector(NamedTuple):
-    """A choice of messages of a topic; usually made with `by_tag` or `by_sql`."""
+    """A choice of messages of a topic; usually made with `by_tag` or `by_sql`.
+
+    Attributes:
+        expression: Tags, as ``"red || blue"``, or a condition in SQL92.
+        expression_type: Kind of the expression: TAG or SQL92.
+    """
 
     expression: str = ALL
     expression_type: str = TAG_EXPRESSION
 
 
 def by_tag(expression: str = ALL) -> MessageSelector:
-    """Select messages with one of several tags, as ``"red || blue"``; ``"*"`` selects all."""
+    """Return a selector of messages with one of several tags (``"red || blue"``; ``"*"`` for all).
+
+    Example:
+        consumer.subscribe("orders", by_tag("paid || refunded"))
+    """
     return MessageSelector(expression, TAG_EXPRESSION)
 
 
 def by_sql(condition: str) -> MessageSelector:
-    """Select messages by a condition on their properties, as ``"size > 3 AND colour = 'red'"``."""
+    """Return a selector of messages whose properties fulfil a condition in SQL92.
+
+    RocketMQ's brokers must have ``enablePropertyFilter=true``, or they refuse the subscription.
+
+    Example:
+        consumer.subscribe("orders", by_sql("size > 3 AND colour = 'red'"))
+    """
     return MessageSelector(condition, SQL92_EXPRESSION)
 
 
