@@ -309,6 +309,11 @@ class Admin:
 
         Online members are told to; for all others the offset is stored.
 
+        Args:
+            group: Name of the group.
+            queue: The queue.
+            queue_offset: Offset of the next message to consume.
+
         Raises:
             MessageRejected: The queue does not have that offset.
             NotSupported: The group is online at a broker of RocketMQ 4.9, which can tell members
@@ -393,6 +398,9 @@ class Admin:
     def message_by_offset_id(self, offset_message_id: str) -> MessageExt:
         """Return the message with an id given by its broker, from the broker that the id names.
 
+        Args:
+            offset_message_id: The id, as in ``SendResult.offset_message_id``.
+
         Raises:
             MessageRejected: The text is not an id of that kind.
             BrokerRefused: The broker does not have the message any more.
@@ -432,6 +440,10 @@ class Admin:
 
     def messages_by_unique_id(self, topic: str, message_id: str) -> tuple[MessageExt, ...]:
         """Return the messages with an id given by their producer; several, if one was resent.
+
+        Args:
+            topic: Name of the topic.
+            message_id: The id, as in ``SendResult.message_id``.
 
         Raises:
             NotFound: There are none.

@@ -115,13 +115,14 @@ class BulkPull(ProcessBound):
     fails, it is made again and the pulls are repeated. Each offset is yielded once, in order.
 
     Example:
-        api = instance.api
-        for chunk in BulkPull(api, address, "reader", queue, start=0, end=1_000):
+        from rmq_spark.client.message import decode_messages
+
+        for chunk in BulkPull(instance.api, address, "reader", queue, start=0, end=1_000):
             for message in decode_messages(chunk.records, queue.broker_name):
                 print(message.queue_offset, message.body)
 
     Args:
-        api: Requests to brokers.
+        api: Requests to brokers, as a `ClientInstance` has them in ``api``.
         address: The broker that has the queue, as ``host:port``.
         group: Name of the consumer group that pulls; its offsets are not changed.
         queue: The queue to read.

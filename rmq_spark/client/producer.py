@@ -56,6 +56,7 @@ PENDING_MAX: Final = 10_000
 PENDING_BYTES_MAX: Final = 64 * 1024 * 1024
 
 Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
+"""Chooses one of a topic's queues for a message."""
 
 
 class Producer(ProcessBound):
@@ -79,14 +80,16 @@ class Producer(ProcessBound):
         rules: Settings of the messages: size limit, compression, queues of new topics.
         send_timeout_ms: Milliseconds that one send may take, with all its tries; 3,000 by default.
         retry_times_when_send_failed: Further tries of `send`, `send_batch` and `send_one_way` after
-            the first one failed.
+            the first one failed; 2 by default.
         retry_times_when_send_async_failed: Further tries of `send_async` after the first one
-            failed.
+            failed; 2 by default.
         retry_another_broker_when_not_store_ok: Whether `send` tries another broker if the message
             was stored, but with a status other than ``SendStatus.SEND_OK``.
         send_latency_fault_enable: Whether brokers that answer slowly are avoided for a while.
-        pending_max: Number of sends of `send_async` that may wait for their responses at once.
-        pending_bytes_max: Number of body bytes that these sends may have together.
+        pending_max: Number of sends of `send_async` that may wait for their responses at once;
+            10,000 by default.
+        pending_bytes_max: Number of body bytes that these sends may have together; 64 MiB by
+            default.
         member: Answers the requests that brokers make of producers (transaction checks).
 
     Raises:

@@ -63,6 +63,11 @@ class TlsSettings:
     Usually made with `of_files`. Files are read at once and their content is kept, so the settings
     can be pickled and used on machines that do not have the files.
 
+    Example:
+        tls = TlsSettings.of_files(ca_file="ca.pem")
+        with ClientInstance("broker.example:9876", tls=tls) as instance:
+            ...
+
     Attributes:
         ca: Certificates of the authorities to trust; None for those of the system.
         certificate: Certificate that the client presents to brokers which ask for one.

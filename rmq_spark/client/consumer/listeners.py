@@ -79,7 +79,10 @@ class ConsumeOrderlyContext:
 MessageListenerConcurrently = Callable[
     [Sequence[MessageExt], ConsumeConcurrentlyContext], ConsumeConcurrentlyStatus | None
 ]
+"""A concurrent listener; None, or CONSUME_SUCCESS, says that the messages were processed."""
+
 MessageListenerOrderly = Callable[[Sequence[MessageExt], ConsumeOrderlyContext], ConsumeOrderlyStatus | None]
+"""An orderly listener; None, or SUCCESS, says that the messages were processed."""
 
 _Context = TypeVar("_Context", ConsumeConcurrentlyContext, ConsumeOrderlyContext)
 _Status = TypeVar("_Status", ConsumeConcurrentlyStatus, ConsumeOrderlyStatus)

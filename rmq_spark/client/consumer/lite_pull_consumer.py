@@ -1,8 +1,6 @@
 """LitePullConsumer: messages are asked for with `poll`; they were pulled ahead, in the background.
 
     rebalance or assign ──▶ assigned queues ──▶ a pull task each ──▶ request cache ──▶ poll
-
-See `assigned_queues` for what counts as consumed.
 """
 
 from __future__ import annotations
@@ -86,8 +84,7 @@ class LitePullConsumer(GroupConsumer):
             (``"host:port;host:port"``) for an instance of its own; None takes them from the
             environment variable NAMESRV_ADDR.
         settings: Settings of the consumer; `LitePullSettings()` by default.
-        message_queue_listener: Called with the topic, all of its queues and this consumer's, after
-            these have changed.
+        message_queue_listener: Called with topic, all queues and own queues, when these change.
     """
 
     consume_type = ConsumeType.CONSUME_ACTIVELY
@@ -122,13 +119,16 @@ class LitePullConsumer(GroupConsumer):
     # ---- which queues
 
     def subscribe(self, topic: str, selector: MessageSelector | str = ALL) -> None:
-        """Consume a topic with the group; raise `SubscriptionConflict` if queues were assigned."""
+        """Consume a topic with the group: by tags (``"red || blue"``), or a selector (`by_sql`).
+
+        Raise `SubscriptionConflict` after `assign`, or the errors of `GroupConsumer.subscribe`.
+        """
         if self._is_assigned_by_hand:
             raise SubscriptionConflict
         super().subscribe(topic, selector)
 
     def assign(self, queues: Iterable[MessageQueue], selector: MessageSelector | str = ALL) -> None:
-        """Consume these queues and no others; a later call replaces them.
+        """Consume these queues and no others, by tags or a selector; a later call replaces them.
 
         Raises:
             SubscriptionConflict: The consumer has subscribed to topics.
