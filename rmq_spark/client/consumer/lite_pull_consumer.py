@@ -1,6 +1,8 @@
 """LitePullConsumer: messages are asked for with `poll`; they were pulled ahead, in the background.
 
     rebalance or assign ──▶ assigned queues ──▶ a pull task each ──▶ request cache ──▶ poll
+
+See `assigned_queues` for what counts as consumed.
 """
 
 from __future__ import annotations
@@ -305,14 +307,10 @@ class LitePullConsumer(GroupConsumer):
     # ---- messages
 
     def poll(self, timeout_ms: int | None = None) -> list[MessageExt]:
-        """Return the messages that one pull has found, waiting for them if there are none yet.
+        """Return messages of one queue, waiting for them; an empty list if none come in time.
 
         Args:
             timeout_ms: Milliseconds to wait; by default the setting ``poll_timeout_ms``.
-
-        Returns:
-            Messages of one queue; an empty list if none came in time, or the consumer was shut
-            down.
 
         Raises:
             ClientShutDown: The consumer is not running.
