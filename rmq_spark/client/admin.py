@@ -79,8 +79,8 @@ class Lag(NamedTuple):
 class Admin:
     """Administers topics, consumer groups and their offsets, and looks up messages.
 
-    All methods may be called from any thread, within the ``with`` statement. Besides what they
-    list, all of them raise a `ClientError` if a name server or a broker that has to be asked does
+    All methods may be called from any thread, within the ``with`` statement. Besides the errors
+    that they list, they raise a `ClientError` if a name server or a broker that has to be asked does
     not answer, or refuses.
 
     Example:
@@ -382,7 +382,7 @@ class Admin:
         return chosen
 
     def _tell(self, group: str, address: str, queue: MessageQueue, queue_offset: int) -> None:
-        """Tell the members to go on at an offset of one queue; needs a broker of 5.x or ours."""
+        """Tell the members to go on at an offset of one queue; needs a 5.x or rocketpoll."""
         version = self.instance.connections.peer_version(address)
         if not self._api.agreement(address).extensions and version < _VERSION_5:
             # 4.9 would ignore queue and offset, and send the group to the beginning of time.

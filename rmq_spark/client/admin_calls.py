@@ -158,7 +158,7 @@ class AdminCalls:
         return self.calls.body(ConsumerOffsetSerializeWrapper, address, code).offset_table
 
     def reset_offset(self, address: str, header: ResetOffsetRequestHeader) -> Mapping[MessageQueue, int]:
-        """Have an online group go to a time, or, on 5.x and ours, to an offset of one queue.
+        """Have an online group go to a time, or, on 5.x and rocketpoll, to an offset of one queue.
 
         Raises:
             ConsumerNotOnline: No member is online; its offsets can be stored directly.

@@ -73,7 +73,7 @@ class AsyncSends:
         self._to_send_again: dict[_AsyncSend, None] = {}
 
     def start(self) -> None:
-        """Try again what fails from now on; what waited in another process is forgotten."""
+        """Have failures tried again from now on; forget sends that waited in another process."""
         self._begin()
 
     def stop(self) -> None:

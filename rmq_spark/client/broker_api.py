@@ -87,7 +87,7 @@ class BrokerApi:
         return AdminCalls(self.calls)
 
     def agreement(self, address: str) -> Agreement:
-        """Return what a broker offers beyond RocketMQ, connecting if need be."""
+        """Return the extensions that a broker and this client share, connecting if need be."""
         return self.connections.agreement(address)
 
     # ---- sending
@@ -226,7 +226,7 @@ class BrokerApi:
         """Return the offset that a group has stored for a queue, or None.
 
         A broker returns 0 instead of None for a queue that still has its first message and not many
-        others, unless ``zero_if_young`` is False and the broker is a 5.x or ours.
+        others, unless ``zero_if_young`` is False and the broker is a 5.x or rocketpoll's.
         """
         header = QueryConsumerOffsetRequestHeader(
             group, queue.topic, queue.queue_id, None if zero_if_young else False

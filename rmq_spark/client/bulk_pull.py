@@ -85,10 +85,10 @@ class PullRules:
     in_flight: int = IN_FLIGHT
     """Most pulls under way at once; of chunks, at most two."""
     chunk_bytes: int = CHUNK_BYTES
-    """Most bytes of one chunk; for brokers of ours."""
+    """Most bytes of one chunk; for rocketpoll's brokers."""
 
     chunk_messages: int = CHUNK_MESSAGES
-    """Most messages of one chunk; for brokers of ours."""
+    """Most messages of one chunk; for rocketpoll's brokers."""
 
     wait_ms: int = WAIT_MS
     """Milliseconds to wait for messages, where the queue ends before the end offset."""

@@ -276,7 +276,7 @@ _KINDS: Final[Mapping[int, type[BrokerRefused]]] = {
 
 
 _OF_ACCESS_LISTS: Final = "AclException"
-"""The class name by which RocketMQ 4.9 reports what its access lists forbid; it has no code."""
+"""Class name by which RocketMQ 4.9 reports a refusal of its access lists; it has no code."""
 
 
 def refusal(code: int, remark: str | None, address: str, request_code: int) -> BrokerRefused:

@@ -64,7 +64,7 @@ class QueueChoice:
         return first or queues[turn % len(queues)]
 
     def sent(self, broker_name: str, latency_ms: float) -> None:
-        """Note that a broker took so long to answer, in milliseconds."""
+        """Note the milliseconds that a broker took to answer."""
         if self._avoids_slow:
             self._available_at[broker_name] = self._clock() + not_available_ms(latency_ms) / 1000
 

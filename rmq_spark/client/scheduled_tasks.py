@@ -123,7 +123,7 @@ class ScheduledTasks(ProcessBound):
             return sum(thread.is_alive() for thread in self._threads)
 
     def stop(self, wait_ms: int) -> bool:
-        """Forget waiting tasks and wait so long for running ones; return whether all have ended."""
+        """Forget waiting tasks, wait for running ones; return whether all have ended in time."""
         with self._state:
             self._is_stopped = True
             self._tasks.clear()

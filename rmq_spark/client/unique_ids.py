@@ -42,7 +42,7 @@ class UniqueIds:
         return f"{self._start_now()}{next(self._counter) & 0xFFFF:04X}"
 
     def take(self, count: int) -> list[str]:
-        """Return so many ids at once."""
+        """Return a number of new ids at once."""
         start = self._start_now()
         return [f"{start}{number & 0xFFFF:04X}" for number in itertools.islice(self._counter, count)]
 

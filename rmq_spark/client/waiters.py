@@ -81,7 +81,7 @@ class OwnFuture(Future[_Answer]):
 
 
 class Reader(Protocol):
-    """The connection that brings an answer; where no thread reads, the one that waits does."""
+    """The connection that brings an answer; where no thread reads, the waiting thread does."""
 
     def forget(self, waiter: Waiter) -> None:
         """Drop the answer, should it come."""

@@ -73,7 +73,7 @@ class AssignedQueue:
                 self._pull_offset = self._delivered_offset = self._consume_offset = offset
 
     def seek(self, offset: int) -> None:
-        """Go on at an offset, and drop what was pulled from elsewhere."""
+        """Go on at an offset, and drop messages that were pulled from elsewhere."""
         with self._mutex:
             self._epoch += 1
             self.process_queue.clear()

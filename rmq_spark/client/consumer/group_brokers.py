@@ -26,7 +26,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import RETRY_PREFIX
 
 PLAIN_PULL_MESSAGES_MAX = 32
-"""Most messages that brokers give at once, whatever is asked for; ours gives more in a chunk."""
+"""Most messages that brokers give at once, whatever is asked for; a chunk holds more."""
 
 _HELD = (PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION).value
 _COMMIT = PullSysFlag.COMMIT_OFFSET.value

@@ -331,7 +331,7 @@ class GroupConsumer(ProcessBound, ABC):
         )
 
     def _persist_soon(self, queue: MessageQueue) -> None:
-        """Store the offset of one queue, after what its broker was asked for before."""
+        """Store the offset of one queue, after all earlier requests to its broker."""
         self._lanes.of(queue.broker_name).schedule(lambda: self._offset_store.persist_all((queue,)))
 
     def _forget_offset(self, queue: MessageQueue) -> None:
@@ -384,7 +384,7 @@ class GroupConsumer(ProcessBound, ABC):
 
     @abstractmethod
     def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:
-        """Drop what is under way in a queue, go on at an offset; return False if not assigned."""
+        """Drop the messages of a queue and go on at an offset; return False if not assigned."""
 
     def consume_status(self, topic: str) -> Mapping[MessageQueue, int]:
         """Return the offsets that this consumer has reached in a topic, as they are in memory."""

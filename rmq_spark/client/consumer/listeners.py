@@ -136,7 +136,7 @@ def status_of(
     context: _Context,
     success: _Status,
 ) -> _Status | None:
-    """Call a listener and return its status; None if it raised, or returned what it must not."""
+    """Call a listener and return its status; None if it raised, or returned a wrong value."""
     try:
         said: object = listener(messages, context)
     except BaseException:  # noqa: BLE001  # sys.exit and CancelledError, too: the thread serves others as well
@@ -155,7 +155,7 @@ def status_of(
 
 
 def number_of(name: str, found: object, otherwise: int, least: int, most: int) -> int:
-    """Return a number that a listener has set, moved to within limits; log what is not a number."""
+    """Return a number that a listener has set, moved to within limits; log any other value."""
     if isinstance(found, int) and not isinstance(found, bool):
         return max(least, min(found, most))
     _log.error("the listener set %s to %s: needed a number from %d on", name, excerpt(found), least)

@@ -23,7 +23,7 @@ class Outages:
     """The failures of one kind of request of a consumer. Methods may be called from any thread."""
 
     def __init__(self, what: str) -> None:
-        """Make a record; ``what`` says what fails meanwhile: "cannot be pulled"."""
+        """Make a record; ``what`` names the failure in the log, as "cannot be pulled"."""
         self._what = what
         self._mutex = threading.Lock()
         self._told: dict[MessageQueue | str, object] = {}

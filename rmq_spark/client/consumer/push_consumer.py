@@ -307,7 +307,7 @@ class PushConsumer(GroupConsumer):
         return request.process_queue.is_locked
 
     def _unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Unlock queues, after what their brokers were asked for before."""
+        """Unlock queues, after all earlier requests to their brokers."""
         for broker_name, own in by_broker(queues).items():
             self._lanes.of(broker_name).schedule(partial(self._unlock_now, own))
 
@@ -379,7 +379,7 @@ class PushConsumer(GroupConsumer):
         self._acknowledge(request, ())
 
     def correct_illegal_offset(self, request: PullRequest, offset: int) -> None:
-        """Begin the queue again at an offset; what listeners still have of it moves no offset."""
+        """Begin the queue again at an offset; messages that listeners still have move no offset."""
         self._restart(request, offset)
 
     def _restart(self, request: PullRequest, offset: int) -> bool:

@@ -90,7 +90,7 @@ class ConsumerInstance(Protocol):
         """Tell all brokers that this client leaves a group."""
 
     def heartbeat(self) -> None:
-        """Tell all brokers now what has changed."""
+        """Send a heartbeat to all brokers now."""
 
 
 def own_instance(name_servers: str | None, message_model: MessageModel) -> ClientInstance:
