@@ -15,7 +15,7 @@ class ProducerHealth:
     """The state of a producer at one moment, as `Producer.health` returns it."""
 
     is_running: bool
-    """True if the producer was started in this process and was not shut down."""
+    """True if the producer was started in this process, and it and its instance still run."""
 
     pending_sends: int
     """Number of sends of `send_async` that wait for their responses."""
@@ -32,7 +32,7 @@ class ConsumerHealth:
     """The state of a consumer at one moment, as ``health()`` of a consumer returns it."""
 
     is_running: bool
-    """True if the consumer was started in this process and was not shut down."""
+    """True if the consumer was started in this process, and it and its instance still run."""
 
     queues: int
     """Number of queues that the consumer has."""

@@ -166,7 +166,7 @@ class Producer(ProcessBound):
 
     @property
     def is_running(self) -> bool:
-        """True if the producer was started in this process and was not shut down."""
+        """True if the producer was started in this process, and it and its instance still run."""
         return self._is_running and not self.instance.is_shut_down
 
     def health(self) -> ProducerHealth:

@@ -136,7 +136,7 @@ class GroupConsumer(ProcessBound, ABC):
 
     @property
     def is_running(self) -> bool:
-        """True if the consumer was started in this process and was not shut down."""
+        """True if the consumer was started in this process, and it and its instance still run."""
         return self._life.state is ServiceState.RUNNING and not self._instance.is_shut_down
 
     def health(self) -> ConsumerHealth:
