@@ -28,9 +28,10 @@ _DECIMAL_CHARACTERS = "0123456789.eE+-"
 
 
 def compare(left: Value, right: Value) -> int:
-    """Below 0, 0 or above it, as left is less than right, equal or greater. Neither may be None.
+    """Return a number below 0, 0 or above 0, as left is less than, equal to or greater than right.
 
-    Java has no order between a boolean and a number: the boolean, or the number, is less.
+    Neither may be None. Java has no order between a boolean and a number: the boolean, or the
+    number, is less.
     """
     if type(left) is not type(right):
         if isinstance(left, str):
@@ -75,12 +76,12 @@ def _compare_doubles(left: float, right: float) -> int:
 
 
 def parse_boolean(text: str) -> bool:
-    """True if it says so, in any case; what says something else is False."""
+    """Return whether a text is "true" in any case; any other text is False."""
     return len(text) == 4 and text.lower() == "true"
 
 
 def parse_integer(text: str, like: int) -> int:
-    """The integer that a text stands for, of as many bits as ``like`` has in Java, or a ValueError."""
+    """Return the integer in a text, of as many bits as Java gives ``like``, or raise ValueError."""
     if not text.isascii() and max(text) > _BASIC_PLANE_LAST:
         raise ValueError
     if len(text) > _DIGITS_MAX:
@@ -89,7 +90,7 @@ def parse_integer(text: str, like: int) -> int:
 
 
 def is_integer(number: int) -> bool:
-    """Whether it is an Integer and no Long."""
+    """Return whether a number is an Integer in Java rather than a Long."""
     return -_INTEGER_MAX <= number <= _INTEGER_MAX
 
 
@@ -99,7 +100,7 @@ def _without_leading_zeros(text: str) -> str:
 
 
 def parse_double(text: str) -> float:
-    """The number that a text stands for in Java, which may be NaN or infinite, or a ValueError.
+    """Return the number in a text as Java reads it, possibly NaN or infinite, or raise ValueError.
 
     Python's own ``float`` knows more names for these, digits of other scripts and underscores; Java
     knows hexadecimal numbers, and letters for the type behind the digits.
@@ -126,9 +127,9 @@ def parse_double(text: str) -> float:
 
 
 def parse_numbers(texts: list[str], like: float) -> Sequence[float | None]:
-    """What `parse_integer` or `parse_double` makes of each, and None in place of a ValueError.
+    """Parse each text by `parse_integer` or `parse_double`, with None in place of a ValueError.
 
-    Most columns are digits from top to bottom, which is seen in one look at all of them.
+    Most columns are digits from top to bottom, which one look at all of them shows.
     """
     all_of_them = "".join(texts)
     if isinstance(like, float):
