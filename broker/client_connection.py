@@ -129,15 +129,15 @@ class ClientConnection(asyncio.Protocol):
         self._first_bytes = b""
         self._bytes_here = 0
         self._steps: Steps | None = None
-        """What is left to do of a request that takes many steps; those behind it wait."""
+        """The remaining steps of a request that takes many; the requests behind it wait."""
         self._steps_bytes = 0
         self._asked: RemotingCommand
         self._place: Place | None = None
         self._is_in_line = False
         self._is_counted = False
-        """Whether all that is to be known of its client is known, and the table has it."""
+        """True once the client's addresses are known and the table counts it."""
         self._is_waiting = False
-        """Whether what is left of that request needs something that is not there yet."""
+        """True while the remaining steps need something that is not there yet."""
         self._questions = Questions(loop)
         self.extensions: frozenset[Extension] = frozenset()
         self.is_closed = False

@@ -38,9 +38,9 @@ class Listener:
         self._new_connection = new_connection
         self._servers: list[asyncio.Server] = []
         self._sockets: list[socket.socket] = []
-        """The same as the servers', so that they outlive these."""
+        """Duplicates of the servers' sockets, which outlive the servers."""
         self._tasks: dict[asyncio.Task[object], None] = {}
-        """The loop keeps none of them alive."""
+        """References to running tasks, which the loop itself does not keep alive."""
         self._is_closed = False
 
     async def open(self, address: str, port: int) -> int:
@@ -84,7 +84,7 @@ class Listener:
         return None
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening and close the port."""
         self._is_closed = True
         self._end_servers()
         for own in self._sockets:

@@ -51,7 +51,7 @@ class LoopTurn:
         self._call_soon_threadsafe = loop.call_soon_threadsafe
         self._left_seconds = TURN_SECONDS
         self._until: float | None = None
-        """When whoever works now has to stop."""
+        """The time at which the work under way has to stop; None without any."""
         self._in_line: deque[GoOn] = deque()
         self._is_planned = False
 

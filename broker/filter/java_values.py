@@ -1,8 +1,9 @@
 """Values as Java compares them: a text becomes the type of what it is compared with.
 
-The types are Boolean, Integer, Long, Double and String. Python's `int` stands for two of them: what fits in
-Integer is one. (The one value that fits and is a Long, -2147483648 as the negative of 2147483648, counts as
-Long here too.) A text that cannot be converted is a ValueError: its message does not match.
+The types are Boolean, Integer, Long, Double and String. Python's `int` stands for two of them: what
+fits in Integer is one. (The one value that fits and is a Long, -2147483648 as the negative of
+2147483648, counts as Long here too.) A text that cannot be converted is a ValueError: its message
+does not match.
 
 This module knows no expressions. Nothing here takes more than linear time in the length of a text.
 """
@@ -50,7 +51,7 @@ def compare(left: Value, right: Value) -> int:
 
 
 def _converted(text: str, like: Value, *, boolean: bool = True) -> Value:
-    """Left of a boolean, a text is converted; right of one, Java fails where it should convert."""
+    """Convert a text beside a boolean as Java does: left of it only; right of it, Java fails."""
     if isinstance(like, bool):
         if not boolean:
             raise ValueError
@@ -65,7 +66,7 @@ def _as_float(number: Value) -> float:
 
 
 def _compare_doubles(left: float, right: float) -> int:
-    """Java's total order: -0.0 is less than 0.0, and NaN is equal to itself and greater than the rest."""
+    """Compare in Java's total order: -0.0 is below 0.0, NaN equal to itself and the greatest."""
     if left < right:
         return -1
     if left > right:

@@ -76,7 +76,7 @@ class Literal(Expression):
     constant: Value
 
     def value(self, properties: Properties) -> Value:  # noqa: ARG002  # as all nodes have it
-        """Return the constant."""
+        """Return the constant itself."""
         return self.constant
 
 

@@ -62,7 +62,7 @@ class Texts:
         encoded = column.dictionary_encode()
         self.values: list[str] = encoded.dictionary.to_pylist()
         self.of_row: npt.NDArray[np.int32] = encoded.indices.fill_null(len(self.values)).to_numpy()
-        """The number of each row's value; that behind the last is for rows without one."""
+        """The index of each row's value; one beyond the last for rows without a value."""
         self._numbers: dict[object, Numbers] = {}
 
     def states(self, condition: Expression, name: str) -> States:

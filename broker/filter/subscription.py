@@ -74,7 +74,7 @@ def message_filter(
         return None
     if subscription.expression_type == SQL92_EXPRESSION:
         from rocketpoll.broker.filter.sql_filter import SqlFilter  # noqa: PLC0415  # most brokers never need it
-        from rocketpoll.broker.filter.sql_parser import compile_sql  # noqa: PLC0415  # likewise
+        from rocketpoll.broker.filter.sql_parser import compile_sql  # noqa: PLC0415  # for the same reason
 
         return SqlFilter(compile_sql(subscription.sub_string, limits))
     if not _is_tag_type(subscription.expression_type):

@@ -18,9 +18,9 @@ class Places:
         self._count = 0
         self._of: dict[Connection, dict[PullRequest, None]] = {}
         self._with: dict[int, dict[Connection, None]] = {}
-        """The clients with so many places."""
+        """The clients by the number of their places."""
         self.most = 0
-        """How many the client has that has most."""
+        """The number of places of the client that has most."""
 
     def __len__(self) -> int:
         return self._count

@@ -85,9 +85,9 @@ class PullRequestHoldService:
         self._held = Places()
         self._put_off = Places()
         self._deadlines: dict[int, dict[PullRequest, None]] = {}
-        """Who leaves at which millisecond."""
+        """The pulls that leave, by millisecond."""
         self._moments: list[int] = []
-        """These milliseconds, as a heap; nobody may be left at some."""
+        """The keys of `_deadlines` as a heap; at some, no pull may be left."""
         self._is_working = False
         self._leaving: deque[PullRequest] = deque()
         self._gone: deque[Connection] = deque()

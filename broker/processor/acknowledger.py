@@ -68,11 +68,11 @@ class Acknowledger:
         self._took_ms = took_ms
         self._work = work
         self._known: deque[tuple[PutMessageResult, Then, int]] = deque()
-        """What has become of sends that are to be told, and how long they have waited."""
+        """Results of sends that are yet to be answered, and how long these have waited."""
         self._is_telling = False
         self._turn: _Turn | None = None
         self._ended: deque[_Turn] = deque()
-        """Turns that wait for the disk; none ends before one that it follows."""
+        """Turns that wait for the disk, and end in this order."""
         self._end_offset = 0
         self._sends = 0
         self._is_asked = False

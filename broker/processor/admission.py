@@ -40,9 +40,9 @@ class TopicAdmission:
         self._must_wait = must_wait
         self._has_waiting = has_waiting
         self.config_of: Callable[[str], TopicConfig | None] = topics.topics.get
-        """What `admit` looks at: as long as this is the same object, it says the same again, if it lasts."""
+        """The configuration that `admit` uses: its lasting answers hold for the same object."""
         self.leaving = topics.leaving
-        """Topics of which it does not last: what is sent to them waits until their deletion is over."""
+        """Topics whose answers do not last: sends to them wait until their deletion is over."""
 
     def lasts(self, topic: str) -> bool:
         """Return whether an answer of `admit` also holds for the next message of the topic.

@@ -49,7 +49,7 @@ class RequestDispatcher:
         self._json_body_bytes_max = json_body_bytes_max
         self._park = park
         self._hindrances: dict[int, Hindrance] = {}
-        """Requests, by code, that lately were refused as the disk fails or the machine lacks something."""
+        """What hinders requests, by code: the disk fails, or something is lacking."""
         self._handlers: dict[int, Handler] = {}
         for family in families:
             for code, handler in family.items():
@@ -63,7 +63,7 @@ class RequestDispatcher:
         return frozenset(self._handlers)
 
     def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | Steps | None:
-        """Dispatch a request.
+        """Dispatch a request to its handler.
 
         Return the answer; or the steps to it, if it takes many; or None if it comes later, or is
         not wanted.

@@ -65,7 +65,7 @@ class GroupAdminProcessor:
         self._after_saving.settle(connection, request, self._groups.save, answer(request), change)
 
     def update_all(self, connection: Connection, request: RemotingCommand) -> Steps:
-        """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.
+        """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST by creating or changing groups.
 
         If a name is wrong, nothing is done; wrong numbers end it there.
         """

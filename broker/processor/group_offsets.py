@@ -114,7 +114,7 @@ class GroupOffsetsProcessor:
         return targets
 
     def _target(self, header: headers.ResetOffsetRequestHeader, queue_id: int, stored: int | None) -> int:
-        """Return the offset of a time in a queue; without force, never one ahead of the group."""
+        """Return the offset of a time, or the end; without force, never one ahead of the group."""
         if header.timestamp < 0:
             target = self._store.queue_offsets(header.topic, queue_id)[1]
         else:

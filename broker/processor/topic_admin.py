@@ -108,7 +108,7 @@ class TopicAdminProcessor:
         self._after_saving.settle(connection, request, self._topics.save, answer(request), change)
 
     def update_all(self, connection: Connection, request: RemotingCommand) -> Steps:
-        """Answer UPDATE_AND_CREATE_TOPIC_LIST.
+        """Answer UPDATE_AND_CREATE_TOPIC_LIST by creating or changing topics.
 
         If a name is wrong, nothing is done; wrong numbers end it there.
         """
