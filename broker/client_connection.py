@@ -344,7 +344,7 @@ class ClientConnection(asyncio.Protocol):
             try:
                 while not (is_over or self._is_stopped) and take_step():
                     is_over = time() >= until
-            finally:  # whatever it is, what others have sent is to be written
+            finally:  # whatever happens, what others have sent is to be written
                 self._end_turn()
                 self._uncork()
         except Exception as error:  # noqa: BLE001  # this one is closed, and nobody else is kept waiting
@@ -373,7 +373,7 @@ class ClientConnection(asyncio.Protocol):
                     decode_command(begun)
                     self._is_understood()
                 return False
-            if self._bytes_here:  # it is whole now, and must not keep itself out
+            if self._bytes_here:  # the request is whole now, and must not keep itself out
                 self._bytes_here = 0
                 self._table.holds_requests(self, 0)
             command = decode_command(frame)
@@ -483,6 +483,6 @@ def _kept_by_the_system(descriptor: int) -> int:
     """Return the bytes given to a socket that have not arrived; 0 if the system does not tell."""
     try:
         size: int = _SIZE.unpack(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(_SIZE.size)))[0]
-    except (OSError, ValueError):  # ValueError: it is no socket any more
+    except (OSError, ValueError):  # ValueError: the socket is closed
         return 0
     return size

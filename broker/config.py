@@ -16,7 +16,10 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class ServerLimits:
-    """The share of the broker's resources that one client, and all together, may take."""
+    """The share of the broker's resources that one client, and all together, may take.
+
+    The entries of `setting_keys.KEYS` say what each field means, and its unit.
+    """
 
     max_connections: int = 12_000
     max_connections_per_address: int = 2_048
@@ -35,7 +38,10 @@ class ServerLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class FilterLimits:
-    """The limits of SQL92 expressions in subscriptions, and whether any are allowed."""
+    """The limits of SQL92 expressions in subscriptions, and whether any are allowed.
+
+    The entries of `setting_keys.KEYS` say what each field means, and its unit.
+    """
 
     enable_property_filter: bool = True
     expression_bytes_max: int = 4_096
@@ -45,7 +51,10 @@ class FilterLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig:
-    """All settings of a broker, frozen; `rocketpoll.broker.settings` reads them from files."""
+    """All settings of a broker, frozen; `rocketpoll.broker.settings` reads them from files.
+
+    The entries of `setting_keys.KEYS` say what each field means, and its unit.
+    """
 
     store: StoreConfig
     server: ServerLimits = field(default_factory=ServerLimits)

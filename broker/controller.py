@@ -198,7 +198,7 @@ class BrokerController:
         await self.server.stop()
         await self._housekeeping.stop()
         with suppress(StoreError):  # the store's own end tells of it
-            # However slow the disk is: where offsets stay behind, a message is delivered once more.
+            # Wait even for a slow disk: offsets that are not saved deliver messages once more.
             self.store.flushed(self.store.state().written_offset).result()
         try:
             self.tables.save()
@@ -262,7 +262,7 @@ class BrokerController:
             if topic not in made_again:
                 topics.begin_deletion(topic)
                 topics.delete(topic)
-        if not store.is_opening:  # else the queues are not yet as long as they will be
+        if not store.is_opening:  # else the queues are not complete yet
             for topic, count in offsets.limit(lambda *queue: store.queue_offsets(*queue)[1]).items():
                 _log.warning(
                     "%d offsets of groups were behind the ends of their queues of %s, and are there now: the "

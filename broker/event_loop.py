@@ -45,7 +45,7 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 def monotonic_ms(loop: asyncio.AbstractEventLoop) -> int:
     """Return the loop's time, which never jumps, in whole milliseconds."""
-    # uvloop's clock counts milliseconds: on the way through seconds none must become a little less.
+    # uvloop's clock counts milliseconds: rounding keeps the conversion from seconds exact.
     return round(loop.time() * 1_000_000) // 1_000
 
 

@@ -88,7 +88,7 @@ class Housekeeping:
         self._every(config.checkpoint_interval_ms, self._save_checkpoint)
         self._every(config.clean_resource_interval_ms, self.clean)
         if self._store.state().recovered_from_crash:
-            note = partial(self._save_checkpoint)  # not the timer of those that come again and again
+            note = partial(self._save_checkpoint)  # a timer of its own, not that of the periodic checkpoints
             self._timers[note] = self._loop.call_later(_NOTE_CRASH_MS / 1000, note)
         self._every(_LOAD_NUMPY_MS, self._load_numpy)
 
@@ -163,7 +163,7 @@ class Housekeeping:
         future.add_done_callback(tell)
 
     def _sweep_holds(self, hold_service: PullRequestHoldService) -> None:
-        # At the end of the turn: after a standstill of the machine, deadlines are due in it as well.
+        # At the end of the turn, in which deadlines are due as well after a standstill.
         self._loop.call_soon(lambda: self._turn.work(self._sweep(hold_service)))
 
     def _sweep(self, hold_service: PullRequestHoldService) -> Iterator[None]:

@@ -134,7 +134,7 @@ class RemotingServer:
             listener.close()
 
     async def stop(self) -> None:
-        """Close all connections, once clients have read what they were sent, for a short while."""
+        """Close all connections, after a short while in which clients may read their answers."""
         if self._sweeper is not None:
             self._sweeper.cancel()
         for connection in list(self._connections):

@@ -41,7 +41,7 @@ class Key(NamedTuple):
 
 
 KEYS: Final[Mapping[str, Key]] = {
-    # who it is and where it listens
+    # identity and addresses
     "brokerClusterName": Key(
         "", "broker_cluster_name", NAME, "name of the cluster that the broker belongs to"
     ),

@@ -51,6 +51,7 @@ class _Life(Enum):
 class EmbeddedBroker(BrokerHelpers):
     """A RocketMQ broker and name server for a test, a notebook or a program.
 
+    Example:
         with EmbeddedBroker() as broker:
             broker.create_topic("orders")
             broker.send("orders", "one", "two")
@@ -90,7 +91,7 @@ class EmbeddedBroker(BrokerHelpers):
         self._directory = None if directory is None else Path(directory).expanduser().absolute()
         self._port = port
         self._own_process = own_process
-        # When it comes back on the port that it was given, that two below may be another broker's.
+        # At a restart on the same port, the port two below may be another broker's by then.
         self._texts = {"vipChannelEnable": "false", **_texts_of(settings)}
         if self._is_temporary:
             self._texts.setdefault("flushDiskType", "ASYNC_FLUSH")
@@ -142,7 +143,7 @@ class EmbeddedBroker(BrokerHelpers):
             if self._life is not _Life.BEGUN:
                 return
             if self._runner is not None:
-                self._runner.resume()  # else nobody would hear the good-bye of the helpers' client
+                self._runner.resume()  # a paused broker would not hear the helpers' client leave
             self._disconnect()
             failure = self._end_runner()  # after an interrupt here it can be stopped again
             self._life = _Life.ENDED
@@ -171,12 +172,20 @@ class EmbeddedBroker(BrokerHelpers):
             self._launch()
 
     def pause(self) -> None:
-        """Keep the broker from answering anybody until `resume`; its connections stay open."""
+        """Keep the broker from answering anybody until `resume`; its connections stay open.
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run, or belongs to another process.
+        """
         self._check_owner("pause")
         self._running().pause()
 
     def resume(self) -> None:
-        """Let a paused broker go on."""
+        """Let a paused broker go on.
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run, or belongs to another process.
+        """
         self._check_owner("resume")
         self._running().resume()
 
@@ -184,7 +193,8 @@ class EmbeddedBroker(BrokerHelpers):
         """Kill the broker's process with SIGKILL, as a crash would; `restart` brings it back.
 
         Raises:
-            EmbeddedBrokerError: The broker runs in a thread, not in a process of its own.
+            EmbeddedBrokerError: The broker runs in a thread, does not run, or belongs to another
+                process.
         """
         self._check_owner("kill")
         runner = self._running()
@@ -214,20 +224,32 @@ class EmbeddedBroker(BrokerHelpers):
 
     @property
     def address(self) -> str:
-        """The address for clients, as ``127.0.0.1:port``; broker and name server share it."""
+        """The address for clients, as ``127.0.0.1:port``; broker and name server share it.
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run.
+        """
         port = self.port
         host = _HOW_TO_REACH.get(self._bind_address, self._bind_address)
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
     def port(self) -> int:
-        """The TCP port that the broker listens on, which stays the same after a restart."""
+        """The TCP port that the broker listens on, which stays the same after a restart.
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run.
+        """
         self._running()
         return self._port
 
     @property
     def directory(self) -> Path:
-        """The directory in which the broker keeps all its files."""
+        """The directory in which the broker keeps all its files.
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run.
+        """
         self._running()
         if self._directory is None:
             raise AssertionError("a broker that runs has a directory")
@@ -283,7 +305,7 @@ class EmbeddedBroker(BrokerHelpers):
         if self._runner is not None:
             nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
             for descriptor in self._runner.descriptors():
-                # Replaced and not closed: nobody else can get a number that its loop still knows.
+                # Replace, not close: no new file may get a descriptor that the loop still knows.
                 os.dup2(nothing, descriptor, inheritable=False)
             os.close(nothing)
 

@@ -64,10 +64,15 @@ class BrokerHelpers(ABC):
         """The address for clients, as ``127.0.0.1:port``; broker and name server share it."""
 
     def create_topic(self, name: str, queues: int = QUEUES) -> None:
-        """Create a topic, or change the number of its queues."""
+        """Create a topic, or change the number of its queues.
+
+        Args:
+            name: The name of the topic.
+            queues: The number of its queues, for reading and writing alike.
+        """
         admin = self._connected().admin
         admin.create_topic(name, queues)
-        admin.instance.routes.refresh(name)  # so that what is sent next goes to the queues that it has now
+        admin.instance.routes.refresh(name)  # so that the next sends use the present queues
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with its messages."""
@@ -105,6 +110,8 @@ class BrokerHelpers(ABC):
 
     def messages(self, topic: str) -> list[MessageExt]:
         """Return all messages that a topic holds, in the order in which they were stored.
+
+        No offset is committed: the messages stay for all consumers.
 
         Raises:
             RouteNotFound: There is no such topic.

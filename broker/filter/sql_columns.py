@@ -36,10 +36,10 @@ from rocketpoll.broker.filter.sql_texts import (
     state,
 )
 
-# Indexed by states, in the order of their numbers.
+# The result of NOT, indexed by the operand's state.
 _NOT = np.array([TRUE, FALSE, NULL, FAILED], np.uint8)
 
-# First by the state of the left side, which is asked first and may leave the right one unasked.
+# Indexed by the left side's state, then the right one's; the left may decide alone.
 _AND = np.array(
     [
         [FALSE, FALSE, FALSE, FALSE],

@@ -61,7 +61,7 @@ _LEVELS = {
     **dict.fromkeys((CONTAINS, STARTSWITH, ENDSWITH), _COMPARISON),
 }
 _CONSTANTS = {"TRUE": True, "FALSE": False, "NULL": None}
-_REMEMBERED = 128  # pulls that bring their expression along bring the same one each time
+_REMEMBERED = 128  # pulls with an expression of their own repeat the same one
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -104,7 +104,7 @@ class _Parser:
         """Parse an expression of this level or one that binds closer."""
         start = self._tokens.peek()
         left = self._unary()
-        # Behind an operator of one level comes none that binds closer: that would have been taken already.
+        # No operator here binds closer than the last one: it would have been taken already.
         highest = _COMPARISON
         while level <= (found := _LEVELS.get(self._tokens.peek().kind, 0)) <= highest:
             if found == _COMPARISON:

@@ -33,7 +33,7 @@ from rocketpoll.broker.filter.sql_expression import (
 
 States = npt.NDArray[np.uint8]
 
-# The third is NULL, the fourth what cannot be evaluated.
+# The states of a condition for one message; FAILED: it cannot be evaluated.
 FALSE, TRUE, NULL, FAILED = range(4)
 
 _COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -115,7 +115,7 @@ def compare_columns(left: Texts, sign: str, right: Texts) -> States:
         keys, missing = others.keys[right.of_row], others.states[right.of_row]
         row_numbers = Numbers(numbers.keys[left.of_row], numbers.states[left.of_row])
         states = _compared(row_numbers, sign, keys)
-        # NULL on one side goes before what is no number on the other.
+        # NULL on one side takes precedence over a text that is no number on the other.
         return np.where((missing == NULL) | ((missing == FAILED) & (states != NULL)), missing, states)
     number_of = {value: number for number, value in enumerate(right.values)}
     on_the_right = np.array([*(number_of.get(value, -1) for value in left.values), len(right.values)])

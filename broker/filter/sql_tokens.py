@@ -35,7 +35,7 @@ KEYWORDS = frozenset(
 
 _PASSED_OVER = re.compile(r"(?:[ \t\n\r\f]+|--[^\n\r]*[\n\r]|/\*.*?\*/)*", re.DOTALL)
 
-# Where two would match, the one that is written first is the longer.
+# Of two alternatives that match, the longer is written first.
 _WORD = re.compile(
     r"(?P<text>'[^']*(?:''[^']*)*')"
     r"|(?P<float>(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)"

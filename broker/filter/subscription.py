@@ -86,7 +86,7 @@ def message_filter(
     if subscription.sub_string in ("", SUB_ALL):
         return None
     if not subscription.code_set or (by_text and not subscription.tags_set):
-        # A client that leaves out what follows from the text. Java's put it in.
+        # The client has left out the tags and codes, which follow from the text.
         subscription = build_subscription_data(subscription.topic, subscription.sub_string)
     return TagsFilter(subscription.code_set, subscription.tags_set if by_text else None)
 

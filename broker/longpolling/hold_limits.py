@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class HoldLimits:
-    """The limits of waiting pulls: how long, and how many."""
+    """The limits of waiting pulls: how long they wait, in milliseconds, and how many may."""
 
     long_polling_enable: bool = True
     short_polling_time_ms: int = 1_000

@@ -95,10 +95,10 @@ class ExtensionsProcessor:
         queue_id: int,
     ) -> Steps:
         yield from chunks.when_loaded()
-        from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # it is one of the tools
+        from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # needs the tools for many records
 
         sizes, records = decode_sized(request.body)
-        # The store sees to it that all are of one queue: looking at the first is looking at all.
+        # The store ensures that all records are of one queue, so that the first speaks for all.
         first = decode_record(records, check_crc=False)
         if (first.topic, first.queue_id) != (header.topic, queue_id):
             raise RequestRejected(
@@ -111,7 +111,7 @@ class ExtensionsProcessor:
         tell = partial(
             self._answer,
             connection,
-            request._replace(body=b""),  # it is in the log: no need to keep it
+            request._replace(body=b""),  # the log has the body
             header.topic,
             queue_id,
             len(request.body),

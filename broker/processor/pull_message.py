@@ -158,7 +158,9 @@ class PullMessageProcessor:
             )
             if found.status is GetMessageStatus.FOUND:
                 return True
-            if found.next_begin_offset <= from_queue_offset:  # the end; else the replay will say what it is
+            if (
+                found.next_begin_offset <= from_queue_offset
+            ):  # the end; else the replay will say what is wrong
                 return found.status is not GetMessageStatus.OFFSET_OVERFLOW_ONE
             from_queue_offset = found.next_begin_offset
             yield

@@ -144,7 +144,7 @@ class SendMessageProcessor:
         elif properties.delay_level or plan.is_retry:
             result = self._put_redirected(plan, request, properties, born_timestamp)
         else:
-            # It is there before the message is: what is put and what is unanswered have the same order.
+            # Appended before the put, so that puts and unanswered sends have the same order.
             self._unanswered.append((connection, request, plan, properties.waits))
             fault: PutMessageResult | None = _NOT_PUT
             try:
@@ -277,7 +277,7 @@ class SendMessageProcessor:
         waits: bool,
     ) -> None:
         """Answer what is in the log, with SYNC_FLUSH once on the disk if the sender waits."""
-        if len(request.body) > _BODY_BYTES_WAITING_MAX:  # it is in the log: no need to keep it
+        if len(request.body) > _BODY_BYTES_WAITING_MAX:  # the log has the body
             request = request._replace(body=b"")
         tell = partial(self._answer, connection, request, plan, sizes)
         self._acknowledger.when_stored(result, tell, waits=waits)

@@ -197,7 +197,9 @@ class TopicAdminProcessor:
             self._work(finish())
 
         def finish() -> Iterator[None]:
-            yield from self._release_pulls(topic)  # else they would find what comes to the next of its name
+            yield from self._release_pulls(
+                topic
+            )  # else they would get messages of the next topic of this name
             yield from self._stats.forget_topic(topic)
             self._after_saving.answer(
                 connection,

@@ -274,7 +274,7 @@ class Checkpointing:
 
 
 def _save_within(seconds: float, save: Callable[[Callable[[], bool]], bool]) -> bool | None:
-    """Save a checkpoint in a thread of its own; return None if it is late, and then ends early."""
+    """Save a checkpoint in a thread; if that takes too long, end it early and return None."""
     is_late = threading.Event()
     thread = ThreadPoolExecutor(1, "LastCheckpoint")
     try:

@@ -245,11 +245,11 @@ class CommitLog:
         if self._to_wipe is not None:
             self._wipe(*self._to_wipe)
         if position != self.written_offset:
-            # If the records do not follow, the next ones are written over it, or it is written again.
+            # If writing the records fails, this blank is overwritten, or written again.
             self._attempt(self.written_offset, encode_blank(position - self.written_offset))
         self._attempt(position, records)
         self.writing.end()
-        self._to_wipe = None  # from here on it counts as written, which nothing can fail in
+        self._to_wipe = None  # from here on, nothing can fail, and the records count as written
         self.written_offset = placed[1]
         return placed
 

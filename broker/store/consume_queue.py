@@ -61,7 +61,7 @@ class ConsumeQueue:
     def __init__(self, group: FileGroup, directory: Path, file_size: int) -> None:
         """Prepare without touching the disk, until the queue is loaded or appended to."""
         file_size -= file_size % ENTRY_BYTES
-        # Behind a missing file of a queue there is nothing that a checkpoint has noted.
+        # Nothing behind a missing file of a queue was noted by a checkpoint.
         self._files = MappedFileQueue(group, directory, file_size, may_miss_files=True)
         self.max_offset = 0
         self.min_offset = 0

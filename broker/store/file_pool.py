@@ -82,12 +82,12 @@ class PooledFile:
             StoreFailed: A flush of its group has failed.
         """
         group = self.group
-        # Marked before, as of a write that fails a part may have come about; and again behind it, as a
-        # flush that ran meanwhile took the mark and perhaps not the data.
+        # Mark the file before, as a write that fails may have written a part; and again behind it,
+        # as a flush that ran meanwhile took the mark and perhaps not the data.
         if self not in group.unflushed:
             group.keep_open(self)
         (self.open_file or group.opened(self)).write(data, position)
-        # A mark that is still seen here has not been taken yet: the flush that takes it comes behind us.
+        # A mark that is still here has not been taken yet: the flush that takes it comes later.
         if self not in group.unflushed:
             group.keep_open(self)
 
@@ -278,7 +278,7 @@ class FilePool:
             try:
                 return open_one()
             except OSError as error:  # noqa: PERF203  # each makes room for the next attempt
-                # Others in this process, or on this machine, have more open than was planned for.
+                # Other code in this process, or on this machine, has more files open than planned for.
                 if not lacks_descriptor(error) or not self._close_one():
                     raise
 

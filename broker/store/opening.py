@@ -111,7 +111,7 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     checkpoint = reliable_checkpoint(disk, root, log.files)
     was_ours = load_checkpoint(disk, root / CHECKPOINT) is not None and not abort.is_of_another()
     if abort.is_of_another():
-        # Before our sign takes the place of theirs: this start may end before its own checkpoint.
+        # Before our sign replaces the other program's: this start may end without a checkpoint.
         disk.delete(root / CHECKPOINT)
         disk.flush_directory(root)
     manifest = checkpointing.manifest()
@@ -120,7 +120,8 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         manifest = replace(manifest, half_deleted=())
     checkpointing.half_deleted = manifest.half_deleted
     recovered = _follow_log(parts, checkpointing, checkpoint, crashed=crashed)
-    # A power loss may have taken the end of the log: what will be written there comes after the deletion.
+    # A power loss may have taken the end of the log: what is written there now is newer than
+    # the deletion.
     parts.dispatcher.deleted_topics = {
         topic: min(at, recovered.end_offset) for topic, at in manifest.deleted_topics.items()
     }

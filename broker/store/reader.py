@@ -108,7 +108,7 @@ class MessageReader:
         self, queue: ConsumeQueue, queue_offset: int, limits: Limits, message_filter: MessageFilter | None
     ) -> Picked | None:
         """Return what to hand out, or None if no file has these entries."""
-        # Without a filter, mostly as many entries decide as messages are wanted.
+        # Without a filter, as many entries as messages are wanted mostly suffice.
         first = FEW if message_filter is not None else limits.count_max
         entries = queue.read(queue_offset, min(first, limits.scan_max, READ_ENTRIES_MAX))
         if not entries:
@@ -210,7 +210,7 @@ class MessageReader:
                 view[int(places[a]) - first : int(places[b - 1] + sizes[b - 1]) - first]
                 for a, b in zip(starts, stops, strict=True)
             ]
-            # What is little is put together: else all of what was read would be kept for it.
+            # Copy small results: slices of them would keep all of what was read in memory.
             return (b"".join(pieces),) if size <= COPIED_BYTES_MAX else tuple(pieces)
         gathered = chunks.take_bytes(chunks.py_buffer(data), places - first, sizes)
         return (memoryview(gathered.buffers()[2])[:size],)

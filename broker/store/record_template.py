@@ -57,7 +57,7 @@ class RecordTemplate:
         self.flag = common.flag
         self.queue = common.topic, common.queue_id
         head, before = head_of(common), topic_part(common.topic, common.magic)
-        # What a record has beside its body and its properties, which must be ready.
+        # The bytes of a record besides its body and its properties, which must be ready.
         self.fixed_bytes = head.size + len(before) + PROPERTIES_LENGTH.size + CHECKSUM_BYTES
         self.seal = _sealer(common, head.pack, before)
 

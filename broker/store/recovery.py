@@ -172,7 +172,7 @@ class LogRecovery:
     def _are_good(self, data: Buffer, chunk: RecordChunk, places: Positions) -> npt.NDArray[np.bool_]:
         """Return a mask of the records that are good."""
         is_good = chunks.intact_records(chunk)
-        # Before that place others may have written: their records have a checksum of the body alone.
+        # Before `sealed_from`, other programs' records have a checksum of the body alone.
         rows = np.flatnonzero(~is_good & (places < self.sealed_from))
         starts = chunk.body_at[rows]
         bounds = zip(starts.tolist(), (starts + chunk.body_length[rows]).tolist(), strict=True)

@@ -47,7 +47,7 @@ Body = TypeVar("Body")
 
 _CHECKSUM = re.compile(rb'[,{]"checksum":([0-9]+)}\s*\Z')
 
-# What a disk says of content that it has lost. Other errors, such as a permission, are the operator's.
+# Errors of a disk that has lost content; others, such as a permission, are the operator's.
 _LOST_CONTENT = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
 
 
