@@ -54,7 +54,7 @@ class BrokerHelpers(ABC):
     """
 
     def __init__(self) -> None:
-        """Prepare the helpers; a client connects when one of them is first used."""
+        """Prepare the helpers; the first call of one connects a client."""
         self._client: _Client | None = None
         self._connecting = threading.Lock()
 

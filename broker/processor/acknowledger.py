@@ -37,7 +37,7 @@ class _Turn:
 
 
 class Acknowledger:
-    """The answers to sends whose messages have to be stored first; one for each store."""
+    """Answers sends once their messages are stored; one for each store."""
 
     def __init__(
         self,

@@ -59,7 +59,7 @@ BATCH_MESSAGES_MAX: Final = 65_536
 """A batch is stored as a whole or not, in one step: some ten milliseconds for so many messages."""
 
 IDS_MAX: Final = 3_000
-"""The number of a batch's ids in an answer, whose header has room for no more."""
+"""The maximum number of a batch's ids in an answer, whose header has no room for more."""
 
 CODES: Final = {
     PutMessageStatus.PUT_OK: ResponseCode.SUCCESS,

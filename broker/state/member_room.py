@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rocketpoll.broker.connection import Connection
 
 SHARE: Final = 16
-"""One client may use this fraction, a sixteenth, of the bytes for all."""
+"""The divisor of the bytes for all clients: one client may use a sixteenth of them."""
 _BYTES_OF_ONE: Final = 1_024
 _BYTES_OF_TAG: Final = 256
 _BYTES_OF_CODE: Final = 192

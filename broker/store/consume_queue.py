@@ -227,7 +227,7 @@ class ConsumeQueue:
         self._files.delete_before(queue_offset * ENTRY_BYTES)
 
     def search(self, key: int, key_of: Callable[[Any], int], *, side: str = "left") -> int:
-        """Return the first offset whose entry has a key at least (right: beyond) the one sought.
+        """Return the first offset whose entry has a key not below (right: above) the one sought.
 
         Keys must not fall from entry to entry. Blank entries are passed over by looking behind
         them.

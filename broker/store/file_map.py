@@ -36,7 +36,7 @@ _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 
 
 class FileMap:
-    """A read-only map of a whole file. It goes with the last slice of it."""
+    """A read-only map of a whole file, released with the last slice of it."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         """Map a file of a size above 0; its descriptor may be closed then.

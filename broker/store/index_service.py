@@ -204,7 +204,7 @@ class IndexService:
         return self._add(*hashed_few(messages))
 
     def holds(self, hashes: IndexHashes, places: Positions, times: Positions, between: range) -> bool:
-        """Return whether these keys, all of messages between two places, are the only ones there.
+        """Return whether the index holds exactly these keys of messages between two places.
 
         Raises:
             UnreadableFile: The disk does not give the entries.

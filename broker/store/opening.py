@@ -191,7 +191,7 @@ def _take_queues(
 
 
 def _carry(parts: StoreParts, end_offset: int) -> None:
-    """Dispatch what was found; once a listener is told of that, its thread has to do it."""
+    """Dispatch what was found; once a listener is told, only its own thread may do that."""
     if not parts.reput.tells:
         parts.reput.run()
     elif parts.reput.reput_from_offset < end_offset:
