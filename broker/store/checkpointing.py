@@ -1,15 +1,16 @@
-"""Checkpoints of a store: up to where log, consume queues and index are all on the disk, and what they hold.
+"""Checkpoints of a store: up to where log, queues and index are on the disk, and what they hold.
 
     hold maintenance, pause reput ── index catches up, ends of the queues are seen ── go on
     flush log ── queues ── index
     hold maintenance ── save manifest ── save checkpoint ── go on
 
-What the manifest notes of the ends of queues is true for one moment, that of the pause: what reput does
-meanwhile lies behind it and comes again after a crash. It is saved when all of that is on the disk, and says
-by itself how far the log had been dispatched then; the checkpoint behind it is for the log, and for RocketMQ.
+What the manifest notes of the ends of queues is true for one moment, that of the pause: what reput
+does meanwhile lies behind it and comes again after a crash. It is saved when all of that is on the
+disk, and says by itself how far the log had been dispatched then; the checkpoint behind it is for
+the log, and for RocketMQ.
 
-Flushing takes as long as there are queues, and nobody waits for it: topics may be deleted and entries may
-expire meanwhile. Of these the manifest says what holds when it is saved.
+Flushing takes the longer the more queues there are, and nobody waits for it: topics may be deleted
+and entries may expire meanwhile. Of these the manifest says what holds when it is saved.
 """
 
 from __future__ import annotations
@@ -39,34 +40,34 @@ class Checkpointing:
     """Saves checkpoints, and what changes between them."""
 
     def __init__(self, parts: StoreParts) -> None:
-        """Touches nothing on the disk."""
+        """Prepare without touching the disk."""
         root = parts.root
         self._parts = parts
         self._path = root / CHECKPOINT
         self._manifest = JsonTable(parts.disk, root / CONFIG / MANIFEST, Manifest)
         self.maintenance = threading.RLock()
-        """Held, never for long, by whoever changes what a manifest says, or begins or saves one."""
+        """A lock for changes of what a manifest says, and for saving one; never held for long."""
         self._saving = threading.Lock()
         self._serial = 0
         self._noted: Checkpoint | None = None
         """The checkpoint that is on the disk; None if none is, or another program's."""
         self._forgotten: dict[str, None] = {}
-        """Topics that were deleted since the checkpoint that is under way has seen the queues."""
+        """Topics deleted since the checkpoint under way has seen the queues."""
         self.noted_offset = 0
-        """Up to where the log had been dispatched at the last checkpoint that can be resumed."""
+        """The end of what was dispatched at the last checkpoint that can be resumed."""
         self.expired_offset = 0
-        """Queues offer no entries of records before this place in the log."""
+        """The place in the log before which queues offer no entries of records."""
         self._noted_index_from = 0
         self._noted_spans: list[QueueSpan] = []
-        """Queues with files of which nothing is offered any more, by the checkpoint that was noted last."""
+        """Queues with files that are not offered any more, by the last noted checkpoint."""
         self.half_deleted: tuple[str, ...] = ()
-        """Topics that are deleted, of which others may still keep something."""
+        """Deleted topics of which others may still keep something."""
 
     def manifest(self) -> Manifest:
-        """Load what was noted last; of what has no checksum, only what can be.
+        """Load the manifest that was saved last; without a checksum, only what is plausible of it.
 
         Raises:
-            DamagedTable: It cannot be read.
+            DamagedTable: The manifest cannot be read.
         """
         manifest = self._manifest.load(Manifest())
         self._serial = max(self._serial, manifest.serial)
@@ -79,12 +80,12 @@ class Checkpointing:
 
     @property
     def set_aside(self) -> SetAside | None:
-        """The damaged manifest that the last load has replaced by its backup, if it was so."""
+        """The damaged manifest that the last load replaced by its backup, or None."""
         return self._manifest.set_aside
 
     @property
     def loaded_any(self) -> bool:
-        """Whether there was a manifest, or its backup, when it was loaded last."""
+        """True if there was a manifest, or its backup, when it was loaded last."""
         return self._manifest.loaded_from is not None
 
     def is_newest(self, manifest: Manifest, checkpoint: Checkpoint) -> bool:
@@ -100,12 +101,12 @@ class Checkpointing:
 
     @property
     def manifest_path(self) -> Path:
-        """Where the manifest is."""
+        """The path of the manifest."""
         return self._manifest.path
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a checkpoint is being saved: it will note what has expired by then."""
+        """True while a checkpoint is being saved, which will note what has expired by then."""
         return self._saving.locked()
 
     def save(self, is_over: Callable[[], bool] = never) -> bool:
@@ -173,7 +174,7 @@ class Checkpointing:
                 self._save_checkpoint(replace(self._noted, manifest_serial=self._serial))
 
     def _flush_index(self, physical_offset: int) -> tuple[str, ...] | None:
-        """Make the index durable; the names of files with keys from there on, which a start has to find."""
+        """Make the index durable; return the names of its files that end behind a place."""
         index = self._parts.index
         if index is None:
             return None
@@ -182,7 +183,7 @@ class Checkpointing:
         return names
 
     def save_last(self, save: Callable[[Callable[[], bool]], bool]) -> bool:
-        """Have a checkpoint saved behind which nothing comes, unless the disk takes too long for that."""
+        """Save a final checkpoint, unless the disk takes too long for that."""
         is_saved = _save_within(_LAST_CHECKPOINT_SECONDS, save)
         if is_saved is None:
             with self.maintenance:  # what is just being noted is true
@@ -191,9 +192,10 @@ class Checkpointing:
         return bool(is_saved)
 
     def delete_expired(self) -> None:
-        """Delete files of queues and index of which nothing is offered, by the checkpoint noted last.
+        """Delete files of queues and index that the last noted checkpoint offers nothing of.
 
-        Not before it says so: a start behind a kill would miss them, and make all again.
+        They are not deleted before it says so: a start after a kill would miss them, and make all
+        again.
 
         Raises:
             OSError: A file cannot be deleted.
@@ -215,13 +217,13 @@ class Checkpointing:
             return True
 
     def expire_entries(self) -> None:
-        """Offer no entries of records that the log no longer has, nor any of topics that were deleted.
+        """Offer no entries of records that the log no longer has, nor any of deleted topics.
 
         It holds ``maintenance`` for one queue at a time.
 
         Raises:
-            UnreadableFile: Entries that would tell which these are cannot be read, or are damaged. All other
-                queues have been told.
+            UnreadableFile: Entries that would tell which these are cannot be read, or are damaged.
+                All other queues have been told.
         """
         first, queues = self._parts.log.min_offset, self._parts.queues
         faults = [self._expire_queue(topic, queue_id, first) for topic, queue_id, _ in queues]
@@ -247,8 +249,8 @@ class Checkpointing:
         """Note that a topic is about to be deleted, before it is.
 
         Raises:
-            OSError: The disk says no, and it is not noted.
-            StoreFailed: The disk says no, and not whether it is noted.
+            OSError: The disk refuses, and it is not noted.
+            StoreFailed: The disk refuses, and it is unknown whether it is noted.
         """
         with self.maintenance:
             half_deleted = tuple(dict.fromkeys((*self.half_deleted, topic)))
@@ -265,10 +267,11 @@ class Checkpointing:
             self.half_deleted = half_deleted
 
     def finish_deletion(self, topic: str) -> None:
-        """Note that nobody keeps anything any more of a topic that was deleted.
+        """Note that nothing is kept any more of a topic that was deleted.
 
         Raises:
-            OSError: The disk says no, and not whether it is noted. To do it again is safe.
+            OSError: The disk refuses, and it is unknown whether it is noted. To do it again is
+                safe.
         """
         with self.maintenance:
             if topic in self.half_deleted:
@@ -283,13 +286,13 @@ class Checkpointing:
         Else a crash meanwhile would leave files that the next start takes for whole.
 
         Raises:
-            OSError: The disk says no.
+            OSError: The disk refuses.
         """
         self._save_manifest(replace(manifest, safe_offset=None))
         self._note_serial()
 
     def _has_noted(self, manifest: Manifest, error: OSError) -> bool:
-        """Whether a manifest is on the disk of which a save has failed, for good."""
+        """Return whether a manifest whose save has failed is on the disk for good."""
         try:
             return self.manifest() == replace(manifest, serial=self._serial)
         except (OSError, DamagedTable) as second:
@@ -299,7 +302,7 @@ class Checkpointing:
 
 
 def _save_within(seconds: float, save: Callable[[Callable[[], bool]], bool]) -> bool | None:
-    """Have a checkpoint saved in a thread of its own; None if it takes longer, and then it ends early."""
+    """Save a checkpoint in a thread; if that takes too long, end it early and return None."""
     is_late = threading.Event()
     thread = ThreadPoolExecutor(1, "LastCheckpoint")
     try:

@@ -2,18 +2,21 @@
 
 1. ``abort`` tells whether the last one stopped in order; then it is left by this one.
 2. The log is followed from the checkpoint to its end (`recovery`); its torn tail is wiped.
-   After a crash what was found is flushed: who wrote it may have been killed before that.
-3. Consume queues are what the manifest says, by the names and sizes of their files alone; from there on the
-   log is dispatched again. If a file is missing, if the log has a hole or has one no more, if the manifest is
-   not the one that was saved last, or if another program wrote the checkpoint, all are made again from the
-   log; they end where their files did at least. So is the index made again, if a file of it is missing.
-4. If queues were made again, or a deletion is to count from an earlier place, a checkpoint notes that: the
-   last one says otherwise. Else it is what a crash would go on from once more, and the next one has time.
+   After a crash what was found is flushed: its writer may have been killed before that.
+3. Consume queues are what the manifest says, by the names and sizes of their files alone; from
+   there on the log is dispatched again. If a file is missing, if the log has a hole or has one no
+   more, if the manifest is not the one that was saved last, or if another program wrote the
+   checkpoint, all are made again from the log; they end where their files did at least. So is the
+   index made again, if a file of it is missing.
+4. If queues were made again, or a deletion is to count from an earlier place, a checkpoint notes
+   that: the last one says otherwise. Else it is what a crash would go on from once more, and the
+   next one has time.
 
 What the log has lost is said to the operator, with the file.
 
-Before 3., nothing is deleted; no message is ever. If something is lacking to write with, such as room, the
-rest of what is to be written waits: what was found can be read meanwhile, and files of the log can go.
+Before 3., nothing is deleted; no message is ever. If something is lacking to write with, such as
+room, the rest of what is to be written waits: what was found can be read meanwhile, and files of
+the log can go.
 """
 
 from __future__ import annotations
@@ -48,14 +51,14 @@ _NOT_LOOKED = Looked(None, is_index_right=True)
 
 
 class Opened(NamedTuple):
-    """What was found."""
+    """The findings of a start: whether it follows a crash, and the holes of the log."""
 
     recovered_from_crash: bool
     holes: tuple[tuple[int, int], ...]
 
 
 class _Taken(NamedTuple):
-    """How the queues that were found were taken."""
+    """The state in which the found queues were taken."""
 
     are_resumed: bool
     looked: Looked
@@ -65,13 +68,13 @@ class Opening:
     """One start: what it has found, and what is still to be written before messages may be put."""
 
     def __init__(self, found: Opened, steps: list[Callable[[], object]]) -> None:
-        """The steps may each be tried again."""
+        """Take the findings, and steps that may each be tried again."""
         self.found = found
         self._steps = steps
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing is left to be written."""
+        """True if nothing is left to be written."""
         return not self._steps
 
     def finish(self) -> None:
@@ -79,7 +82,8 @@ class Opening:
 
         Raises:
             Lacking: It is not time yet.
-            OSError, StoreError: As of the first step that failed. It comes first the next time.
+            OSError, StoreError: The first step that failed raised this. It comes first the next
+                time.
         """
         while self._steps:
             self._steps[0]()
@@ -87,11 +91,11 @@ class Opening:
 
 
 def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile) -> Opening:
-    """Open the parts of a store in a directory that is locked; what is to be written is left.
+    """Open the parts of a store in a locked directory; what is to be written is left.
 
     Raises:
         ForeignFile, DamagedTable, UnreadableFile: As `store.errors` says. No message was touched.
-        OSError: The disk says no.
+        OSError: The disk refuses.
     """
     disk, root, log = parts.disk, parts.root, parts.log
     for directory in (COMMIT_LOG, CONSUME_QUEUE, CONFIG):
@@ -105,7 +109,7 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     checkpoint = reliable_checkpoint(disk, root, log.files)
     was_ours = load_checkpoint(disk, root / CHECKPOINT) is not None and not abort.is_of_another()
     if abort.is_of_another():
-        # Before our sign takes the place of theirs: this start may end before its own checkpoint.
+        # Before our sign replaces the other program's: this start may end without a checkpoint.
         disk.delete(root / CHECKPOINT)
         disk.flush_directory(root)
     manifest = checkpointing.manifest()
@@ -115,7 +119,8 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         manifest = replace(manifest, half_deleted=())
     checkpointing.half_deleted = manifest.half_deleted
     recovered = _follow_log(parts, checkpoint, crashed=crashed)
-    # A power loss may have taken the end of the log: what will be written there comes after the deletion.
+    # A power loss may have taken the end of the log: what is written there now is newer than
+    # the deletion.
     parts.dispatcher.deleted_topics = {
         topic: min(at, recovered.end_offset) for topic, at in manifest.deleted_topics.items()
     }
@@ -194,7 +199,7 @@ def _clear_queues(parts: StoreParts, checkpointing: Checkpointing, manifest: Man
 
 
 def _carry(parts: StoreParts, end_offset: int) -> None:
-    """Dispatch what was found; once a listener is told of that, it is for its thread to do."""
+    """Dispatch what was found; once a listener is told, only its own thread may do that."""
     if not parts.reput.tells:
         parts.reput.run()
     elif parts.reput.reput_from_offset < end_offset:
@@ -218,7 +223,7 @@ def _tidy_queues(
         if not is_resumed or parts.reput.made_again or parts.log.min_offset > manifest.log_min_offset:
             try:
                 checkpointing.expire_entries()
-            except UnreadableFile as error:  # whoever wants to read it is told
+            except UnreadableFile as error:  # its readers are told
                 _log.error("%s", error)  # its text says all
         else:
             parts.queues.expired_before = parts.log.min_offset
@@ -248,7 +253,7 @@ def _follow_log(parts: StoreParts, checkpoint: Checkpoint | None, *, crashed: bo
 
 
 def _warn_of_holes(parts: StoreParts, recovered: RecoveredLog) -> None:
-    """Say where the log holds no messages between others, or before what a checkpoint knew."""
+    """Warn where the log holds no messages between others, or before what a checkpoint knew."""
     for start, end in recovered.holes:
         _log.warning(
             "%s is damaged: no message can be read from %d to %d of the commit log, which is passed over; "
@@ -260,7 +265,7 @@ def _warn_of_holes(parts: StoreParts, recovered: RecoveredLog) -> None:
 
 
 def _is_newest(checkpointing: Checkpointing, manifest: Manifest, checkpoint: Checkpoint | None) -> bool:
-    """Whether the manifest is the one that was saved last; if not, that is said."""
+    """Return whether the manifest is the one that was saved last; warn if not."""
     aside = checkpointing.set_aside
     if aside is not None:
         _log.warning(
@@ -282,13 +287,13 @@ def _is_newest(checkpointing: Checkpointing, manifest: Manifest, checkpoint: Che
 
 
 def _ends_in_files(parts: StoreParts) -> dict[tuple[str, int], int]:
-    """Where queues end by their files, but for ends beyond what the log has ever had room for."""
+    """Return the ends of queues by their files, but for ends that the log never had room for."""
     count_max = parts.log.files.end_offset // RECORD_BYTES_MIN
     return {key: end for key, end in parts.queues.ends_in_files().items() if end <= count_max}
 
 
 def _warn_of_missing_files(parts: StoreParts, manifest: Manifest, end_offset: int) -> None:
-    """Say what was in the log at the last checkpoint, which was ours, and is not there now."""
+    """Warn of parts of the log that were there at the last checkpoint, ours, and are gone."""
     files = parts.log.files
     if files.first_offset > manifest.log_min_offset:
         _log.warning(
@@ -309,7 +314,7 @@ def _warn_of_missing_files(parts: StoreParts, manifest: Manifest, end_offset: in
 
 
 def _warn_of_a_lost_end(parts: StoreParts, end_offset: int) -> None:
-    """Say if queues lead to places behind the end of the log, which they do only to what was flushed."""
+    """Warn if queues lead to places behind the end of the log, as they do only to flushed ones."""
     ends = []
     for _, _, queue in parts.queues:
         with suppress(UnreadableFile):
@@ -334,7 +339,7 @@ def _lasting(parts: StoreParts, holes: Sequence[tuple[int, int]]) -> tuple[tuple
 
 
 def _is_of_this_log(manifest: Manifest, parts: StoreParts) -> bool:
-    """Whether a manifest says how far this log had been dispatched; files may have expired since."""
+    """Return whether a manifest knows how far this log was dispatched; files may have expired."""
     return (
         manifest.safe_offset is not None
         and manifest.safe_offset <= parts.log.written_offset
@@ -343,7 +348,7 @@ def _is_of_this_log(manifest: Manifest, parts: StoreParts) -> bool:
 
 
 def _look_at_all(parts: StoreParts, manifest: Manifest) -> Looked:
-    """Whether queues and index hold what the log says; taken for granted of a large store."""
+    """Compare queues and index with the log; those of a large store are taken for right."""
     end_offset = manifest.safe_offset or 0
     if not _is_small(parts, end_offset):
         return _NOT_LOOKED
@@ -356,13 +361,13 @@ def _look_at_all(parts: StoreParts, manifest: Manifest) -> Looked:
 
 
 def _is_small(parts: StoreParts, end_offset: int) -> bool:
-    """Whether looking at all of a store up to a place in the log takes little time."""
+    """Return whether looking at all of a store up to a place in the log takes little time."""
     size = end_offset - parts.log.min_offset
     return size <= parts.config.check_whole_log_bytes and len(parts.queues) <= QUEUES_MAX
 
 
 def _index_start(parts: StoreParts, manifest: Manifest, reput_from: int) -> int:
-    """From where the index is made again, with what is of no use taken away."""
+    """Return from where the index is made again, and delete what is of no use."""
     index, first = parts.index, parts.log.min_offset
     if index is None:
         return reput_from

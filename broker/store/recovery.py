@@ -1,15 +1,16 @@
-"""What the log holds after a stop or a crash: where it ends, and where it has holes.
+"""LogRecovery: what the log holds after a stop or a crash: where it ends, where it has holes.
 
-Records are followed and checked: size, magic, place, body CRC, the checksum of the whole. Where one does
-not hold, what is behind it decides what that means:
+Records are followed and checked: size, magic, place, body CRC, the checksum of the whole. Where one
+is wrong, what is behind it decides what that means:
 
 - nothing: the end. What is left there of a record that was never acknowledged is to be wiped
   (`wipe_behind`), so that no later, shorter append brings a stale record back to life behind it;
-- a whole record, or the place up to which all was once on the disk: a hole, made by a bad disk. What is
-  behind it stays; the hole is kept as it is, and reported.
+- a whole record, or the place up to which all was once on the disk: a hole, made by a bad disk.
+  What is behind it stays; the hole is kept as it is, and reported.
 
-What the disk does not give is a hole if that can be told, as it may give it again one day. If nothing is
-found behind it, nobody knows where the log ends: then there is no start, and nothing is changed.
+What the disk does not give is a hole if that can be told, as it may give it again one day. If
+nothing is found behind it, nobody knows where the log ends: then there is no start, and nothing is
+changed.
 
 Looking changes nothing; wiping writes zeros, behind the end only; nothing is ever deleted.
 """
@@ -35,19 +36,19 @@ from rocketpoll.broker.store.record_check import RecordCheck
 
 CHECK_BYTES = 8 << 20
 CHECKED_ONE_BY_ONE = 4096
-"""A log of so many records is checked before pyarrow would be loaded."""
+"""A log of up to this number of records is checked without loading pyarrow."""
 
 _SEARCH_BYTES = 1 << 18
 _WIPE_BYTES = 1 << 18
 _PAGE = 4096
-"""What cannot be read, cannot be read page by page."""
+"""The unit in which a disk fails to give bytes."""
 
 _MAGIC_AT = 4
 _MAGICS = tuple((magic % (1 << 32)).to_bytes(4, "big") for magic in (layout.MAGIC_V1, layout.MAGIC_V2))
 
 
 class RecoveredLog(NamedTuple):
-    """What was found."""
+    """The end of the log, its latest store time, and its holes."""
 
     end_offset: int
     last_timestamp: int
@@ -55,7 +56,7 @@ class RecoveredLog(NamedTuple):
 
 
 def reliable_checkpoint(disk: Disk, root: Path, files: MappedFileQueue) -> Checkpoint | None:
-    """The checkpoint of a store, if it says something about this log, and nobody wrote to that after us."""
+    """Return a store's checkpoint if it fits this log, and no other program wrote after us."""
     checkpoint = load_checkpoint(disk, root / CHECKPOINT)
     # Another program that stops in order writes its own; one that was killed may have left ours.
     if checkpoint is None or AbortFile(disk, root).is_of_another():
@@ -66,11 +67,12 @@ def reliable_checkpoint(disk: Disk, root: Path, files: MappedFileQueue) -> Check
 class LogRecovery:
     """One look at a log that nobody writes to.
 
-    Before ``safe_offset``, all was on the disk once; from ``sealed_from`` on, all records have checksums.
+    Before ``safe_offset``, all was on the disk once; from ``sealed_from`` on, all records have
+    checksums.
     """
 
     def __init__(self, files: MappedFileQueue, checkpoint: Checkpoint | None) -> None:
-        """Without a checkpoint nothing is known, and any record may be another program's."""
+        """Prepare; without a checkpoint, any record may be another program's."""
         self._files = files
         self._checked_one_by_one = 0
         self._unreadable: UnreadableFile | None = None
@@ -105,7 +107,7 @@ class LogRecovery:
         return RecoveredLog(position, last_timestamp, tuple(holes))
 
     def _behind_a_hole(self, start: int) -> int | None:
-        """Where the log goes on behind something that is no record; None if it does not."""
+        """Return where the log goes on behind something that is no record, or None."""
         self._unreadable = None
         found = self._next_record(start + 1)
         if found is None and start < self.safe_offset:
@@ -117,7 +119,7 @@ class LogRecovery:
         return found
 
     def _readable(self, position: int, size: int) -> Buffer:
-        """Read so many bytes, or fewer: up to the end of the file, and up to what the disk does not give."""
+        """Read bytes, at most to the end of the file or to what the disk does not give."""
         try:
             return self._files.read(position, size)
         except UnreadableFile as error:
@@ -127,7 +129,7 @@ class LogRecovery:
         return self._readable(position, size // 2)
 
     def _good_until(self, start: int) -> tuple[int, int]:
-        """Good records from a place on, within its file: where they end, and the last's store time."""
+        """Return the end of the good records of a file from a place on, and the last's time."""
         position, timestamp = start, 0
         file_end = start + self._files.space_left(start)
         while position < file_end:
@@ -146,14 +148,14 @@ class LogRecovery:
         return position, timestamp
 
     def _good_records(self, data: Buffer, sizes: list[int], physical_offset: int) -> tuple[int, int]:
-        """How many of the records are whole and in their place, and the latest store time among them."""
+        """Return how many of the records are whole and in place, and their latest store time."""
         if self._checked_one_by_one + len(sizes) <= CHECKED_ONE_BY_ONE:
             self._checked_one_by_one += len(sizes)
             return self._check.good_one_by_one(data, sizes, physical_offset)
         return self._check.good_of_many(data, sizes, physical_offset)
 
     def _record_at(self, physical_offset: int) -> Buffer | None:
-        """What starts there, if it says that it is a record, that it belongs there, and where it ends."""
+        """Return what starts there, if it claims to be a record of that place, else None."""
         head = self._readable(physical_offset, layout.RECORD_BYTES_MIN)
         if len(head) < layout.RECORD_BYTES_MIN or bytes(head[_MAGIC_AT:][:4]) not in _MAGICS:
             return None
@@ -169,7 +171,7 @@ class LogRecovery:
         return record if len(record) == size else None
 
     def _next_record(self, start: int) -> int | None:
-        """The first place from there on where a record lies that belongs there."""
+        """Return the first place from there on with a record that belongs there, or None."""
         files = self._files
         position: int | None = start
         while position is not None:
@@ -208,7 +210,7 @@ def record_behind(files: MappedFileQueue, start: int, sealed_from: int) -> int |
 
 
 def pieces_behind(files: MappedFileQueue, end_offset: int) -> Iterator[tuple[int, Buffer]]:
-    """Behind the end of a log, the pieces that are not all zeros, and where they lie."""
+    """Yield the pieces behind the end of a log that are not all zeros, with their places."""
     position = files.next_data(end_offset)
     while position is not None:
         position = max(position, end_offset)
@@ -219,7 +221,7 @@ def pieces_behind(files: MappedFileQueue, end_offset: int) -> Iterator[tuple[int
 
 
 def wipe_behind(files: MappedFileQueue, end_offset: int) -> None:
-    """Zeros from the end of the log to the last byte that was ever written."""
+    """Write zeros from the end of the log to the last byte that was ever written."""
     wiped = False
     for position, piece in pieces_behind(files, end_offset):
         files.write(position, bytes(len(piece)))
