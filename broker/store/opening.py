@@ -138,12 +138,9 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         and _is_of_this_log(manifest, parts)
         and lasting_holes == noted_holes
     )
-    # With ASYNC_FLUSH queues may know of messages that a power loss took; not if the log was once longer.
-    was_longer = manifest.safe_offset is not None and recovered.end_offset < manifest.safe_offset
-    knows_ends = is_newest and was_ours and not (manifest.entries_were_confirmed or was_longer)
     ends: Mapping[tuple[str, int], int] = {}
-    if not knows_ends and (not is_noted or (crashed and _is_small(parts, recovered.end_offset))):
-        ends = _ends_in_files(parts)  # no queue is to end before that: its offsets were given
+    if not is_noted or (crashed and _is_small(parts, recovered.end_offset)):
+        ends = _given_ends(parts, manifest, recovered.end_offset, is_last_known=is_newest and was_ours)
     taken = _take_queues(parts, checkpointing, manifest, is_noted=is_noted)
     is_resumed, looked = taken.are_resumed, taken.looked
     reput_from = max(manifest.safe_offset or 0, log.min_offset) if is_resumed else log.min_offset
@@ -284,6 +281,20 @@ def _is_newest(checkpointing: Checkpointing, manifest: Manifest, checkpoint: Che
         )
         return False
     return True
+
+
+def _given_ends(
+    parts: StoreParts, manifest: Manifest, end_offset: int, *, is_last_known: bool
+) -> Mapping[tuple[str, int], int]:
+    """Return the ends that queues are to have at least: the offsets before them were given.
+
+    With ASYNC_FLUSH queues may know of messages that a power loss took, and whose offsets are given again;
+    not if the log was once longer than now, of which only an older copy can be the reason.
+    """
+    was_longer = manifest.safe_offset is not None and end_offset < manifest.safe_offset
+    if is_last_known and not manifest.entries_were_confirmed and not was_longer:
+        return {}
+    return _ends_in_files(parts)
 
 
 def _ends_in_files(parts: StoreParts) -> dict[tuple[str, int], int]:
