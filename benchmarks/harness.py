@@ -36,13 +36,13 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Target:
-    """What a case is meant to reach: at most these microseconds, at least this speed or ratio."""
+    """The goal of a case: at most these microseconds, or at least this speed or ratio."""
 
     quantity: Literal["per_second", "bytes_per_second", "microseconds", "ratio"]
     bound: float
 
     def is_reached(self, result: Result) -> bool:
-        """Whether the result's median is on the right side of the bound."""
+        """Return whether the result's median is on the right side of the bound."""
         value = getattr(result, self.quantity)
         return bool(value <= self.bound if self.quantity == "microseconds" else value >= self.bound)
 
@@ -80,7 +80,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """What came out for a case: the seconds per unit of every round, and those of its peer over them."""
+    """The result of a case: the seconds per unit of every round, and the peer's divided by them."""
 
     case: Case
     rounds: tuple[float, ...]
@@ -117,7 +117,7 @@ class Result:
 
     @property
     def ratio(self) -> float | None:
-        """How many times as fast as the peer: the median of the rounds' ratios."""
+        """The median of the rounds' ratios to the peer; 2 means twice as fast."""
         return statistics.median(self.ratios) if self.ratios else None
 
 
@@ -157,7 +157,7 @@ def compare(cases: Sequence[Case], times: Mapping[str, Sequence[float]]) -> list
 
 
 def calibrate(run: Callable[[], object], seconds: float, clock: Clock = time.perf_counter) -> int:
-    """How many runs take at least this long."""
+    """Return how many runs take at least this many seconds."""
     loops = 1
     while (elapsed := time_loops(run, loops, clock)) < seconds:
         growth = min(_MARGIN * seconds / max(elapsed, _CLOCK_TICK), _GROWTH_MAX)

@@ -24,7 +24,7 @@ def describe_machine(libraries: Iterable[str]) -> dict[str, Any]:
 
 
 def load_average() -> float:
-    """How many processes wanted a core, over the last minute."""
+    """Return the average number of processes that wanted a core, over the last minute."""
     return os.getloadavg()[0]
 
 

@@ -33,11 +33,11 @@ class Arena:
 
     @property
     def has_java_clients(self) -> bool:
-        """Whether `load` can be asked for."""
+        """True if `load` can be used."""
         return self._client is not None
 
     def broker(self, role: Role) -> RunningBroker:
-        """This side's broker for all cases that do not mind what others have left there."""
+        """Return this side's broker for all cases that do not mind what others have left there."""
         if role not in self._shared:
             broker = self.sides[role].start(self._new_directory())
             self._ending.callback(broker.stop)
@@ -65,7 +65,7 @@ class Arena:
         return self._load
 
     def once(self, role: Role, name: str, make: Callable[[], object]) -> None:
-        """What a shared broker needs before it is measured, done when it is first asked for."""
+        """Call ``make`` once for this side and name, to prepare a shared broker."""
         if (role, name) not in self._done:
             make()
             self._done.add((role, name))

@@ -19,7 +19,7 @@ ASYNC_WINDOW = 1_000
 BATCH = 100
 PUSHES_PER_SECOND = 200
 PUSH_TIMES = 3
-"""So much longer than others does this case run: few messages a second, and percentiles want many."""
+"""The factor by which this case runs longer: its percentiles need many messages."""
 
 CPU_UNITS = 100_000
 """Messages for which the broker's processor time is given: comparable when the machine is not."""
@@ -34,7 +34,7 @@ _KIB = 1_024
 
 @dataclass(frozen=True)
 class Scale:
-    """How long and how much."""
+    """The durations and sizes of a run."""
 
     seconds: float = 2.0
     filled_messages: int = 200_000

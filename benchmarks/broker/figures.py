@@ -20,7 +20,7 @@ Rounds = Mapping[Role, Sequence[float]]
 
 @dataclass(frozen=True)
 class Target:
-    """What our side is meant to reach: a value, or so many times as good as the peer."""
+    """The goal for our side: a value, or a ratio to the peer."""
 
     quantity: Literal["value", "ratio"]
     bound: float
@@ -36,7 +36,7 @@ class Figure:
 
     @property
     def is_speed(self) -> bool:
-        """Whether more is better."""
+        """True if more is better."""
         return self.unit.endswith("/s")
 
 
@@ -63,7 +63,7 @@ class Result:
 
     @property
     def ratio(self) -> float | None:
-        """How many times as good as the peer: the median of the rounds' ratios."""
+        """The median of the rounds' ratios to the peer; above 1 is better than the peer."""
         pairs = zip(self.rounds[OURS], self.rounds.get(PEER, ()), strict=False)
         ratios = [self._better(ours, theirs) for ours, theirs in pairs if ours > 0 and theirs > 0]
         return statistics.median(ratios) if ratios else None
@@ -79,7 +79,7 @@ class Result:
         return self._better(statistics.median(self.rounds[OURS]), target.bound)
 
     def _better(self, ours: float, theirs: float) -> float:
-        """How many times as good; a time or size below what can be measured counts as that."""
+        """Return the ratio of ours to theirs, above 1 if ours is better; infinite if too small to measure."""
         if self.figure.is_speed:
             return ours / theirs
         return theirs / ours if ours > 0 else float("inf")

@@ -37,7 +37,7 @@ _RECEIVE_BYTES = 1 << 16
 
 
 def main() -> None:
-    """Hold, wake, report."""
+    """Hold the pulls, wake them on request, and report."""
     port, count = (int(argument) for argument in sys.argv[1:])
     _raise_limit_of_files(count + _SPARE_FILES)
     with ExitStack() as stack:
@@ -60,7 +60,7 @@ def _raise_limit_of_files(needed: int) -> None:
 def _hold(
     stack: ExitStack, port: int, count: int, pull: bytes, sender: Connection
 ) -> dict[int, socket.socket]:
-    """So many connections, by their descriptors, each with a pull that waits."""
+    """Open ``count`` connections, each with a waiting pull, and return them by descriptor."""
     held: dict[int, socket.socket] = {}
     for number in range(count):
         each = stack.enter_context(socket.create_connection(("127.0.0.1", port), SECONDS_MAX))

@@ -37,7 +37,7 @@ class JavaClasses:
             self._build_with_maven()
 
     def command(self, main_class: str, *options: str) -> list[str]:
-        """How to start one of its main classes; that one's arguments come behind."""
+        """Return the command that starts a main class; append the arguments of that class."""
         class_path = f"{self._build / 'classes'}:{self._build / 'lib'}/*"
         return [self._executable, *options, "-cp", class_path, main_class]
 
@@ -86,7 +86,7 @@ class JavaLoad:
     """One JVM of clients for all brokers that are compared: see rocketpoll.load.Main."""
 
     def __init__(self, classes: JavaClasses, home: Path) -> None:
-        """Its compilers and collectors are Java's defaults, as with the brokers."""
+        """Start the JVM with Java's default compilers and collectors, as for the brokers."""
         home.mkdir()
         options = (
             *("-Xms512m", "-Xmx512m", f"-Duser.home={home}"),

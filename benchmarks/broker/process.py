@@ -21,7 +21,7 @@ _KIB = 1_024
 
 
 class ProcessEnded(Exception):
-    """It ended, or does not answer, though it is needed; with what it has logged last."""
+    """A process that is needed has ended or does not answer; the message has its last log lines."""
 
 
 class Process:
@@ -37,7 +37,7 @@ class Process:
 
     @property
     def cpu_seconds(self) -> float:
-        """What it has used of the cores so far, in all its threads."""
+        """The processor time used so far, in seconds, by all threads."""
         fields = self._proc("stat").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
 
@@ -60,7 +60,10 @@ class Process:
         self.popen.stdin.flush()
 
     def read_line(self, seconds_max: float = ANSWER_SECONDS_MAX) -> str:
-        """What it says next on its standard output, likewise; it says one line at a time and then waits."""
+        """Return the next line of its standard output, or raise after ``seconds_max``.
+
+        The process has to write one line at a time and then wait.
+        """
         if self.popen.stdout is None:
             raise RuntimeError(f"{self._log.stem} has no pipe to write to")
         with selectors.DefaultSelector() as answers:

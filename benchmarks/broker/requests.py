@@ -43,7 +43,7 @@ class Connection:
         self._socket.sendall(request)
 
     def receive(self) -> RemotingCommand:
-        """The next answer."""
+        """Wait for the next response."""
         while (frame := self._frames.next_frame()) is None:
             data = self._socket.recv(_RECEIVE_BYTES)
             if not data:
@@ -66,7 +66,7 @@ class Connection:
 
 
 def is_route_known(port: int) -> bool:
-    """Whether there is a name server that tells of a broker. Nothing that fails on the way matters."""
+    """Return whether a name server that knows a broker answers on this port; no error is raised."""
     try:
         with Connection(port) as connection:
             return connection.ask(route_request()).code == ResponseCode.SUCCESS
@@ -75,12 +75,12 @@ def is_route_known(port: int) -> bool:
 
 
 def route_request() -> bytes:
-    """Who has the topic that is always there? To a name server."""
+    """Return a request to a name server for the route of a topic that always exists."""
     return encode_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(TOPIC_OF_ALL))
 
 
 def max_offset_request(topic: str) -> bytes:
-    """Where does the first queue end?"""
+    """Return a request for the end of a topic's first queue."""
     return encode_request(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(topic, 0))
 
 

@@ -55,7 +55,7 @@ class RocketMQ:
 
     @property
     def name(self) -> str:
-        """With its version."""
+        """The name with the version."""
         return f"RocketMQ {self.classes.version}"
 
     def start(self, directory: Path, clients_max: int | None = None) -> RunningBroker:  # noqa: ARG002  # it has no such limits

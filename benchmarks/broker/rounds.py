@@ -40,5 +40,5 @@ def run_rounds(
 
 
 def _roles(case: Case, roles: Collection[Role]) -> list[Role]:
-    """Those that there are in this run and that the case is for."""
+    """Return the roles of the case that take part in this run."""
     return [role for role in case.roles if role in roles]

@@ -34,12 +34,12 @@ class RunningBroker:
 
     @property
     def name_server(self) -> str:
-        """As a client is told."""
+        """The address of the name server, as clients take it."""
         return f"127.0.0.1:{self.name_server_port}"
 
     @property
     def process(self) -> Process:
-        """The broker's own."""
+        """The process of the broker itself."""
         return self.processes[0]
 
     @property
@@ -57,7 +57,7 @@ class Side(Protocol):
 
     @property
     def name(self) -> str:
-        """As the report calls it."""
+        """The name in the report."""
 
     def start(self, directory: Path, clients_max: int | None = None) -> RunningBroker:
         """A new broker in an empty directory, ready; for so many clients, if they are more than usual."""
@@ -102,7 +102,7 @@ def write_settings(path: Path, settings: Mapping[str, object]) -> Path:
 
 
 def is_listening(port: int) -> bool:
-    """Whether anybody does."""
+    """Return whether a process listens on this port."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 

@@ -37,7 +37,7 @@ _MS = 1e3
 
 
 class BlackHole:
-    """An address where whoever connects hears nothing: nobody accepts what waits to be accepted."""
+    """An address that answers nothing: its backlog is full, and no connection is accepted."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=0)

@@ -27,7 +27,7 @@ _MS = 1e3
 
 @dataclass(frozen=True)
 class Scale:
-    """How long and how much."""
+    """The durations and sizes of a run."""
 
     seconds: float = 2.0
     rows: int = 1_000_000

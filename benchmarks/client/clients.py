@@ -26,14 +26,14 @@ def message(topic: str) -> Message:
 
 
 def table(count: int) -> Any:
-    """So many of them as rows; of lengths that differ, where all the same could be an easy case."""
+    """Return a table of ``count`` rows; bodies differ in length, as equal ones might be easier."""
     bodies = [_BODY[: BODY_BYTES - number % 5] for number in range(5)]
     array = pa.array(bodies, pa.binary()).take(pa.array([number % 5 for number in range(count)]))
     return pa.table({"body": array})
 
 
 class Clients:
-    """See the module."""
+    """Our clients of each side's broker, made when first needed and ended with the arena."""
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
@@ -42,15 +42,15 @@ class Clients:
         self.queues = cache(self._queues)
 
     def broker(self, role: Role) -> RunningBroker:
-        """The side's own."""
+        """Return the broker of a side."""
         return self._arena.broker(role)
 
     def address(self, role: Role) -> str:
-        """The broker's own."""
+        """Return the address of a side's broker."""
         return f"127.0.0.1:{self._arena.broker(role).port}"
 
     def name_server(self, role: Role) -> str:
-        """Where clients are told to go."""
+        """Return the address of a side's name server."""
         return self._arena.broker(role).name_server
 
     def _queues(self, role: Role, topic: str) -> tuple[MessageQueue, ...]:

@@ -51,9 +51,10 @@ print(one, (more - one) / count, (most - more) / count)
 
 
 def import_seconds() -> Sequence[float]:
-    """What importing takes of a core, once Python runs: producer and consumers, then asyncio; medians.
+    """Return the median seconds of a core for imports: producer and consumers, then asyncio.
 
-    With byte code, as pip leaves packages behind: a checkout may have none, and be told to write none.
+    They are measured with byte code, as pip leaves packages behind: a checkout may have none, and
+    be told to write none.
     """
     with tempfile.TemporaryDirectory() as directory:
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": directory}

@@ -30,7 +30,7 @@ _MIB = 1 << 20
 
 
 def memory_mib() -> float:
-    """What this process has in memory."""
+    """Return the resident memory of this process in MiB."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmRSS:")[2].split()[0]) * 1024 / _MIB
 

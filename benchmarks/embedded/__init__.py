@@ -37,7 +37,7 @@ class OneAtATime:
         self.stop()
 
     def start(self, *, own_process: bool) -> EmbeddedBroker:
-        """A new one."""
+        """Start a new embedded broker and return it."""
         self._broker = EmbeddedBroker(own_process=own_process).start()
         return self._broker
 

@@ -9,7 +9,7 @@ from benchmarks.filter import expressions
 from benchmarks.harness import Case
 
 MESSAGES = 1_000
-"""What a pull of our own clients brings at least."""
+"""The least number of messages that a pull of our own clients brings."""
 
 LIBRARIES = ("numpy", "pyarrow")
 

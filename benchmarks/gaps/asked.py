@@ -15,7 +15,7 @@ from rmq_spark.wire.properties import encode_properties
 
 
 class Scale(NamedTuple):
-    """How much is asked for: of each as much as a broker's default bounds allow, or nearly."""
+    """The sizes of the requests, each at or near the largest that a broker's defaults allow."""
 
     messages: int = 20_000
     requests: int = 200

@@ -36,7 +36,7 @@ class Gap(NamedTuple):
     """The longest turn of the loop while something was done, and how long all of it took."""
 
     cpu_ms: float
-    """What the loop's thread worked in it: that does not depend on what else the machine does."""
+    """The processor time of the loop's thread, which does not depend on the machine's load."""
     wall_ms: float
     whole_ms: float
 
@@ -70,10 +70,10 @@ class Client:
         """Send nothing for a while; nothing is sent by itself here."""
 
     def resume_reading(self) -> None:
-        """Send again."""
+        """Do nothing: this client always reads."""
 
     def write(self, data: bytes) -> None:
-        """Count the answers."""
+        """Count the responses in the data by their codes."""
         self._frames.feed(data)
         while (frame := self._frames.next_frame()) is not None:
             command = decode_command(frame)
@@ -169,7 +169,7 @@ class MeasuredBroker:
         return Gap(max(cpu for cpu, _ in turns) * 1e3, max(wall for _, wall in turns) * 1e3, whole * 1e3)
 
     def shutdown(self) -> None:
-        """Stop in order."""
+        """Stop the broker in order, and close its loop."""
         gc.unfreeze()
         self.loop.run_until_complete(self.controller.stop())
         self.loop.close()

@@ -210,7 +210,7 @@ def _of_holds(broker: MeasuredBroker, scale: Scale) -> Iterator[Row]:
 
 
 def _once_then(first: Callable[[], bool], then: Callable[[], bool]) -> Callable[[], bool]:
-    """Whether something is so, after something else was."""
+    """Return a function that tells whether ``then`` holds after ``first`` has held once."""
     seen: list[bool] = []
 
     def is_so() -> bool:

@@ -31,14 +31,14 @@ _WARMING_MESSAGES = 400
 
 @dataclass(frozen=True)
 class Scale:
-    """How much, and how long."""
+    """The durations and sizes of a run."""
 
     rows: int = 6_000_000
     """Of 100 B that are read; of 1 KB a third as many."""
     rocketmq_rows: int = 600_000
     written_rows: int = 1_000_000
     seconds: float = 30.0
-    """How long messages are sent whose way is timed, and how long nothing is done."""
+    """The seconds of sending for latencies, and the seconds of idling."""
 
 
 QUICK = Scale(rows=30_000, rocketmq_rows=3_000, written_rows=3_000, seconds=2.0)
@@ -46,7 +46,7 @@ QUICK = Scale(rows=30_000, rocketmq_rows=3_000, written_rows=3_000, seconds=2.0)
 
 
 class Arena:
-    """Where the sides meet: each is started when it is first asked for, and all end together."""
+    """The sides of the comparison; each starts when it is first asked for, and all end together."""
 
     def __init__(self, directory: Path, sides: Mapping[Role, SparkSide]) -> None:
         """The directory must exist."""
@@ -82,7 +82,7 @@ class Arena:
 
 
 def spark_cases(arena: Arena, scale: Scale) -> list[Case]:
-    """All cases."""
+    """Return all cases, in the order of the report."""
     return [
         _ingest_case(arena, scale, "100 B", _SMALL, scale.rows, 1.5),
         _ingest_case(arena, scale, "1 KB", _LARGE, scale.rows // 3, 2.0),

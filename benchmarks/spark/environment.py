@@ -21,9 +21,10 @@ class SparkUnavailable(Exception):
 
 
 def python_with_spark(version: str) -> Path:
-    """This Python, if it has that pyspark; else one in a virtual environment, made when it is first needed.
+    """Return this Python if it has that pyspark, or else one in a virtual environment.
 
-    It is made again when the project's own needs have changed.
+    The environment is made when it is first needed, and once more when the project's dependencies
+    have changed.
     """
     if _version_here() == version:
         return Path(sys.executable)

@@ -19,7 +19,7 @@ VERSION = "4.1.0"
 _FORMAT_SECONDS_MAX = 60
 _FILL_SECONDS_MAX = 900
 _HEAP = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true")
-"""As its own start script has it."""
+"""The options of Kafka's own start script."""
 
 
 def start_kafka(directory: Path, queues: int) -> tuple[str, Process]:

@@ -15,7 +15,10 @@ _TIMES = slice(11, 15)
 
 
 def tree_cpu_seconds(process_id: int) -> float:
-    """Those that have ended are counted, as long as who started them is there."""
+    """Return the seconds of processor time that a process and its descendants have used.
+
+    Processes that have ended count, as long as their parents are alive.
+    """
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for each, fields in _processes():

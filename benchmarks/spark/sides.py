@@ -45,13 +45,13 @@ class RunningSide:
     """A topic, how many messages, how long their bodies are."""
 
     def ask(self, what: str, **fields: Any) -> Any:
-        """See `benchmarks.spark.driver.queries`."""
+        """Have the driver run a method of `benchmarks.spark.driver.queries.Queries`."""
         self.driver.write_line(json.dumps({"do": what, **fields}))
         return _answer(self.driver)
 
     @property
     def cpu_seconds(self) -> float:
-        """Of both."""
+        """The processor time of driver and broker together, in seconds."""
         return self.driver_cpu_seconds + self.broker_cpu_seconds
 
     @property
@@ -67,7 +67,7 @@ class RunningSide:
 
 @dataclass(frozen=True)
 class SparkSide:
-    """How one of them is started."""
+    """The name of a side, and the function that starts it."""
 
     name: str
     start: Callable[[Path, ExitStack], RunningSide]
@@ -92,7 +92,7 @@ def ours(broker: BrokerSide, name: str, spark_version: str, settings: Settings) 
 
 
 def our_broker(spark_version: str, settings: Settings) -> SparkSide:
-    """Ours altogether."""
+    """Return the side of rocketpoll: source, sink and broker."""
     return ours(RocketPoll(), "rocketpoll", spark_version, settings)
 
 
@@ -103,7 +103,7 @@ def rocketmq_broker(classes: JavaClasses, spark_version: str, settings: Settings
 
 
 def kafka_broker(settings: Settings) -> SparkSide:
-    """The peer."""
+    """Return the side of the peer, Kafka."""
 
     def start(directory: Path, ending: ExitStack) -> RunningSide:
         address, broker = kafka.start_kafka(directory, QUEUES)

@@ -204,7 +204,7 @@ def _case(
 
 
 def _must(result: PutMessageResult) -> int:
-    """Where what was put ends, if it was."""
+    """Return the end offset of what was put; raise if it was refused."""
     if result.status is not PutMessageStatus.PUT_OK:
         raise RuntimeError(f"the store did not take it: {result}")
     return result.end_offset

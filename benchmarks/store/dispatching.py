@@ -114,7 +114,7 @@ class _Reput:
 
 
 class _Closing:
-    """What a service has filled."""
+    """The queues and the index that a service has filled, to be closed."""
 
     def __init__(self, queues: QueueTable, index: IndexService | None) -> None:
         self._queues = queues

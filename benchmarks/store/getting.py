@@ -26,7 +26,7 @@ _SIZES = (1_000, 100_000)
 _MANY_RUNS = 8
 
 _FEW = 32
-"""What clients ask for in one pull unless told otherwise."""
+"""The number of messages that clients ask for in one pull by default."""
 
 _FEW_RUNS = 2_000
 _QUEUES_OF_FEW = 4
@@ -136,7 +136,7 @@ class _Getting:
         self.run()
 
     def run(self) -> None:
-        """What is measured."""
+        """Get messages from each start and queue: the work that is measured."""
         store = self._open().store
         for start in self._starts:
             for queue_id in range(self._queues):
@@ -161,7 +161,7 @@ class _Getting:
             got += found.message_count
 
     def copy(self) -> None:
-        """The peer's work."""
+        """Copy as many bytes that lie together: the work of the peer."""
         width = round(self._queues * self._count * self._width)
         log = memoryview(self._open().log)
         room = min(self._log_bytes, len(log)) - width

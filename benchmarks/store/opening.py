@@ -30,7 +30,7 @@ _ABORT = "abort"
 
 
 def cases(workspace: Workspace, log_bytes: int) -> list[Case]:
-    """The same log each time."""
+    """Return the cases, which all open the same log."""
     width = samples.record_bytes()
     messages = int(log_bytes / width) // _TAIL * _TAIL
     subject = f"open a store, log of {log_bytes / (1 << 30):g} GiB, 100 B bodies"
@@ -70,7 +70,7 @@ class _Opening:
         self._store: MessageStore | None = None
 
     def prepare_clean(self) -> None:
-        """As a stop has left it."""
+        """Prepare a store as a stop leaves it."""
         self._root = self._workspace.kept("opened", self._make)
         self.shutdown()
 
@@ -91,7 +91,7 @@ class _Opening:
         (self._root / CHECKPOINT).unlink()
 
     def open(self) -> None:
-        """What is measured."""
+        """Open the store: the work that is measured."""
         self._store = open_store(self._root)
 
     def shutdown(self) -> None:
@@ -101,7 +101,7 @@ class _Opening:
             self._store = None
 
     def read(self) -> None:
-        """The peer's work."""
+        """Read the bytes of the log and compute their CRC: the work of the peer."""
         left = int(self._messages * samples.record_bytes())
         for path in sorted((self._root / COMMIT_LOG).iterdir()):
             with path.open("rb") as file:

@@ -61,12 +61,12 @@ def encoded(first: int, count: int, queues: int = 1) -> EncodedChunk:
 
 
 def stored(chunk: EncodedChunk) -> RecordChunk:
-    """The same, as the log holds them: with checksums, which are still empty."""
+    """Return the records as the log holds them: with checksums, which are still empty."""
     return with_empty_checksums(RecordChunk(chunk.data, chunk.sizes))
 
 
 def record_bytes() -> float:
-    """How long a record is in the log, on average."""
+    """Return the average size of a record in the log, in bytes."""
     return float(stored(encoded(0, len(_TAGS))).sizes.mean())
 
 
@@ -85,7 +85,7 @@ def message(number: int) -> StoredMessage:
 
 
 def size_name(count: int) -> str:
-    """So many bytes, for a case's name."""
+    """Return a size in bytes as text, for the name of a case."""
     return f"{count >> 20} MB" if count >= 1 << 20 else f"{count >> 10} KB"
 
 

@@ -164,10 +164,10 @@ class _Reput:
 
 
 class _Listener:
-    """Has nobody waiting."""
+    """A listener for arrivals that nobody waits for."""
 
     def arriving(self, topic: str, queue_id: int, max_offset: int, tags_codes: object) -> None:
-        """Nobody is told."""
+        """Do nothing: no pull is held."""
 
 
 def _get_cases(workspace: Workspace) -> list[Case]:

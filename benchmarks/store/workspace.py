@@ -23,17 +23,17 @@ _COPY_BYTES = 1 << 20
 
 
 class Closes(Protocol):
-    """What is to be ended before its directory goes: a store, or something like one."""
+    """An object, such as a store, that has to be shut down before its directory is deleted."""
 
     def shutdown(self) -> None:
-        """Called once."""
+        """Shut the object down; called once."""
 
 
 class Workspace:
     """One directory, whose content comes and goes."""
 
     def __init__(self, directory: Path) -> None:
-        """It must exist; what is in it may be deleted."""
+        """Take an existing directory; the content may be deleted."""
         self._directory = directory
         self._fresh: list[Closes] = []
         self._open: list[Closes] = []
@@ -54,7 +54,10 @@ class Workspace:
         self._fresh.append(made)
 
     def kept(self, name: str, make: Callable[[Path], _Made]) -> _Made:
-        """What was made under this name in a directory of its own; made when it is first asked for."""
+        """Return what ``make`` returned under this name, calling it for the first time only.
+
+        ``make`` gets a directory of its own.
+        """
         if name not in self._kept:
             path = self._directory / name
             path.mkdir()
@@ -91,7 +94,7 @@ def open_store(
 
 
 def now_ms() -> int:
-    """The store's clock."""
+    """Return the time of the store's clock, in ms."""
     return time.time_ns() // 1_000_000
 
 

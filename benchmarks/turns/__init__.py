@@ -74,7 +74,7 @@ class Turns:
                 await asyncio.sleep(0)
 
     def shutdown(self) -> None:
-        """Stop in order."""
+        """Stop the broker in order, and close its loop."""
         self._connection.connection_lost(None)
         self._loop.run_until_complete(self._controller.stop())
         self._loop.close()
@@ -100,10 +100,10 @@ class _Transport:
         return self if name == "socket" else ("127.0.0.1", 5_555)
 
     def setsockopt(self, *_: int) -> None:
-        """As a socket has it."""
+        """Do nothing, in place of a socket's method."""
 
     def set_write_buffer_limits(self, _: int) -> None:
-        """As a transport has it."""
+        """Do nothing, in place of a transport's method."""
 
     def pause_reading(self) -> None:
         self.is_read_from = False
@@ -144,7 +144,7 @@ def _pull_case(turns: Turns, size: int) -> Case:
 
 
 def _properties() -> str:
-    """As Java's producer gives them."""
+    """Return properties as Java's producer gives them."""
     return f"UNIQ_KEY\x01{next(_numbers):032X}\x02WAIT\x01true\x02"
 
 

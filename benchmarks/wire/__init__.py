@@ -9,7 +9,7 @@ from benchmarks.harness import Case
 from benchmarks.wire import chunks, frames, one_message
 
 CHUNK_BYTES = 8 << 20
-"""What a partition of a Spark batch may well bring, and more than a core's own cache holds."""
+"""The size of a typical partition of a Spark batch, larger than a core's own cache."""
 
 LIBRARIES = ("numpy", "pyarrow", "orjson", "msgpack")
 

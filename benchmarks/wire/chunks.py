@@ -93,7 +93,7 @@ def _decoding(data: bytes, chunk: EncodedChunk | None, names: tuple[str, ...]) -
 
 
 def _count(chunk_bytes: int, make: Callable[[int], Columns]) -> int:
-    """How many such messages a chunk of this size holds."""
+    """Return how many of these messages a chunk of ``chunk_bytes`` holds."""
     sample_bytes = int(encode_chunk(make(_SAMPLE_MESSAGES)).data.size)
     return max(chunk_bytes * _SAMPLE_MESSAGES // sample_bytes, 1)
 

@@ -15,7 +15,7 @@ from rmq_spark.wire.message_batch import BatchedMessage, decode_batch, encode_ba
 from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
 
 _MESSAGES = 32
-"""What clients ask for in one pull unless told otherwise."""
+"""The number of messages that clients ask for in one pull by default."""
 
 _BODY_BYTES = 100
 

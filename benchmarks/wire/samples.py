@@ -98,14 +98,14 @@ FRAMES: Mapping[str, Callable[[SerializeType], RemotingCommand]] = {
 
 
 def properties_text() -> str:
-    """What producers set unasked, a key and a tag."""
+    """Return the properties that producers set by themselves, a key and a tag."""
     return encode_properties(
         {KEYS: "order-00000007", TAGS: _TAGS[0], UNIQ_KEY: "7F0000010B2C18B4AAC2914F2E150000"}
     )
 
 
 def producer_messages(count: int, body_bytes: int) -> Columns:
-    """What a sink hands over: bodies, keys, tags and times for one topic."""
+    """Return columns as a sink hands them over: bodies, keys, tags and times for one topic."""
     numbers = random.Random(_SEED)
     return {
         "topic": _TOPIC,
@@ -117,7 +117,7 @@ def producer_messages(count: int, body_bytes: int) -> Columns:
 
 
 def stored_messages(count: int, body_bytes: int, *, with_properties: bool) -> Columns:
-    """What a broker has made of them: queue, offsets, hosts, ids; or the same without any property."""
+    """Return columns as a broker stores them, with or without properties."""
     numbers = random.Random(_SEED)
     columns = {
         **producer_messages(count, body_bytes),

@@ -22,7 +22,7 @@ _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def run_archive(arguments: Sequence[str]) -> int:
-    """The exit code."""
+    """Run ``rocketpoll archive`` and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="rocketpoll archive", description="an archive of the Spark source and sink, for --py-files"
     )

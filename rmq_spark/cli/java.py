@@ -27,7 +27,7 @@ class Java(NamedTuple):
 
     @property
     def is_new_enough(self) -> bool:
-        """Whether Spark 4 runs on it."""
+        """True if Spark 4 runs on this Java."""
         return self.version is not None and self.version >= NEEDED
 
 
@@ -48,7 +48,7 @@ def find_java() -> Java | None:
 
 
 def java_fault() -> str | None:
-    """What is wrong with it, and how to mend it; None if all is well."""
+    """Return what is wrong with the Java found, and how to mend it; None if it will do."""
     java = find_java()
     if java is None:
         home = os.environ.get("JAVA_HOME")

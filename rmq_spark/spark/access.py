@@ -35,19 +35,19 @@ _TLS_OPTIONS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How brokers are reached."""
+    """The part of the options that says how brokers are reached, the same for source and sink."""
 
     name_servers: tuple[str, ...]
     credentials: Credentials | None = None
     tls: TlsSettings | None = None
     broker_addresses: tuple[tuple[str, str], ...] = ()
-    """Where brokers are reached, by name or by the address that name servers give."""
+    """Pairs of a broker's name, or the address that name servers give, and where to reach it."""
     request_timeout_ms: int = 3_000
     retry_timeout_ms: int = 60_000
 
 
 def access_of(options: Given) -> Access:
-    """What the options say of it."""
+    """Return how brokers are reached, as the options say."""
     text = options.text("namesrvAddr") or os.environ.get(NAME_SERVER_VARIABLE)
     addresses = parse_addresses(text)
     if not addresses:

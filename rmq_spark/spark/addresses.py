@@ -75,7 +75,7 @@ class BrokerAddresses:
         return self._every
 
     def look_again(self) -> None:
-        """Ask name servers anew from now on: a broker has not answered, and may have another address."""
+        """Ask name servers from now on; a broker did not answer and may have moved."""
         self._is_in_doubt = True
         self._asked_for.clear()
         self._every = None

@@ -40,12 +40,12 @@ _log = logging.getLogger(__name__)
 
 _PAUSE_SECONDS: Final = 0.2
 _LOOK_AGAIN_SECONDS: Final = 5.0
-"""How often name servers are asked where a broker is that the query goes on without."""
+"""Seconds between two questions to name servers for a broker that the query goes on without."""
 
 _CONNECT_MARGIN_MS: Final = 1_000
 
 _NO_SUCH_QUEUE: Final = "is illegal"
-"""What brokers say of a queue's number that a topic has not, or no more and without any message."""
+"""Part of the refusal of a queue id that the topic does not have, or no longer has."""
 
 AWAY: Final = (*CONNECTION_FAULTS, BrokerNotFound, SystemBusy)
 """Brokers that may do better later."""

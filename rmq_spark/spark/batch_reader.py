@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class BatchPiece(InputPartition):
-    """What one task reads."""
+    """The input partition of one task of a batch read."""
 
     def __init__(self, piece: Piece | KeyPiece) -> None:
         super().__init__(piece)
@@ -39,7 +39,11 @@ class BatchPiece(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    """See the module."""
+    """A batch read: the queues from start to end, or the messages of one key.
+
+    The end is fixed when the first action runs. Later actions on the data frame, and tasks that are
+    run again, see the same rows; Spark 4.0 fixes it for each action.
+    """
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         options = read_options(given)

@@ -72,7 +72,7 @@ def check_filter(options: ReadOptions, instance: ClientInstance, queues: Queues)
 
 
 def check_writable(options: WriteOptions) -> None:
-    """The same for a sink: whether its topic is there, or would be made by the first message."""
+    """Check that the topic of a sink exists, or would be created by its first message."""
     topic = options.topic
     with _asking(options.access, "topic", options.namespace) as instance:
         if topic is None:
@@ -98,7 +98,7 @@ def _asking(access: Access, topic_option: str, namespace: str | None) -> Iterato
 
 
 def _nearest(instance: ClientInstance, topic: str, namespace: str | None) -> str:
-    """Ask whether a topic that there is not was meant to be another; the topics of brokers do not count."""
+    """Return a hint at a similar topic if ``topic`` does not exist; brokers' own do not count."""
     with suppress(ClientError):
         names = [name for name in instance.name_servers.admin.topics() if not is_brokers_own(name)]
         by_lower = {name.lower(): name for name in sorted(names)}

@@ -23,7 +23,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class Bounds(NamedTuple):
-    """What a queue holds: its first offset, and that of its next message."""
+    """The first offset that a queue holds, and the offset of its next message."""
 
     first: int
     next: int

@@ -25,7 +25,7 @@ _NOT_THE_USERS: Final = (
     SYSTEM_TOPIC_PREFIX,
     *("%", "RMQ_SYS_", "DefaultCluster", "DefaultHeartBeatSyncerTopic"),
 )
-"""How topics begin that no pattern matches."""
+"""Beginnings of topic names that no pattern matches."""
 
 
 class Discovery:

@@ -42,7 +42,7 @@ class OptionError(SparkError):
 
 
 class SetUpError(SparkError):
-    """What a machine lacks for a query, and the line to type."""
+    """A machine lacks something that a query needs; the message has the line to type."""
 
 
 class SchemaError(SparkError):
@@ -65,7 +65,7 @@ class RowError(SparkError):
 
 
 class WriteError(SparkError):
-    """Rows that were not sent, with what was; or a way of writing that there is not."""
+    """Rows could not be sent, as the message details, or a way of writing is not supported."""
 
 
 class CheckpointError(SparkError):
@@ -148,10 +148,10 @@ def lost(queue: MessageQueue, start: int, end: int) -> str:
 
 
 def report_losses(losses: Sequence[str], *, is_failure: bool) -> None:
-    """What is gone ends the query, or else is logged and passed over.
+    """End the query because of lost messages, or log them and go on.
 
     Raises:
-        DataLoss: There is something, and it is a failure.
+        DataLoss: ``losses`` is not empty, and a loss is a failure.
     """
     if losses and is_failure:
         raise DataLoss(losses)

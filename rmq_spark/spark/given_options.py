@@ -15,7 +15,7 @@ from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.option_table import OPTIONS, Use
 
 _SPARKS_OWN: Final = frozenset(["checkpointlocation", "queryname"])
-"""What Spark hands to a sink although it is meant for Spark."""
+"""Options that Spark hands to a sink although they are meant for Spark."""
 
 _OF_KAFKA: Final = {
     "kafka.bootstrap.servers": "namesrvaddr",
@@ -27,7 +27,11 @@ _OF_KAFKA: Final = {
 
 
 class Given:
-    """See the module."""
+    """The options that a user wrote, by their right names.
+
+    Unknown options, and those that mean nothing for this use, are refused with the nearest right
+    name.
+    """
 
     def __init__(self, given: Mapping[str, str], uses: frozenset[Use]) -> None:
         """``uses`` is what they are given for."""
@@ -60,14 +64,18 @@ class Given:
         return self._written.get(name, name)
 
     def text(self, name: str) -> str | None:
-        """What was written for it; None if it was not given."""
+        """Return the text given for an option, or None if it was not given.
+
+        Raises:
+            OptionError: The text is empty.
+        """
         found = self._texts.get(name)
         if found is not None and not found.strip():
             raise OptionError(self.written(name), "it is empty: leave it out, or give it a value")
         return found
 
     def get(self, name: str, parse: Any, default: Any = None) -> Any:
-        """What ``parse`` makes of its name and text."""
+        """Return an option as ``parse(name, text)`` reads it; ``default`` if it was not given."""
         text = self.text(name)
         return default if text is None else parse(self.written(name), text)
 
@@ -82,7 +90,7 @@ class Given:
         return None if text is None else values.whole_number(name, text, least)
 
     def one_of(self, *names: str) -> str | None:
-        """That one of these which is given; two are refused."""
+        """Return the one of these names that was given, or None; two of them are refused."""
         given = [name for name in names if name in self._texts]
         if len(given) > 1:
             first, *others = map(self.written, given)

@@ -41,12 +41,12 @@ class Horizon:
 
     @property
     def newest(self) -> SourceOffset | None:
-        """Where the queues end, as they were last seen; of brokers that are away, what was seen before."""
+        """The ends of the queues as last seen; of brokers that are away, as seen before."""
         return self._newest
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing counts any more that arrives."""
+        """True if messages that arrive from now on no longer count."""
         return self._target is not None
 
     def close(self) -> None:

@@ -30,12 +30,12 @@ class Idling:
 
     @property
     def hold_ms(self) -> int:
-        """How long to wait for news."""
+        """Return for how many milliseconds to wait for new messages."""
         return self._suspend_ms if self._is_alone else min(self._suspend_ms, BESIDE_OTHERS_MS)
 
     @property
     def is_time_to_look(self) -> bool:
-        """Whether to ask where queues end, though no held pull has brought news."""
+        """Return whether to ask for the ends of queues although no held pull has brought news."""
         return self._is_alone or self._clock() - self._looked_at >= self._suspend_ms / 1000
 
     def looked(self) -> None:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from rmq_spark.wire.record import StoredMessage
 
 MESSAGES_AT_ONCE: Final = 64
-"""What a RocketMQ broker gives at most, if nobody has changed its settings."""
+"""The most messages that a RocketMQ broker returns for one query with its default settings."""
 
 FULL_PAGE: Final = 32
-"""So many may have been cut off, if somebody has: there may be more."""
+"""An answer of this many messages or more may be cut off, if a broker's limit was lowered."""
 
 _INDEX_MS: Final = 1_000
 """The index knows times by the second, rounded down."""
@@ -37,7 +37,7 @@ _CONFLICTS: Final = ("tags", "sql", "assign", "minPartitions", "maxRecordsPerPar
 
 
 class KeyPiece(NamedTuple):
-    """What one task looks up, at one broker; times in ms, both included."""
+    """The lookup of one task at one broker; both times are in ms and inclusive."""
 
     topic: str
     broker_name: str
@@ -76,7 +76,7 @@ def read_key_piece(options: ReadOptions, schema: pa.Schema, piece: KeyPiece) -> 
 
 
 def _messages(options: ReadOptions, piece: KeyPiece) -> dict[int, StoredMessage]:
-    """What was found, by its place in the log."""
+    """Return the messages found, by their commit log offset."""
     instance = addresses_of(options.access).instance
     instance.routes.route(piece.topic)
     address = instance.routes.address_for_read(piece.broker_name)

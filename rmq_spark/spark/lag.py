@@ -43,7 +43,7 @@ class Lag(NamedTuple):
 
     @property
     def messages(self) -> int:
-        """Of all queues."""
+        """The number of unread messages in all queues."""
         return sum(each.messages for each in self.queues)
 
     @property
@@ -60,9 +60,13 @@ class Lag(NamedTuple):
 
 
 def lag_of(progress: Any) -> Lag | None:
-    """What the progress of a query says of its rocketpoll sources; None if it says nothing.
+    """Return the lag that a query's progress tells of, or None if it tells of none.
 
-    ``progress`` is a `StreamingQueryProgress`, or what its JSON holds.
+    Only the rocketpoll sources of the query count. Spark reports the newest offsets from 4.2 on;
+    for earlier releases ask the brokers with `lag_now`.
+
+    Args:
+        progress: A `StreamingQueryProgress`, or the object that its JSON holds.
     """
     found: list[QueueLag] = []
     is_known = False
@@ -78,7 +82,13 @@ def lag_of(progress: Any) -> Lag | None:
 def lag_between(
     reached: SourceOffset, newest: SourceOffset, sizes: Mapping[MessageQueue, float]
 ) -> list[QueueLag]:
-    """How far one offset is behind another, with the mean size of each queue's messages."""
+    """Return how far one offset is behind another, by queue.
+
+    Args:
+        reached: The offset up to which messages were read.
+        newest: The offset at the end of the queues.
+        sizes: The mean size of a message of each queue, in bytes.
+    """
     found = []
     for queue, end in sorted(newest.positions.items()):
         at = reached.positions.get(queue)
@@ -96,7 +106,13 @@ def lag_between(
 
 
 def lag_now(offset: SourceOffset | Mapping[str, Any], namesrv_addr: str, **options: str) -> Lag:
-    """How far an offset is behind what the brokers hold now; ``options`` are those of the source."""
+    """Ask the brokers how far an offset is behind what they hold now.
+
+    Args:
+        offset: An offset of a query, as an object or as the JSON that a checkpoint holds.
+        namesrv_addr: The name servers, as ``"localhost:9876"``.
+        options: Further options of the source.
+    """
     reached = offset if isinstance(offset, SourceOffset) else SourceOffset.from_json(offset)
     if not reached.topics:
         return Lag(())
@@ -146,7 +162,7 @@ class LagListener(StreamingQueryListener):
         """There is nothing new."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  # Spark's name
-        """What was known stays."""
+        """Keep the last lag of a query that has ended."""
 
 
 def _field(of: Any, name: str) -> Any:

@@ -34,7 +34,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 NO_LIMITS: Final = Limits()
 _RECORD_BYTES: Final = 300.0
-"""How long a message is taken to be before the first was seen."""
+"""The assumed size of a message in bytes, until the first one was seen."""
 
 
 class MicroBatches:
@@ -77,12 +77,12 @@ class MicroBatches:
 
     @property
     def newest(self) -> SourceOffset | None:
-        """Where the queues end, as `latest` last saw it."""
+        """The ends of the queues as `latest` last saw them."""
         return self._horizon.newest
 
     @property
     def sizes(self) -> Mapping[MessageQueue, float]:
-        """How long the messages of each queue are, as far as they were seen."""
+        """The mean size of a message in bytes, by queue, for queues with messages seen."""
         return self._times.sizes
 
     def look(self, known: SourceOffset) -> SourceOffset:
@@ -165,7 +165,7 @@ class MicroBatches:
     def _begun(
         self, start: SourceOffset, ends: Mapping[MessageQueue, int], which: Sequence[MessageQueue]
     ) -> dict[MessageQueue, int]:
-        """Return queues that begin anew: those that were not there before, and those that were broken."""
+        """Return the first offsets of queues that are new to the query, or have broken off."""
         bounds = joined_bounds(self._queues.starts(which), ends, sorted(which))
         began = {
             queue: each.first

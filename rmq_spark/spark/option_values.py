@@ -25,7 +25,7 @@ _MS_OF_UNIT: Final = {
 }
 _BYTES_OF_UNIT: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SECONDS: Final = range(100_000_000, 100_000_000_000)
-"""As milliseconds all in the first years after 1970, as seconds from 1973 on. Less is the very beginning."""
+"""Numbers that are taken for seconds: times from 1973 on, where as ms all would be before 1974."""
 
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _AMOUNT: Final = re.compile(r"([0-9]{1,18})\s*([a-z]*)")
@@ -39,7 +39,7 @@ def whole_number(option: str, text: str, least: int = 0) -> int:
 
 
 def truth(option: str, text: str) -> bool:
-    """``true`` or ``false``."""
+    """Return the boolean that ``true`` or ``false`` stands for; other texts are refused."""
     word = text.strip().lower()
     if word not in ("true", "false"):
         raise OptionError(option, f"needed true or false, found {text!r}")
@@ -114,7 +114,7 @@ def plausible_ms(option: str, ms: int) -> int:
 
 
 def json_object(option: str, text: str) -> dict[str, Any]:
-    """What a JSON object holds; a name that stands in it twice is refused."""
+    """Return the content of a JSON object; a name that occurs twice in it is refused."""
     try:
         found = json.loads(text, object_pairs_hook=lambda pairs: _object(option, pairs))
     except ValueError as error:

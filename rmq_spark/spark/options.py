@@ -38,15 +38,16 @@ from rmq_spark.wire.names import NAMESPACE_END, in_namespace, topic_fault
 DEFAULT_GROUP: Final = "rocketpoll-spark"
 WRITE_NAME_MAX: Final = 255
 SUSPEND_MS_MAX: Final = 1_500
-"""So that a query which is stopped while a broker holds its pulls ends within two seconds."""
+"""Low enough that a query stopped while a broker holds its pulls ends within two seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which queues: of these topics, of those whose names match, or just these of each topic.
+    """The queues to read: all of some topics, of topics whose names match, or some of each topic.
 
-    ``assigned`` gives numbers by topic and broker; the broker may be ``*``. ``option`` is where it was said.
-    Topics have their whole names; the pattern is held against what clients of the namespace call them.
+    ``assigned`` gives queue ids by topic and broker; the broker may be ``*``. ``option`` names the
+    option that said it. Topics have their whole names; the pattern is matched against the names
+    that clients of the namespace use.
     """
 
     option: str = "topic"
@@ -58,7 +59,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much one batch takes."""
+    """The bounds of one batch: rows, bytes, and how long to wait for a minimum of rows."""
 
     rows: int | None = None
     bytes: int | None = None
@@ -68,12 +69,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What a source is told."""
+    """The options of a source, parsed."""
 
     access: Access
     selection: Selection
     waits_for_topic: bool = False
-    """Whether a stream begins although topics are not there yet."""
+    """True if a stream starts although topics do not exist yet."""
     consumer_group: str | None = None
     expression: str = "*"
     is_sql: bool = False
@@ -84,7 +85,7 @@ class ReadOptions:
     starts_at_end_without_match: bool = False
     fail_on_data_loss: bool = True
     skips_away: bool = False
-    """Whether a stream goes on without brokers that are away."""
+    """True if a stream goes on without brokers that do not answer."""
     broker_names: Mapping[str, str] = field(default_factory=dict)
     """The names that brokers have now, by those that they had."""
     on_bad_record: OnBadRecord = OnBadRecord.FAIL
@@ -123,7 +124,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """What a sink is told."""
+    """The options of a sink, parsed."""
 
     access: Access
     namespace: str | None = None
@@ -131,7 +132,7 @@ class WriteOptions:
     producer_group: str = DEFAULT_GROUP
     max_message_bytes: int = BODY_BYTES_MAX
     write_name: str | None = None
-    """What a batch write is known by."""
+    """The name from which the row ids of a batch write are made."""
     row_ids: bool = True
 
 

@@ -43,7 +43,7 @@ class Parcel(NamedTuple):
 
 
 class Parcels:
-    """See the module. For the rows of one partition."""
+    """The rows of one partition, in parcels for one queue or for any queue of a topic."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Parcels:
             yield None, rows
 
     def _named_queues(self, rows: pa.RecordBatch, queues: Sequence[MessageQueue]) -> npt.NDArray[Any]:
-        """Which of the queues each row names by number and broker; -1 for those that name none."""
+        """Return the position in ``queues`` of the queue that each row names, or -1."""
         ids = np.asarray(rows.column(columns.QUEUE_ID).fill_null(-1)).astype(np.int64)
         known: list[str | None] = [None]
         names = np.zeros(len(ids), np.int64)

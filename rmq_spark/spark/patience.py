@@ -42,7 +42,7 @@ class Patience:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the last try failed."""
+        """True if the last try failed."""
         return self._failing_since is not None
 
     def pause(self) -> bool:
@@ -57,6 +57,6 @@ class Patience:
         return True
 
     def reset(self) -> None:
-        """Note a success."""
+        """Note a success: the next failure counts as a first one."""
         self._failing_since = None
         self._pause_seconds = self._first_pause_seconds

@@ -52,21 +52,21 @@ class AtTime:
 
 @dataclass(frozen=True, slots=True)
 class BackInTime:
-    """So many milliseconds before now."""
+    """A position given as milliseconds before now."""
 
     ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class BackByCount:
-    """So many messages before the end."""
+    """A position given as a number of messages before the end of a queue."""
 
     messages: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtGroup:
-    """What a group has committed, else EARLIEST or LATEST."""
+    """The position that a consumer group has committed, or ``otherwise``: EARLIEST or LATEST."""
 
     otherwise: int
 
@@ -102,7 +102,7 @@ class Positions:
         return None if isinstance(found, Mapping) else found
 
     def names_brokers(self, topic: str) -> bool:
-        """Whether queues of several brokers can be told apart, as far as a topic's are named at all."""
+        """Return whether the positions of a topic, if any, distinguish between brokers."""
         below = _below(self.tree, topic)
         return not (isinstance(below, Mapping) and _has_no_brokers(below) and set(below) - {ANY})
 
@@ -115,7 +115,7 @@ class Positions:
 
     @property
     def topics(self) -> frozenset[str]:
-        """Those that are named."""
+        """The topics that have positions of their own."""
         return frozenset(self.tree or ()) - {ANY}
 
     def queues_named(self, topic: str) -> list[tuple[str, str]]:
@@ -132,12 +132,12 @@ class Positions:
 
     @property
     def uses_group(self) -> bool:
-        """Whether a group's offsets are asked for."""
+        """True if any position is a consumer group's offset."""
         return any(isinstance(each, AtGroup) for each in _leaves(self.everywhere or self.tree))
 
 
 def parse_positions(option: str, text: str) -> Positions:
-    """What an option as startingOffsets says."""
+    """Parse an option such as ``startingOffsets``: a word, a time, a count or a JSON object."""
     stripped = text.strip()
     if stripped.startswith("{"):
         found = json_object(option, stripped)
@@ -148,7 +148,7 @@ def parse_positions(option: str, text: str) -> Positions:
 
 
 def parse_times(option: str, text: str) -> Positions:
-    """What an option as startingOffsetsByTimestamp says: the same tree, of milliseconds or ISO times."""
+    """Parse an option such as ``startingOffsetsByTimestamp``: a JSON object of ms or ISO times."""
     return Positions(option, tree=_tree(option, json_object(option, text), (), _time))
 
 
@@ -219,7 +219,7 @@ def _below(tree: Mapping[str, Any] | None, name: str) -> Any:
 
 
 def _has_no_brokers(below: Mapping[str, Any]) -> bool:
-    """Whether a topic's object holds queues right away."""
+    """Return whether the object of a topic holds queues directly, without a level for brokers."""
     return not any(isinstance(each, Mapping) for each in below.values())
 
 

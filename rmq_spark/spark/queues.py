@@ -54,7 +54,7 @@ _FEW: Final = 16
 
 
 class Place(NamedTuple):
-    """Where one message stands."""
+    """The queue and the queue offset of one message."""
 
     queue: MessageQueue
     queue_offset: int
@@ -68,7 +68,7 @@ class Stored(NamedTuple):
 
 
 class Since(NamedTuple):
-    """What is looked for: the first message stored at a time or later, of those in a range of offsets."""
+    """A search for the first message stored at or after a time, within a range of offsets."""
 
     timestamp_ms: int
     start: int
@@ -76,7 +76,7 @@ class Since(NamedTuple):
 
 
 class Queues:
-    """What a query asks of brokers. For one thread."""
+    """The questions that a query asks brokers about its queues; for use by one thread."""
 
     def __init__(
         self, options: ReadOptions, instance: ClientInstance, clock: Callable[[], float] | None = None

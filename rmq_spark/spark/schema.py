@@ -63,13 +63,14 @@ def ddl_of(names: Iterable[str]) -> str:
 
 
 def columns_of(schema: StructType, chosen: Sequence[str] = ()) -> tuple[str, ...]:
-    """The columns that a schema names: the user's own, which may be fewer, and in any order.
+    """Return the columns that a schema names; a user's own may have fewer, and in any order.
 
-    ``chosen`` is what option ``columns`` names. Without a schema of the user's own, the two are the same.
+    ``chosen`` is the value of option ``columns``. Without a schema of the user's own, the two are
+    the same.
 
     Raises:
-        SchemaError: It names what there is not, or gives it another type.
-        OptionError: The option names others.
+        SchemaError: The schema names an unknown column, or gives one another type.
+        OptionError: The option names other columns than the schema.
     """
     wrong = [] if schema.fields else ["it has no columns"]  # whose rows Spark 4.0 loses
     for field in schema.fields:

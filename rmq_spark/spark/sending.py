@@ -56,7 +56,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 _log = logging.getLogger(__name__)
 
 GATHERED_BYTES: Final = 32 * 1024 * 1024
-"""So much goes to the producer at a time: several of its requests can be under way at once."""
+"""The bytes handed to the producer at a time, enough for several requests under way at once."""
 
 SINGLE_ROWS: Final = 1_000
 PAUSE_SECONDS: Final = 0.5
@@ -77,7 +77,7 @@ _REMEDIES: Final[Sequence[tuple[type[ClientError] | tuple[type[ClientError], ...
 
 
 class Sent(NamedTuple):
-    """What a task has stored, and where; spans of one queue that follow each other are one."""
+    """The rows that a task has stored, and where; spans of a queue that adjoin are joined."""
 
     row_count: int
     spans: tuple[SentSpan, ...]
@@ -132,7 +132,7 @@ def send_rows(
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in fewer and larger record batches."""
+    """Yield the rows in fewer and larger record batches."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -151,7 +151,7 @@ def _joined(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class _Sending:
-    """What has become of a task's rows so far."""
+    """The state of one task's sending: the rows stored so far, and the retries."""
 
     def __init__(
         self,
@@ -238,7 +238,7 @@ class _Sending:
             return failed
 
     def _note(self, spans: Iterable[Any]) -> None:
-        """These are stored."""
+        """Note spans of messages that were stored, joining those that adjoin."""
         for span in spans:
             last = self.spans[-1] if self.spans else None
             if (
@@ -274,7 +274,7 @@ class _Sending:
             _log.warning("the route of %s stays as it is: %s", topic, refusal)
 
     def _is_away(self, cause: RocketPollError, topic: str) -> bool:
-        """Whether it may do better later; a topic that was there may be missing while a broker restarts."""
+        """Return whether a retry may succeed; routes may be missing while a broker restarts."""
         if isinstance(cause, RouteNotFound):
             return topic in self._producer.instance.routes.topics
         if isinstance(cause, BrokerRefused) and cause.code == ResponseCode.SERVICE_NOT_AVAILABLE:
@@ -298,7 +298,7 @@ class _Sending:
 
 
 def _cause(error: RocketPollError) -> RocketPollError:
-    """What became of the last try."""
+    """Return the error of the last try."""
     return error.tries[-1] if isinstance(error, SendFailed) and error.tries else error
 
 

@@ -59,7 +59,7 @@ PASSED_OVER: Final = frozenset(
         "preparedTransactionOffset",
     ]
 )
-"""What a message has because it was sent and stored: the source shows it, nobody can ask for it."""
+"""Columns of the source that a sink ignores, as a broker sets their values when storing."""
 
 _COLLATION: Final = re.compile(r" collate \w+")
 _ADVICE: Final = "drop it with .drop({0!r}), or put it into column properties, a map<string,string>"

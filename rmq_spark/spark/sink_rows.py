@@ -53,9 +53,9 @@ _INT: Final = pa.int32()
 
 
 class WriteTask(NamedTuple):
-    """Which rows a task writes: the same when it is tried again, or the whole batch is.
+    """The identity of a task's rows; it stays the same if the task or the whole batch is retried.
 
-    ``write_id`` is a streaming query's id, or a batch write's name, or else one of its own.
+    ``write_id`` is the id of a streaming query, the name of a batch write, or else a random one.
     """
 
     write_id: str
@@ -63,17 +63,17 @@ class WriteTask(NamedTuple):
     partition: int
 
     def row_id(self, row: int) -> str:
-        """What a row is known by."""
+        """Return the id of a row."""
         return f"{self.write_id}:{self.batch_id}:{self.partition}:{row}"
 
     def row_ids(self, first_row: int, count: int) -> pa.Array:
-        """The same of many rows."""
+        """Return the ids of ``count`` rows from ``first_row`` on."""
         numbers = pa.array(np.arange(first_row, first_row + count)).cast(pa.string())
         return pc.binary_join_element_wise(pa.scalar(self.row_id(0)[:-1]), numbers, "")
 
 
 class SinkRows:
-    """See the module. For the rows of one task."""
+    """The rows of one task, with each column checked and cast, and an id for each row."""
 
     def __init__(
         self,
@@ -254,7 +254,7 @@ def _none_if_empty(texts: pa.Array) -> pa.Array:
 
 
 def _without_nothing(lists: pa.ListArray, keys: pa.Array) -> pa.ListArray:
-    """The same lists without nulls and empty texts."""
+    """Return the lists without nulls and empty texts."""
     kept = np.asarray(pc.fill_null(pc.greater(pc.binary_length(keys), 0), fill_value=False)).astype(bool)
     lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
     starts = np.concatenate(([0], np.cumsum(lengths)))

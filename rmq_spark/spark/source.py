@@ -35,7 +35,7 @@ class RocketPollDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the name for ``format()``: ``rocketpoll``."""
         return FORMAT
 
     def schema(self) -> str:
@@ -52,25 +52,25 @@ class RocketPollDataSource(DataSource):
         return ddl_of(columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For ``spark.read``."""
+        """Return the reader of a batch query, ``spark.read``."""
         from rmq_spark.spark.batch_reader import BatchReader  # noqa: PLC0415  # see the module
 
         return BatchReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
-        """For ``spark.readStream``."""
+        """Return the reader of a streaming query, ``spark.readStream``."""
         from rmq_spark.spark.stream_reader import stream_reader  # noqa: PLC0415  # see the module
 
         return stream_reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  # Spark's signature
-        """For ``df.write``."""
+        """Return the writer of a batch query, ``df.write``; overwriting is refused."""
         from rmq_spark.spark.writer import BatchWriter  # noqa: PLC0415  # see the module
 
         return BatchWriter(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, FBT001, N802  # Spark's; complete mode overwrites, see there
-        """For ``df.writeStream``."""
+        """Return the writer of a streaming query, ``df.writeStream``."""
         from rmq_spark.spark.writer import stream_writer  # noqa: PLC0415  # see the module
 
         return stream_writer(self.options, schema)

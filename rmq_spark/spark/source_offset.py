@@ -48,7 +48,7 @@ class QueuePosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
-    """Where a query stands in each of its queues."""
+    """The position of a query in each of its queues, as Spark keeps it in the checkpoint."""
 
     positions: Mapping[MessageQueue, QueuePosition]
     began: Mapping[MessageQueue, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -129,7 +129,7 @@ def with_sizes(document: dict[str, Any], sizes: Mapping[MessageQueue, float]) ->
 
 
 def sizes_in(document: Mapping[str, Any]) -> dict[MessageQueue, int]:
-    """What `with_sizes` has added."""
+    """Return the mean message sizes by queue that `with_sizes` has added to a document."""
     return _flat(document, SIZES)
 
 

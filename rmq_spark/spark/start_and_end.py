@@ -27,7 +27,7 @@ _SHOWN_MAX: Final = 5
 
 
 class Span:
-    """What the queues hold, from where to where: asked once, used for every position."""
+    """The range of offsets that each queue holds, asked for once and used for every position."""
 
     def __init__(self, options: ReadOptions, queues: Queues, which: Iterable[MessageQueue]) -> None:
         self._options = options

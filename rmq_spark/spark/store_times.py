@@ -21,7 +21,7 @@ class StoreTimes:
 
     @property
     def sizes(self) -> Mapping[MessageQueue, float]:
-        """How long the messages of each queue are in the mean, as far as they were seen."""
+        """The mean size of a message in bytes, by queue, for queues with messages seen."""
         return self._sizes
 
     def of(

@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 
 class QueuePiece(InputPartition):
-    """What one task reads."""
+    """The input partition of one task of a streaming read."""
 
     def __init__(self, piece: Piece) -> None:
         super().__init__(piece)
@@ -78,7 +78,7 @@ class _Planner:
 
 
 class _StreamReader(DataSourceStreamReader):
-    """What all releases have in common."""
+    """The methods that the stream readers of all Spark releases share."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._given = dict(given)
@@ -108,7 +108,7 @@ class _StreamReader(DataSourceStreamReader):
         return {**self.__dict__, "_parsed": self._options, "_made": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Where a new query begins."""
+        """Return the offset at which a new query starts."""
         return self._planner.batches.initial().to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -127,12 +127,12 @@ class _StreamReader(DataSourceStreamReader):
         self._planner.batches.batch_ended(self._offset(end))
 
     def stop(self) -> None:
-        """The query ends."""
+        """Shut down the client when the query ends."""
         if self._made is not None:
             self._made.instance.shutdown()
 
     def _next(self, start: dict[str, Any], limits: Limits) -> dict[str, Any]:
-        """Where the next batch ends; the very same object, if it is where it starts."""
+        """Return the end of the next batch; ``start`` itself if there is nothing to read."""
         at = self._offset(start)
         end = self._planner.batches.latest(at, limits)
         return start if end == at else end.to_json()
@@ -160,12 +160,12 @@ class RememberingStreamReader(_StreamReader):
         return planner
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Where a new query begins."""
+        """Return the offset at which a new query starts, and remember it."""
         self._reached = super().initialOffset()
         return self._reached
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802  # as it was then
-        """Where the next batch ends."""
+        """Return the end of the next batch, counted from the end of the last one."""
         if self._reached is None:
             self._reached = super().initialOffset()
         options = self._planner.options
@@ -208,7 +208,7 @@ if HAS_LIMITS:
             self._planner.batches.prepare_available_now()
 
         def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-            """Where the next batch ends."""
+            """Return the end of the next batch after ``start``, within the limit."""
             limits = self._planner.options.limits
             if isinstance(limit, ReadAllAvailable):
                 limits = NO_LIMITS
@@ -219,6 +219,6 @@ if HAS_LIMITS:
             return self._next(start, limits)
 
         def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
-            """Where the queues end: what progress calls latestOffset."""
+            """Return the ends of the queues, for ``latestOffset`` of the progress."""
             batches = self._planner.batches
             return None if batches.newest is None else with_sizes(batches.newest.to_json(), batches.sizes)

@@ -50,7 +50,7 @@ _STAYS: Final = "what was sent stays, and is sent again when the query goes on"
 
 @dataclass(frozen=True)
 class TaskSent(WriterCommitMessage):
-    """What a task reports: which rows it was, and where they are stored."""
+    """The report of one task: which rows it sent, and where they are stored."""
 
     task: WriteTask
     attempt: int
@@ -66,7 +66,7 @@ class TaskSent(WriterCommitMessage):
 
 
 class _Writing:
-    """What all writers have in common."""
+    """The options and columns of a sink, checked, and the sending that all writers share."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self.options: WriteOptions = write_options(given)
@@ -91,7 +91,7 @@ class _Writing:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """For ``df.write``."""
+    """The writer of a batch query, ``df.write``."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
@@ -109,12 +109,12 @@ class BatchWriter(DataSourceArrowWriter):
         _log.info("write %s: %s", self._write_id, _total(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Some have not."""
+        """Log that some tasks failed, and what others have sent, which stays."""
         _log.warning("write %s was given up: %s; what was sent stays", self._write_id, _total(messages))
 
 
 class _StreamWriter(DataSourceStreamWriter):
-    """What all releases have in common."""
+    """The methods that the stream writers of all Spark releases share."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._writing = _Writing(given, schema)
@@ -133,7 +133,7 @@ class _StreamWriter(DataSourceStreamWriter):
 
 
 class StreamRowWriter(_StreamWriter):
-    """For Spark 4.0."""
+    """The writer of a stream for Spark 4.0, which hands over single rows."""
 
     def write(self, iterator: Iterator[Row]) -> TaskSent:
         """Send the rows of a task."""

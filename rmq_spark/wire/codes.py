@@ -17,7 +17,7 @@ from enum import IntEnum, unique
 
 @unique
 class RequestCode(IntEnum):
-    """What a request asks for; unique over name server (N), broker (B) and client (C)."""
+    """The code of a request; unique over name server (N), broker (B) and client (C)."""
 
     SEND_MESSAGE = 10  # B
     PULL_MESSAGE = 11  # B
@@ -113,7 +113,7 @@ class RequestCode(IntEnum):
 
 @unique
 class ResponseCode(IntEnum):
-    """How a request ended; 0 is success everywhere."""
+    """The result code of a response; 0 means success everywhere."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -162,7 +162,7 @@ class ResponseCode(IntEnum):
 
 @unique
 class LanguageCode(IntEnum):
-    """Who speaks; by name in a JSON header, by number in the other two."""
+    """The sender's language; a JSON header has its name, the other two codecs its number."""
 
     JAVA = 0
     CPP = 1

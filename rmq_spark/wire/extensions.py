@@ -41,6 +41,6 @@ class ExtensionsHeader(NamedTuple):
 
     @property
     def extensions(self) -> frozenset[Extension]:
-        """Those of the names that this version knows."""
+        """The extensions among the names that this version knows."""
         names = set(self.names.split(","))
         return frozenset(extension for extension in Extension if extension.value in names)

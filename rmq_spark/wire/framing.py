@@ -37,7 +37,7 @@ _LENGTH_WORD_BYTES = 4
 PREFIX_BYTES = _WORDS.size
 _HEADER_LENGTH_MASK = 0xFFFFFF
 _TLS_RECORDS = (0x1403, 0x1503, 0x1603, 0x1703)
-"""How TLS begins whatever it says: the record's type, and the first half of a version."""
+"""The first two bytes of every TLS record: its type, and the first half of a version."""
 
 _EMPTY = memoryview(b"")
 
@@ -91,10 +91,11 @@ class FrameReader:
             self._unread = memoryview(data)
 
     def room(self) -> memoryview | None:
-        """Where the missing bytes of a large frame belong, when all that was fed has been asked for.
+        """Return the memory for the missing bytes of a large frame, or None.
 
-        What is written there is told to `wrote`. The memory of the whole frame is taken at once, which
-        is not to be done for anybody; growing and copying would take longer than receiving.
+        There is room only once all frames fed so far were taken out. Tell `wrote` how many bytes
+        were written. The memory of the whole frame is allocated at once, so use it for trusted
+        peers only; growing and copying would take longer than receiving.
         """
         if self._room is None:
             missing = self._partial_needs - len(self._partial)
@@ -107,7 +108,7 @@ class FrameReader:
         return self._room or None
 
     def wrote(self, count: int) -> None:
-        """So many bytes have been written to the start of the room."""
+        """Note that ``count`` bytes were written to the start of the room."""
         if self._room is not None:
             self._room = self._room[count:]
 

@@ -70,7 +70,7 @@ def check_writable(subject: str, header: Header) -> None:
 
 
 def is_text(texts: Iterable[object]) -> bool:
-    """Whether all are text; `join` asks that at the speed of C."""
+    """Return whether all are text; `join` checks that at the speed of C."""
     try:
         "".join(texts)  # type: ignore[arg-type]  # the point is to find out
     except TypeError:

@@ -24,9 +24,9 @@ UNIQ_KEY = "UNIQ_KEY"
 WAIT = "WAIT"
 DELAY = "DELAY"
 TIMERS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
-"""How a message of RocketMQ 5 says when it is to be delivered, to the second or millisecond."""
+"""Properties of RocketMQ 5 that give a delivery time, to the second or millisecond."""
 TIMER_OUT_MS = "TIMER_OUT_MS"
-"""What a broker has given to a message whose timer it has set."""
+"""The property that a broker adds to a message whose timer it has set."""
 KEY_SEPARATOR = " "
 
 RESERVED_NAMES = frozenset(

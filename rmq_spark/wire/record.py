@@ -74,7 +74,7 @@ class StoredMessage:
 
     @property
     def tags(self) -> str | None:
-        """The TAGS property."""
+        """The value of the TAGS property, or None."""
         return self.properties.get(TAGS)
 
     @property
@@ -162,7 +162,7 @@ def decode_record(data: Buffer, position: int = 0, *, check_crc: bool = True) ->
 
 
 def _decoded(data: Buffer, position: int, size: int, *, check_crc: bool) -> StoredMessage:
-    """The same, of a size that makes sense."""
+    """Decode the record at ``position``, whose size has been checked to make sense."""
     end = position + size
     (
         _, magic, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp,
@@ -229,7 +229,7 @@ def decode_records(data: Buffer, *, check_crc: bool = True) -> Iterator[StoredMe
 
 
 def record_size(data: Buffer, position: int) -> int:
-    """How many bytes the record at ``position`` takes, once its first two words make sense."""
+    """Return the size in bytes of the record at ``position``, or raise RecordError."""
     available = len(data) - position
     if available < layout.RECORD_BYTES_MIN:
         raise RecordError(
@@ -262,7 +262,7 @@ def encode_blank(size: int) -> bytes:
 
 
 def decode_blank(data: Buffer, position: int = 0) -> int | None:
-    """How many bytes the blank record at ``position`` stands for; None if there is none."""
+    """Return the bytes that the blank record at ``position`` stands for; None if none is there."""
     if len(data) - position < _BLANK.size:
         return None
     size, magic = _BLANK.unpack_from(data, position)
@@ -285,7 +285,7 @@ def _utf8(name: str, text: str) -> bytes:
 
 
 def _unfit_number(numbers: tuple[object, ...]) -> RecordError:
-    """Which of a record's numbers its field cannot hold."""
+    """Return the error that names the first number that its field cannot hold."""
     fields = zip((*layout.HEAD, *layout.STORE_TIMESTAMP, *layout.TAIL), numbers, strict=True)
     name, bits, number = next(
         (name, bits, number)

@@ -66,7 +66,7 @@ def struct_format(*parts: tuple[tuple[str, str], ...]) -> str:
 
 
 def _bytes_before(name: str) -> int:
-    """How far into the record a field of its head starts."""
+    """Return the position, within a record, of a field of its head."""
     names = [field for field, _ in HEAD]
     return struct.calcsize(struct_format(HEAD[: names.index(name)]))
 

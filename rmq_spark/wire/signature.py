@@ -63,7 +63,7 @@ def signature_is_valid(
     *,
     without: Collection[str] = (),
 ) -> bool:
-    """Whether the request was signed with this key; takes the same time for every wrong answer."""
+    """Return whether the request was signed with this key, in constant time if it was not."""
     given = ext_fields.get(SIGNATURE, "").encode(errors="surrogatepass")
     return hmac.compare_digest(sign(ext_fields, body, secret_key, without=without).encode(), given)
 

@@ -14,16 +14,16 @@ Send = Callable[[bytes], object]
 
 
 class Format(Protocol):
-    """One of them."""
+    """A format that is compared, as a query sees it."""
 
     name: str
     body: str
 
     def options(self, topic: str) -> Mapping[str, str]:
-        """Which topic, where: for the source as for the sink."""
+        """Return the options for the address and the topic, for source and sink."""
 
     def rows(self, numbered_bodies: DataFrame) -> DataFrame:
-        """What the sink is given for bodies with an id each."""
+        """Return the rows for the sink, made from bodies with an id each."""
 
     def sender(self, spark: SparkSession, topic: str) -> Send:
         """A function that sends one message, and waits until the broker has it."""
@@ -71,11 +71,11 @@ class RocketPoll:
         self._address = address
 
     def options(self, topic: str) -> Mapping[str, str]:
-        """Where the name server is, and the topic."""
+        """Return the address of the name server, and the topic."""
         return {"namesrvAddr": self._address, "topic": topic}
 
     def rows(self, numbered_bodies: DataFrame) -> DataFrame:
-        """Queues take turns."""
+        """Return the bodies alone: the queues take turns."""
         return numbered_bodies.select("body")
 
     def sender(self, spark: SparkSession, topic: str) -> Send:  # noqa: ARG002  # it needs no JVM

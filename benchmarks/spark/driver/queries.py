@@ -78,7 +78,7 @@ class Queries:
         _send_until(lambda: any(each["numInputRows"] for each in query.recentProgress), send, query)
 
     def stop_idling(self) -> None:
-        """End that query."""
+        """Stop the query that idles."""
         if self._running is not None:
             self._running.stop()
             self._running = None
@@ -93,7 +93,7 @@ class Queries:
         return {"rows": rows, "seconds": time.perf_counter() - started}
 
     def write_stream(self, topic: str, rows: int, body_bytes: int) -> dict[str, Any]:
-        """The same rows as one batch of a stream."""
+        """Write the rows as one batch of a stream, and return its figures."""
         source = self._spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
         numbers = source.option("numPartitions", _PARTITIONS).load().select(f.col("value").alias("id"))
         with self._checkpoint() as checkpoint:

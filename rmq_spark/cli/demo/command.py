@@ -32,7 +32,7 @@ _LAST_WORDS: Final = 4_000
 
 
 class DemoFault(Exception):
-    """What stops the demo, as the user is to read it."""
+    """A reason to stop the demo, worded for the user."""
 
 
 class _Parts(NamedTuple):
@@ -136,7 +136,7 @@ def _check(parts: _Parts) -> None:
 
 
 def _show(figures: Figures, title: str, shown: int, *, is_terminal: bool) -> int:
-    """Draw anew, or write the new batches; how many lines, or batches, now stand there."""
+    """Redraw the screen, or write the new batches; return the number of lines or batches shown."""
     if not is_terminal:
         batches = figures.batches[shown:]
         sys.stdout.writelines(f"{line(batch, shown + at)}\n" for at, batch in enumerate(batches))

@@ -62,7 +62,7 @@ class DemoQuery:
         )
 
     def fault(self) -> str | None:
-        """Why the query has ended; None as long as it runs."""
+        """The reason why the query has ended, or None while it runs."""
         return None if self._query.isActive else str(self._query.exception() or "it has stopped")
 
     def finish(self) -> None:
@@ -110,4 +110,4 @@ class _Batches(StreamingQueryListener):
         """There is nothing new."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  # Spark's name
-        """It has been stopped, or has failed."""
+        """Do nothing when the query has been stopped or has failed."""

@@ -30,7 +30,7 @@ class Sender:
         self.fault: Exception | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread that sends."""
         self._thread.start()
 
     def stop(self) -> None:

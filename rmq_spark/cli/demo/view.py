@@ -14,7 +14,7 @@ _RATE_BATCHES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is known of one batch when it has ended, seconds on the clock of the program."""
+    """The figures of one batch that has ended; times in seconds on the program's clock."""
 
     rows: int
     ended_at: float
@@ -49,7 +49,7 @@ class Figures:
 
 
 def screen(figures: Figures, title: str, now: float) -> list[str]:
-    """What is seen while it runs."""
+    """Return the lines shown while the demo runs."""
     elapsed = min(now - figures.started_at, figures.seconds)
     rate = f"{figures.rows_per_second:>10,.0f} rows/s"
     lines = [
@@ -78,7 +78,7 @@ def line(batch: Batch, number: int) -> str:
 
 
 def summary(figures: Figures) -> list[str]:
-    """What is left on the screen; the first batch, which warms Spark up, is not in the medians."""
+    """Return the closing lines; medians leave out the first batch, which warms Spark up."""
     warm = figures.batches[1:] or figures.batches
     if not warm:
         return [f"sent {figures.sent:,} messages; no batch has ended"]

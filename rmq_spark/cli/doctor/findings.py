@@ -16,12 +16,12 @@ class Finding(NamedTuple):
 
     @property
     def is_good(self) -> bool:
-        """Whether it is as it has to be, or was not looked at."""
+        """True if nothing has to be mended, or nothing was checked."""
         return self.remedy is None
 
 
 def lines(findings: Sequence[Finding]) -> Iterator[str]:
-    """As the terminal shows them."""
+    """Yield the findings as lines for the terminal, and a summary."""
     width = max(len(each.what) for each in findings)
     for each in findings:
         mark = "-   " if each.is_skipped else "ok  " if each.is_good else "FAIL"

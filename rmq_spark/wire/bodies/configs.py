@@ -9,7 +9,7 @@ from typing import Any
 
 
 class TopicFilterType(Enum):
-    """Whether messages carry one tag or several; nothing has come of the second."""
+    """The number of tags of a topic's messages, one or several; the second came to nothing."""
 
     SINGLE_TAG = 0
     MULTI_TAG = 1
@@ -17,7 +17,7 @@ class TopicFilterType(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataVersion:
-    """Which state of a table this is; compared for equality, nothing else."""
+    """The version of a table; versions are only compared for equality."""
 
     timestamp: int = 0
     counter: int = 0

@@ -29,7 +29,7 @@ from rmq_spark.wire.java_numbers import parse_int64
 
 Body = TypeVar("Body")
 Path: TypeAlias = "tuple[Path, object] | None"
-"""Where a value stands: the path of what holds it, and its name there. Only an error makes text of it."""
+"""The place of a value: the path of its container, and its name there; only errors format it."""
 _Reader = Callable[[Any, Path], Any]
 _Writer = Callable[[Any], Any]
 

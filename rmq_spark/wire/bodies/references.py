@@ -127,7 +127,7 @@ def _item(path: str, value: Any, position: int) -> Any:
 
 
 def _java_text(key: Any) -> str | None:
-    """What Java's ``toString`` makes of the only objects that RocketMQ uses as keys."""
+    """Return Java's ``toString`` of a MessageQueue, the only kind of object used as a key."""
     if not isinstance(key, dict):
         return None
     get = key.get

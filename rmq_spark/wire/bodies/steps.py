@@ -97,7 +97,7 @@ def _read_object(hint: Any, value: dict[Any, Any], path: Path) -> _Read:
 
 
 def _room_behind(value: Any, room: int) -> int:
-    """How many more values there is room for behind this one; none, if it is too large itself."""
+    """Return for how many more values there is room after this one; at most 0 if for none."""
     if isinstance(value, dict):
         value = value.values()
     elif not isinstance(value, list):

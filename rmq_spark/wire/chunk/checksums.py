@@ -82,7 +82,7 @@ class Sealing:
 
 
 def intact_records(chunk: RecordChunk) -> npt.NDArray[np.bool_]:
-    """Which records end with the checksum of all that stands before it."""
+    """Return, per record, whether it ends with the checksum of the bytes before it."""
     found = take_structures(chunk.data, chunk.ends - CHECKSUM_BYTES, _CHECKSUM)
     intact: npt.NDArray[np.bool_] = found == _pieces(_crcs_before(chunk.data, chunk.ends))
     return intact

@@ -23,13 +23,13 @@ from rmq_spark.wire.message_id import encode_offset_message_id
 from rmq_spark.wire.properties import KEYS, TAGS, UNIQ_KEY
 
 CHUNK_PLAIN_BYTES_MAX = 1 << 30
-"""What the compressed bodies of one chunk may inflate to, so that their column has 32-bit offsets."""
+"""The most bytes to which the bodies of one chunk may inflate: their column has 32-bit offsets."""
 
 _HEX_PAIRS = np.array([f"{byte:02X}".encode() for byte in range(256)], "S2").view(np.uint16)
 
 
 class Column(NamedTuple):
-    """One column."""
+    """The Arrow type of a column, and the function that builds it."""
 
     type: pa.DataType
     build: Callable[[RecordChunk], pa.Array]

@@ -74,7 +74,7 @@ def _crcs_of_rows(strings: Bytes) -> Crcs:
 
 
 def _moved(crcs: Crcs, bit: int) -> Crcs:
-    """What CRCs of something are worth with 2 to the ``bit`` more bytes behind it."""
+    """Return the part of the CRCs in those with 2 to the power of ``bit`` more bytes behind."""
     low, second, third, high = _moves(bit)
     moved: Crcs = low[crcs & 0xFF] ^ second[crcs >> 8 & 0xFF] ^ third[crcs >> 16 & 0xFF] ^ high[crcs >> 24]
     return moved
@@ -91,7 +91,7 @@ def _moves(bit: int) -> tuple[Crcs, ...]:
 
 @cache
 def _changes(behind_bytes: int) -> Crcs:
-    """What each change of a byte changes in the CRC, with so many bytes behind it."""
+    """Return how each change of a byte changes the CRC, with ``behind_bytes`` bytes after it."""
     if not behind_bytes:
         return _table()
     return _moved_by_one(_changes(behind_bytes - 1))

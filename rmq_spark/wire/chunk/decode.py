@@ -69,7 +69,7 @@ class RecordChunk:
         self._measure()
 
     def __len__(self) -> int:
-        """How many records there are."""
+        """Return the number of records."""
         return len(self.starts)
 
     def _measure(self) -> None:
@@ -119,17 +119,17 @@ class RecordChunk:
 
     @property
     def born_host_at(self) -> Positions:
-        """Where each born host starts."""
+        """The position of each born host."""
         return self.starts + layout.HEAD_BYTES
 
     @property
     def store_timestamp_at(self) -> Positions:
-        """Where each store timestamp starts."""
+        """The position of each store timestamp."""
         return self.starts + (self.born_host_bytes + layout.HEAD_BYTES)
 
     @property
     def store_host_at(self) -> Positions:
-        """Where each store host starts."""
+        """The position of each store host."""
         return self.store_timestamp_at + layout.STORE_TIMESTAMP_BYTES
 
     @cached_property
@@ -209,7 +209,7 @@ def _sizes_before_fault(data: Buffer) -> list[int]:
 
 
 def _integers(sizes: npt.ArrayLike) -> npt.NDArray[np.integer[Any]]:
-    """What a peer gave as sizes, which may be anything."""
+    """Return the sizes that a peer gave as an array of integers, or raise RecordError."""
     try:
         given = np.asarray(sizes)
     except (TypeError, ValueError, OverflowError) as error:

@@ -174,7 +174,7 @@ def _hosts(given: GivenColumns, name: str) -> tuple[Any, npt.NDArray[np.bool_]]:
 def _check_v6_bits(
     given: GivenColumns, born_is_v6: npt.NDArray[np.bool_], store_is_v6: npt.NDArray[np.bool_]
 ) -> None:
-    """As with one message: flags that deny the hosts would make the record unreadable."""
+    """Refuse flags that contradict the hosts, which would make the record unreadable."""
     needed = born_is_v6 * MessageSysFlag.BORN_HOST_V6.value | store_is_v6 * MessageSysFlag.STORE_HOST_V6.value
     found = np.broadcast_to(given.numbers("sysFlag"), given.rows)
     wrong = np.flatnonzero((found & _V6_BITS) != needed)

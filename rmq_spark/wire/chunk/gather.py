@@ -76,19 +76,19 @@ def take_bytes(buffer: pa.Buffer, starts: Positions, lengths: Widths) -> pa.Bina
 
 
 def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:
-    """Where the elements of a binary, text, list or map array start, and where the last one ends."""
+    """Return the starts of the elements of a binary, text, list or map array, and the last end."""
     offsets = np.frombuffer(array.buffers()[1], np.int32)
     return offsets[array.offset : array.offset + len(array) + 1]
 
 
 def lengths_of(array: pa.Array) -> npt.NDArray[np.int64]:
-    """How long the elements of such an array are, in integers that do not overflow when added up."""
+    """Return the lengths of the elements of such an array, as int64 to avoid overflow of sums."""
     offsets = offsets_of(array)
     return np.subtract(offsets[1:], offsets[:-1], dtype=np.int64)
 
 
 def as_text(array: pa.BinaryArray) -> pa.StringArray:
-    """The same bytes as text; what is no UTF-8 is replaced as everywhere else in the wire."""
+    """Return the bytes as text; those that are not UTF-8 are replaced, as in all of the wire."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:

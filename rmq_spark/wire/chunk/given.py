@@ -25,7 +25,7 @@ _MANY = (pa.Array, pa.ChunkedArray, np.ndarray, list, tuple)
 
 
 class GivenColumns:
-    """See the module: every column as an array when it is asked for."""
+    """The columns that a caller gave, checked; each becomes an array when it is asked for."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         unknown = sorted(set(columns) - _TAKEN)
@@ -37,7 +37,7 @@ class GivenColumns:
         self.rows = _rows_of(columns.get("body"))
 
     def get(self, name: str) -> Any:
-        """What was given for a column: an array, one value, or None."""
+        """Return a column as it was given: an array, one value, or None."""
         return self._columns.get(name)
 
     def array(self, name: str) -> pa.Array:

@@ -165,7 +165,7 @@ def encode_maps(maps: pa.MapArray, *, reserved: tuple[str, ...]) -> pa.BinaryArr
 
 
 def lengths_of_maps(maps: pa.MapArray) -> Positions:
-    """How many bytes each map takes as properties; a text that is missing counts as none."""
+    """Return how many bytes each map takes as properties; missing texts count as empty."""
     lengths = np.full(len(maps.keys), len(NAME_VALUE_SEPARATOR + PROPERTY_SEPARATOR), np.int64)
     for texts in (maps.keys, maps.items):
         lengths += np.asarray(pc.fill_null(pc.binary_length(texts), 0))

@@ -24,7 +24,7 @@ _SIZE_BYTES = 4
 
 
 def encode_sizes(sizes: Sequence[int] | npt.NDArray[Any]) -> bytes:
-    """What stands before the records."""
+    """Return the part before the records: their count and their sizes."""
     return _COUNT.pack(len(sizes)) + np.asarray(sizes).astype(">i4").tobytes()
 
 

@@ -15,7 +15,7 @@ from rmq_spark.wire.headers.codec import HeaderCodec
 
 
 class Exchange(NamedTuple):
-    """What goes out and what comes back; None where there are no typed fields."""
+    """The codecs of a request's and its response's header; None where there are no typed fields."""
 
     request: HeaderCodec[Any] | None = None
     response: HeaderCodec[Any] | None = None

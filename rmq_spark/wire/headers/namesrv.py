@@ -47,14 +47,14 @@ class RegisterBrokerRequestHeader(NamedTuple):
 
 
 class RegisterBrokerResponseHeader(NamedTuple):
-    """Where a slave finds its master."""
+    """The addresses at which a slave finds its master."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
 
 
 class UnRegisterBrokerRequestHeader(NamedTuple):
-    """A broker leaves."""
+    """The broker that leaves a name server."""
 
     broker_name: str
     broker_addr: str
@@ -69,13 +69,13 @@ class BrokerNameRequestHeader(NamedTuple):
 
 
 class WipeWritePermOfBrokerResponseHeader(NamedTuple):
-    """How many topics lost it."""
+    """The number of topics that lost the permission."""
 
     wipe_topic_count: Int32
 
 
 class AddWritePermOfBrokerResponseHeader(NamedTuple):
-    """How many topics got it back."""
+    """The number of topics that got the permission back."""
 
     add_topic_count: Int32
 

@@ -59,7 +59,7 @@ class OffsetResponseHeader(NamedTuple):
 
 
 class GetEarliestMsgStoretimeRequestHeader(NamedTuple):
-    """When the oldest message of a queue was stored."""
+    """The queue whose oldest message's store time is asked for."""
 
     topic: str
     queue_id: Int32

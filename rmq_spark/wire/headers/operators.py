@@ -25,7 +25,7 @@ QUERY_MESSAGE_KEYS = {"unique_key_query": "_UNIQUE_KEY_QUERY"}
 
 
 class QueryMessageResponseHeader(NamedTuple):
-    """How far the index has come; the body is the records found."""
+    """The progress of the index; the body has the records found."""
 
     index_last_update_timestamp: Int64
     index_last_update_phyoffset: Int64
@@ -95,20 +95,20 @@ class CloneGroupOffsetRequestHeader(NamedTuple):
 
 
 class QueryConsumeTimeSpanRequestHeader(NamedTuple):
-    """How old the messages are that a group has yet to consume."""
+    """The topic and group whose unconsumed messages' ages are asked for."""
 
     topic: str
     group: str
 
 
 class GetProducerConnectionListRequestHeader(NamedTuple):
-    """Who produces under a group name."""
+    """The group whose producers are asked for."""
 
     producer_group: str
 
 
 class GetConsumerRunningInfoRequestHeader(NamedTuple):
-    """What one consumer is doing; the broker passes the question on."""
+    """The consumer that is asked for its state; the broker passes the request on."""
 
     consumer_group: str
     client_id: str
@@ -144,13 +144,13 @@ class DeleteSubscriptionGroupRequestHeader(NamedTuple):
 
 
 class GetSubscriptionGroupConfigRequestHeader(NamedTuple):
-    """One group's configuration."""
+    """The group whose configuration is asked for."""
 
     group: str
 
 
 class QuerySubscriptionByConsumerRequestHeader(NamedTuple):
-    """What a group subscribes to in one topic."""
+    """The group and topic whose subscription is asked for."""
 
     group: str
     topic: str

@@ -29,9 +29,10 @@ V2_KEYS = dict(zip(SendMessageRequestHeader._fields, "abcdefghijklmn", strict=Tr
 
 
 class SendMessageResponseHeader(NamedTuple):
-    """Where the message went. For a batch: ids joined by commas, and the first offset.
+    """The place of the stored message; of a batch, ids joined by commas and the first offset.
 
-    The last two are no fields of Java's class: its broker adds them to each answer, its client reads them.
+    The last two are no fields of Java's class: its broker adds them to each answer, and its client
+    reads them.
     """
 
     msg_id: str
@@ -116,7 +117,10 @@ class AppendChunkRequestHeader(NamedTuple):
 
 
 class AppendChunkResponseHeader(NamedTuple):
-    """Where they went: successive offsets. Fewer than were sent only if the disk filled up between."""
+    """The place of the stored messages, at successive offsets.
+
+    Fewer messages than were sent are stored only if the disk fills up in between.
+    """
 
     queue_id: Int32
     queue_offset: Int64

@@ -71,6 +71,6 @@ class QueryDataVersionRequestHeader(NamedTuple):
 
 
 class QueryDataVersionResponseHeader(NamedTuple):
-    """Whether the topics have changed."""
+    """The answer to whether the topics have changed."""
 
     changed: bool
