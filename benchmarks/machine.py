@@ -12,7 +12,7 @@ from typing import Any
 
 
 def describe_machine(libraries: Iterable[str]) -> dict[str, Any]:
-    """The machine and the versions, as the report's JSON holds them."""
+    """Return the machine and the versions, as the report's JSON holds them."""
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "cpu": _cpu_model(),
@@ -29,7 +29,7 @@ def load_average() -> float:
 
 
 def _cpu_model() -> str:
-    """Linux says it in a file only; elsewhere Python's word has to do."""
+    """Return the model of the processor: Linux has it in a file, Python knows it elsewhere."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for line in cpuinfo.read_text(encoding="utf-8").splitlines():

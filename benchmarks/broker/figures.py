@@ -1,7 +1,7 @@
 """Figures: what a case measures on each side, and what becomes of their rounds.
 
-Speeds are better when they are higher; times and sizes when they are lower. A ratio is always how many times
-as good as the peer, within each round. This module runs nothing and prints nothing.
+Speeds are better when they are higher; times and sizes when they are lower. A ratio is always how
+many times as good as the peer, within each round. This module runs nothing and prints nothing.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ class Figure:
 
 @dataclass(frozen=True)
 class Result:
-    """A figure, with what came out for each side in each round."""
+    """The values of a figure for each side in each round."""
 
     subject: str
     figure: Figure
     rounds: Rounds
 
     def median(self, role: Role) -> float | None:
-        """Nothing where this side was not measured."""
+        """Return the median of a side's rounds, or None if it was not measured."""
         values = self.rounds.get(role)
         return statistics.median(values) if values else None
 
     def spread(self, role: Role) -> float:
-        """The distance of the quartiles, as a part of the median."""
+        """Return the distance of the quartiles, as a part of the median."""
         values = self.rounds[role]
         if len(values) == 1 or not statistics.median(values):
             return 0.0
@@ -70,7 +70,7 @@ class Result:
 
     @property
     def share(self) -> float | None:
-        """Our part of the target: 1 is reached. Nothing where there is none, or no peer to be judged by."""
+        """The part of the target that is reached; None without a target or a peer."""
         target = self.figure.target
         if target is None:
             return None
@@ -79,13 +79,13 @@ class Result:
         return self._better(statistics.median(self.rounds[OURS]), target.bound)
 
     def _better(self, ours: float, theirs: float) -> float:
-        """Return the ratio of ours to theirs, above 1 if ours is better; infinite if too small to measure."""
+        """Return how many times as good ours is; infinite if ours is too small to measure."""
         if self.figure.is_speed:
             return ours / theirs
         return theirs / ours if ours > 0 else float("inf")
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The smallest value that so many percent of the ordered ones do not exceed."""
+    """Return the smallest value that so many percent of the ordered ones do not exceed."""
     at = -(-len(ordered) * percent // 100) - 1
     return ordered[max(0, int(at))]

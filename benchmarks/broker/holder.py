@@ -2,9 +2,9 @@
 
 python -m benchmarks.broker.holder PORT COUNT
 
-Prints a line when all pulls have been sent; sends one message when it is told to by a line of input; prints
-how long each pull took to be answered from then on, in ms, in order of size. Its own share of that is what it
-takes to read so many answers, some 5 µs each.
+Prints a line when all pulls have been sent; sends one message when it is told to by a line of
+input; prints how long each pull took to be answered from then on, in ms, in order of size. Its own
+share of that is what it takes to read so many answers, some 5 µs each.
 """
 
 from __future__ import annotations

@@ -31,11 +31,11 @@ class Held(NamedTuple):
     idle_cpu: float
     """The share of one core."""
     wake_ms: tuple[float, float, float]
-    """Until half of the pulls were answered, 99 percent, all."""
+    """The milliseconds until 50 percent, 99 percent and all of the pulls were answered."""
 
 
 def measure_held_pulls(broker: RunningBroker, count: int, idle_seconds: float, directory: Path) -> Held:
-    """On a broker that nobody else uses; it must allow so many clients."""
+    """Measure held pulls on a broker that nobody else uses and that allows so many clients."""
     with Connection(broker.port) as connection:
         end_of_queue(connection, holder.TOPIC)  # what only the first message needs is not counted
     _settle(broker.process)

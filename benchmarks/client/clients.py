@@ -21,7 +21,7 @@ _BODY = random.Random(1).randbytes(BODY_BYTES)
 
 
 def message(topic: str) -> Message:
-    """One of the messages that all cases send."""
+    """Return one of the messages that all cases send."""
     return Message(topic, _BODY)
 
 
@@ -54,7 +54,7 @@ class Clients:
         return self._arena.broker(role).name_server
 
     def _queues(self, role: Role, topic: str) -> tuple[MessageQueue, ...]:
-        """Of a topic that is made by a first message."""
+        """Return the queues of a topic, which a first message creates."""
         producer = self.producer(role)
         for attempt in range(_READY_TRIES):
             try:
@@ -72,7 +72,7 @@ class Clients:
         return producer
 
     def _api(self, extensions: frozenset[Extension]) -> BrokerApi:
-        """For one puller of any broker, who reads the answers."""
+        """Return a BrokerApi for one puller of any broker, which reads the answers itself."""
         connections = Connections(reads_itself=True, extensions=extensions)
         self._arena.at_the_end(connections.shutdown)
         return BrokerApi(connections, _TIMEOUT_MS)

@@ -67,7 +67,7 @@ def import_seconds() -> Sequence[float]:
 
 
 def memory_per_consumer(name_server: str, topic: str, count: int) -> Sequence[float]:
-    """Megabytes of a process with one; KiB of each of so many more, in the same instance and in their own."""
+    """Return MB of a process with one consumer, and KiB for each more in its or an own instance."""
     one, shared, own = map(float, _said_by(_CONSUMERS, name_server, topic, str(count)).split())
     return one * 1_024 / 1e6, max(shared, 0.0), max(own, 0.0)
 

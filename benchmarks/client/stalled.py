@@ -2,8 +2,8 @@
 
     .venv/bin/python -m benchmarks.client.stalled
 
-The broker is stopped (SIGSTOP) behind the first message, so that the system's buffers fill up and nothing is
-answered. What the producer may hold is `pending_bytes_max`.
+The broker is stopped (SIGSTOP) behind the first message, so that the system's buffers fill up and
+nothing is answered. What the producer may hold is `pending_bytes_max`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _child() -> int:
-    """The broker's process, the only one that this one has started."""
+    """Return the broker's process id; it is the only child of this process."""
     [child] = {
         int(pid) for task in Path("/proc/self/task").glob("*/children") for pid in task.read_text().split()
     }

@@ -15,5 +15,5 @@ LIBRARIES = ("numpy", "pyarrow")
 
 
 def filter_cases(messages: int = MESSAGES) -> list[Case]:
-    """All cases, those of a subject side by side."""
+    """Return all cases, those of a subject side by side."""
     return expressions.cases(messages)

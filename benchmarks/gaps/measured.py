@@ -33,7 +33,7 @@ _SETTINGS = (
 
 
 class Gap(NamedTuple):
-    """The longest turn of the loop while something was done, and how long all of it took."""
+    """The longest turn of the loop during an action, and the time of the whole action."""
 
     cpu_ms: float
     """The processor time of the loop's thread, which does not depend on the machine's load."""
@@ -85,7 +85,7 @@ class Client:
         self.write(b"".join(pieces))
 
     def close(self) -> None:
-        """Be gone in the next turn, as a transport is."""
+        """Close the connection in the next turn, as a transport does."""
         if not self._is_closed:
             self._is_closed = True
             self._loop.call_soon(self.connection.connection_lost, None)
@@ -94,7 +94,7 @@ class Client:
 
 
 class MeasuredBroker:
-    """A broker, and clients of it without sockets."""
+    """A broker with clients that have no sockets."""
 
     def __init__(self, directory: Path, flush_disk_type: str = "ASYNC_FLUSH") -> None:
         """Start a broker with its store in a directory; it must be ended by `shutdown`."""

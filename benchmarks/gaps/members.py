@@ -24,7 +24,7 @@ from rocketpoll.broker.state.clients import ClientChannel
 
 _GROUPS_OF_ONE = 490
 _EVENTS_OF_A_TURN = 1_024
-"""uvloop is told of no more at a time."""
+"""The most events that uvloop is told of at a time."""
 
 
 def member_rows(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[Row]:

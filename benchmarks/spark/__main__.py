@@ -27,7 +27,7 @@ ROUNDS = 3
 LIBRARIES = ("numpy", "pyarrow", "uvloop")
 _NONE = "none"
 _BUILD = ROOT / "build"
-"""On the disk that the checkout is on: the directory for temporary files may lie in memory."""
+"""The directory of the runs, on the checkout's disk: temporary files may lie in memory."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

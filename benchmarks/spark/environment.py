@@ -11,13 +11,13 @@ from pathlib import Path
 from benchmarks.broker.java import ROOT
 
 PEER_VERSION = "4.2.0"
-"""The newest that there is a Kafka source for."""
+"""The newest pyspark for which there is a Kafka source."""
 
 _SECONDS_MAX = 900
 
 
 class SparkUnavailable(Exception):
-    """pip cannot install it."""
+    """Pip cannot install a pyspark."""
 
 
 def python_with_spark(version: str) -> Path:

@@ -3,8 +3,8 @@
     .venv/bin/python -m benchmarks.spark.planning
     .venv/bin/python -m benchmarks.spark.planning --topics 500 --queues 4 --rounds 5
 
-Spark asks the reader the same questions; it is not needed for that, so what it adds is not in the figures.
-The broker has a process of its own.
+Spark asks the reader the same questions; it is not needed for that, so what it adds is not in the
+figures. The broker has a process of its own.
 """
 
 from __future__ import annotations

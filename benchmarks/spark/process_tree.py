@@ -11,7 +11,7 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 # Behind the name of the program, which may hold anything but is the last to hold a bracket.
 _PARENT = 1
 _TIMES = slice(11, 15)
-"""In user and system mode: its own, and those of its children that have ended."""
+"""The fields of user and system time, of the process and of its children that have ended."""
 
 
 def tree_cpu_seconds(process_id: int) -> float:

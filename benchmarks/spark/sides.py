@@ -30,19 +30,19 @@ QUEUES = 4
 DRIVER_MEMORY = "4g"
 _FILL_ROWS = 500_000
 _ANSWER_SECONDS_MAX = 900
-"""Millions of rows on a busy machine."""
+"""Seconds to wait for an answer about millions of rows on a busy machine."""
 
 _DRIVER = "benchmarks.spark.driver"
 
 
 @dataclass(frozen=True)
 class RunningSide:
-    """One of them, at work."""
+    """A side whose broker and driver are running."""
 
     driver: Process
     broker: Process
     fill: Callable[[str, int, int], object]
-    """A topic, how many messages, how long their bodies are."""
+    """Fills a topic, given its name, the number of messages, and the size of their bodies."""
 
     def ask(self, what: str, **fields: Any) -> Any:
         """Have the driver run a method of `benchmarks.spark.driver.queries.Queries`."""
@@ -56,12 +56,12 @@ class RunningSide:
 
     @property
     def driver_cpu_seconds(self) -> float:
-        """Of the driver, its JVM and its Python workers."""
+        """The seconds of the driver, its JVM and its Python workers."""
         return tree_cpu_seconds(self.driver.popen.pid)
 
     @property
     def broker_cpu_seconds(self) -> float:
-        """Of the broker that has the messages."""
+        """The seconds of the broker that has the messages."""
         return self.broker.cpu_seconds
 
 
@@ -71,15 +71,15 @@ class SparkSide:
 
     name: str
     start: Callable[[Path, ExitStack], RunningSide]
-    """In an empty directory; what ends it is put on the stack."""
+    """Starts the side in an empty directory; the steps that end it are put on the stack."""
 
 
 Settings = Mapping[str, str]
-"""Of Spark, beside those that every driver has."""
+"""Settings of Spark, beside those that every driver has."""
 
 
 def ours(broker: BrokerSide, name: str, spark_version: str, settings: Settings) -> SparkSide:
-    """``format("rocketpoll")`` with a broker of either kind."""
+    """Return the side of ``format("rocketpoll")`` with a broker of either kind."""
 
     def start(directory: Path, ending: ExitStack) -> RunningSide:
         running = broker.start(directory)
@@ -97,7 +97,7 @@ def our_broker(spark_version: str, settings: Settings) -> SparkSide:
 
 
 def rocketmq_broker(classes: JavaClasses, spark_version: str, settings: Settings) -> SparkSide:
-    """Our source and sink with a RocketMQ."""
+    """Return the side of our source and sink with a RocketMQ broker."""
     broker = RocketMQ(classes)
     return ours(broker, f"from {broker.name}", spark_version, settings)
 

@@ -1,8 +1,8 @@
 """Getting messages from the page cache, out of logs of very different sizes.
 
-What is got is put together in one piece, as sending it would copy it once. The peer copies as many bytes
-that lie together. What one get costs must not depend on how much else the log holds: small gets have the
-smallest log as their peer for that.
+What is got is put together in one piece, as sending it would copy it once. The peer copies as many
+bytes that lie together. What one get costs must not depend on how much else the log holds: small
+gets have the smallest log as their peer for that.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _QUEUES_OF_FEW = 4
 
 
 def cases(workspace: Workspace, messages: int, chunk_bytes: int) -> list[Case]:
-    """Much at a time and little, from one queue and from many."""
+    """Return the cases: large gets and small ones, from one queue and from many."""
     sizes = sorted({*(size for size in _SIZES if size < messages), messages})
     found: list[Case] = []
     for queues in _QUEUES:
@@ -117,7 +117,7 @@ def _small_cases(stores: dict[int, Opener], queues: int) -> list[Case]:
 
 
 class _Getting:
-    """Gets so many messages of each of some queues, many times, from places all over the log."""
+    """Gets of some messages from each of some queues, many times, from places all over the log."""
 
     def __init__(
         self, store: Opener, size: int, queues: int, count: int, times: int, stride: int | None = None
@@ -132,7 +132,7 @@ class _Getting:
         self._log_bytes = int(size * self._width)
 
     def prepare(self) -> None:
-        """One time, so that the store is there and its pages are mapped."""
+        """Run once, so that the store exists and its pages are mapped."""
         self.run()
 
     def run(self) -> None:
@@ -143,7 +143,7 @@ class _Getting:
                 self._get(store, queue_id, start)
 
     def _get(self, store: MessageStore, queue_id: int, start: int) -> None:
-        """One get gives what one file of the consume queue knows: at its end it takes a second."""
+        """Get messages; at the end of a file of the consume queue that takes a second get."""
         got = 0
         while got < self._count:
             left = self._count - got

@@ -1,9 +1,9 @@
 """Opening a store whose log is in the page cache: after a stop, after a crash, and from the log alone.
 
-A log of up to `StoreConfig.check_whole_log_bytes` is checked from its start each time, a larger one from its
-checkpoint. After the crash, the last tenth of the log lies behind the checkpoint: the index is as it was
-then, the consume queues are as the kernel has kept them. The peer reads the log's bytes once, for their CRC:
-every message has to be checked.
+A log of up to `StoreConfig.check_whole_log_bytes` is checked from its start each time, a larger one
+from its checkpoint. After the crash, the last tenth of the log lies behind the checkpoint: the
+index is as it was then, the consume queues are as the kernel has kept them. The peer reads the
+log's bytes once, for their CRC: every message has to be checked.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Opening:
         self.shutdown()
 
     def prepare_crash(self) -> None:
-        """With index and checkpoint of a tenth before the end, and the sign of a broker that runs."""
+        """Prepare a store with an old index and checkpoint, and the sign of a running broker."""
         self.prepare_clean()
         saved = self._saved
         copy_sparse(saved / INDEX, self._root / INDEX)
@@ -84,7 +84,7 @@ class _Opening:
         (self._root / _ABORT).touch()
 
     def prepare_lost(self) -> None:
-        """With nothing but the log."""
+        """Prepare a store that has nothing but the log."""
         self.prepare_clean()
         for name in (CONSUME_QUEUE, INDEX):
             shutil.rmtree(self._root / name)
@@ -114,7 +114,7 @@ class _Opening:
         return self._root / "saved"
 
     def _make(self, root: Path) -> Path:
-        """Nine tenths of the log, what belongs to these, and the last tenth."""
+        """Make nine tenths of the log, index and checkpoint for these, and the last tenth."""
         self._workspace.keep_open(self)
         self._root = root
         writer = samples.LogWriter(root, _QUEUES)

@@ -15,5 +15,5 @@ LIBRARIES = ("numpy", "pyarrow", "orjson", "msgpack")
 
 
 def wire_cases(chunk_bytes: int = CHUNK_BYTES) -> list[Case]:
-    """All cases, those of a subject side by side."""
+    """Return all cases, those of a subject side by side."""
     return [*frames.cases(), *one_message.cases(), *chunks.cases(chunk_bytes)]

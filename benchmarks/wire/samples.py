@@ -20,7 +20,7 @@ from rmq_spark.wire.headers.table import HEADERS
 from rmq_spark.wire.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
 
 Columns: TypeAlias = Mapping[str, Any]
-"""Messages as `encode_chunk` takes them."""
+"""Messages in the columns that `encode_chunk` takes."""
 
 _GROUP = "order-service-consumers"
 _TOPIC = "orders"
@@ -30,7 +30,7 @@ _SEED = 11
 
 
 def codec_of(code: RequestCode) -> HeaderCodec[Any]:
-    """The codec of this request's ext fields."""
+    """Return the codec of this request's ext fields."""
     codec = HEADERS[code].request
     if codec is None:
         raise LookupError(f"{code.name} has no typed header")
@@ -38,7 +38,7 @@ def codec_of(code: RequestCode) -> HeaderCodec[Any]:
 
 
 def pull_request(serialize_type: SerializeType) -> RemotingCommand:
-    """A long poll with the eleven fields that Java's client sends."""
+    """Return a long poll with the eleven fields that Java's client sends."""
     header = PullMessageRequestHeader(
         consumer_group=_GROUP,
         topic=_TOPIC,
@@ -56,7 +56,7 @@ def pull_request(serialize_type: SerializeType) -> RemotingCommand:
 
 
 def send_request(serialize_type: SerializeType) -> RemotingCommand:
-    """A message of 100 bytes with three properties, under one-letter keys."""
+    """Return a send of 100 bytes with three properties, under one-letter keys."""
     header = SendMessageRequestHeader(
         producer_group="order-service",
         topic=_TOPIC,
@@ -73,7 +73,7 @@ def send_request(serialize_type: SerializeType) -> RemotingCommand:
 
 
 def pull_response(serialize_type: SerializeType) -> RemotingCommand:
-    """An answer with 4 KiB of messages."""
+    """Return an answer with 4 KiB of messages."""
     codec = HEADERS[RequestCode.PULL_MESSAGE].response
     if codec is None:
         raise LookupError("answers to pulls have no typed header")

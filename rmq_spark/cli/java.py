@@ -20,7 +20,7 @@ _SECONDS: Final = 30
 
 
 class Java(NamedTuple):
-    """A Java that was found; ``version`` is None if it does not say."""
+    """A Java that was found; ``version`` is None if its version is not known."""
 
     path: str
     version: int | None
@@ -32,7 +32,7 @@ class Java(NamedTuple):
 
 
 def find_java() -> Java | None:
-    """The Java of JAVA_HOME, or else of PATH, as Spark looks for it; None if there is none."""
+    """Return the Java of JAVA_HOME, or else of PATH, as Spark looks for it, or None."""
     home = os.environ.get("JAVA_HOME")
     path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if path is None or not os.access(path, os.X_OK):

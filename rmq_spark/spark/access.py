@@ -1,7 +1,7 @@
 """Access: how brokers are reached, out of the options that say so; the same for source and sink.
 
-Files are read here, on the driver: what they hold goes to executors with the options, so that only one
-machine needs them, and whatever is wrong with them is said at `load()`.
+Files are read here, on the driver: what they hold goes to executors with the options, so that only
+one machine needs them, and whatever is wrong with them is said at `load()`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TLS_OPTIONS: Final = {
     "verify": "tlsVerify",
     "server_name": "tlsServerName",
 }
-"""Each by the name of the client's setting."""
+"""The TLS options, by the names of the client's settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Spark's interface of a batch read: queues from start to end, or the messages of one key.
 
-Where a read ends is settled when its first action runs, and stays: all actions on a data frame, and tasks
-that are run again, see the same rows. To see what has arrived since, `load()` it again. (Spark 4.0 asks anew
-for each action: there that holds within one.)
+Where a read ends is settled when its first action runs, and stays: all actions on a data frame, and
+tasks that are run again, see the same rows. To see what has arrived since, `load()` it again.
+(Spark 4.0 asks anew for each action: there that holds within one.)
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class BatchReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:  # a list: Spark refuses other sequences
-        """The tasks of the read."""
+        """Return the tasks of the read."""
         instance = instance_for(self._options.access)
         try:
             queues = Queues(self._options, instance)
@@ -67,7 +67,7 @@ class BatchReader(DataSourceReader):
             instance.shutdown()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task; Spark gives one without a piece where there are no tasks."""
+        """Yield the rows of a task; Spark asks for one without a piece if there are no tasks."""
         if not isinstance(partition, BatchPiece):
             return iter(())
         schema = arrow_schema_of(self._schema)

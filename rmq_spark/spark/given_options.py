@@ -1,7 +1,7 @@
 """Given: the options that a user wrote, by their right names.
 
-What is no option, or means nothing for this use, is refused with the nearest right name. It knows no option's
-meaning.
+What is no option, or means nothing for this use, is refused with the nearest right name. It knows
+no option's meaning.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Given:
     """
 
     def __init__(self, given: Mapping[str, str], uses: frozenset[Use]) -> None:
-        """``uses`` is what they are given for."""
+        """Take the options that were given for these uses."""
         right_names = {name.lower(): name for name in OPTIONS}
         self._texts: dict[str, str] = {}
         self._written: dict[str, str] = {}
@@ -60,7 +60,7 @@ class Given:
         return frozenset(self._texts)
 
     def written(self, name: str) -> str:
-        """An option as the user calls it."""
+        """Return an option's name as the user wrote it."""
         return self._written.get(name, name)
 
     def text(self, name: str) -> str | None:
@@ -85,7 +85,7 @@ class Given:
         return default if text is None else values.one_of(self.written(name), text, default, *others)
 
     def number(self, name: str, least: int = 1) -> int | None:
-        """A whole number, if it was given."""
+        """Return an option that is a whole number, or None if it was not given."""
         text = self.text(name)
         return None if text is None else values.whole_number(name, text, least)
 

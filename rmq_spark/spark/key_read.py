@@ -1,7 +1,7 @@
 """Messages of one key, found by the brokers' index instead of reading whole queues.
 
-A broker gives the newest messages of a time span, and only so many at once: the span is cut shorter until
-there are no more. Hashes may clash, so that what comes is looked at again here.
+A broker gives the newest messages of a time span, and only so many at once: the span is cut shorter
+until there are no more. Hashes may clash, so that what comes is looked at again here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FULL_PAGE: Final = 32
 """An answer of this many messages or more may be cut off, if a broker's limit was lowered."""
 
 _INDEX_MS: Final = 1_000
-"""The index knows times by the second, rounded down."""
+"""The resolution of the index in ms; it rounds times down."""
 
 _CONFLICTS: Final = ("tags", "sql", "assign", "minPartitions", "maxRecordsPerPartition")
 
@@ -47,7 +47,7 @@ class KeyPiece(NamedTuple):
 
 
 def key_pieces(options: ReadOptions, queues: Queues) -> list[KeyPiece]:
-    """One for each topic and broker."""
+    """Return one piece for each topic and broker."""
     for name in _CONFLICTS:
         if name in options.given:
             raise OptionError(name, "it cannot be given together with key: filter the rows instead")
@@ -59,7 +59,7 @@ def key_pieces(options: ReadOptions, queues: Queues) -> list[KeyPiece]:
 
 
 def read_key_piece(options: ReadOptions, schema: pa.Schema, piece: KeyPiece) -> Iterator[pa.RecordBatch]:
-    """The rows of one piece, in the order in which they were stored."""
+    """Yield the rows of one piece, in the order in which they were stored."""
     from rmq_spark.spark.record_batches import RecordBatches  # noqa: PLC0415  # brings numpy and pyarrow
     from rmq_spark.wire.chunk import RecordChunk  # noqa: PLC0415  # the same
 

@@ -5,8 +5,9 @@
     lag_now(offset, "host:9876")      asked of the brokers: also for 4.0 and 4.1, for a query that is stopped,
                                       and for what `checkpoint` reads
 
-Milliseconds are those between the last message that was read and the newest there is, both by the broker's
-clock: how old the query's view of the queue is. Bytes are messages times the mean size of those seen.
+Milliseconds are those between the last message that was read and the newest there is, both by the
+broker's clock: how old the query's view of the queue is. Bytes are messages times the mean size of
+those seen.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class QueueLag(NamedTuple):
-    """One queue's; ``bytes`` and ``ms`` are None where they are not known."""
+    """The lag of one queue; ``bytes`` and ``ms`` are None where they are not known."""
 
     queue: MessageQueue
     messages: int
@@ -37,7 +38,7 @@ class QueueLag(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """A source's: the queues in order, and what they come to."""
+    """The lag of a source: that of its queues, in order, and the totals."""
 
     queues: tuple[QueueLag, ...]
 
@@ -48,13 +49,13 @@ class Lag(NamedTuple):
 
     @property
     def bytes(self) -> int | None:
-        """Of all queues whose sizes are known; None if none is."""
+        """The unread bytes of all queues whose sizes are known; None if none is."""
         known = [each.bytes for each in self.queues if each.bytes is not None]
         return sum(known) if known else None
 
     @property
     def ms(self) -> int | None:
-        """Of the queue that is behind most."""
+        """The lag in ms of the queue that is furthest behind."""
         known = [each.ms for each in self.queues if each.ms is not None]
         return max(known) if known else None
 
@@ -128,10 +129,11 @@ def lag_now(offset: SourceOffset | Mapping[str, Any], namesrv_addr: str, **optio
 
 
 class LagListener(StreamingQueryListener):
-    """Knows the lag of each query of a session after its last batch.
+    """A streaming query listener that keeps the lag of each query after its last batch.
 
-    ``spark.streams.addListener(listener)``; then ``listener.lag("name of the query")``, or its id. ``on_lag``
-    is called with name, or id, and lag after each batch, on Spark's listener thread.
+    Add it with ``spark.streams.addListener(listener)``; then ``listener.lag("name of the query")``
+    or its id gives the lag. ``on_lag`` is called with name or id, and lag, after each batch, on
+    Spark's listener thread.
     """
 
     def __init__(self, on_lag: Callable[[str, Lag], None] | None = None) -> None:
@@ -139,14 +141,14 @@ class LagListener(StreamingQueryListener):
         self._by_query: dict[str, Lag] = {}
 
     def lag(self, query: str) -> Lag | None:
-        """The query's lag by its name or id; None if it has not read anything yet."""
+        """Return the lag of a query by its name or id; None before its first batch."""
         return self._by_query.get(query)
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  # Spark's name
-        """Nothing is known yet."""
+        """Do nothing: no lag is known yet."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802  # Spark's name
-        """A batch has ended."""
+        """Take the lag from the progress of a batch that has ended."""
         try:
             lag = lag_of(event.progress)
         except CheckpointError:  # a source of another format that looks like ours
@@ -159,7 +161,7 @@ class LagListener(StreamingQueryListener):
             self._on_lag(name, lag)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802  # Spark's name
-        """There is nothing new."""
+        """Do nothing: there is no new message."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  # Spark's name
         """Keep the last lag of a query that has ended."""
@@ -170,7 +172,7 @@ def _field(of: Any, name: str) -> Any:
 
 
 def _document(text: Any) -> dict[str, Any] | None:
-    """An offset of ours, as text or as what it holds; None if it is another source's."""
+    """Return an offset of this source, from text or its content; None if it is another source's."""
     found = text
     if isinstance(text, str):
         try:

@@ -6,10 +6,11 @@
     pieces       what the tasks of a batch read
     batch_ended  a batch was written: brokers are told how far a group has come
 
-Queues that an offset knows all have to answer before a batch ends behind them, unless the user has it go on
-without brokers that are away. A start that this object has not made itself, since it comes from a checkpoint,
-is held against the brokers before anything is read (`continuity`). What is gone ends the query, or with
-failOnDataLoss=false is logged and passed over. This module knows neither Spark nor connections.
+Queues that an offset knows all have to answer before a batch ends behind them, unless the user has
+it go on without brokers that are away. A start that this object has not made itself, since it comes
+from a checkpoint, is held against the brokers before anything is read (`continuity`). What is gone
+ends the query, or with failOnDataLoss=false is logged and passed over. This module knows neither
+Spark nor connections.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _RECORD_BYTES: Final = 300.0
 
 
 class MicroBatches:
-    """Plans the batches of one query. For one thread."""
+    """Plans the batches of one query; for use by one thread."""
 
     def __init__(self, options: ReadOptions, queues: Queues, clock: Callable[[], float]) -> None:
         """Take a clock that gives seconds."""
@@ -60,10 +61,10 @@ class MicroBatches:
     # ---- where
 
     def initial(self) -> SourceOffset:
-        """Return where a query begins that has no checkpoint yet.
+        """Return the start of a query that has no checkpoint yet.
 
-        Spark asks again and again until there is a first batch: the end of the queues must not move on
-        meanwhile, or what comes between two questions would never be read.
+        Spark asks again and again until there is a first batch. The end of the queues must not move
+        on meanwhile, or messages that arrive between two questions would never be read.
         """
         if self._initial is None:
             found = self._queues.discover(now=True)
@@ -91,15 +92,15 @@ class MicroBatches:
         return self._times.of(self._queues.ends(there), known)
 
     def latest(self, start: SourceOffset, limits: Limits) -> SourceOffset:
-        """Return where the next batch ends; ``start`` itself if there is none yet.
+        """Return the end of the next batch; ``start`` itself if there is none yet.
 
-        The end of a batch without messages is told from its start where queues have gone for good.
+        The end of a batch without messages differs from its start if queues have gone for good.
 
         Raises:
             DataLoss: Messages behind the start are gone.
             CheckpointError: The start is of other topics.
             BrokersAway: Queues of the start have not answered for too long.
-            OptionError: An end is given, and the query is not one that ends.
+            OptionError: An end is given for a query that does not end.
         """
         if self._options.ending is not None and not self._horizon.is_closed:
             raise OptionError(
@@ -158,7 +159,8 @@ class MicroBatches:
         self._last_batch_at = self._clock()
         found = self._times.of(end, self._horizon.newest, start, but=began)
         if is_first:
-            # Where the first batch begins is in no log of Spark's: after a crash it asks for it once more.
+            # Where the first batch begins is in no log of Spark's: after a crash it asks for it
+            # once more.
             began = {**at, **began}
         return replace(found, began=MappingProxyType(began), gone=start.gone)
 

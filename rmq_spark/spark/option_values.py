@@ -32,7 +32,7 @@ _AMOUNT: Final = re.compile(r"([0-9]{1,18})\s*([a-z]*)")
 
 
 def whole_number(option: str, text: str, least: int = 0) -> int:
-    """A number that is not below the least."""
+    """Parse a whole number that is not below ``least``."""
     if not _NUMBER.fullmatch(text.strip()) or int(text) < least:
         raise OptionError(option, f"needed a whole number from {least} on, found {text!r}")
     return int(text)
@@ -55,7 +55,7 @@ def one_of(option: str, text: str, *words: str) -> str:
 
 
 def milliseconds(option: str, text: str) -> int:
-    """A duration: ``500``, ``500ms``, ``15m``, ``10 minutes``."""
+    """Parse a duration such as ``500``, ``500ms``, ``15m`` or ``10 minutes``."""
     found = duration(text)
     if found is None:
         raise OptionError(option, f"needed a duration as 500ms, 30s or 15m, found {text!r}")
@@ -63,7 +63,7 @@ def milliseconds(option: str, text: str) -> int:
 
 
 def duration(text: str) -> int | None:
-    """The milliseconds of a duration; None if it is none."""
+    """Return the milliseconds of a duration, or None if the text is none."""
     match = _AMOUNT.fullmatch(text.strip().lower())
     if match is None:
         return None
@@ -73,7 +73,7 @@ def duration(text: str) -> int | None:
 
 
 def size_in_bytes(option: str, text: str) -> int:
-    """A size: ``1048576``, ``64k``, ``8mb``, ``1g``."""
+    """Parse a size such as ``1048576``, ``64k``, ``8mb`` or ``1g``."""
     match = _AMOUNT.fullmatch(text.strip().lower())
     unit = (match[2][:1] if match[2] in (match[2][:1], match[2][:1] + "b") else "?") if match else "?"
     if match is None or unit not in _BYTES_OF_UNIT or not int(match[1]):
@@ -82,7 +82,7 @@ def size_in_bytes(option: str, text: str) -> int:
 
 
 def time_in_ms(text: str) -> int | None:
-    """Milliseconds since 1970 of an ISO time; one without a zone is UTC. None if it is none."""
+    """Return an ISO time as ms since 1970, or None; a time without a zone is in UTC."""
     try:
         found = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
     except ValueError:
@@ -93,7 +93,7 @@ def time_in_ms(text: str) -> int | None:
 
 
 def timestamp(option: str, text: str) -> int:
-    """Milliseconds since 1970, or an ISO time."""
+    """Parse milliseconds since 1970, or an ISO time."""
     if _NUMBER.fullmatch(text.strip()):
         return plausible_ms(option, int(text))
     found = time_in_ms(text)

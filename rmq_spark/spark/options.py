@@ -1,9 +1,9 @@
 """Options: what a user writes, parsed and checked once, on the driver.
 
-`OPTIONS` lists every option there is, for whom, and what it means; docs/options.md says the same at length,
-and a test holds the two together. How brokers are reached is the part of `access`. Names are those of Spark's
-Kafka source where the meaning is the same.
-Whatever is wrong is said with the option's name and what to write instead; secrets are never shown.
+`OPTIONS` lists every option there is, for whom, and what it means; docs/options.md says the same at
+length, and a test holds the two together. How brokers are reached is the part of `access`. Names
+are those of Spark's Kafka source where the meaning is the same. Whatever is wrong is said with the
+option's name and what to write instead; secrets are never shown.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ReadOptions:
     skips_away: bool = False
     """True if a stream goes on without brokers that do not answer."""
     broker_names: Mapping[str, str] = field(default_factory=dict)
-    """The names that brokers have now, by those that they had."""
+    """The present names of brokers, by their former names."""
     on_bad_record: OnBadRecord = OnBadRecord.FAIL
     checks_crc: bool = True
     limits: Limits = Limits()
@@ -101,17 +101,17 @@ class ReadOptions:
 
     @property
     def expression_type(self) -> str:
-        """The kind of the filter, as it is called on the wire."""
+        """The kind of the filter, as the wire calls it."""
         return SQL92_EXPRESSION if self.is_sql else TAG_EXPRESSION
 
     @property
     def tags(self) -> frozenset[str]:
-        """The tags that messages have to have; none, if they need not."""
+        """The tags of which a message has to have one; empty if there is no such condition."""
         return frozenset() if self.is_sql else _tags("tags", self.expression)
 
     @property
     def group(self) -> str:
-        """The group in whose name pulls are made."""
+        """The consumer group in whose name pulls are made."""
         return self.consumer_group or in_namespace(self.selection.namespace, DEFAULT_GROUP)
 
     def check_is_for(self, use: Use) -> None:
@@ -137,7 +137,7 @@ class WriteOptions:
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
-    """The options of a source."""
+    """Parse and check the options of a source."""
     options = Given(given, frozenset([Use.STREAM, Use.BATCH]))
     expression = options.one_of("tags", "sql")
     limits = _limits(options)
@@ -189,7 +189,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
-    """The options of a sink."""
+    """Parse and check the options of a sink."""
     options = Given(given, frozenset([Use.SINK]))
     namespace = options.get("namespace", _namespace)
     return WriteOptions(
@@ -253,7 +253,7 @@ def _check_topics_read(selection: Selection, *positions: Positions | None) -> No
 
 
 def _assigned(given: Mapping[str, Any], namespace: str | None) -> Mapping[str, Mapping[str, frozenset[int]]]:
-    """Numbers of queues in ``{"orders": [0, 1]}`` or ``{"orders": {"broker-a": [0, 1]}}``."""
+    """Parse queue ids as ``{"orders": [0, 1]}`` or ``{"orders": {"broker-a": [0, 1]}}``."""
     if not given:
         raise OptionError("assign", 'it names no topic: needed {"orders": {"broker-a": [0, 1]}}')
     assigned = {}

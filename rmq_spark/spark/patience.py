@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 
 class Patience:
-    """Pauses between tries that fail, for so long and no longer."""
+    """Pauses between failed tries, until a time limit."""
 
     def __init__(
         self,
@@ -26,11 +26,11 @@ class Patience:
         """Take how long failures in a row may last, and how long to pause after each.
 
         Args:
-            timeout_ms: The time from the first failure on after which there are no more pauses.
-            clock: Gives seconds.
-            sleep: Waits for so many seconds.
+            timeout_ms: The time after the first failure at which pauses end.
+            clock: Returns seconds.
+            sleep: Waits for some seconds.
             pause_seconds: The first pause.
-            pause_seconds_max: What pauses double up to; without it, all are as long as the first.
+            pause_seconds_max: The limit up to which pauses double; without it all are equal.
         """
         self._timeout_seconds = timeout_ms / 1000
         self._clock = clock

@@ -8,9 +8,9 @@
     -100 messages (or just -100)        so many before the end of each queue
     {"orders": {"broker-a": {"0": 23}}} the next offset to read; -2 and -1 are earliest and latest
 
-In JSON, each leaf may be any of these, and ``"*"`` stands for all topics, brokers or queues that are not
-named. The level of brokers may be left out where one broker has the topic. What `source_offset` writes into
-a checkpoint can be given as it is.
+In JSON, each leaf may be any of these, and ``"*"`` stands for all topics, brokers or queues that
+are not named. The level of brokers may be left out where one broker has the topic. What
+`source_offset` writes into a checkpoint can be given as it is.
 
 It asks no broker: `start_and_end` finds the offsets.
 """
@@ -38,14 +38,14 @@ _HINT: Final = "earliest, latest, group, a time, -10m, -100 messages, or JSON of
 
 @dataclass(frozen=True, slots=True)
 class AtOffset:
-    """The next offset to read; EARLIEST or LATEST."""
+    """A position given as the next offset to read, or EARLIEST or LATEST."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """The first message that was stored then, in ms, or later."""
+    """The position of the first message stored at or after a time, in ms."""
 
     timestamp_ms: int
 
@@ -84,14 +84,14 @@ _WORDS: Final[Mapping[str, Position]] = {
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """One position for all queues, or a tree: topic to broker to queue, the broker's level at choice."""
+    """One position for all queues, or a tree: topic to broker (which may be left out) to queue."""
 
     option: str
     everywhere: Position | None = None
     tree: Mapping[str, Any] | None = None
 
     def of(self, topic: str, broker_name: str, queue_id: int) -> Position | None:
-        """The position of a queue; None if the option does not say."""
+        """Return the position of a queue, or None if the option has none for it."""
         if self.everywhere is not None:
             return self.everywhere
         found = _below(self.tree, topic)
@@ -119,7 +119,7 @@ class Positions:
         return frozenset(self.tree or ()) - {ANY}
 
     def queues_named(self, topic: str) -> list[tuple[str, str]]:
-        """Brokers and queues of a topic, as far as it is named; ``*`` for those that are not."""
+        """Return the brokers and queues named for a topic; ``*`` stands for those not named."""
         below = (self.tree or {}).get(topic)
         if not isinstance(below, Mapping):
             return []
@@ -153,7 +153,7 @@ def parse_times(option: str, text: str) -> Positions:
 
 
 def parse_position(option: str, text: str) -> Position:
-    """One position that is a word, a time or a distance."""
+    """Parse a position that is a word, a time or a distance."""
     word = text.lower()
     if word in _WORDS:
         return _WORDS[word]

@@ -1,7 +1,7 @@
 """The columns of the source, as Spark has them.
 
-Names are those of the old rocketmq-spark, and of `rmq_spark.wire.chunk`, which builds the columns; only
-``brokerName`` is in no record.
+Names are those of the old rocketmq-spark, and of `rmq_spark.wire.chunk`, which builds the columns;
+only ``brokerName`` is in no record.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DEFAULT_COLUMNS: Final = tuple(DDL_TYPES)[:9]
 
 
 def check_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """The columns of option ``columns``, by their right names; the default ones, if it is not given."""
+    """Return the columns of option ``columns`` by their right names, by default the usual ones."""
     if not names:
         return DEFAULT_COLUMNS
     right_names = {name.lower(): name for name in DDL_TYPES}
@@ -58,7 +58,7 @@ def check_columns(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def ddl_of(names: Iterable[str]) -> str:
-    """A schema as Spark reads it."""
+    """Return the schema of these columns as DDL."""
     return ", ".join(f"{name} {DDL_TYPES[name]}" for name in names)
 
 
@@ -99,7 +99,7 @@ def columns_of(schema: StructType, chosen: Sequence[str] = ()) -> tuple[str, ...
 
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:
-    """The types that record batches must have, to the letter."""
+    """Return the exact Arrow types that record batches must have."""
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415  # brings pyarrow: in tasks only
 
     if "timezone" not in signature(to_arrow_schema).parameters:  # Spark 4.0 and 4.1 always mean UTC

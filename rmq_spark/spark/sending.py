@@ -4,12 +4,14 @@
                                                                   │     delayed ones singly, others in bulk
                                                                   └── brokers away: wait, send what is left
 
-A producer tries again what may do better elsewhere; here is waited, by `retry_timeout_ms`, for brokers that
-are away or busy. What was stored before counts: only what is not known to be stored is sent again, so that
-rows may be there twice (with one id) and are never left out. What a broker refuses for good ends the task.
+A producer tries again what may do better elsewhere; here is waited, by `retry_timeout_ms`, for
+brokers that are away or busy. What was stored before counts: only what is not known to be stored is
+sent again, so that rows may be there twice (with one id) and are never left out. What a broker
+refuses for good ends the task.
 
-Producers are kept between tasks, one for each way of sending, as long as Spark keeps the Python worker. It
-may kill that at any time: nothing has to be undone, as brokers forget a producer when its connection ends.
+Producers are kept between tasks, one for each way of sending, as long as Spark keeps the Python
+worker. It may kill that at any time: nothing has to be undone, as brokers forget a producer when
+its connection ends.
 """
 
 from __future__ import annotations
@@ -87,7 +89,10 @@ _producers: Final[dict[tuple[object, ...], Producer]] = {}
 
 
 def producer_of(options: WriteOptions) -> Producer:
-    """The producer that tasks of this process share when they send in this way; a fork begins with none."""
+    """Return the producer that tasks of this process with equal options share.
+
+    A forked process makes a producer of its own.
+    """
     access, group = options.access, options.producer_group
     key = (os.getpid(), access, group, options.max_message_bytes)
     if key not in _producers:
@@ -111,11 +116,12 @@ def send_rows(
     clock: Callable[[], float] | None = None,
     sleep: Callable[[float], None] | None = None,
 ) -> Sent:
-    """Send all rows of a partition, and come back when they are stored.
+    """Send all rows of a partition, and return when they are stored.
 
     Raises:
         RowError: A row cannot be a message. Those of earlier record batches may be stored.
-        WriteError: A broker refuses, or none could be reached for too long; it says what was stored before.
+        WriteError: A broker refuses, or none could be reached for too long; the error says what was
+            stored before.
     """
     producer = producer_of(options)
     rows = SinkRows(sent, task, body_bytes_max=options.max_message_bytes, has_ids=options.row_ids)
@@ -174,7 +180,7 @@ class _Sending:
         )
 
     def queues_of(self, topic: str) -> Sequence[MessageQueue]:
-        """The queues that a topic's messages may go to, as soon as a name server tells."""
+        """Return the queues that a topic's messages may go to, once a name server tells."""
         while True:
             try:
                 return self._producer.publish_queues(topic)
@@ -254,10 +260,10 @@ class _Sending:
     # ---- failures
 
     def _wait_after(self, error: RocketPollError, topic: str, first_row: int | None = None) -> None:
-        """Come back when it is worth trying again what failed for a topic, and the rows from a first on.
+        """Pause before the rows of a topic from ``first_row`` on are sent again.
 
         Raises:
-            WriteError: It is not, or not any more.
+            WriteError: A retry is of no use, or no longer.
         """
         cause = _cause(error)
         is_away = self._is_away(cause, topic)

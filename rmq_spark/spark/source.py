@@ -1,7 +1,7 @@
 """RocketPollDataSource: what Spark finds under ``format("rocketpoll")``; makes readers and writers.
 
-Spark imports this module in a process of its own just to look for sources, and for every query once more. So
-it imports nothing but Spark's own interface until it is asked for something.
+Spark imports this module in a process of its own just to look for sources, and for every query once
+more. So it imports nothing but Spark's own interface until it is asked for something.
 """
 
 from __future__ import annotations
@@ -24,10 +24,20 @@ FORMAT = "rocketpoll"
 
 
 class RocketPollDataSource(DataSource):
-    """A RocketMQ broker's topics as tables and streams; docs/options.md lists the options."""
+    """The data source ``rocketpoll``: a RocketMQ broker's topics as tables and streams.
+
+    Spark finds it by its name, and docs/options.md lists its options::
+
+        orders = (
+            spark.readStream.format("rocketpoll")
+            .option("namesrvAddr", "localhost:9876")
+            .option("topic", "orders")
+            .load()
+        )
+    """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        """Refuse names that are no option at all; what is for reads or writes only, they look at."""
+        """Refuse unknown names; readers and writers refuse options that are not for them."""
         from rmq_spark.spark.given_options import check_names  # noqa: PLC0415  # see the module
 
         super().__init__(options)
@@ -39,7 +49,7 @@ class RocketPollDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        """The columns; asked for at ``load()``, which is where mistakes are to be found."""
+        """Return the columns as DDL; checks all options first, as `load()` is where users look."""
         from rmq_spark.spark.broker_checks import check_with_brokers  # noqa: PLC0415  # see the module
         from rmq_spark.spark.options import read_options  # noqa: PLC0415
         from rmq_spark.spark.schema import check_columns, ddl_of  # noqa: PLC0415

@@ -6,11 +6,12 @@
      "began":   {"orders": {"broker-a": {"2": 7}}},                     where queues begin within this batch
      "gone":    ["broker-b"]}                                           brokers that nobody knows any more
 
-``stored`` is how a query knows on its return that a topic is still the same one, and not another of the
-same name that has grown beyond the offset: the broker's own clock is compared with itself. ``began`` is
-there for queues that are new, or that had to be begun again, and for all queues of a query's first batch:
-so a batch that is run again takes the same messages. Brokers that are ``gone`` are not waited for; their
-queues keep their places, in case that they come back. ``offsets`` can be given as startingOffsets as it is.
+``stored`` is how a query knows on its return that a topic is still the same one, and not another of
+the same name that has grown beyond the offset: the broker's own clock is compared with itself.
+``began`` is there for queues that are new, or that had to be begun again, and for all queues of a
+query's first batch: so a batch that is run again takes the same messages. Brokers that are ``gone``
+are not waited for; their queues keep their places, in case that they come back. ``offsets`` can be
+given as startingOffsets as it is.
 
 Names are in order and keys are strings: Spark compares offsets as text. Nothing here asks anybody.
 """
@@ -40,7 +41,7 @@ _NOT_OURS: Final = (
 
 
 class QueuePosition(NamedTuple):
-    """The next offset to read, and when the message before it was stored, as far as that is known."""
+    """The next offset to read, and when the message before it was stored, if that is known."""
 
     next_offset: int
     stored_ms: int | None = None
@@ -75,9 +76,9 @@ class SourceOffset:
         return SourceOffset(left, gone=self.gone)
 
     def renamed(self, names: Mapping[str, str]) -> SourceOffset:
-        """Return the positions under other names of brokers.
+        """Return the positions with brokers renamed.
 
-        Where a queue has been read under the new name already, that position counts.
+        Where a queue has been read under its broker's new name already, that position counts.
         """
         if not names:
             return self
@@ -105,10 +106,10 @@ class SourceOffset:
 
     @classmethod
     def from_json(cls, document: Any) -> SourceOffset:
-        """Return what Spark gives back.
+        """Return the offset that Spark gives back.
 
         Raises:
-            CheckpointError: It is not one of ours, or one of a newer release.
+            CheckpointError: The JSON is not of this source, or is of a newer release.
         """
         if not isinstance(document, dict) or not isinstance(document.get("v"), int):
             raise CheckpointError(_NOT_OURS.format(why="it has no version", found=_short(document)))
@@ -124,7 +125,7 @@ class SourceOffset:
 
 
 def with_sizes(document: dict[str, Any], sizes: Mapping[MessageQueue, float]) -> dict[str, Any]:
-    """An offset with the mean size of the queues' messages: for people who watch, never for a checkpoint."""
+    """Return an offset with mean message sizes added: for observers, never for a checkpoint."""
     return {**document, SIZES: _tree({queue: round(size) for queue, size in sizes.items()})}
 
 

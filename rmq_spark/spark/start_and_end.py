@@ -47,9 +47,9 @@ class Span:
         return self._resolved(positions, is_start=True)
 
     def ending(self, *, is_bound: bool = False) -> dict[MessageQueue, int]:
-        """Return before which offset each queue is to end.
+        """Return the offset before which each queue ends.
 
-        ``is_bound`` says that a queue need not have come so far yet, and may be beyond it already.
+        ``is_bound`` says that a queue need not have reached it yet, and may be beyond it already.
         """
         positions = self._options.ending
         if positions is None:

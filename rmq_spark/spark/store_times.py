@@ -13,7 +13,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class StoreTimes:
-    """Looks at the messages before offsets. For one thread."""
+    """Looks up store times and sizes of the messages before offsets; for use by one thread."""
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
@@ -34,8 +34,8 @@ class StoreTimes:
 
         Args:
             offsets: The next offset of each queue.
-            known: Offsets with times; the last has the last word.
-            but: Queues of which nothing that is known counts.
+            known: Offsets with times; later ones win.
+            but: Queues for which everything known is ignored.
         """
         positions = {queue: QueuePosition(offset) for queue, offset in offsets.items()}
         for each in known:

@@ -1,10 +1,12 @@
 """Spark's interface of a sink, over `sending` in the tasks.
 
-Options and columns are checked where Spark asks for a writer: on the driver. Tasks send their rows at once
-and report what they sent (`TaskSent`); a message that was sent cannot be taken back, so that `abort` can only
-say what is there. Spark makes a new writer for each step of a stream's batch: it remembers nothing.
+Options and columns are checked where Spark asks for a writer: on the driver. Tasks send their rows
+at once and report what they sent (`TaskSent`); a message that was sent cannot be taken back, so
+that `abort` can only say what is there. Spark makes a new writer for each step of a stream's batch:
+it remembers nothing.
 
-Spark 4.0 has no Arrow interface for streams: there rows come one by one, and are gathered to columns.
+Spark 4.0 has no Arrow interface for streams: there rows come one by one, and are gathered to
+columns.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class TaskSent(WriterCommitMessage):
 
     @property
     def row_ids(self) -> tuple[str, str] | None:
-        """The first and the last; those between them count up."""
+        """The ids of the first and the last row, or None; those between them count up."""
         if not self.row_count:
             return None
         return self.task.row_id(0), self.task.row_id(self.row_count - 1)
@@ -105,7 +107,7 @@ class BatchWriter(DataSourceArrowWriter):
         return self._writing.send(WriteTask(self._write_id, 0, _context().partitionId()), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """All tasks have sent their rows."""
+        """Log that all tasks have sent their rows."""
         _log.info("write %s: %s", self._write_id, _total(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -124,11 +126,11 @@ class _StreamWriter(DataSourceStreamWriter):
             )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """All tasks have sent their rows."""
+        """Log that all tasks have sent their rows."""
         _log.info("batch %d: %s", batchId, _total(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Some have not, or the query was stopped: when it goes on, Spark runs the batch again."""
+        """Log that a batch failed or was stopped; Spark runs it again when the query goes on."""
         _log.warning("batch %d was given up: %s; %s", batchId, _total(messages), _STAYS)
 
 
@@ -143,7 +145,7 @@ class StreamRowWriter(_StreamWriter):
 if HAS_ARROW_STREAMS:
 
     class StreamArrowWriter(_StreamWriter, DataSourceStreamArrowWriter):
-        """For Spark 4.1 and later."""
+        """The writer of a stream for Spark 4.1 and later, which hands over record batches."""
 
         def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskSent:
             """Send the rows of a task."""
@@ -151,16 +153,16 @@ if HAS_ARROW_STREAMS:
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType) -> DataSourceStreamWriter:
-    """The writer that this release of Spark wants.
+    """Return the writer for this release of Spark.
 
-    Output mode complete asks to overwrite: as in Spark's Kafka sink, the whole result is then sent with
-    each batch, as there is nothing else that it could mean.
+    Output mode complete asks to overwrite: as in Spark's Kafka sink, the whole result is then sent
+    with each batch, as a topic cannot be overwritten.
     """
     return StreamArrowWriter(given, schema) if HAS_ARROW_STREAMS else StreamRowWriter(given, schema)
 
 
 def record_batches(rows: Iterator[Row], sent: Sequence[SinkColumn]) -> Iterator[pa.RecordBatch]:
-    """Rows as the record batches that later releases give; columns that are not sent are null."""
+    """Yield rows as the record batches that later releases give; columns not sent are null."""
     import pyarrow as pa  # noqa: PLC0415  # in tasks only
 
     kinds = {

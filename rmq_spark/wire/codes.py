@@ -4,10 +4,10 @@ Names and numbers are RocketMQ's own, so that a search for either finds this fil
 29000 up are ours: they are sent only to a peer that has said that it knows them (`extensions.py`).
 This module knows nothing of what the requests carry: see `headers`.
 
-Some of RocketMQ's numbers are missing here on purpose, because rocketpoll serves none of them: 50 to 53 and
-200050 ff. (pop), 370 (priorities), 400 and 401 (static topics), 901 and 904 (masters and slaves), 3001 ff.
-(users and access lists), and the answers 2000 to 2018 (controllers). Whoever sends one is answered
-REQUEST_CODE_NOT_SUPPORTED.
+Some of RocketMQ's numbers are missing here on purpose, because rocketpoll serves none of them: 50
+to 53 and 200050 ff. (pop), 370 (priorities), 400 and 401 (static topics), 901 and 904 (masters and
+slaves), 3001 ff. (users and access lists), and the answers 2000 to 2018 (controllers). Whoever
+sends one is answered REQUEST_CODE_NOT_SUPPORTED.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class RemotingCommand(NamedTuple):
         ext_fields: Mapping[str, str] = NO_EXT_FIELDS,
         body: Buffer = b"",
     ) -> RemotingCommand:
-        """The answer to this request, in the codec that the asker used."""
+        """Return the response to this request, in the codec of the request."""
         return RemotingCommand(
             code,
             opaque=self.opaque,
@@ -89,7 +89,7 @@ class RemotingCommand(NamedTuple):
         )
 
     def encode_head(self, body_bytes: int) -> bytes:
-        """The frame without its body, when the body is written from where it lies."""
+        """Return the frame up to its body, for a body that is written separately."""
         header = _ENCODERS[self.serialize_type](Header(*self[:7]))
         return encode_prefix(self.serialize_type, header, body_bytes)
 
@@ -100,7 +100,7 @@ class RemotingCommand(NamedTuple):
 
 
 def decode_command(frame: Frame) -> RemotingCommand:
-    """Understand a frame's header; the body stays a view into what was received."""
+    """Decode a frame's header; the body stays a view into what was received."""
     number, header, body = frame
     known = _DECODERS.get(number)
     if known is None:

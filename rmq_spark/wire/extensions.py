@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Extension(Enum):
-    """One ability; the value is its name on the wire."""
+    """An ability beyond RocketMQ; the value is its name on the wire."""
 
     MSGPACK_HEADER = "msgpack-header"
     PULL_CHUNK = "pull-chunk"
@@ -22,9 +22,9 @@ class Extension(Enum):
 
 
 class ExtensionsHeader(NamedTuple):
-    """Request and answer alike: names, joined by commas. Names that are not known are no error.
+    """The header of request and answer: names joined by commas, unknown ones ignored.
 
-    The answer also says what records that the client encodes itself must have as their hosts.
+    The answer also says which hosts must be in records that the client encodes itself.
     """
 
     names: str
@@ -35,7 +35,7 @@ class ExtensionsHeader(NamedTuple):
     def of(
         cls, extensions: frozenset[Extension], born_host: str | None = None, store_host: str | None = None
     ) -> ExtensionsHeader:
-        """The header that offers these."""
+        """Return the header that offers these extensions."""
         names = ",".join(sorted(extension.value for extension in extensions))
         return cls(names, born_host, store_host)
 

@@ -1,7 +1,7 @@
 """What a frame's header says, in whichever codec it is written.
 
-The three codecs (`header_json`, `header_rocketmq`, `header_msgpack`) each turn bytes into a `Header`
-and back. They share the checks here and know nothing of frames, bodies or typed fields.
+The three codecs (`header_json`, `header_rocketmq`, `header_msgpack`) each turn bytes into a
+`Header` and back. They share the checks here and know nothing of frames, bodies or typed fields.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ LANGUAGES: Mapping[object, LanguageCode] = {
     **{language.value: language for language in LanguageCode},
     **{language.name: language for language in LanguageCode},
 }
-"""By number or name; a language that is not here reads as OTHER, as RocketMQ keeps adding some."""
+"""Languages by number or name; one not listed reads as OTHER, as RocketMQ keeps adding some."""
 
 
 class Header(NamedTuple):
-    """One header. A tuple, because a broker makes some ten thousand of them a second."""
+    """The header of a frame; a tuple, as a broker makes some ten thousand of them a second."""
 
     code: int
     language: LanguageCode
@@ -47,7 +47,8 @@ def check_ints(code: Any, version: Any, opaque: Any, flag: Any) -> None:
     except struct.error:
         pass
     else:
-        # A bool packs, too. What was read is int throughout; what is to be written may be an enum's.
+        # A bool packs, too. What was read is int throughout; what is to be written may be an
+        # enum's.
         if type(code) is type(version) is type(opaque) is type(flag) is int:
             return
         if bool not in (type(code), type(version), type(opaque), type(flag)):
@@ -79,7 +80,7 @@ def is_text(texts: Iterable[object]) -> bool:
 
 
 def check_int(value: object, field: str, bounds: tuple[int, int] = INT32) -> int:
-    """The value, if it is an integer, perhaps of an enum, that the field's width can hold."""
+    """Return the value if it is an integer, or an enum's, that the field's width can hold."""
     if not isinstance(value, int) or isinstance(value, bool) or not bounds[0] <= value <= bounds[1]:
         raise HeaderError(
             "header", at=field, needed=f"an integer from {bounds[0]} to {bounds[1]}", found=value

@@ -51,14 +51,14 @@ class Host(NamedTuple):
 
 @lru_cache(maxsize=1024)  # of thousands of messages, a few
 def decode_host(data: bytes) -> Host:
-    """The host in 8 or 20 bytes."""
+    """Decode a host from 8 or 20 bytes."""
     if len(data) not in (V4_BYTES, V6_BYTES):
         raise RecordError("host", at=0, needed="8 or 20 bytes", found=data)
     return Host(data[: -_PORT.size], _PORT.unpack(data[-_PORT.size :])[0])
 
 
 def parse_host(text: str) -> Host:
-    """The host that ``__str__`` writes; the square brackets may be missing."""
+    """Parse a host as ``__str__`` writes it; the square brackets may be missing."""
     import ipaddress  # noqa: PLC0415  # as above
 
     address, _, port = text.rpartition(":")

@@ -46,7 +46,7 @@ class BatchedMessage:
 
 
 def encode_batch(messages: Iterable[BatchedMessage]) -> bytes:
-    """The body that carries these messages."""
+    """Return the request body that carries these messages."""
     pieces: list[bytes] = []
     for number, message in enumerate(messages):
         try:
@@ -121,7 +121,7 @@ def _split(view: Buffer, position: int, count_max: int) -> tuple[list[BatchEntry
 
 
 def decode_batch(data: Buffer) -> list[BatchedMessage]:
-    """The messages of a batch."""
+    """Return the messages of a batch."""
     return [
         BatchedMessage(bytes(body), properties.decode("utf-8", "replace"), flag)
         for flag, body, properties in split_batch(data)

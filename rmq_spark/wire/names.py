@@ -1,8 +1,8 @@
 """Which names topics and groups may have, and which of them RocketMQ keeps for itself.
 
-A topic's name becomes a directory's, and a group's is part of its retry topic's: so none may hold what
-leads out of a directory, or be longer than a directory's name can be. Brokers check them, and clients
-before they send.
+A topic's name becomes a directory's, and a group's is part of its retry topic's: so none may hold
+what leads out of a directory, or be longer than a directory's name can be. Brokers check them, and
+clients before they send.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 NAMESPACE_END: Final = "%"
-"""Behind the namespace, in front of a name that is in it."""
+"""The separator between a namespace and a name in it."""
 
 DEFAULT_TOPIC: Final = "TBW102"
 BENCHMARK_TOPIC: Final = "BenchmarkTest"
@@ -55,9 +55,9 @@ SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 TOPIC_CHARACTERS_MAX: Final = 127
 LONG_TOPIC_CHARACTERS_MAX: Final = 255
-"""Of retry topics and dead-letter queues, which carry a group's name."""
+"""The limit for retry topics and dead-letter queues, whose names contain a group's."""
 GROUP_CHARACTERS_MAX: Final = LONG_TOPIC_CHARACTERS_MAX - len(RETRY_PREFIX)
-"""RocketMQ lets groups have 255, and then cannot make their retry topics."""
+"""The limit for groups; RocketMQ's is 255, too long for a retry topic's name."""
 
 _CHARACTERS = re.compile(r"[%|a-zA-Z0-9_-]+")
 _SHOWN_MAX = 60

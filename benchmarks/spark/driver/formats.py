@@ -26,7 +26,7 @@ class Format(Protocol):
         """Return the rows for the sink, made from bodies with an id each."""
 
     def sender(self, spark: SparkSession, topic: str) -> Send:
-        """A function that sends one message, and waits until the broker has it."""
+        """Return a function that sends one message, and waits until the broker has it."""
 
 
 class Kafka:
@@ -40,16 +40,16 @@ class Kafka:
         self._queues = queues
 
     def options(self, topic: str) -> Mapping[str, str]:
-        """The source subscribes; the sink ignores that, as the source does the sink's ``topic``."""
+        """Return the options; the source ignores ``topic``, and the sink ignores ``subscribe``."""
         return {"kafka.bootstrap.servers": self._address, "subscribe": topic, "topic": topic}
 
     def rows(self, numbered_bodies: DataFrame) -> DataFrame:
-        """Partitions are named, so that all of them become equally long."""
+        """Return rows that name their partitions, so that these become equally long."""
         partition = (f.col("id") % self._queues).cast("int")
         return numbered_bodies.select(f.col("body").alias("value"), partition.alias("partition"))
 
     def sender(self, spark: SparkSession, topic: str) -> Send:
-        """A producer inside of Spark's JVM, which has the source's jars."""
+        """Return a sender by a producer in Spark's JVM, which has the source's jars."""
         java: Any = spark.sparkContext._jvm  # the only way to a Java class
         settings = java.java.util.HashMap()
         settings.put("bootstrap.servers", self._address)
@@ -62,7 +62,7 @@ class Kafka:
 
 
 class RocketPoll:
-    """Ours, and our producer."""
+    """The format ``rocketpoll``, and our producer."""
 
     name = "rocketpoll"
     body = "body"
@@ -79,7 +79,7 @@ class RocketPoll:
         return numbered_bodies.select("body")
 
     def sender(self, spark: SparkSession, topic: str) -> Send:  # noqa: ARG002  # it needs no JVM
-        """A producer in this process, as long as that lives."""
+        """Return a sender by a producer in this process, as long as that lives."""
         producer = Producer("benchmarks", self._address)
         producer.start()
         return lambda body: producer.send(Message(topic, body))

@@ -43,7 +43,7 @@ class _Parts(NamedTuple):
 
 
 def run_demo(arguments: Sequence[str]) -> int:
-    """The exit code: 0 if all that was sent was read."""
+    """Run ``rocketpoll demo`` and return the exit code: 0 if all that was sent was read."""
     given = _parsed(arguments)
     fault = _missing()
     if fault is not None:
@@ -151,7 +151,7 @@ def _show(figures: Figures, title: str, shown: int, *, is_terminal: bool) -> int
 
 @contextmanager
 def _running_broker(directory: Path) -> Iterator[str]:
-    """The address of a broker that runs as long as this lasts."""
+    """Start a broker, yield its address, and stop it at the end."""
     settings = [f"storePathRootDir={directory / 'store'}", "listenPort=0", "flushDiskType=ASYNC_FLUSH"]
     with subprocess.Popen(  # noqa: S603  # our own broker
         broker_command([*settings, "--untilInputEnds"]),
@@ -173,7 +173,7 @@ def _running_broker(directory: Path) -> Iterator[str]:
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[int]:
-    """All that this process and its children write to stderr goes to a file; the terminal's descriptor."""
+    """Redirect stderr, also of children, to a file; yield the terminal's descriptor."""
     sys.stderr.flush()
     terminal = os.dup(2)
     with path.open("wb") as file:

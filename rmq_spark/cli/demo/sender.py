@@ -17,7 +17,7 @@ _BODIES: Final = 1_000
 
 
 class Sender:
-    """Sends until it is told to stop."""
+    """A thread that sends messages until it is told to stop."""
 
     def __init__(self, address: str, topic: str, per_second: int, body_bytes: int) -> None:
         self._address = address

@@ -28,7 +28,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Figures:
-    """All that was sent and read so far."""
+    """The figures of all that was sent and read so far."""
 
     started_at: float
     seconds: float
@@ -37,12 +37,12 @@ class Figures:
 
     @property
     def read(self) -> int:
-        """Rows of all batches."""
+        """The number of rows of all batches."""
         return sum(batch.rows for batch in self.batches)
 
     @property
     def rows_per_second(self) -> float:
-        """Of the last few batches, from the end of one to the end of the last."""
+        """The speed of the last few batches, from the end of one to the end of the last."""
         last = self.batches[-_RATE_BATCHES:]
         seconds = last[-1].ended_at - last[0].ended_at if len(last) > 1 else 0.0
         return sum(batch.rows for batch in last[1:]) / seconds if seconds > 0 else 0.0
@@ -70,7 +70,7 @@ def screen(figures: Figures, title: str, now: float) -> list[str]:
 
 
 def line(batch: Batch, number: int) -> str:
-    """A batch where there is no terminal to draw on."""
+    """Return a batch as a line, for output that is not a terminal."""
     return (
         f"batch {number}: {batch.rows:,} rows in {batch.seconds:.2f} s, "
         f"latency p50 {batch.latency_p50:.2f} s, lag {batch.lag_messages:,} messages"

@@ -66,7 +66,7 @@ def _fault_of(check: Callable[[], None]) -> RocketPollError | None:
 
 
 def _brokers(given: Mapping[str, str]) -> Finding:
-    """A name server may give addresses that cannot be reached from here: containers, several networks."""
+    """Check that the brokers' addresses can be reached from here, across containers, networks."""
     options = read_options(given)
     instance = instance_for(options.access)
     try:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Finding(NamedTuple):
-    """One check: what is there; if that is no good, ``remedy`` says what to do."""
+    """The result of one check; ``remedy`` says what to do if it is not good."""
 
     what: str
     found: str

@@ -1,6 +1,7 @@
 """The Python that Spark would start for planning and for tasks: whether it has what they need.
 
-It is run, with a small program, in the directory and environment of this process, as Spark would run it.
+It is run, with a small program, in the directory and environment of this process, as Spark would
+run it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _DEFAULT: Final = "python3"
 _NEEDED: Final = ("numpy", "pyarrow", "orjson")
 _SECONDS: Final = 60
 
-# Spark runs workers as modules, so that the working directory comes first on their path, as with -c.
+# Spark runs workers as modules, so that the working directory comes first on their path, as with
+# -c.
 _PROBE: Final = """
 import importlib.util, json, pkgutil, sys
 def version():

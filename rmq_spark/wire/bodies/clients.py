@@ -88,7 +88,7 @@ class HeartbeatData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckClientRequestBody:
-    """The body of CHECK_CLIENT_CONFIG: will this broker filter by that expression?"""
+    """The body of CHECK_CLIENT_CONFIG, which asks whether a broker can filter by an expression."""
 
     client_id: str
     group: str

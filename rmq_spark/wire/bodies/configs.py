@@ -48,9 +48,10 @@ class TopicConfigSerializeWrapper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionGroupConfig:
-    """The body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, the answer to GET_SUBSCRIPTIONGROUP_CONFIG: one group.
+    """The configuration of one consumer group.
 
-    What 5.x added is None where a 4.9 wrote it.
+    The body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, and the answer to GET_SUBSCRIPTIONGROUP_CONFIG.
+    Fields that 5.x added are None in what a 4.9 wrote.
     """
 
     group_name: str
@@ -83,7 +84,7 @@ class SubscriptionGroupWrapper:
 class ConsumerOffsetSerializeWrapper:
     """The answer to GET_ALL_CONSUMER_OFFSET, and consumerOffset.json.
 
-    What groups have consumed, by ``topic@group`` and queue.
+    It has the offsets that groups have consumed, by ``topic@group`` and queue.
     """
 
     offset_table: Mapping[str, Mapping[int, int]] = field(default_factory=dict)

@@ -26,9 +26,9 @@ _PATH_CHARACTERS_MAX = 4096  # topic, broker and a few names, each character per
 
 
 def resolve_references(root: Any, depth_max: int) -> Any:
-    """The value with each reference replaced by what it refers to, which is then shared.
+    """Return the value with each reference replaced by its target, which is then shared.
 
-    References within references can multiply a small text: more than `NODES_MAX` values in the whole, or
+    References within references can multiply a small text: more than `NODES_MAX` values in all, or
     more than ``depth_max`` levels of nesting and references, are refused.
     """
     return _Resolver(root, depth_max).resolve(root, 0)

@@ -82,7 +82,7 @@ class ResetOffsetBodyForC:
 class GetConsumerStatusBody:
     """The answer to GET_CONSUMER_STATUS_FROM_CLIENT and INVOKE_BROKER_TO_GET_CONSUMER_STATUS.
 
-    Offsets in the members' memory: of one member, and of all by client id.
+    It has the offsets in the members' memory: of one member, and of all by client id.
     """
 
     message_queue_table: Mapping[MessageQueue, int] = field(default_factory=dict)

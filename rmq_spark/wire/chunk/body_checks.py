@@ -3,9 +3,10 @@
     XOR of all bodies, ends in line ──> its CRC = XOR of their CRCs?      yes: all are intact
                                                                           no: one by one
 
-A CRC is linear: that of what strings come to under XOR follows from theirs. To put bodies together in numpy
-takes a fraction of the time of a call of zlib for each. That misses no damage to one body, whatever it is.
-It would miss the very same damage to two bodies at one distance from their ends, in one part of the chunk.
+A CRC is linear: that of what strings come to under XOR follows from theirs. To put bodies together
+in numpy takes a fraction of the time of a call of zlib for each. That misses no damage to one body,
+whatever it is. It would miss the very same damage to two bodies at one distance from their ends, in
+one part of the chunk.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from rmq_spark.wire.chunk.gather import Positions, take_structures
 
 _PARTS: Final = 4
 _PART_ROWS_MIN: Final = 64
-"""Of fewer bodies, a call of zlib for each takes less."""
+"""The fewest bodies to check together; of fewer, a call of zlib for each takes less time."""
 
 _ROWS_AT_ONCE: Final = 64
 _SHORT: Final = 192

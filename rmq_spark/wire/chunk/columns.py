@@ -1,6 +1,7 @@
 """The columns that stored messages become, by name: type, and how each is built from a `RecordChunk`.
 
-Names are those of the Spark source. A column says about each message what `StoredMessage` says about one.
+Names are those of the Spark source. A column says about each message what `StoredMessage` says
+about one.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Column(NamedTuple):
 
 
 def chunk_columns(chunk: RecordChunk, names: Iterable[str]) -> pa.RecordBatch:
-    """A record batch with these columns, in this order, and nothing else built."""
+    """Return a record batch with these columns, in this order; nothing else is built."""
     wanted = [(name, COLUMNS[name]) for name in names]
     schema = pa.schema([pa.field(name, column.type) for name, column in wanted])
     return pa.record_batch([column.build(chunk) for _, column in wanted], schema=schema)
@@ -77,7 +78,7 @@ def _store_timestamp(chunk: RecordChunk) -> pa.Array:
 
 
 def _hosts(buffer: pa.Buffer, starts: Positions, widths: Widths) -> pa.Array:
-    """Hosts are few: each different one is written out once."""
+    """Return hosts as text; they are few, and each different one is formatted once."""
     hosts = take_bytes(buffer, starts, widths).dictionary_encode()
     texts = [str(decode_host(host)) for host in hosts.dictionary.to_pylist()]
     return pa.array(texts, pa.string()).take(hosts.indices)

@@ -1,8 +1,8 @@
 """Where everything lies in many stored messages: what `record` finds out for one, for megabytes.
 
-A chunk is records back to back, as a pull's body and a commit log hold them. `RecordChunk` finds the parts
-of each and checks that they hang together; `columns` builds what is asked for from that. CRCs are checked
-only when asked: that costs as much as all the rest.
+A chunk is records back to back, as a pull's body and a commit log hold them. `RecordChunk` finds
+the parts of each and checks that they hang together; `columns` builds what is asked for from that.
+CRCs are checked only when asked: that costs as much as all the rest.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _SEPARATORS = np.frombuffer(b"\x00\x02" * 4, _WORD)
 
 
 class RecordChunk:
-    """Records back to back, checked and measured."""
+    """Records that lie back to back, checked and measured."""
 
     def __init__(self, data: Buffer, sizes: npt.ArrayLike | None = None) -> None:
-        """``sizes`` are those of the records where the sender has told them: it saves finding out."""
+        """Find the records; ``sizes`` saves finding their sizes if the sender told them."""
         self.data = np.frombuffer(data, np.uint8)
         self.buffer = pa.py_buffer(data)
         if len(self.data) > BUFFER_BYTES_MAX:
@@ -159,7 +159,7 @@ class RecordChunk:
 
     @cached_property
     def has_checksum(self) -> npt.NDArray[np.bool_]:
-        """Tell which records end with a checksum, be it right or not."""
+        """An array that tells which records end with a checksum, be it right or wrong."""
         last = take_structures(self.data, self.ends - CHECKSUM_BYTES, f"V{CHECKSUM_BYTES}")
         separates = (last.view(_WORD) & _SEPARATORS_AT) == _SEPARATORS
         is_alone = (self.properties_length == CHECKSUM_BYTES) | (
@@ -173,7 +173,7 @@ class RecordChunk:
 def readable_records(
     data: Buffer, sizes: npt.ArrayLike | None = None
 ) -> tuple[RecordChunk, RecordError | None]:
-    """Return the records before the first that cannot be read, and what is wrong with that one.
+    """Return the records before the first unreadable one, and what is wrong with that one.
 
     Raises:
         RecordError: The records can be read, and are not as long as ``sizes`` says.

@@ -29,7 +29,7 @@ def encode_sizes(sizes: Sequence[int] | npt.NDArray[Any]) -> bytes:
 
 
 def decode_sized(data: Buffer) -> tuple[npt.NDArray[np.int32], memoryview]:
-    """The sizes, and the records that they are the sizes of; `RecordChunk` checks that they fit."""
+    """Return the sizes and the records; `RecordChunk` checks that they fit each other."""
     view = memoryview(data)
     if len(view) < _COUNT.size:
         raise RecordError("sized chunk", at=0, needed="the number of its records", found=view)

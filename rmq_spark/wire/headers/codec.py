@@ -44,10 +44,10 @@ class _Field(NamedTuple):
 
 
 class HeaderCodec(Generic[HeaderType]):
-    """Reads and writes one header class under one set of wire names."""
+    """The codec of one header class under one set of wire names."""
 
     def __init__(self, header_type: type[HeaderType], keys: Mapping[str, str] | None = None) -> None:
-        """``keys`` gives the wire names that are not the camel case of the field's."""
+        """Take a header type; ``keys`` has wire names other than the field's in camel case."""
         self.header_type = header_type
         self._keys = keys or {}
         self._make: Callable[[list[Any]], HeaderType] = header_type._make  # type: ignore[attr-defined]  # every NamedTuple has it
@@ -76,7 +76,7 @@ class HeaderCodec(Generic[HeaderType]):
         return tuple(field.key for field in self._fields)
 
     def decode(self, ext_fields: Mapping[str, str]) -> HeaderType:
-        """The header that these ext fields stand for; fields it does not know are passed over."""
+        """Return the header for these ext fields; unknown fields are ignored."""
         try:
             header: HeaderType = self._decode_plain(ext_fields)
         except (KeyError, ValueError, struct.error):
@@ -84,7 +84,7 @@ class HeaderCodec(Generic[HeaderType]):
         return header
 
     def _decode_carefully(self, ext_fields: Mapping[str, str]) -> HeaderType:
-        """Also what is signed, and with the name of the field that is wrong."""
+        """Decode any header, signed numbers included; errors name the field that is wrong."""
         values: list[Any] = []
         get = ext_fields.get
         for key, parse, needed, default in self._fields:
@@ -107,14 +107,14 @@ class HeaderCodec(Generic[HeaderType]):
         return self._make(values)
 
     def encode(self, header: HeaderType) -> dict[str, str]:
-        """The ext fields that stand for this header; a field that is None is left out."""
+        """Return the ext fields of this header; a field that is None is left out."""
         try:
             return self._encode_plain(header)
         except (TypeError, ValueError, struct.error):
             return self._encode_carefully(header)
 
     def _encode_carefully(self, header: HeaderType) -> dict[str, str]:
-        """Also what is not plain, and with the name of the field that is wrong."""
+        """Encode any header; errors name the field that is wrong."""
         ext_fields: dict[str, str] = {}
         fields = zip(self._fields, self._writers, header, strict=True)
         for (key, _, needed, default), write, value in fields:

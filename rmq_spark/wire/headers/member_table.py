@@ -79,7 +79,7 @@ MEMBER_HEADERS: Mapping[int, Exchange] = {
 
 
 def exchange_of(code: int) -> Exchange:
-    """The headers of a request and of its answer; none, where they carry nothing that rocketpoll reads."""
+    """Return the codecs for a request's and its response's header; none where nothing is read."""
     found = MEMBER_HEADERS.get(code)
     if found is None:
         from rmq_spark.wire.headers.table import HEADERS  # noqa: PLC0415  # see the module

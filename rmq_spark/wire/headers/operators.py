@@ -9,7 +9,7 @@ from rmq_spark.wire.headers.codec import Int32, Int64
 
 
 class QueryMessageRequestHeader(NamedTuple):
-    """Messages by key within a time span."""
+    """A search for messages by key, within a time span."""
 
     topic: str
     key: str
@@ -32,14 +32,14 @@ class QueryMessageResponseHeader(NamedTuple):
 
 
 class ViewMessageRequestHeader(NamedTuple):
-    """The one message at a commit-log offset."""
+    """The commit log offset of the message asked for."""
 
     offset: Int64
     topic: str | None = None
 
 
 class QueryConsumeQueueRequestHeader(NamedTuple):
-    """Entries of a consume queue, for operators."""
+    """The entries of a consume queue that are asked for."""
 
     topic: str | None = None
     queue_id: Int32 = 0
@@ -52,14 +52,14 @@ QUERY_CONSUME_QUEUE_KEYS = {"from_index": "index", "entry_count": "count"}
 
 
 class ResumeCheckHalfMessageRequestHeader(NamedTuple):
-    """Put a half message whose checks ran out back under check."""
+    """A half message whose checks ran out, to be checked again."""
 
     msg_id: str | None = None
     topic: str | None = None
 
 
 class ResetOffsetRequestHeader(NamedTuple):
-    """Move a group to a time; the broker asks its members to do so, or does it itself (5.x)."""
+    """A group to move to a time; the broker asks its members, or does it itself (5.x)."""
 
     topic: str
     group: str
@@ -70,7 +70,7 @@ class ResetOffsetRequestHeader(NamedTuple):
 
 
 class GetConsumerStatusRequestHeader(NamedTuple):
-    """The offsets that the members of a group hold in memory."""
+    """The group whose members' offsets in memory are asked for."""
 
     topic: str
     group: str
@@ -78,7 +78,7 @@ class GetConsumerStatusRequestHeader(NamedTuple):
 
 
 class QueryCorrectionOffsetRequestHeader(NamedTuple):
-    """The smallest offsets among several groups."""
+    """The groups among which the smallest offsets are asked for."""
 
     topic: str
     compare_group: str
@@ -86,7 +86,7 @@ class QueryCorrectionOffsetRequestHeader(NamedTuple):
 
 
 class CloneGroupOffsetRequestHeader(NamedTuple):
-    """Copy one group's offsets to another."""
+    """The groups from which, and to which, offsets are copied."""
 
     src_group: str
     dest_group: str
@@ -116,7 +116,7 @@ class GetConsumerRunningInfoRequestHeader(NamedTuple):
 
 
 class ConsumeMessageDirectlyResultRequestHeader(NamedTuple):
-    """Have one consumer process one message now, and say how it went."""
+    """A consumer, and the message that it is to process now and report on."""
 
     consumer_group: str
     client_id: str | None = None
@@ -128,7 +128,7 @@ class ConsumeMessageDirectlyResultRequestHeader(NamedTuple):
 
 
 class GetConsumeStatsRequestHeader(NamedTuple):
-    """A group's lag, over all its topics, one, or (5.x) several."""
+    """The group whose lag is asked for, in all its topics, one, or (5.x) several."""
 
     consumer_group: str
     topic: str | None = None
@@ -136,7 +136,7 @@ class GetConsumeStatsRequestHeader(NamedTuple):
 
 
 class DeleteSubscriptionGroupRequestHeader(NamedTuple):
-    """Forget a group, and on request its offsets: 4.9 asks by one name, 5.x by the other."""
+    """A group to delete, and on request its offsets: 4.9 asks by one name, 5.x by the other."""
 
     group_name: str
     remove_offset: bool = False

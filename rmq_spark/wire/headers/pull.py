@@ -6,7 +6,7 @@ from rmq_spark.wire.headers.codec import Int32, Int64
 
 
 class PullMessageRequestHeader(NamedTuple):
-    """Messages of one queue from an offset on; ``sys_flag`` is a `PullSysFlag`."""
+    """A pull of messages of one queue from an offset on; ``sys_flag`` is a `PullSysFlag`."""
 
     consumer_group: str
     topic: str
