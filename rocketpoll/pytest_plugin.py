@@ -30,13 +30,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def rocketpoll_settings() -> Mapping[str, Any]:
-    """What `rocketpoll_broker` is made with; override it in conftest.py: ``{"own_process": True}``."""
+    """Return the arguments of `rocketpoll_broker`; override it, as by ``{"own_process": True}``."""
     return {}
 
 
 @pytest.fixture(scope="session")
 def rocketpoll_broker(rocketpoll_settings: Mapping[str, Any]) -> Iterator[EmbeddedBroker]:
-    """A broker for all tests of a session; each worker of pytest-xdist has its own."""
+    """Yield a broker for all tests of a session; each worker of pytest-xdist has its own."""
     from rocketpoll import EmbeddedBroker  # noqa: PLC0415  # see the module
 
     with EmbeddedBroker(**rocketpoll_settings) as broker:
@@ -45,7 +45,7 @@ def rocketpoll_broker(rocketpoll_settings: Mapping[str, Any]) -> Iterator[Embedd
 
 @pytest.fixture
 def rocketpoll_topic(request: pytest.FixtureRequest, rocketpoll_broker: EmbeddedBroker) -> Iterator[str]:
-    """The name of a topic that only this test has; it is deleted afterwards."""
+    """Yield the name of a topic that only this test has; it is deleted afterwards."""
     marker = request.node.get_closest_marker("rocketpoll_topic")
     queues = _queues() if marker is None else _queues(*marker.args, **marker.kwargs)
     topic = f"{_as_topic(request.node.name)}-{next(_numbers)}"
@@ -55,10 +55,10 @@ def rocketpoll_topic(request: pytest.FixtureRequest, rocketpoll_broker: Embedded
 
 
 def _queues(queues: int = _QUEUES) -> int:
-    """What the marker may say."""
+    """Return the number of queues, the only argument of the marker."""
     return queues
 
 
 def _as_topic(name: str) -> str:
-    """As much of a test's name as a topic can have."""
+    """Return a test's name, shortened to what a topic's name may be."""
     return re.sub(r"[^a-zA-Z0-9_]+", "-", name)[:_NAME_CHARACTERS_MAX].strip("-")

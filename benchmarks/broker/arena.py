@@ -1,4 +1,4 @@
-"""Where brokers are compared: one directory, the brokers in it that many cases share, one JVM of clients.
+"""The place of a comparison: one directory, the brokers that cases share, one JVM of clients.
 
 What is asked for is started when it is first asked for, and ended at the very end, by its own
 process id.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 OURS, OURS_SYNC, PEER = "ours", "ours, sync flush", "peer"
-"""The roles of the sides. The second is never compared with the third, which does not wait for its disk."""
+"""The roles of the sides; the second is not compared with the third, which syncs no disk."""
 
 Role = str
 Rounds = Mapping[Role, Sequence[float]]

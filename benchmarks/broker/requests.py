@@ -1,4 +1,4 @@
-"""The few requests that benchmarks send themselves, over plain blocking sockets: the same to every broker."""
+"""The few requests that benchmarks send themselves, over blocking sockets, alike to any broker."""
 
 from __future__ import annotations
 

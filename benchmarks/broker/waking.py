@@ -1,4 +1,4 @@
-"""Wake latency: how soon a held pull is answered when its message comes, with no client's code in between."""
+"""Wake latency: the time until a held pull is answered, without any client's code in between."""
 
 from __future__ import annotations
 

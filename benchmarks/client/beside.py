@@ -1,4 +1,4 @@
-"""Latency at a living broker, beside one whose host has vanished and without: the two should be the same.
+"""Latency at a living broker, with and without another one whose host has vanished.
 
     .venv/bin/python -m benchmarks.client.beside
 

@@ -1,4 +1,4 @@
-"""What a client takes before it does anything: memory of consumers, time to import it; in new processes."""
+"""The cost of an idle client: memory of consumers, time to import it; in new processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of a producer whose broker takes nothing more: a thousand sends of 1 MiB, and how each ended.
+"""Memory of a producer whose broker accepts nothing: a thousand sends of 1 MiB, and their ends.
 
     .venv/bin/python -m benchmarks.client.stalled
 

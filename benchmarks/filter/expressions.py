@@ -1,4 +1,4 @@
-"""SQL92 expressions on a chunk of stored messages with six properties, one of them different in each.
+"""SQL92 expressions on a chunk of stored messages with six properties, one different in each.
 
 Both ways start from the bytes, as a pull does: the chunk is measured and the properties are found
 each time.

@@ -1,4 +1,4 @@
-"""How long a client waits at most because of what another asks for, or of what the broker does by itself.
+"""The longest that a client waits because of another's request, or of the broker's own work.
 
 Everything of a broker happens on one thread. So the longest turn of its loop is measured, not how
 long what the other wants takes. Each row says what it is about: requests by the names of their

@@ -1,4 +1,4 @@
-"""Requests for the gaps' benchmark: by their ext fields, by their headers, and as long as a body may be."""
+"""Requests for the gaps' benchmark: by ext fields, by headers, and with bodies of maximum size."""
 
 from __future__ import annotations
 

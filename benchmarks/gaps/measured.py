@@ -1,4 +1,4 @@
-"""A broker on a loop whose turns are measured: how long each is what any other client waits for at most."""
+"""A broker on a loop whose turns are measured: the longest turn is the longest wait of a client."""
 
 from __future__ import annotations
 

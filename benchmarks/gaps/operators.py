@@ -1,4 +1,4 @@
-"""Rows about what operators ask: lists and figures of all topics, groups, offsets and queues, and changes."""
+"""Rows about operators: lists and figures of all topics, groups, offsets, queues, and changes."""
 
 from __future__ import annotations
 

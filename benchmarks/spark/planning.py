@@ -1,4 +1,4 @@
-"""How long a batch of many topics takes to plan: the first one, and the next, for a message that has come.
+"""The time to plan a batch of many topics: the first one, and the next after a message came.
 
     .venv/bin/python -m benchmarks.spark.planning
     .venv/bin/python -m benchmarks.spark.planning --topics 500 --queues 4 --rounds 5

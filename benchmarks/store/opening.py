@@ -1,4 +1,4 @@
-"""Opening a store whose log is in the page cache: after a stop, after a crash, and from the log alone.
+"""Opening a store whose log is in the page cache: after a stop or a crash, or from the log alone.
 
 A log of up to `StoreConfig.check_whole_log_bytes` is checked from its start each time, a larger one
 from its checkpoint. After the crash, the last tenth of the log lies behind the checkpoint: the

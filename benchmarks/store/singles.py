@@ -1,4 +1,4 @@
-"""One message after the other, on one thread, as a broker on an event loop has them: put, carried on, got.
+"""Single messages on one thread, as a broker on an event loop has them: put, dispatched, got.
 
 Reput follows in runs, of all that came within one turn of the loop. The index, which follows it by
 the megabyte, is a case of its own: it is made anew for each run, and most of what it costs is the

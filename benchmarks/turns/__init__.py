@@ -1,4 +1,4 @@
-"""What a broker does in a turn of its loop with requests that have arrived, sockets and clients left out.
+"""A broker's own work in a turn of its loop with requests that have arrived, without sockets.
 
 The speeds of `benchmarks.broker` are those of broker, client and kernel together, and move with
 whatever else the machine does. Here is the broker's own part, from bytes to bytes: frames, headers,

@@ -1,4 +1,4 @@
-"""The wire, single-threaded and without I/O: frames, headers, stored messages one at a time and by the chunk.
+"""The wire on one thread and without I/O: frames, headers, stored messages singly and by the chunk.
 
 python -m benchmarks.wire [--rounds N] [--seconds S] [--only SUBSTRING] [--json PATH]
 """

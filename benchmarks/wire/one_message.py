@@ -1,4 +1,4 @@
-"""Stored messages one at a time, and the body of a batch: what clients and the broker do per message.
+"""Single stored messages, and the body of a batch: the work that clients and broker do per message.
 
 `chunks` takes its peers from here.
 """

@@ -1,4 +1,4 @@
-"""``rocketpoll archive FILE.zip``: what Spark's workers need of rocketpoll, for ``spark-submit --py-files``.
+"""``rocketpoll archive FILE.zip``: the modules that Spark's workers need, for ``--py-files``.
 
 Made of the modules that are installed where the command runs. The broker, the command line and
 whatever is compiled stay out: numpy, pyarrow and orjson have to be on the cluster. On the driver

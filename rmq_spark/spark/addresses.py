@@ -20,7 +20,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 def instance_for(access: Access) -> ClientInstance:
-    """Return a client that runs no threads of its own: what it knows is asked for when it is needed."""
+    """Return a client that runs no threads of its own: it asks for what it needs when needed."""
     return ClientInstance(
         access.name_servers,
         credentials=access.credentials,

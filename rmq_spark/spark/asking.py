@@ -1,4 +1,4 @@
-"""Asker: one question about many queues, asked of all their brokers before the first answer is waited for.
+"""Asker: one question about many queues, asked of all brokers before the answers are collected.
 
     connect    to all brokers at the same time: one that is down costs one try, however many queues it has
     ask        all questions at once

@@ -1,4 +1,4 @@
-"""What only brokers can tell of options, asked at `load()`, so that a mistake is found where the user looks.
+"""Checks of options that only brokers can answer, made at `load()`, where users look for mistakes.
 
 Whether name servers answer, whether topics and queues are there, and whether brokers filter by a
 condition: a RocketMQ broker that cannot read one does not say so to a pull, but gives all messages.

@@ -1,4 +1,4 @@
-"""A query's checkpoint, read from outside: its batches, where they end, and how to go on from there.
+"""A query's checkpoint, read from outside: its batches, their ends, and how to go on from there.
 
     checkpoints/offsets/17   "v1", the batch's metadata, then a line for each source: ours is JSON
                              "v2", of sources that have names: each line has the name in front, and a colon

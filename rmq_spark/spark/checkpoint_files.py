@@ -1,4 +1,4 @@
-"""The files of a checkpoint: of a local directory, or of any file system that a Spark session can read.
+"""The files of a checkpoint, in a local directory or any that a Spark session can read.
 
 It knows how they lie and what they are called, and not what they mean.
 """

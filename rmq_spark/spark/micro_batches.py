@@ -1,4 +1,4 @@
-"""MicroBatches: one query's batches, from where it starts to what is next, and what was lost on the way.
+"""MicroBatches: one query's batches, from its start to the next one, and the losses on the way.
 
     initial      where a new query begins
     latest       where the next batch ends: what is new, within the limits; where nothing was, it waits a

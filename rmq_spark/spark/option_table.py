@@ -1,4 +1,4 @@
-"""Every option by name: whom it is for, and what it means in a line. docs/options.md says it at length."""
+"""Every option by name, with its uses and its meaning in a line; docs/options.md says more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values of options: numbers, yes and no, times and sizes, as text. They know no option by name."""
+"""The values of options as text: numbers, yes and no, times and sizes; options are not known."""
 
 from __future__ import annotations
 

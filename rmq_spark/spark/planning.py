@@ -1,4 +1,4 @@
-"""Planning: which offsets a batch takes of what there is, and how tasks share them. Arithmetic only.
+"""Planning: the offsets that a batch takes, and how tasks share them. Arithmetic only.
 
 A limit is shared in proportion to what each queue has waiting, and none of them starves: where
 there are more queues than messages to be taken, those go first whose next message has waited

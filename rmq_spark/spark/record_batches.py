@@ -1,4 +1,4 @@
-"""RecordBatches: chunks of records to record batches that have exactly Spark's types, in bounded memory.
+"""RecordBatches: chunks of records to record batches of exactly Spark's types, in bounded memory.
 
     bodies checked against their CRC ──> tags compared by text ──> bodies inflated, a slice at a time
 

@@ -1,4 +1,4 @@
-"""The columns of the sink: which there are, of which types, and whether those of a data frame will do.
+"""The columns of the sink: their names and types, and whether those of a data frame will do.
 
 Checked on the driver, before a row is looked at. What the source has beyond them (`PASSED_OVER`)
 the broker gives each message anew, so that a topic can be written as it was read; any other column

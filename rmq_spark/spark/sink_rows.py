@@ -1,4 +1,4 @@
-"""Rows to what a producer sends: each column checked and brought into its type, and an id for each row.
+"""Rows to messages for a producer: columns checked and cast, an id for each row.
 
 Whatever is wrong is said of the first such row, before anything of its record batch is sent. All of
 it works on whole columns. Where rows go to, others see to (`parcels`): it knows neither queues nor

@@ -1,4 +1,4 @@
-"""From positions, as users say them, to offsets, as brokers count them; once, where a read begins."""
+"""From positions, as users say them, to offsets, as brokers count them; once, as a read starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StoreTimes: offsets with the times when the messages before them were stored, and how long messages are.
+"""StoreTimes: offsets with the store times of the messages before them, and the sizes of messages.
 
 Both come from looking at single messages: what is known already is not asked for again.
 """

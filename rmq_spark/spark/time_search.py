@@ -12,7 +12,7 @@ class Search:
     """A binary search that starts at a hint and is not misled by messages that are gone."""
 
     def __init__(self, timestamp_ms: int, start: int, end: int, hint: int) -> None:
-        """Search the offsets from ``start`` to before ``end``; the result is likely to be ``hint``."""
+        """Search the offsets from ``start`` to before ``end``; ``hint`` is the likely result."""
         self.low = start
         self._high = end
         self._timestamp_ms = timestamp_ms

@@ -1,4 +1,4 @@
-"""The Python in which Spark will plan and read: whether it has what it needs, found out at `load()`.
+"""The Python in which Spark will plan and read: whether it has what it needs, checked at `load()`.
 
 Spark starts it itself, and takes the one that PYSPARK_PYTHON names, or else python3 of PATH,
 whichever runs the driver. If it lacks a package, all that Spark says, a minute later, is that a

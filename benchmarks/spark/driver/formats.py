@@ -1,4 +1,4 @@
-"""The two formats that are compared, as a query sees them: options, columns, and how one message is sent."""
+"""The two formats that are compared: options, columns, and how one message is sent."""
 
 from __future__ import annotations
 

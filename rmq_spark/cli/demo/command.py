@@ -1,4 +1,4 @@
-"""``rocketpoll demo``: what may be missing is looked for first; then all parts live, and end in order.
+"""``rocketpoll demo``: checks for missing parts, then runs all parts, and ends them in order.
 
 What Spark's JVM writes to stderr goes to a file, and is shown if something fails.
 """

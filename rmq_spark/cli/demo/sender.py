@@ -1,4 +1,4 @@
-"""The demo's producer: messages at a rate, some of them at a time as a table, on a thread of its own."""
+"""The demo's producer: messages at a rate, some at a time as a table, on a thread of its own."""
 
 from __future__ import annotations
 

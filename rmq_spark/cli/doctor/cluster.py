@@ -1,4 +1,4 @@
-"""Name server, topic and brokers: asked as the source would ask them, so that its errors are seen here."""
+"""Name server, topic and brokers, asked as the source asks them: its errors show up here."""
 
 from __future__ import annotations
 

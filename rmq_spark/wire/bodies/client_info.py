@@ -1,4 +1,4 @@
-"""Bodies about clients: who is connected, what a consumer is doing, how it consumed what it was told to."""
+"""Bodies about clients: connections, the state of consumers, results of direct consumption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies that the members of groups and brokers exchange: heartbeats, subscriptions, locks of queues.
+"""Bodies that group members and brokers exchange: heartbeats, subscriptions, locks of queues.
 
 What operators see of members is `client_info`, which a client loads when it is asked about itself.
 """

@@ -93,7 +93,7 @@ class ConsumerOffsetSerializeWrapper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayOffsetSerializeWrapper:
-    """The answer to GET_ALL_DELAY_OFFSET, and delayOffset.json: how far each delay level was delivered."""
+    """The answer to GET_ALL_DELAY_OFFSET, and delayOffset.json: progress by delay level."""
 
     offset_table: Mapping[int, int] = field(default_factory=dict)
     data_version: DataVersion | None = None

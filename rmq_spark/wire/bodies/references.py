@@ -1,4 +1,4 @@
-r"""fastjson's ``$ref``: where RocketMQ up to 5.4 writes one Java object twice, the second is a path.
+r"""fastjson's ``$ref``: RocketMQ up to 5.4 writes a Java object once, and then a path to it.
 
     $.consumerDataSet[0].group\-name     from the body's root: names and positions; every character
                                          of a name that is no letter or digit has a backslash

@@ -29,11 +29,11 @@ _PART_ROWS_MIN: Final = 64
 _ROWS_AT_ONCE: Final = 64
 _SHORT: Final = 192
 _LONG: Final = 4096
-"""Of bodies whose mean is below the one, less is put together at a time; longer than the other, none."""
+"""Bodies up to this size are put together, in smaller blocks if their mean is below `_SHORT`."""
 
 
 def damaged_bodies(chunk: RecordChunk) -> Positions:
-    """Return the numbers of the records whose bodies have another CRC than was stored with them, in order."""
+    """Return the numbers of the records whose bodies do not have their stored CRC, in order."""
     block_bytes = _block_bytes(chunk)
     is_single = (chunk.body_length > _LONG) | (chunk.body_at < block_bytes)
     short = np.flatnonzero(~is_single)

@@ -1,4 +1,4 @@
-"""The columns that stored messages become, by name: type, and how each is built from a `RecordChunk`.
+"""The columns that stored messages become: name, type, and how a `RecordChunk` gives each.
 
 Names are those of the Spark source. A column says about each message what `StoredMessage` says
 about one.

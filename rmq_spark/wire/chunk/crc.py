@@ -1,4 +1,4 @@
-"""CRC-32 of many byte strings that are put together of parts, from the CRCs of these, without their bytes.
+"""CRC-32 of many byte strings put together of parts, from the CRCs of these, without their bytes.
 
     crc(a + b) = moved(crc(a), len(b)) ^ crc(b)
 

@@ -1,4 +1,4 @@
-"""What a caller gave to be encoded, checked column by column, and the parts that several formats share.
+"""The columns that a caller gave to be encoded, checked one by one, and parts that formats share.
 
 A column is an Arrow array or a sequence, or one value for all messages. This knows the columns'
 types, and no layout but that of property strings.

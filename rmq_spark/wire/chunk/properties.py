@@ -63,7 +63,7 @@ class PropertyColumns:
 
     @cached_property
     def _first_words(self) -> npt.NDArray[np.uint32]:
-        """The first four bytes of each piece and of what is behind it, with zeros behind the text."""
+        """The first four bytes of each piece and what follows it, with zeros after the text."""
         last = len(self._text) - _WORD.itemsize
         if last < 0:
             return np.zeros(len(self._piece_starts), _WORD)

@@ -1,4 +1,4 @@
-"""A chunk with the sizes of its records in front: the body of APPEND_CHUNK, the answer to PULL_CHUNK.
+"""A chunk with its records' sizes in front: the body of APPEND_CHUNK, the answer to PULL_CHUNK.
 
     i32  count
     i32  size of each record

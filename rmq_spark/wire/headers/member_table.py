@@ -1,4 +1,4 @@
-"""Request code -> headers, of what those who send and consume exchange with brokers and name servers.
+"""Request code -> headers, of those that senders and consumers exchange with brokers, name servers.
 
 `exchange_of` knows all requests: what only operators ask is loaded with the first of theirs.
 """

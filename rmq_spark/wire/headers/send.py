@@ -1,4 +1,4 @@
-"""Headers of sending: messages, answers to a sender, transactions, messages sent back or replied."""
+"""Headers of sending: messages, answers to a sender, transactions, messages sent back, replies."""
 
 from typing import NamedTuple
 
