@@ -1,4 +1,4 @@
-"""What every benchmark does when it is started: options, measuring, table, JSON."""
+"""The course of every benchmark: options, measuring, table, JSON."""
 
 from __future__ import annotations
 

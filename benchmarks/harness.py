@@ -129,7 +129,7 @@ def measure(
     seconds: float = ROUND_SECONDS,
     clock: Clock = time.perf_counter,
 ) -> list[Result]:
-    """Run every case once per round, in the order given, each for at least ``seconds``, if it can go on."""
+    """Run every case once per round, in order, each for at least ``seconds`` if it can repeat."""
     check_peers(cases)
     loops = [1 if case.prepare else calibrate(case.run, seconds, clock) for case in cases]
     times: dict[str, list[float]] = {case.name: [] for case in cases}

@@ -1,4 +1,4 @@
-"""What a result depends on besides the code: when, on which machine, with which versions."""
+"""The conditions of a result besides the code: the time, the machine, the versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a comparison of brokers does when it is started: options, brokers, rounds, table, JSON.
+"""The course of a comparison of brokers: options, brokers, rounds, table, JSON.
 
 It knows no case: those of the broker and those of the client are measured alike.
 """

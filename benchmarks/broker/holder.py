@@ -73,7 +73,7 @@ def _hold(
 
 
 def _wake(held: dict[int, socket.socket], sender: Connection) -> list[float]:
-    """Send a message; when each pull was answered. An answer comes in one piece, as it is that small."""
+    """Send a message; return when each pull was answered. A small answer comes in one piece."""
     poll = select.epoll()
     for descriptor in held:
         poll.register(descriptor, select.EPOLLIN | select.EPOLLONESHOT)

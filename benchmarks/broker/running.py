@@ -1,4 +1,4 @@
-"""What every broker has in common that is compared: where it is found, and when it is ready.
+"""The things that all compared brokers have in common: their addresses, and when they are ready.
 
 It is ready when a name server answers where it is, and not after some time.
 """

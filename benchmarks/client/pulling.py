@@ -29,7 +29,7 @@ _numbers = itertools.count(1)
 
 
 def lite_pull(name_server: str, topic: str, count: int, pull_batch_size: int) -> int:
-    """Poll so many messages, from the first on, in a group of its own; joining it is part of the time."""
+    """Poll messages from the first on, in a group of its own; joining it is part of the time."""
     settings = LitePullSettings(
         consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
         pull_batch_size=pull_batch_size,

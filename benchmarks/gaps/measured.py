@@ -137,7 +137,7 @@ class MeasuredBroker:
         act: Callable[[], object] = lambda: None,
         until: Callable[[], object] = lambda: True,
     ) -> Gap:
-        """Let requests arrive, or do something else; wait for the answers, and until something is so."""
+        """Let requests arrive, or run an action; wait for the answers, and for a condition."""
         return self.loop.run_until_complete(self._longest_turn(client, requests, act, until))
 
     async def _longest_turn(

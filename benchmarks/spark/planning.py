@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _plan(address: str, producer: Producer) -> tuple[float, float]:
-    """Plan two batches as a query does that has just begun; a message between them is why nothing waits."""
+    """Plan two batches as a new query does; a message between them keeps it from waiting."""
     options = read_options(
         {"namesrvAddr": address, "subscribePattern": "planned-.*", "startingOffsets": "earliest"}
     )

@@ -1,4 +1,4 @@
-"""What a process and all that it has started have used of the cores: Linux keeps it in /proc."""
+"""The processor time of a process and all its descendants, which Linux keeps in /proc."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Single messages on one thread, as a broker on an event loop has them: put, dispatched, got.
 
 Reput follows in runs, of all that came within one turn of the loop. The index, which follows it by
-the megabyte, is a case of its own: it is made anew for each run, and most of what it costs is the
+the megabyte, is a case of its own: it is made again for each run, and most of what it costs is the
 first touch of its table's pages.
 """
 

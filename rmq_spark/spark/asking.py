@@ -60,7 +60,7 @@ def is_gone(error: BrokerRefused) -> bool:
 
 
 class Asker:
-    """Asks the brokers of many queues the same question; for use by one thread."""
+    """A way to ask the brokers of many queues one question; for use by one thread."""
 
     def __init__(self, instance: ClientInstance, access: Access, on_away: Callable[[], None]) -> None:
         """Take whom to tell that a broker has not answered, and may have moved."""
@@ -125,7 +125,7 @@ class Asker:
         found: dict[_Key, Any],
         needs: Container[str],
     ) -> _Faults:
-        """Add what is answered to ``found``; return which brokers did not answer everything, and why."""
+        """Add the answers to ``found``; return the brokers that did not answer everything, and why."""
         faults: _Faults = {}
         by_broker: dict[str, list[_Key]] = {}
         for key, queue in about.items():
@@ -224,7 +224,7 @@ class Asker:
 def _dial(connections: Connections, address: str, dial: Future[None]) -> None:
     try:
         connections.agreement(address)
-    except Exception as error:  # noqa: BLE001  # the one who waits shall see it, not this thread
+    except Exception as error:  # noqa: BLE001  # for the thread that waits, not this one
         dial.set_exception(error)
     else:
         dial.set_result(None)

@@ -30,7 +30,7 @@ class OnBadRecord(Enum):
 
 
 class BadRecords:
-    """Counts and logs the messages of one task that cannot be read."""
+    """The counter and log of the messages of one task that cannot be read."""
 
     def __init__(self, how: OnBadRecord) -> None:
         self.how = how

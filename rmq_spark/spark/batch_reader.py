@@ -2,7 +2,7 @@
 
 Where a read ends is settled when its first action runs, and stays: all actions on a data frame, and
 tasks that are run again, see the same rows. To see what has arrived since, `load()` it again.
-(Spark 4.0 asks anew for each action: there that holds within one.)
+(Spark 4.0 asks again for each action: there this holds within one.)
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def check_with_brokers(options: ReadOptions) -> None:
 def check_filter(options: ReadOptions, instance: ClientInstance, queues: Queues) -> None:
     """Have every broker that can be reached check the filter condition.
 
-    A broker that cannot be reached is met again by whoever reads.
+    A broker that cannot be reached is met again when the query reads.
 
     Raises:
         OptionError: A broker cannot read the condition, or does not filter by conditions.

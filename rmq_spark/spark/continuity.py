@@ -44,7 +44,7 @@ class Break(NamedTuple):
 
 
 class Continuity:
-    """Compares positions of a query with what brokers hold."""
+    """The comparison of a query's positions with the queues that brokers hold."""
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
@@ -138,7 +138,7 @@ class Continuity:
     def _behind(
         self, stored_ms: Mapping[MessageQueue, int | None], bounds: Mapping[MessageQueue, Bounds]
     ) -> dict[MessageQueue, int]:
-        """Return where what was stored after these times begins; a queue's end where a time is not known."""
+        """Return the first offsets stored after these times; a queue's end if its time is not known."""
         found = {queue: bounds[queue].next for queue in stored_ms}
         found.update(
             self._queues.first_since(
@@ -151,7 +151,7 @@ class Continuity:
 def joined_bounds(
     starts: Mapping[MessageQueue, int], ends: Mapping[MessageQueue, int], which: Iterable[MessageQueue]
 ) -> dict[MessageQueue, Bounds]:
-    """Return the bounds of these queues; a queue that has just expired may begin behind its end for once."""
+    """Return the bounds of these queues; a queue that just expired may begin behind its end once."""
     return {queue: Bounds(min(starts[queue], ends[queue]), ends[queue]) for queue in which}
 
 

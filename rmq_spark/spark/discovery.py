@@ -29,7 +29,7 @@ _NOT_THE_USERS: Final = (
 
 
 class Discovery:
-    """Finds the queues that a query may read, and looks again from time to time.
+    """The queues that a query may read, looked for again from time to time.
 
     For use by one thread.
     """

@@ -1,4 +1,4 @@
-"""What goes wrong between Spark and the brokers, said so that the user can mend it.
+"""The errors between Spark and the brokers, worded so that users can mend the causes.
 
     OptionError        an option, or several that do not go together; raised on the driver
     SetUpError         a Python that lacks what a query needs

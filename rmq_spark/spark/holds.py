@@ -29,7 +29,7 @@ class _Held(NamedTuple):
 
 
 class Holds:
-    """Waits until a queue has a new message; for use by one thread."""
+    """The held pulls by which a query waits for new messages; for use by one thread."""
 
     def __init__(self, hold: Hold, clock: Callable[[], float], suspend_ms: int) -> None:
         """Take a clock that gives seconds, and how long brokers are to hold a pull."""

@@ -29,7 +29,7 @@ _SHOWN_MAX: Final = 5
 
 
 class Horizon:
-    """Looks at the queues of one query; for use by one thread."""
+    """The ends of the queues of one query, and their losses; for use by one thread."""
 
     def __init__(self, options: ReadOptions, queues: Queues, times: StoreTimes) -> None:
         self._options = options
@@ -86,7 +86,7 @@ class Horizon:
         return base, ends
 
     def _answered(self, start: SourceOffset) -> tuple[SourceOffset, dict[MessageQueue, int]]:
-        """Ask all brokers where queues end; those that turn out to be gone are noted in the start."""
+        """Ask all brokers for the ends of queues; those that are gone are noted in the start."""
         readable = self._queues.discover()
         known = [queue for queue in start.positions if queue.broker_name not in start.gone]
         asked = dict.fromkeys([*known, *sorted(readable if self._target is None else self._target)])

@@ -18,7 +18,7 @@ _BATCHES_OF_OTHERS: Final = 2
 
 
 class Idling:
-    """Knows whether a source is alone in its query; for use by one thread."""
+    """The knowledge whether a source is alone in its query; for use by one thread."""
 
     def __init__(self, suspend_ms: int, clock: Callable[[], float]) -> None:
         """Take how long brokers hold pulls, and a clock that gives seconds."""

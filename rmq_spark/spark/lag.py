@@ -1,4 +1,4 @@
-"""How far a query is behind: in messages, bytes and milliseconds, of each queue.
+"""The lag of a query: in messages, bytes and milliseconds, of each queue.
 
     lag_of(query.lastProgress)        from what Spark says of the last batch (4.2 and later)
     LagListener                       the same for all queries of a session, as batches end

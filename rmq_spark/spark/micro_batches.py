@@ -39,7 +39,7 @@ _RECORD_BYTES: Final = 300.0
 
 
 class MicroBatches:
-    """Plans the batches of one query; for use by one thread."""
+    """The planner of the batches of one query; for use by one thread."""
 
     def __init__(self, options: ReadOptions, queues: Queues, clock: Callable[[], float]) -> None:
         """Take a clock that gives seconds."""
@@ -214,7 +214,7 @@ class MicroBatches:
     # ---- what tasks read
 
     def pieces(self, start: SourceOffset, end: SourceOffset) -> list[Piece]:
-        """Return the ranges between two offsets, cut for tasks: always the same for the same two."""
+        """Return the ranges between two offsets, cut for tasks: the same for the same two offsets."""
         if start == end:
             return []
         ranges = {}
@@ -230,7 +230,7 @@ class MicroBatches:
     def _left_of(
         self, start: SourceOffset, end: SourceOffset, ranges: Mapping[MessageQueue, Range]
     ) -> dict[MessageQueue, Range]:
-        """Hold a batch against the brokers that was planned before a restart; return what is left of it."""
+        """Compare a batch planned before a restart with the brokers; return what is left of it."""
         self._check_topics(start)
         self._check_topics(end)
         self._queues.discover()
@@ -240,7 +240,7 @@ class MicroBatches:
         return left
 
     def _timed(self, cut: Sequence[Piece], end: SourceOffset) -> list[Piece]:
-        """Tell tasks when the last message of their piece was stored, so that they know it again."""
+        """Tell tasks the store time of their piece's last message, by which they know the topic."""
         known = {
             Place(queue, position.next_offset - 1): position.stored_ms
             for queue, position in end.positions.items()
@@ -271,7 +271,7 @@ class MicroBatches:
     # ---- what is gone
 
     def _check_topics(self, start: SourceOffset) -> None:
-        """Refuse a checkpoint of other topics; one of more topics would lose what is left in them."""
+        """Refuse a checkpoint of other topics, which would lose the rest of those it has."""
         if start == self._mine or self._options.selection.pattern is not None:
             return
         option, chosen = self._options.selection.option, frozenset(self._options.selection.topics)

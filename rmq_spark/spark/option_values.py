@@ -47,7 +47,7 @@ def truth(option: str, text: str) -> bool:
 
 
 def one_of(option: str, text: str, *words: str) -> str:
-    """Return that one of these words which is given, whatever its case."""
+    """Return the one of these words that is given, in upper or lower case."""
     word = text.strip().lower()
     if word not in words:
         raise OptionError(option, f"needed {', '.join(words[:-1])} or {words[-1]}, found {text!r}")
@@ -105,7 +105,7 @@ def timestamp(option: str, text: str) -> int:
 
 
 def plausible_ms(option: str, ms: int) -> int:
-    """Refuse what must be seconds: as milliseconds it would be a time in the first years after 1970."""
+    """Refuse numbers that must be seconds: as ms they would be in the first years after 1970."""
     if ms in _SECONDS:
         raise OptionError(
             option, f"needed milliseconds since 1970, found {ms}: if these are seconds, write {ms * 1000}"

@@ -244,7 +244,7 @@ def _waits_for_topic(options: Given, selection: Selection) -> bool:
 
 
 def _check_topics_read(selection: Selection, *positions: Positions | None) -> None:
-    """Refuse positions of topics that are not read: a slip of the pen would be silence otherwise."""
+    """Refuse positions of topics that are not read, so that a slip of the pen is not ignored."""
     for each in positions:
         strangers = sorted(each.topics - set(selection.topics)) if each is not None else []
         if each is not None and strangers and selection.pattern is None:

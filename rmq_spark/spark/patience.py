@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 
 class Patience:
-    """Pauses between failed tries, until a time limit."""
+    """The pauses between failed tries, up to a time limit."""
 
     def __init__(
         self,

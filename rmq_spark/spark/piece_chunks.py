@@ -1,4 +1,4 @@
-"""What a task pulls of a piece: chunks of records in order, and nothing left out of them unsaid.
+"""The pulls of a task for its piece: chunks of records in order, with nothing left out silently.
 
     pulls ──> gathered to megabytes ──> all readable? ──> still the queue of the plan? ──> no offset missing?
 
@@ -163,7 +163,7 @@ def _stored_ms(records: RecordChunk, row: int) -> int:
 
 
 def _check_gaps(options: ReadOptions, queue: MessageQueue, at: int, records: RecordChunk, end: int) -> None:
-    """Report offsets that a broker leaves out: they are gone, though its first offset may not show it yet."""
+    """Report offsets that a broker leaves out: they are gone, even if its first offset lags."""
     losses = []
     for queue_offset in [*records.head["queue_offset"].tolist(), end]:
         if queue_offset > at:

@@ -124,7 +124,7 @@ class Queues:
         )
 
     def starts(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """Return the first offset that each queue still holds; 0 where its broker does not know it."""
+        """Return the first offset that each queue still holds; 0 if its broker does not know it."""
         return self._numbers(
             queues,
             RequestCode.GET_MIN_OFFSET,
@@ -139,7 +139,7 @@ class Queues:
         needed: Container[MessageQueue] | None = None,
         refused: frozenset[int] = frozenset(),
     ) -> dict[MessageQueue, int]:
-        """Ask for one offset of each queue; -1 where the answer is one of those that ``refused`` says."""
+        """Ask for one offset of each queue; -1 where the response code is in ``refused``."""
         about = {queue: queue for queue in queues}
         may_gather = len(about) > _FEW
 
@@ -283,5 +283,5 @@ def _first_of(result: PullResult | None) -> StoredMessage | None:
         return None
     try:
         return decode_record(result.records, check_crc=False)
-    except RecordError:  # whoever reads the queue says so, and what is to become of it
+    except RecordError:  # the task that reads the queue reports it
         return None

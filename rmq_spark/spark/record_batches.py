@@ -37,7 +37,7 @@ _CRC_DIFFERS: Final = "its body is not the one that was stored: its CRC differs"
 
 
 class RecordBatches:
-    """Makes record batches of one schema from chunks of records."""
+    """A maker of record batches of one schema from chunks of records."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """The columns of the sink: their names and types, and whether those of a data frame will do.
 
 Checked on the driver, before a row is looked at. What the source has beyond them (`PASSED_OVER`)
-the broker gives each message anew, so that a topic can be written as it was read; any other column
+the broker sets for each message, so that a topic can be written as it was read; any other column
 is refused, since nobody can tell a wish from a misspelling. It looks at names and types, never at
 rows.
 """

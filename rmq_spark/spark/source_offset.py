@@ -61,7 +61,7 @@ class SourceOffset:
         return frozenset(queue.topic for queue in self.positions)
 
     def without_brokers(self, names: Iterable[str]) -> SourceOffset:
-        """Return the end of a batch without messages from here on, not waiting for these brokers."""
+        """Return the end of an empty batch from here, which does not wait for these brokers."""
         return SourceOffset(self.positions, gone=tuple(sorted({*self.gone, *names})))
 
     def with_brokers(self, names: Container[str]) -> SourceOffset:

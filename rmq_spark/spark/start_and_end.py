@@ -89,7 +89,7 @@ class Span:
         }
 
     def _check_names(self, positions: Positions) -> None:
-        """Refuse topics and queues that are not there: a slip of the pen would be silence otherwise."""
+        """Refuse topics and queues that do not exist, so that a slip of the pen is not ignored."""
         topics: dict[str, list[MessageQueue]] = {}
         for queue in self.queues:
             topics.setdefault(queue.topic, []).append(queue)

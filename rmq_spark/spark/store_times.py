@@ -13,7 +13,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class StoreTimes:
-    """Looks up store times and sizes of the messages before offsets; for use by one thread."""
+    """The store times and sizes of the messages before offsets; for use by one thread."""
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues

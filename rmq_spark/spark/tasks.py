@@ -35,7 +35,7 @@ _addresses: Final[dict[tuple[int, Access], BrokerAddresses]] = {}
 
 
 def addresses_of(access: Access) -> BrokerAddresses:
-    """Return the addresses, and the client, that tasks of this process share; a fork begins with none."""
+    """Return the addresses and the client that tasks of a process share; a fork starts without."""
     key = (os.getpid(), access)
     if key not in _addresses:
         _addresses[key] = BrokerAddresses(instance_for(access))

@@ -48,7 +48,7 @@ def check_worker_python() -> None:
 
 
 def _path_of_its_own() -> list[str]:
-    """Return what Spark or the user has put on the path of modules, as its workers have it as well."""
+    """Return the module path that Spark or the user has set, which workers get as well."""
     prefixes = (sys.prefix, sys.base_prefix)
     return [entry for entry in sys.path if entry and not entry.startswith(prefixes)]
 

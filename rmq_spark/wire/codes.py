@@ -6,8 +6,8 @@ This module knows nothing of what the requests carry: see `headers`.
 
 Some of RocketMQ's numbers are missing here on purpose, because rocketpoll serves none of them: 50
 to 53 and 200050 ff. (pop), 370 (priorities), 400 and 401 (static topics), 901 and 904 (masters and
-slaves), 3001 ff. (users and access lists), and the answers 2000 to 2018 (controllers). Whoever
-sends one is answered REQUEST_CODE_NOT_SUPPORTED.
+slaves), 3001 ff. (users and access lists), and the answers 2000 to 2018 (controllers). A peer
+that sends one is answered REQUEST_CODE_NOT_SUPPORTED.
 """
 
 from __future__ import annotations

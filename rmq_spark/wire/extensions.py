@@ -1,4 +1,4 @@
-"""What rocketpoll's peers may do beyond RocketMQ, once both have said that they can.
+"""The abilities of rocketpoll's peers beyond RocketMQ, once both have said that they have them.
 
 A client that wants more asks `RequestCode.EXTENSIONS` with the names it knows, in the JSON header
 that everybody reads. A rocketpoll broker answers with those of them it knows too, and both may use

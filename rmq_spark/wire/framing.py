@@ -1,4 +1,4 @@
-"""Where one frame ends and the next begins.
+"""The boundaries of frames in a stream of bytes.
 
     i32  length       bytes after this word: 4 + header + body
     u8   serialize    which codec wrote the header

@@ -1,4 +1,4 @@
-"""What a frame's header says, in whichever codec it is written.
+"""The content of a frame's header, in whichever codec it is written.
 
 The three codecs (`header_json`, `header_rocketmq`, `header_msgpack`) each turn bytes into a
 `Header` and back. They share the checks here and know nothing of frames, bodies or typed fields.
@@ -41,7 +41,7 @@ class Header(NamedTuple):
 
 
 def check_ints(code: Any, version: Any, opaque: Any, flag: Any) -> None:
-    """Refuse what is no 32-bit integer; one call into C for the four, as every frame pays for it."""
+    """Refuse numbers that are not 32-bit integers, by one call into C for all four."""
     try:
         _FOUR_INTS.pack(code, version, opaque, flag)
     except struct.error:

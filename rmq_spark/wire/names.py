@@ -1,4 +1,4 @@
-"""Which names topics and groups may have, and which of them RocketMQ keeps for itself.
+"""The names that topics and groups may have, and those that RocketMQ keeps for itself.
 
 A topic's name becomes a directory's, and a group's is part of its retry topic's: so none may hold
 what leads out of a directory, or be longer than a directory's name can be. Brokers check them, and

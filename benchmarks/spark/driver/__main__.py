@@ -44,7 +44,7 @@ def main() -> None:
             raise SystemExit(f"it does {_DOES}, and not {name!r}")
         try:
             answer = {"answer": getattr(queries, name)(**fields)}
-        except Exception:  # noqa: BLE001  # whatever it is, who asked has to know
+        except Exception:  # noqa: BLE001  # the asker has to know of any of them
             answer = {"error": traceback.format_exc()}
         _say(answers, answer)
     spark.stop()

@@ -56,7 +56,7 @@ def run_demo(arguments: Sequence[str]) -> int:
             except KeyboardInterrupt:
                 sys.stdout.write("\ninterrupted; everything was stopped\n")
                 return 130
-            except Exception as error:  # noqa: BLE001  # whatever it is, the user is to see it
+            except Exception as error:  # noqa: BLE001  # the user has to see any of them
                 words = (directory / "spark.log").read_text(encoding="utf-8", errors="replace")
                 os.write(stderr, words[-_LAST_WORDS:].encode())
                 return _failed(f"{type(error).__name__}: {error}", stderr)

@@ -42,7 +42,7 @@ class Sender:
         try:
             with Producer("demo-producer", self._address) as producer:
                 self._send_on(producer)
-        except Exception as error:  # noqa: BLE001  # whoever waits for the figures says it
+        except Exception as error:  # noqa: BLE001  # the thread that waits for the figures reports it
             self.fault = error
 
     def _send_on(self, producer: Producer) -> None:

@@ -1,4 +1,4 @@
-"""What the demo shows: figures to lines of text. It knows no terminal, no clock and no Spark."""
+"""The demo's screen: figures to lines of text. It knows no terminal, no clock and no Spark."""
 
 from __future__ import annotations
 

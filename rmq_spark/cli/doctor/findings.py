@@ -1,4 +1,4 @@
-"""What a check has found, and the lines that say so. It looks at nothing itself."""
+"""The findings of checks, and the lines that tell of them. It looks at nothing itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which bodies of a chunk are not what was stored, found out for many at a time.
+"""Checks of the bodies of a chunk against their stored CRCs, many at a time.
 
     XOR of all bodies, ends in line ──> its CRC = XOR of their CRCs?      yes: all are intact
                                                                           no: one by one

@@ -56,7 +56,7 @@ def with_empty_checksums(chunk: RecordChunk) -> RecordChunk:
 
 
 class Sealing:
-    """Fills in the checksums of a chunk whose records have room for them and are writable.
+    """The filling in of checksums of a chunk whose records have room for them and are writable.
 
     The CRCs of all bytes after the heads do not depend on a record's place and are computed at
     once. When a record has its place, a few table lookups give its checksum, so that its bytes are

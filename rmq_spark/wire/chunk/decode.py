@@ -1,4 +1,4 @@
-"""Where everything lies in many stored messages: what `record` finds out for one, for megabytes.
+"""The places of all fields in many stored messages: as `record` does for one, for megabytes.
 
 A chunk is records back to back, as a pull's body and a commit log hold them. `RecordChunk` finds
 the parts of each and checks that they hang together; `columns` builds what is asked for from that.

@@ -1,7 +1,7 @@
 """The bodies of a chunk as their senders wrote them, a slice of rows at a time.
 
 Compressed bodies may become a thousand times as long: so a slice ends as soon as it has so many
-bytes, and whoever asks for the slices one by one never holds more of them. A body that cannot be
+bytes, and a caller that takes the slices one by one never holds more of them. A body that cannot be
 inflated is null, and its problem is told beside it. What is to become of such a row is not decided
 here.
 """

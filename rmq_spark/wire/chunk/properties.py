@@ -31,7 +31,7 @@ MAP_TYPE = pa.map_(pa.string(), pa.string())
 
 
 class PropertyColumns:
-    """Finds properties in the strings of a chunk, which it scans for separators only once."""
+    """The properties in the strings of a chunk, scanned for separators only once."""
 
     def __init__(self, buffer: pa.Buffer, starts: Positions, lengths: Positions) -> None:
         """Scan strings; ``starts`` must not be 0, as the byte before each is read as well."""

@@ -1,6 +1,6 @@
 """Request code -> headers, of those that senders and consumers exchange with brokers, name servers.
 
-`exchange_of` knows all requests: what only operators ask is loaded with the first of theirs.
+`exchange_of` knows all requests: requests of operators are loaded with the first of them.
 """
 
 from __future__ import annotations

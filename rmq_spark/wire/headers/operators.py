@@ -1,6 +1,6 @@
 """Headers of what operators ask: messages looked up, offsets set back, groups and their clients.
 
-Whoever sends or consumes does not load them.
+Programs that only send or consume do not load them.
 """
 
 from typing import NamedTuple
