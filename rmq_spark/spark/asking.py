@@ -125,7 +125,7 @@ class Asker:
         found: dict[_Key, Any],
         needs: Container[str],
     ) -> _Faults:
-        """Add the answers to ``found``; return the brokers that did not answer everything, and why."""
+        """Add the answers to ``found``; return the brokers with answers missing, and why."""
         faults: _Faults = {}
         by_broker: dict[str, list[_Key]] = {}
         for key, queue in about.items():

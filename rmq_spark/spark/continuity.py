@@ -138,7 +138,7 @@ class Continuity:
     def _behind(
         self, stored_ms: Mapping[MessageQueue, int | None], bounds: Mapping[MessageQueue, Bounds]
     ) -> dict[MessageQueue, int]:
-        """Return the first offsets stored after these times; a queue's end if its time is not known."""
+        """Return the first offsets stored after these times; a queue's end without a time."""
         found = {queue: bounds[queue].next for queue in stored_ms}
         found.update(
             self._queues.first_since(
@@ -151,7 +151,7 @@ class Continuity:
 def joined_bounds(
     starts: Mapping[MessageQueue, int], ends: Mapping[MessageQueue, int], which: Iterable[MessageQueue]
 ) -> dict[MessageQueue, Bounds]:
-    """Return the bounds of these queues; a queue that just expired may begin behind its end once."""
+    """Return the bounds of these queues; a queue that just expired may begin after its end."""
     return {queue: Bounds(min(starts[queue], ends[queue]), ends[queue]) for queue in which}
 
 

@@ -214,7 +214,7 @@ class MicroBatches:
     # ---- what tasks read
 
     def pieces(self, start: SourceOffset, end: SourceOffset) -> list[Piece]:
-        """Return the ranges between two offsets, cut for tasks: the same for the same two offsets."""
+        """Return the ranges between two offsets, cut for tasks; equal offsets give equal pieces."""
         if start == end:
             return []
         ranges = {}
@@ -271,7 +271,7 @@ class MicroBatches:
     # ---- what is gone
 
     def _check_topics(self, start: SourceOffset) -> None:
-        """Refuse a checkpoint of other topics, which would lose the rest of those it has."""
+        """Refuse a checkpoint of other topics; report topics of it that are no longer read."""
         if start == self._mine or self._options.selection.pattern is not None:
             return
         option, chosen = self._options.selection.option, frozenset(self._options.selection.topics)

@@ -107,7 +107,7 @@ class Positions:
         return not (isinstance(below, Mapping) and _has_no_brokers(below) and set(below) - {ANY})
 
     def within(self, namespace: str | None) -> Positions:
-        """Return the same of topics that clients of a namespace call so."""
+        """Return the positions with topics by their whole names, given names within a namespace."""
         if self.tree is None or namespace is None:
             return self
         tree = {each if each == ANY else in_namespace(namespace, each): at for each, at in self.tree.items()}

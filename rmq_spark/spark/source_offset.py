@@ -61,17 +61,17 @@ class SourceOffset:
         return frozenset(queue.topic for queue in self.positions)
 
     def without_brokers(self, names: Iterable[str]) -> SourceOffset:
-        """Return the end of an empty batch from here, which does not wait for these brokers."""
+        """Return the end of an empty batch from here, without waiting for these brokers."""
         return SourceOffset(self.positions, gone=tuple(sorted({*self.gone, *names})))
 
     def with_brokers(self, names: Container[str]) -> SourceOffset:
-        """Return the same, waiting for these brokers again."""
+        """Return a copy that waits for these brokers again."""
         if not any(name in names for name in self.gone):
             return self
         return SourceOffset(self.positions, gone=tuple(name for name in self.gone if name not in names))
 
     def without_queues(self, queues: Container[MessageQueue]) -> SourceOffset:
-        """Return the same for all other queues."""
+        """Return a copy without these queues."""
         left = {queue: position for queue, position in self.positions.items() if queue not in queues}
         return SourceOffset(left, gone=self.gone)
 
