@@ -9,6 +9,7 @@ import os
 import signal
 
 import pytest
+from breadth import WIDE
 from hypothesis import settings
 from spark_classes import quick_start
 
@@ -17,6 +18,14 @@ settings.load_profile("rocketpoll")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("SPARK_SUBMIT_OPTS", quick_start())
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out what only ``make wide`` runs, unless it runs."""
+    left_out = [] if WIDE else [item for item in items if item.get_closest_marker("wide")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
