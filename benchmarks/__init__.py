@@ -1,4 +1,4 @@
-"""How fast rocketpoll is, measured and reported in one way for every part of it: see README.md.
+"""Benchmarks of every part of rocketpoll, measured and reported in one way: see README.md.
 
 Nothing of the project imports this.
 """

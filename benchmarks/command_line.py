@@ -1,4 +1,4 @@
-"""What every benchmark does when it is started: options, measuring, table, JSON."""
+"""The course of every benchmark: options, measuring, table, JSON."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ def run_benchmark(
 ) -> None:
     """Measure the cases that the command line asks for and report them under this name.
 
-    A target that was missed is shown and fails nothing: on a busy machine it would fail at random.
+    A target that was missed is shown and does not make the run fail: on a busy machine it would
+    fail at random.
 
     Args:
-        name: Of the benchmark.
-        cases: All that there are.
-        libraries: Whose versions matter.
-        arguments: Those of the command line, unless others are given.
-        rounds: How many there are unless the command line says otherwise.
-        own_options: Parsers, made without ``add_help``, of options that only this benchmark has. They have
-            shaped its cases already; here they are named in the help.
+        name: The name of the benchmark.
+        cases: All cases.
+        libraries: The libraries whose versions matter.
+        arguments: The arguments, by default those of the command line.
+        rounds: The default number of rounds.
+        own_options: Parsers, made without ``add_help``, of options that only this benchmark has.
+            They have shaped its cases already; here they are named in the help.
     """
     options = _parser(name, rounds, own_options).parse_args(arguments)
     chosen = select(cases, options.only)

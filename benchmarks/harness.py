@@ -1,13 +1,14 @@
 """Measures cases against each other: repeated, interleaved, calibrated.
 
-Why our own and not pyperf, pytest-benchmark or asv: what we ask is nearly always "how many times as fast
-as that one?", on machines whose speed changes from second to second. That takes both sides in the same
-second, round by round, and the ratio within each round. pyperf and pytest-benchmark finish one benchmark
-before they start the next, and compare two independent sets of values afterwards; asv can interleave, by
-whole processes, but compares commits and not cases. None of them reports messages per second beside a
-target, or takes in what a load generator in another process has measured. What they would save us is the
-hundred lines below; we give up pyperf's many worker processes, which even out what differs from one start
-of Python to the next: run a benchmark twice for that.
+Why our own and not pyperf, pytest-benchmark or asv: what we ask is nearly always "how many times as
+fast as that one?", on machines whose speed changes from second to second. That takes both sides in
+the same second, round by round, and the ratio within each round. pyperf and pytest-benchmark finish
+one benchmark before they start the next, and compare two independent sets of values afterwards; asv
+can interleave, by whole processes, but compares commits and not cases. None of them reports
+messages per second beside a target, or takes in what a load generator in another process has
+measured. What they would save us is the hundred lines below; we give up pyperf's many worker
+processes, which even out what differs from one start of Python to the next: run a benchmark twice
+for that.
 
 This module knows neither files nor what is measured. It prints nothing: `report` does.
 """
@@ -25,7 +26,7 @@ from typing import Literal
 
 ROUNDS = 9
 ROUND_SECONDS = 0.05
-"""Long beside the clock's resolution and a timer interrupt, short beside a change of the machine's mood."""
+"""Seconds of a round: long beside timer interrupts, short beside changes of the machine's speed."""
 
 _GROWTH_MAX = 10.0
 _MARGIN = 1.1  # calibrating aims a little beyond the round's length, so as not to creep towards it
@@ -36,13 +37,13 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Target:
-    """What a case is meant to reach: at most these microseconds, at least this speed or ratio."""
+    """The goal of a case: at most these microseconds, or at least this speed or ratio."""
 
     quantity: Literal["per_second", "bytes_per_second", "microseconds", "ratio"]
     bound: float
 
     def is_reached(self, result: Result) -> bool:
-        """Whether the result's median is on the right side of the bound."""
+        """Return whether the result's median is on the right side of the bound."""
         value = getattr(result, self.quantity)
         return bool(value <= self.bound if self.quantity == "microseconds" else value >= self.bound)
 
@@ -53,8 +54,9 @@ class Case:
 
     ``run`` does ``units_per_run`` units of it. The peer is another variant of the same subject.
 
-    What cannot be done twice in a row, such as opening what a crash has left, has a ``prepare``: it is called
-    before each run and not timed. Such a case runs once a round, with no more warming up than that does.
+    An action that cannot be done twice in a row, such as opening a store after a crash, has a
+    ``prepare``: it is called before each run and not timed. Such a case runs once a round, with no
+    other warm-up.
     """
 
     subject: str
@@ -69,7 +71,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Unique within a run."""
+        """The name, unique within a run."""
         return f"{self.subject}: {self.variant}"
 
     @property
@@ -80,7 +82,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """What came out for a case: the seconds per unit of every round, and those of its peer over them."""
+    """The result of a case: the seconds per unit of every round, and the peer's divided by them."""
 
     case: Case
     rounds: tuple[float, ...]
@@ -88,7 +90,7 @@ class Result:
 
     @property
     def microseconds(self) -> float:
-        """Per unit, the median of the rounds."""
+        """The microseconds per unit, in the median round."""
         return statistics.median(self.rounds) * 1e6
 
     @property
@@ -98,7 +100,7 @@ class Result:
 
     @property
     def bytes_per_second(self) -> float:
-        """In the median round; 0 where nobody has said how large a unit is."""
+        """Bytes per second in the median round; 0 if the size of a unit is not given."""
         return self.per_second * self.case.bytes_per_unit
 
     @property
@@ -117,7 +119,7 @@ class Result:
 
     @property
     def ratio(self) -> float | None:
-        """How many times as fast as the peer: the median of the rounds' ratios."""
+        """The median of the rounds' ratios to the peer; 2 means twice as fast."""
         return statistics.median(self.ratios) if self.ratios else None
 
 
@@ -127,16 +129,18 @@ def measure(
     seconds: float = ROUND_SECONDS,
     clock: Clock = time.perf_counter,
 ) -> list[Result]:
-    """Run every case once per round, in the order given, each for at least ``seconds``, if it can go on."""
+    """Run every case once per round, in order, each for at least ``seconds`` if it can repeat."""
     check_peers(cases)
     loops = [1 if case.prepare else calibrate(case.run, seconds, clock) for case in cases]
     times: dict[str, list[float]] = {case.name: [] for case in cases}
     for _ in range(rounds):
         for case, count in zip(cases, loops, strict=True):
-            # The collector stays on, as where the code is used; but each case pays for its own garbage.
+            # The collector stays on, as where the code is used; but each case pays for its own
+            # garbage.
             gc.collect()
-            # The other cases have emptied the caches, and the allocator has given its pages back: the next
-            # run may take three times as long as those behind it, and long runs come few to a round.
+            # The other cases have emptied the caches, and the allocator has given its pages back:
+            # the next run may take three times as long as those behind it, and long runs come few
+            # to a round.
             warm_up = case.prepare or case.run
             warm_up()
             times[case.name].append(time_loops(case.run, count, clock) / (count * case.units_per_run))
@@ -144,7 +148,7 @@ def measure(
 
 
 def compare(cases: Sequence[Case], times: Mapping[str, Sequence[float]]) -> list[Result]:
-    """Results from the seconds per unit of each case's rounds, wherever these were measured."""
+    """Return results from the seconds per unit of each case's rounds, wherever measured."""
     results = []
     for case in cases:
         own = times[case.name]
@@ -157,7 +161,7 @@ def compare(cases: Sequence[Case], times: Mapping[str, Sequence[float]]) -> list
 
 
 def calibrate(run: Callable[[], object], seconds: float, clock: Clock = time.perf_counter) -> int:
-    """How many runs take at least this long."""
+    """Return how many runs take at least this many seconds."""
     loops = 1
     while (elapsed := time_loops(run, loops, clock)) < seconds:
         growth = min(_MARGIN * seconds / max(elapsed, _CLOCK_TICK), _GROWTH_MAX)
@@ -166,7 +170,7 @@ def calibrate(run: Callable[[], object], seconds: float, clock: Clock = time.per
 
 
 def time_loops(run: Callable[[], object], loops: int, clock: Clock = time.perf_counter) -> float:
-    """The seconds that so many runs take."""
+    """Return the seconds that so many runs take."""
     runs = repeat(None, loops)
     started = clock()
     for _ in runs:
@@ -175,7 +179,7 @@ def time_loops(run: Callable[[], object], loops: int, clock: Clock = time.perf_c
 
 
 def select(cases: Sequence[Case], substring: str) -> list[Case]:
-    """The cases whose names contain the substring, and the peers that these are compared with."""
+    """Return the cases whose names contain the substring, and the peers of these."""
     chosen = {case.name for case in cases if substring in case.name}
     peers = {case.peer_name for case in cases if case.name in chosen}
     return [case for case in cases if case.name in chosen | peers]

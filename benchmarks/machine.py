@@ -1,4 +1,4 @@
-"""What a result depends on besides the code: when, on which machine, with which versions."""
+"""The conditions of a result besides the code: the time, the machine, the versions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def describe_machine(libraries: Iterable[str]) -> dict[str, Any]:
-    """The machine and the versions, as the report's JSON holds them."""
+    """Return the machine and the versions, as the report's JSON holds them."""
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "cpu": _cpu_model(),
@@ -24,12 +24,12 @@ def describe_machine(libraries: Iterable[str]) -> dict[str, Any]:
 
 
 def load_average() -> float:
-    """How many processes wanted a core, over the last minute."""
+    """Return the average number of processes that wanted a core, over the last minute."""
     return os.getloadavg()[0]
 
 
 def _cpu_model() -> str:
-    """Linux says it in a file only; elsewhere Python's word has to do."""
+    """Return the model of the processor: Linux has it in a file, Python knows it elsewhere."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for line in cpuinfo.read_text(encoding="utf-8").splitlines():

@@ -14,7 +14,7 @@ _MEGABYTE = 1e6
 
 
 def as_table(results: Sequence[Result]) -> str:
-    """One line for each case below its subject; megabytes only where a case has any."""
+    """Return one line for each case, below its subject; megabytes only if a case has any."""
     has_bytes = any(result.case.bytes_per_unit for result in results)
     columns = [name for name in _COLUMNS if has_bytes or name != "MB/s"]
     rows: list[list[str]] = [columns]
@@ -25,9 +25,9 @@ def as_table(results: Sequence[Result]) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Collection[str]) -> str:
-    """Lines of cells below their columns' names, which are the first row; a row of one cell is a heading.
+    """Return lines of cells in columns; the first row has the columns' names.
 
-    Columns named by ``left`` begin where their columns begin, the others end where they end.
+    A row of one cell is a heading. Columns named in ``left`` are aligned left, the others right.
     """
     names = rows[0]
     # A heading may run across the other columns, which are empty in its line.
@@ -43,12 +43,12 @@ def aligned(rows: Sequence[Sequence[str]], left: Collection[str]) -> str:
 
 
 def as_json(name: str, machine: Mapping[str, Any], results: Sequence[Result]) -> dict[str, Any]:
-    """Everything that was measured, every round of it, for later comparisons."""
+    """Return all measurements, every round included, for later comparisons."""
     return {"benchmark": name, "machine": dict(machine), "results": [_object(result) for result in results]}
 
 
 def describe_conditions(machine: Mapping[str, Any]) -> str:
-    """The machine's description in three lines."""
+    """Return the machine's description in three lines."""
     libraries = ", ".join(f"{library} {version}" for library, version in machine["libraries"].items())
     before, after = machine["load_average_before"], machine["load_average_after"]
     return (
@@ -114,7 +114,7 @@ def _object(result: Result) -> dict[str, Any]:
 
 
 def _speed(per_second: float, unit: str) -> str:
-    """Three digits: the fourth is noise."""
+    """Return a speed in three digits, as the fourth is noise."""
     for scale, letter in ((1e6, " M"), (1e3, " k")):
         if per_second >= scale:
             return f"{_three_digits(per_second / scale)}{letter} {unit}/s"

@@ -1,8 +1,8 @@
-"""The broker: RocketMQ's long polling and store in one Python process, imported as ``rocketpoll.broker``.
+"""RocketMQ's long polling and store in one Python process, imported as `rocketpoll.broker`.
 
-How a pull flows: server, processor, store; held in longpolling when nothing is there; the store's
-reput tells longpolling of arrivals, which replays the pull through the same processor. Of the other
-side of the project it knows only `rmq_spark.wire`.
+A pull flows through server, processor and store. If the store has nothing for it, longpolling holds
+it; the store's reput tells longpolling of arrivals, which replays the pull through the same
+processor. Of the other side of the project, the broker knows only `rmq_spark.wire`.
 
 The folder stands at the top of the repository, and ``rocketpoll/broker`` leads to it. ``broker`` is
 a name that other distributions and people's own files have, so it is never imported by that name.

@@ -1,6 +1,7 @@
-"""``python -m rocketpoll.broker -c conf/broker.conf``: runs one broker until it is told to stop.
+"""Run one broker until it is told to stop: ``python -m rocketpoll.broker -c conf/broker.conf``.
 
-It prints one line when the broker is ready, and logs to stderr. SIGTERM and SIGINT stop it in order.
+It prints one line when the broker is ready, and logs to stderr. SIGTERM and SIGINT stop it in
+order.
 """
 
 from __future__ import annotations
@@ -27,7 +28,15 @@ _INPUT_BYTES = 4_096
 
 
 def main(arguments: list[str] | None = None, program: str = "python -m rocketpoll.broker") -> int:
-    """Run a broker; the exit code: 0 stopped in order, 1 it could not run, 2 its settings are wrong."""
+    """Run a broker from command-line arguments, and return the exit code of the process.
+
+    Args:
+        arguments: The arguments without the program's name; None takes those of the process.
+        program: The name of the program in usage and error messages.
+
+    Returns:
+        0 if the broker was stopped in order, 1 if it could not run, 2 if its settings are wrong.
+    """
     parser = argparse.ArgumentParser(prog=program, description="A RocketMQ broker and name server.")
     parser.add_argument("-c", "--configFile", type=Path, metavar="FILE", help="settings, as conf/broker.conf")
     parser.add_argument(
@@ -63,7 +72,12 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
 
 
 async def serve(config: BrokerConfig, *, until_input_ends: bool = False) -> None:
-    """Run a broker until a signal comes, or until stdin, a pipe, ends."""
+    """Run a broker until SIGTERM or SIGINT arrives, or optionally until stdin ends.
+
+    Args:
+        config: The settings of the broker.
+        until_input_ends: Whether to stop when stdin, which must be a pipe, reaches its end.
+    """
     given = allow_descriptors(config.store.open_files_max, config.server.max_connections)
     config = replace(
         config,

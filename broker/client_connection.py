@@ -1,14 +1,15 @@
-"""ClientConnection: one client's bytes to requests and answers to bytes.
+"""ClientConnection: turns the bytes of one client into requests, and answers into bytes.
 
     bytes ──> FrameReader ──> RemotingCommand ──> dispatch ──> answers, all of one turn in one write
 
-Reading follows writing: what a client does not read piles up to a limit, and from there on nothing more is
-taken from it, not even the requests that have arrived already; only one of many steps that has begun is
-brought to its end. Nor is anything taken when the turn of the loop is over: then its requests wait in the
-line of all (`LoopTurn`), and so do those behind one that takes many steps; or they wait with that one for
-what it needs.
-It knows no processor, only the ``dispatch`` that it was given; limits over all clients are the server's
-(`ConnectionTable`).
+Reading follows writing: answers that a client does not read pile up to a limit, and from there on
+nothing more is taken from it, not even the requests that have arrived already; only a request of
+many steps that has begun is finished. Nor is anything taken when the turn of the loop is over: then
+its requests wait in the common line (`LoopTurn`), and so do those behind one that takes many steps;
+or they wait with that one for what it needs.
+
+It knows no processor, only the ``dispatch`` that it was given; limits over all clients are the
+server's (`ConnectionTable`).
 """
 
 from __future__ import annotations
@@ -58,41 +59,45 @@ Dispatch = Callable[["Connection", RemotingCommand], "RemotingCommand | Steps | 
 
 
 def _nothing() -> None:
-    """A turn ends without anything left to be done."""
+    """Do nothing at the end of a turn."""
 
 
 class ConnectionTable(Protocol):
-    """What a connection tells the server, which watches over all of them."""
+    """The server's side of a connection: it is told of events, and watches over all connections."""
 
     @property
     def answer_bytes_max(self) -> int:
-        """How long an answer may be now: less, the more of them all clients leave unread."""
+        """The maximum size of an answer now, in bytes; smaller as clients leave more unread."""
 
     @property
     def step_places(self) -> StepPlaces:
-        """Where requests of many steps get their places."""
+        """The places for requests of many steps."""
 
     def opened(self, connection: ClientConnection) -> str | None:
-        """It is there; why it may not stay, if so."""
+        """Count a new connection. Return None, or why it may not stay."""
 
     def understood(self, connection: ClientConnection) -> None:
-        """The header of its first request has arrived."""
+        """Note that the header of a client's first request has arrived."""
 
     def holds_requests(self, connection: ClientConnection, size: int) -> None:
-        """So many bytes of requests are here that are not whole or have to wait; 0: none."""
+        """Note that ``size`` bytes of requests are incomplete or have to wait."""
 
     def leaves_unread(self, connection: ClientConnection, size: int) -> None:
-        """So many bytes of answers are kept here because it does not read them."""
+        """Note that ``size`` bytes of answers are kept as the client does not read them."""
 
     def read_all(self, connection: ClientConnection) -> None:
-        """It has read all that was kept."""
+        """Note that the client has read all that was kept."""
 
     def closed(self, connection: ClientConnection) -> None:
-        """It has gone."""
+        """Forget a connection that has ended."""
 
 
 class ClientConnection(asyncio.Protocol):
-    """See the module. One for each client."""
+    """The asyncio protocol of one client: reads requests, dispatches them, and writes answers.
+
+    Nothing is read from a client that does not read its answers, nor while its requests wait for
+    their turn.
+    """
 
     def __init__(
         self,
@@ -103,7 +108,10 @@ class ClientConnection(asyncio.Protocol):
         turn: LoopTurn,
         end_turn: Callable[[], None] = _nothing,
     ) -> None:
-        """``end_turn`` is called when all requests of a turn have been dispatched, before answers leave."""
+        """Prepare the protocol of one client.
+
+        ``end_turn`` is called when all requests of a turn are dispatched, before answers leave.
+        """
         self._loop = loop
         self._limits = limits
         self._table = table
@@ -121,15 +129,15 @@ class ClientConnection(asyncio.Protocol):
         self._first_bytes = b""
         self._bytes_here = 0
         self._steps: Steps | None = None
-        """What is left to do of a request that takes many steps; those behind it wait."""
+        """The remaining steps of a request that takes many; the requests behind it wait."""
         self._steps_bytes = 0
         self._asked: RemotingCommand
         self._place: Place | None = None
         self._is_in_line = False
         self._is_counted = False
-        """Whether all that is to be known of its client is known, and the table has it."""
+        """True once the client's addresses are known and the table counts it."""
         self._is_waiting = False
-        """Whether what is left of that request needs something that is not there yet."""
+        """True while the remaining steps need something that is not there yet."""
         self._questions = Questions(loop)
         self.extensions: frozenset[Extension] = frozenset()
         self.is_closed = False
@@ -141,7 +149,7 @@ class ClientConnection(asyncio.Protocol):
     # ---- what asyncio tells
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there, if it has not gone before it was let in."""
+        """Set up the socket and register the client, unless it is gone already."""
         self._transport = cast("asyncio.Transport", transport)
         names = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         if not all(names):  # as load balancers do who look whether somebody listens
@@ -159,7 +167,7 @@ class ClientConnection(asyncio.Protocol):
             self.close(refusal)
 
     def data_received(self, data: bytes) -> None:
-        """The next piece of its stream."""
+        """Take the next piece of the client's stream."""
         self.last_active = now = self._loop.time()
         if self._is_new and not self._first_bytes:
             self._first_bytes = data[:8]
@@ -172,11 +180,11 @@ class ClientConnection(asyncio.Protocol):
             self._wait_in_line()
 
     def pause_writing(self) -> None:
-        """The system does not take all that is written now, as the client does not read it."""
+        """Note that the system takes no more bytes now, as the client does not read."""
         self._is_full = True
 
     def resume_writing(self) -> None:
-        """The system has taken all."""
+        """Go on with requests: the system has taken all that was written."""
         self._is_full = self.is_congested = False
         self._unread_bytes = 0
         self.last_active = self._loop.time()
@@ -184,7 +192,7 @@ class ClientConnection(asyncio.Protocol):
         self._loop.call_soon(self._go_on)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It has gone, or was closed."""
+        """Clean up after a connection that the client or the broker has closed."""
         self.is_closed = True
         if not self._is_counted:
             return
@@ -199,20 +207,20 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def answer_bytes_max(self) -> int:
-        """How long an answer to it may be now."""
+        """The maximum size of an answer now, in bytes."""
         return self._table.answer_bytes_max
 
     @property
     def is_kept_waiting(self) -> bool:
-        """Whether it is we who do not read from it now: not if it does not read what it was sent."""
+        """True if it is the broker that does not read now, rather than the client."""
         return self._is_in_line or self._is_waiting or (self.is_held_back and not self.is_congested)
 
     @property
     def unwritten_bytes(self) -> int:
-        """What of all that was written has not arrived at the client: it gets less while that reads.
+        """The bytes written that have not arrived at the client, in all buffers together.
 
-        The system takes more only when a third of the megabytes that it keeps have arrived: whoever reads
-        slowly would seem to read nothing for a minute.
+        The bytes in the system's buffer count as well: the system takes more only when a third of
+        the megabytes in it have arrived, so a slow reader would seem to read nothing for a minute.
         """
         return self._transport.get_write_buffer_size() + _kept_by_the_system(self.descriptor())
 
@@ -227,7 +235,7 @@ class ClientConnection(asyncio.Protocol):
         self.send_frame(command.encode())
 
     def send_frame(self, head: bytes, body: Sequence[Buffer] = ()) -> None:
-        """Send a frame that is encoded already."""
+        """Send an encoded frame."""
         if self.is_closed:
             return
         self._out.append(head)
@@ -242,14 +250,14 @@ class ClientConnection(asyncio.Protocol):
             self._is_corked = True
 
     def request(self, command: RemotingCommand, timeout_ms: int, then: Then) -> None:
-        """Ask the client something; one that does not read would not answer in time."""
+        """Send a request to the client, unless it does not read and so would not answer in time."""
         if self.is_closed or self.is_congested:
             self._loop.call_soon(then, None)
             return
         self.send(self._questions.asked(command, timeout_ms, then))
 
     def close(self, why: str) -> None:
-        """End it, with what it was sent before as far as it reads that at once."""
+        """Close the connection; the client gets what was sent before if it reads at once."""
         if not self.is_closed:
             _log.warning("%s: closed: %s", self.remote_host, why)
             self._write_out()  # what is corked
@@ -262,7 +270,7 @@ class ClientConnection(asyncio.Protocol):
                 self._loop.call_later(_LINGER_SECONDS, self._transport.abort)
 
     def finish(self) -> None:
-        """End it in order: the broker stops."""
+        """Close the connection in order, as the broker stops."""
         if self._steps is not None:
             self._end_steps()
             if not self._asked.is_one_way:
@@ -272,22 +280,22 @@ class ClientConnection(asyncio.Protocol):
         self._transport.close()
 
     def abort(self) -> None:
-        """End it at once."""
+        """Close the connection at once."""
         self.is_closed = True
         self._transport.abort()
 
     def hold_back(self) -> None:
-        """Read nothing until told to go on: the memory for requests is used up."""
+        """Read nothing until `let_go_on`: the memory for requests is used up."""
         self.is_held_back = True
         self._read_or_not()
 
     def let_go_on(self) -> None:
-        """There is memory again; it may be of its own request, which comes first."""
+        """Read on: there is memory again, perhaps only for this client's own request."""
         self.is_held_back = False
         self._loop.call_soon(self._go_on)
 
     def descriptor(self) -> int:
-        """The number of its socket in this process."""
+        """Return the descriptor of the socket, or -1 if it is closed."""
         number: int = self._transport.get_extra_info("socket").fileno()
         return number
 
@@ -295,22 +303,25 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def _is_stopped(self) -> bool:
-        """Whether nothing is done for it now. What has begun takes room of all, and goes on to its end."""
+        """True if nothing is done for the client now.
+
+        A request that has begun takes room that all share, and is brought to its end.
+        """
         return self.is_closed or self._is_waiting or (self.is_congested and self._steps is None)
 
     def _go_on(self) -> None:
-        """Take what has arrived already, then read on."""
+        """Take the requests that have arrived already, then read on."""
         if not (self._is_stopped or self._is_in_line) and not self._turn.begin(self._take_turn):
             self._wait_in_line()
         self._read_or_not()
 
     def _wait_in_line(self) -> None:
-        """The turn is over, and more is to be done."""
+        """Wait for a later turn: this one is over, and there is more to do."""
         self._is_in_line = True
         self._read_or_not()
 
     def _read_or_not(self) -> None:
-        """Read from it, unless what it sends would pile up here."""
+        """Read from the client, unless what it sends would pile up here."""
         if self.is_closed:
             return
         if self.is_congested or self.is_kept_waiting:
@@ -319,9 +330,9 @@ class ClientConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _take_turn(self, until: float) -> bool:
-        """Answer the requests that are there, as long as there is time and the client reads the answers.
+        """Answer waiting requests as long as there is time and the client reads the answers.
 
-        Returns whether none is left to be taken now.
+        Return whether none is left to be taken now.
         """
         if self.is_closed:
             return True
@@ -333,7 +344,7 @@ class ClientConnection(asyncio.Protocol):
             try:
                 while not (is_over or self._is_stopped) and take_step():
                     is_over = time() >= until
-            finally:  # whatever it is, what others have sent is to be written
+            finally:  # whatever happens, what others have sent is to be written
                 self._end_turn()
                 self._uncork()
         except Exception as error:  # noqa: BLE001  # this one is closed, and nobody else is kept waiting
@@ -351,7 +362,7 @@ class ClientConnection(asyncio.Protocol):
         return is_done
 
     def _take_step(self) -> bool:
-        """Take a request, or do a bit of what the last one needs; False if there is none."""
+        """Take a request, or do a step of the last one; return False if there is none."""
         if self._steps is not None:
             answer = self._next_step(self._steps)
         else:
@@ -362,7 +373,7 @@ class ClientConnection(asyncio.Protocol):
                     decode_command(begun)
                     self._is_understood()
                 return False
-            if self._bytes_here:  # it is whole now, and must not keep itself out
+            if self._bytes_here:  # the request is whole now, and must not keep itself out
                 self._bytes_here = 0
                 self._table.holds_requests(self, 0)
             command = decode_command(frame)
@@ -381,7 +392,7 @@ class ClientConnection(asyncio.Protocol):
         return True
 
     def _is_understood(self) -> None:
-        """It speaks our language: from here on it may take the time that a request may take."""
+        """Note that a first request header has arrived; the limits of requests apply now."""
         self._is_new = False
         self._first_bytes = b""
         self._table.understood(self)
@@ -394,7 +405,7 @@ class ClientConnection(asyncio.Protocol):
             self._wait_for(place.granted)
 
     def _next_step(self, steps: Steps) -> RemotingCommand | None:
-        """Do a bit; the answer, if that was the last."""
+        """Do one step of a long request, and return the answer if it was the last."""
         try:
             awaited = next(steps)
         except StopIteration as end:
@@ -406,7 +417,7 @@ class ClientConnection(asyncio.Protocol):
         return None
 
     def _end_steps(self) -> None:
-        """Have no request of many steps any more, whether it has come to its end or not."""
+        """Drop the request of many steps, whether it has come to its end or not."""
         if self._steps is not None:
             self._steps.close()
             self._steps, self._steps_bytes = None, 0
@@ -443,7 +454,7 @@ class ClientConnection(asyncio.Protocol):
         self._out_bytes = 0
 
     def _leaves_unread(self, more_bytes: int) -> None:
-        """Account for what was written. All of it takes memory until the system has taken the rest."""
+        """Account for bytes written, which take memory until the system has taken the rest."""
         self._unread_bytes += more_bytes
         self._table.leaves_unread(self, self._unread_bytes)
         if self._unread_bytes > self._limits.write_buffer_bytes and not self.is_congested:
@@ -462,16 +473,16 @@ class ClientConnection(asyncio.Protocol):
 
 
 def _host_of(name: Any) -> Host:
-    """The address of a socket's end; one of IPv4 that came over an IPv6 socket is one of IPv4."""
+    """Return the address of a socket's end, with IPv4 addresses over IPv6 as IPv4."""
     address = ip_address(name[0].partition("%")[0])
     mapped = getattr(address, "ipv4_mapped", None)
     return Host((mapped or address).packed, name[1])
 
 
 def _kept_by_the_system(descriptor: int) -> int:
-    """What a socket was given that has not arrived; 0 where the system does not tell."""
+    """Return the bytes given to a socket that have not arrived; 0 if the system does not tell."""
     try:
         size: int = _SIZE.unpack(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(_SIZE.size)))[0]
-    except (OSError, ValueError):  # ValueError: it is no socket any more
+    except (OSError, ValueError):  # ValueError: the socket is closed
         return 0
     return size

@@ -1,6 +1,6 @@
-"""Every setting of the broker, with its default: values, frozen, grouped by who needs them.
+"""Every setting of the broker, with its default: frozen values, grouped by where they are used.
 
-How they are called in a file, and what texts stand for them, is `settings`' business.
+Their names in a file, and the texts that stand for their values, are the business of `settings`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class ServerLimits:
-    """What one client, and all of them together, may take of the broker."""
+    """The share of the broker's resources that one client, and all together, may take.
+
+    The entries of `setting_keys.KEYS` say what each field means, and its unit.
+    """
 
     max_connections: int = 12_000
     max_connections_per_address: int = 2_048
@@ -35,7 +38,10 @@ class ServerLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class FilterLimits:
-    """How much an SQL92 expression may cost."""
+    """The limits of SQL92 expressions in subscriptions, and whether any are allowed.
+
+    The entries of `setting_keys.KEYS` say what each field means, and its unit.
+    """
 
     enable_property_filter: bool = True
     expression_bytes_max: int = 4_096
@@ -45,7 +51,10 @@ class FilterLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig:
-    """All settings of a broker."""
+    """All settings of a broker, frozen; `rocketpoll.broker.settings` reads them from files.
+
+    The entries of `setting_keys.KEYS` say what each field means, and its unit.
+    """
 
     store: StoreConfig
     server: ServerLimits = field(default_factory=ServerLimits)

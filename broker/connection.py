@@ -1,6 +1,7 @@
-"""What the rest of the broker may know of a client that is connected: `server` makes it, others use it.
+"""Connection: what the rest of the broker may know of a connected client.
 
-It does not say how bytes travel. Everything here is called on the broker's one thread, and returns at once.
+`server` makes connections, other rooms use them. This says nothing of how bytes travel. Everything
+here is called on the broker's one thread, and returns at once.
 """
 
 from __future__ import annotations
@@ -15,53 +16,57 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.hosts import Host
 
 Work: TypeAlias = Iterator["Future[None] | None"]
-"""What is to be done in steps: others may come in between. One that gives a future can be followed by the
-next one only when that is done."""
+"""Work in steps, between which other work may run.
+
+After a step that yields a future, the next step runs only once that future is done.
+"""
 
 Steps: TypeAlias = Generator["Future[None] | None", None, RemotingCommand | None]
-"""Work for a request that takes long. The last step brings the answer; None if it comes later, or if none is
-wanted."""
+"""The steps of a request that takes long.
+
+The generator returns the answer, or None if the answer comes later or is not wanted.
+"""
 
 
 class Connection(Protocol):
-    """One client's end of the line; equal to itself alone, and a key of tables."""
+    """One connected client; equal to itself alone, and usable as a key."""
 
     extensions: frozenset[Extension]
-    """What both sides have said that they can do beyond RocketMQ."""
+    """The extensions of RocketMQ's protocol that both sides have agreed on."""
 
     @property
     def remote_host(self) -> Host:
-        """Where the client is: its messages are born there."""
+        """The address of the client, which its messages get as their birth host."""
 
     @property
     def local_host(self) -> Host:
-        """The address that the client has dialled."""
+        """The address of the broker that the client has dialled."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing that is sent will arrive any more."""
+        """True if nothing that is sent will arrive any more."""
 
     @property
     def is_congested(self) -> bool:
-        """Whether it leaves what it was sent unread."""
+        """True if the client leaves answers unread."""
 
     @property
     def answer_bytes_max(self) -> int:
-        """How long an answer may be now; one that cannot be shorter is refused if it is longer."""
+        """The maximum size of an answer now, in bytes; one that cannot be cut is refused."""
 
     def send(self, command: RemotingCommand) -> None:
-        """Send a command; nothing happens if the client has gone."""
+        """Send a command; do nothing if the client is gone."""
 
     def send_frame(self, head: bytes, body: Sequence[Buffer] = ()) -> None:
-        """Send a frame that is encoded already, with a body that may lie in several places."""
+        """Send an encoded frame, with a body that may lie in several places."""
 
     def request(
         self, command: RemotingCommand, timeout_ms: int, then: Callable[[RemotingCommand | None], None]
     ) -> None:
-        """Ask the client something. ``then`` gets its answer; None if there is none in time.
+        """Send a request to the client; ``then`` gets its answer, or None if there is none in time.
 
-        There is none of a client that goes, or that leaves unread what it was sent.
+        A client that goes, or that leaves unread what it was sent, gives no answer.
         """
 
     def close(self, why: str) -> None:
-        """End it; the reason is logged."""
+        """Close the connection, and log the reason."""

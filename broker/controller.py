@@ -1,12 +1,12 @@
 """BrokerController: builds the rooms, connects them, starts and stops them in order.
 
     start   store (which recovers), state tables, processors, timers; the port last
-    stop    the port first; no more messages are taken; waiting pulls are answered, sends that wait for the
-            disk acknowledged, requests that wait for a file answered; only then connections are closed;
-            state tables; the store, which removes its abort file
+    stop    the port first; no more messages are taken; waiting pulls are answered, sends that wait
+            for the disk acknowledged, requests that wait for a file answered; only then connections
+            are closed; state tables; the store, which removes its abort file
 
-Everything but housekeeping on files happens on the loop's thread. It is imported by whoever runs a broker,
-and by no room; what each room needs is handed to it here.
+Everything but housekeeping on files happens on the loop's thread. Only code that runs a broker
+imports this module, and no room does; what each room needs is handed to it here.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _log = logging.getLogger(__name__)
 _DELIVER_AGAIN_MS = 1_000
 _ANSWER_SECONDS = 5.0
 _USUAL_QUEUE_NUMS = 4
-"""What Java's producers ask for."""
+"""The number of queues that Java's producers ask for."""
 _VIP_PORTS_BELOW = 2
-"""From the port of a broker to that of its VIP channel, as RocketMQ's clients reckon."""
+"""The distance from a broker's port down to its VIP channel, fixed in RocketMQ's clients."""
 
 
 def time_of_day_ms() -> int:
-    """Tell the time of day, as the machine knows it."""
+    """Return the time of day by the machine's clock, in milliseconds."""
     return time.time_ns() // 1_000_000
 
 
@@ -64,7 +64,7 @@ class BrokerController:
     def __init__(
         self, config: BrokerConfig, disk: Disk | None = None, now_ms: Callable[[], int] = time_of_day_ms
     ) -> None:
-        """Touch nothing before the start. ``now_ms`` is the time of day, which may jump."""
+        """Prepare a broker, touching nothing; ``now_ms`` is the time of day, which may jump."""
         self._config = config
         self._disk = disk or LocalDisk()
         self._now_ms = now_ms
@@ -75,7 +75,7 @@ class BrokerController:
         self.port = 0
 
     async def start(self) -> int:
-        """Recover what is there, and serve; the port.
+        """Recover the store, begin to serve, and return the port.
 
         Raises:
             StoreError: The directory is in use, or cannot be read. Nothing was changed.
@@ -165,7 +165,7 @@ class BrokerController:
         self._delivery.plan(self._monotonic_ms())
 
     async def _open_vip_channel(self, config: BrokerConfig) -> None:
-        """Listen two ports below, where clients up to 4.4 and RocketMQ's dashboard look for it."""
+        """Listen two ports below, where clients up to 4.4 and RocketMQ's dashboard connect."""
         port = config.listen_port - _VIP_PORTS_BELOW
         if not config.vip_channel_enable or port <= 0:
             return
@@ -183,7 +183,7 @@ class BrokerController:
             )
 
     async def stop(self) -> None:
-        """End in order: nobody is left without an answer, nothing that was acknowledged is lost."""
+        """Stop in order: every request gets an answer, and nothing acknowledged is lost."""
         if self._is_stopping:
             return
         self._is_stopping = True
@@ -198,7 +198,7 @@ class BrokerController:
         await self.server.stop()
         await self._housekeeping.stop()
         with suppress(StoreError):  # the store's own end tells of it
-            # However slow the disk is: where offsets stay behind, a message is delivered once more.
+            # Wait even for a slow disk: offsets that are not saved deliver messages once more.
             self.store.flushed(self.store.state().written_offset).result()
         try:
             self.tables.save()
@@ -211,7 +211,7 @@ class BrokerController:
             self.store.shutdown()
 
     def _make_log_durable(self) -> None:
-        """See to it that no power loss takes what can be seen now; in a thread that may wait.
+        """Flush all that is visible now, so that no power loss takes it; in a thread that may wait.
 
         Raises:
             Lacking, StoreError: The disk does not flush in time, or not at all.
@@ -225,7 +225,7 @@ class BrokerController:
                 raise Lacking(f"the disk takes longer than {_ANSWER_SECONDS} s for a flush") from None
 
     def _find_lost_topics(self) -> None:
-        """Make topics and queues again that have messages: they were saved before these, but files get lost.
+        """Make topics and queues again that have messages, if their table, saved first, is lost.
 
         Queues that are missing in the newest table stay so: an operator has taken them away.
         """
@@ -249,9 +249,10 @@ class BrokerController:
                     topics.widen(topic, queue_nums)
 
     def _settle_offsets(self) -> None:
-        """Let no group pass over messages: offsets may be of a deleted topic, or of a log that was longer.
+        """Correct offsets that would let groups pass over messages.
 
-        Topics that were being deleted when the broker was killed are, and their offsets forgotten.
+        Such offsets are of a deleted topic, or of a log that was longer. Topics whose deletion was
+        under way when the broker was killed are deleted, and their offsets forgotten.
         """
         store, offsets, topics = self.store, self.tables.offsets, self.tables.topics
         half_deleted = store.half_deleted_topics
@@ -261,7 +262,7 @@ class BrokerController:
             if topic not in made_again:
                 topics.begin_deletion(topic)
                 topics.delete(topic)
-        if not store.is_opening:  # else the queues are not yet as long as they will be
+        if not store.is_opening:  # else the queues are not complete yet
             for topic, count in offsets.limit(lambda *queue: store.queue_offsets(*queue)[1]).items():
                 _log.warning(
                     "%d offsets of groups were behind the ends of their queues of %s, and are there now: the "
@@ -281,9 +282,10 @@ class BrokerController:
     # ---- requests
 
     def advertised_host(self, connection: Connection) -> Host:
-        """Return where a client is to find this broker: where it has dialled, or at a fixed address.
+        """Return the address at which a client can reach this broker: the dialled or a fixed one.
 
-        The port is the same for all: what is sent by the VIP channel can be asked for elsewhere, too.
+        The port is the same for all: what is sent by the VIP channel can be asked for elsewhere,
+        too.
         """
         return Host(self._advertised_address or connection.local_host.address, self.port)
 
@@ -292,7 +294,7 @@ class BrokerController:
         self.processors.client_has_gone(connection)
 
     def _why_busy(self) -> str | None:
-        """Why no messages are taken now, if so."""
+        """Return why no messages are taken now, or None."""
         if self.server.is_short_of_memory:
             return (
                 f"[REJECTREQUEST]system busy, requests of {self.server.in_flight_bytes} bytes are in flight"
@@ -302,7 +304,7 @@ class BrokerController:
     # ---- arrivals
 
     def _wake_reput(self) -> None:
-        """Something can be carried to its queues; told in any thread, done once, at the end of a turn."""
+        """Have reput run once at the end of a turn; callable from any thread."""
         if threading.get_ident() == self._thread:
             self._plan_reput()
         else:
@@ -318,7 +320,7 @@ class BrokerController:
         self.turn.begin(self._reput)
 
     def _reput(self, until: float) -> bool:
-        """Carry on as long as there is time; whether nothing is left that could be carried now."""
+        """Run reput while there is time; return whether nothing is left to do now."""
         return self.store.reput(lambda: self._loop.time() >= until) or self.store.is_reput_hindered
 
     def _has_arrived(self, topic: str, queue_id: int) -> None:
@@ -336,7 +338,7 @@ class BrokerController:
         return True
 
     def _plan_deadline(self) -> None:
-        """One timer, for the next of all deadlines; one that comes too early does no harm."""
+        """Plan the one timer for the earliest deadline; ringing too early does no harm."""
         next_ms = self.hold_service.next_deadline_ms
         if next_ms is not None:
             self._deadline.plan(next_ms)
@@ -361,7 +363,7 @@ class BrokerController:
         try:
             next_ms = self.schedule.deliver_due(now_ms)
             self._delivering.end()
-        except Exception as error:  # noqa: BLE001  # whatever it is, the others must not wait for ever
+        except Exception as error:  # noqa: BLE001  # whatever it is, the others must not wait endlessly
             if is_lack(error):
                 self._delivering.begin(error)
             else:

@@ -1,6 +1,6 @@
-"""How many descriptors this process may have, and how the store's files and connections share them.
+"""The file descriptors of this process, and how the store's files and connections share them.
 
-Each file that is open and each connection takes one. It opens nothing, and knows neither.
+Each open file and each connection takes one. This module opens nothing, and knows neither.
 """
 
 from __future__ import annotations
@@ -14,29 +14,32 @@ from typing import Final, NamedTuple
 _log = logging.getLogger(__name__)
 
 LACKS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-"""What a call says that needs a descriptor and gets none, for a while."""
+"""The errors of a call that gets no descriptor or no memory for one, for a while."""
 _OTHERS: Final = 100
-"""Standard streams, ports, locks, directories while they are synced, libraries while they are loaded."""
+"""Descriptors for standard streams, ports, locks, directory syncs, and libraries being loaded."""
 _FILES_SHARE: Final = 4
-"""Files get a quarter at least: the store opens and closes them as it needs to, but that takes time."""
+"""Files get at least a quarter: the store opens and closes them as needed, but that takes time."""
 
 
 class Descriptors(NamedTuple):
-    """What may be open at once."""
+    """The numbers of files and connections that may be open at once."""
 
     open_files_max: int
     connections_max: int
 
 
 def shared(allowed: int, open_files_wanted: int, connections_wanted: int) -> Descriptors:
-    """Divide what a process is allowed: as wanted if there is enough, one of each at least."""
+    """Divide the allowed descriptors: as wanted if there are enough, at least one of each."""
     left = allowed - _OTHERS
     open_files_max = max(min(open_files_wanted, max(left // _FILES_SHARE, left - connections_wanted)), 1)
     return Descriptors(open_files_max, max(min(connections_wanted, left - open_files_max), 1))
 
 
 def allow_descriptors(open_files_wanted: int, connections_wanted: int) -> Descriptors:
-    """Let this process have as many as are wanted, or as the system lets it; say so if these are fewer."""
+    """Raise the process' limit of descriptors as far as wanted and possible, and divide it.
+
+    A warning is logged if the system allows fewer than wanted.
+    """
     wanted = open_files_wanted + connections_wanted + _OTHERS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -59,7 +62,7 @@ def allow_descriptors(open_files_wanted: int, connections_wanted: int) -> Descri
 
 
 def lack() -> OSError | None:
-    """Why no connection could be let in now; None if one could."""
+    """Return the error for which no connection could be let in now, or None if one could."""
     try:
         socket.socket().close()
     except OSError as error:

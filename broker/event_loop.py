@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Make a loop: uvloop's where it is there, which serves half as many single requests again."""
+    """Create an event loop: uvloop's if installed, which serves half as many requests again."""
     try:
         import uvloop  # noqa: PLC0415  # not on every platform
     except ImportError:
@@ -29,9 +29,10 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what nobody has caught; but not a thousand times a second that no client gets in.
+    """Log an exception that nobody caught, but not the constant failures to accept a client.
 
-    Who listens tells that once. uvloop says nothing of it. Of what is lacking, one line says enough.
+    The listener reports such failures once; uvloop does not report them at all. A lack of resources
+    is logged in one line.
     """
     error = context.get("exception")
     if isinstance(error, OSError) and error.errno in LACKS and "socket" in context:
@@ -43,27 +44,27 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 def monotonic_ms(loop: asyncio.AbstractEventLoop) -> int:
-    """Tell the loop's time, which never jumps, in whole milliseconds that have passed."""
-    # uvloop's clock counts milliseconds: on the way through seconds none must become a little less.
+    """Return the loop's time, which never jumps, in whole milliseconds."""
+    # uvloop's clock counts milliseconds: rounding keeps the conversion from seconds exact.
     return round(loop.time() * 1_000_000) // 1_000
 
 
 class EarliestTimer:
-    """One timer of a loop: planned any number of times, it rings once, for the earliest.
+    """A timer of a loop that can be planned many times, and rings once, at the earliest of them.
 
-    It knows its own time, since a handle of the loop need not: uvloop gives one without a time for
+    It keeps its own time, since a handle of the loop need not: uvloop gives one without a time for
     what is due within half a millisecond.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[int], object]) -> None:
-        """``ring`` is told the time in milliseconds, never one before that which was planned."""
+        """Take the callback; it gets the time in milliseconds, never earlier than planned."""
         self._loop = loop
         self._ring = ring
         self._at_ms = 0
         self._handle: asyncio.Handle | None = None
 
     def plan(self, at_ms: int) -> None:
-        """Ring at this time of the loop's clock, unless it rings before that."""
+        """Ring at this time of the loop's clock, unless the timer rings before that."""
         if self._handle is not None:
             if self._at_ms <= at_ms:
                 return
@@ -72,7 +73,7 @@ class EarliestTimer:
         self._handle = self._loop.call_at(at_ms / 1_000, self._is_due)
 
     def cancel(self) -> None:
-        """Ring no more, until it is planned again."""
+        """Do not ring until planned again."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

@@ -1,9 +1,9 @@
-"""Housekeeping: what a broker does every few seconds, whether anybody asks for it or not.
+"""Housekeeping: what a broker does at intervals, whether or not anybody asks for it.
 
-Looks at memory on the loop's thread. Small files, and what clients wait for, have a thread of their own,
-one job at a time; what goes through the whole store may take minutes, and nothing else waits for that. A
-job that fails is logged, and comes again; one that the disk refuses, or for which something is lacking, is
-logged once, and when that is over.
+It looks at memory on the loop's thread. Small files, and what clients wait for, have a thread of
+their own, one job at a time; what goes through the whole store may take minutes, and nothing else
+waits for that. A job that fails is logged and runs again. A job that the disk refuses, or that
+lacks something, is logged once, and once more when that is over.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _FINISH_OPENING_MS = 1_000
 _FLUSH_EARLY_MS = 1_000
 _REPUT_AGAIN_MS = 1_000
 _LOAD_NUMPY_MS = 1_000
-"""When the first clients have been answered, and before there are so many messages that it is needed."""
+"""After the first answers, and before so many messages have come that numpy is needed."""
 _NOTE_CRASH_MS = 1_000
-"""Soon, as a start behind another crash would begin from the same checkpoint, with ever more to redo."""
+"""Soon after the start: another crash before it would leave ever more to redo."""
 _STORE_JOBS = 2
-"""A checkpoint, and retention or the rest of a start."""
+"""Two at a time: a checkpoint, and retention or the rest of a start."""
 _LET_GO_SECONDS = 5.0
-"""A job that goes through the store ends early when that takes no more, unless the disk does not answer."""
+"""Seconds that `stop` waits for jobs on the whole store, which end early unless the disk hangs."""
 
 
 class Housekeeping:
-    """Timers, and a thread."""
+    """The periodic jobs of a broker, with their timers and threads."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Housekeeping:
         self._aside = 0
 
     def start(self, hold_service: PullRequestHoldService, processors: Processors) -> None:
-        """Begin; nothing is done at once."""
+        """Plan all periodic jobs; none runs at once."""
         config = self._config
         self._every(_FINISH_OPENING_MS, self._finish_opening)
         self._every(_REPUT_AGAIN_MS, self._store.reput_again)
@@ -88,22 +88,23 @@ class Housekeeping:
         self._every(config.checkpoint_interval_ms, self._save_checkpoint)
         self._every(config.clean_resource_interval_ms, self.clean)
         if self._store.state().recovered_from_crash:
-            note = partial(self._save_checkpoint)  # not the timer of those that come again and again
+            note = partial(self._save_checkpoint)  # a timer of its own, not that of the periodic checkpoints
             self._timers[note] = self._loop.call_later(_NOTE_CRASH_MS / 1000, note)
         self._every(_LOAD_NUMPY_MS, self._load_numpy)
 
     async def settled(self, seconds: float) -> None:
-        """Return when all that was to be done aside is done, or after some time."""
+        """Wait until all jobs given to the thread are done, or until some seconds have passed."""
         until = self._loop.time() + seconds
         while self._aside and self._loop.time() < until:  # what is done may bring more to do
             behind_all = self._loop.run_in_executor(self._thread, _nothing)
             await asyncio.wait([behind_all], timeout=until - self._loop.time())
 
     async def stop(self) -> None:
-        """Begin nothing more, and wait for what has begun; without another thread, which may be too late.
+        """Begin no more jobs, and wait for those under way.
 
-        Nobody waits long for a disk that does not flush what goes through the whole store: what is not done
-        then is not noted either.
+        No further thread is started, which might be impossible by now. The wait for a disk that
+        does not flush is short: what a job that goes through the whole store has not done then is
+        not noted either.
         """
         for timer in self._timers.values():
             timer.cancel()
@@ -112,7 +113,9 @@ class Housekeeping:
         self._thread.shutdown()
         store_jobs = [asyncio.wrap_future(job) for job in tuple(self._store_jobs)]
         if store_jobs:
-            _, late = await asyncio.wait(store_jobs, timeout=_LET_GO_SECONDS)
+            ended, late = await asyncio.wait(store_jobs, timeout=_LET_GO_SECONDS)
+            for job in ended:
+                job.exception()  # looked at, as asyncio wants it; who asked for the job logs it
             for job in late:
                 job.cancel()
         self._store_threads.shutdown(wait=False)
@@ -132,7 +135,7 @@ class Housekeeping:
         self._through_store("old files are not deleted", self._store.clean)
 
     def run_aside(self, job: Callable[[], object], then: Callable[[BaseException | None], None]) -> None:
-        """Do it in the thread; then, here again, say what it has raised, or what has kept it from that."""
+        """Run a job in the thread; then pass its exception, or None, to a callback on the loop."""
         self._aside += 1
 
         def done(error: BaseException | None) -> None:
@@ -162,7 +165,7 @@ class Housekeeping:
         future.add_done_callback(tell)
 
     def _sweep_holds(self, hold_service: PullRequestHoldService) -> None:
-        # At the end of the turn: after a standstill of the machine, deadlines are due in it as well.
+        # At the end of the turn, in which deadlines are due as well after a standstill.
         self._loop.call_soon(lambda: self._turn.work(self._sweep(hold_service)))
 
     def _sweep(self, hold_service: PullRequestHoldService) -> Iterator[None]:
@@ -199,14 +202,14 @@ class Housekeeping:
             self._save_checkpoint()
 
     def _in_thread(self, failure: str, job: Callable[[], object]) -> None:
-        """Do it beside the loop, unless it has not come to an end since the last time.
+        """Run a job beside the loop, unless its last run is still under way.
 
-        ``failure`` says what is not done if that fails.
+        ``failure`` says what is left undone if the job fails.
         """
         self._unless_under_way(failure, job, self.run_aside)
 
     def _through_store(self, failure: str, job: Callable[[], object]) -> None:
-        """The same for what may take minutes: nothing else waits for it."""
+        """Run a job that may take minutes in a thread of its own, for which nothing else waits."""
         self._unless_under_way(failure, job, partial(self._run, self._store_threads, self._store_jobs))
 
     def _unless_under_way(
@@ -233,4 +236,4 @@ class Housekeeping:
 
 
 def _nothing() -> None:
-    """What comes behind all else."""
+    """Do nothing: the end of this job shows that all earlier ones are done."""

@@ -1,12 +1,13 @@
-"""Listener: a port, where clients get in, and wait while the system lacks what it takes to let one in.
+"""Listener: a port on which clients connect, and wait while the system cannot accept them.
 
     loop's server ── accepts ──> a connection
-    look ── nobody can be let in ──> the loop's server ends, its socket stays: who comes waits in the system
+    look ── nobody can be let in ──> the loop's server ends, its socket stays: clients wait in the
+                                     system
          ── one can be let in ────> there is a server of the loop again
 
-asyncio waits for a second when it cannot let somebody in. uvloop says nothing and tries again at once, for
-ever: only somebody who tries as well finds out, and only without a server does the trying end. So whoever
-has a listener looks once in a while. It knows no client and no limits.
+asyncio waits for a second when it cannot accept a client. uvloop says nothing and tries again at
+once, endlessly: only another attempt to accept finds out, and only the end of the server stops it.
+So the owner of a listener looks once in a while. It knows no client and no limits.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from rocketpoll.broker.descriptors import LACKS
 
 _BACKLOG = 1_024
 _AT_ONCE = 16
-"""asyncio takes the backlog for how many it lets in, or fails to, in one turn."""
+"""The backlog, which asyncio also takes for the number of clients it accepts in one turn."""
 
 
 class Listener:
@@ -31,19 +32,19 @@ class Listener:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, new_connection: Callable[[], asyncio.BaseProtocol]
     ) -> None:
-        """Listen to nobody yet."""
+        """Prepare a listener, without listening yet."""
         self._loop = loop
         self._waits_by_itself = isinstance(loop, asyncio.BaseEventLoop)  # which uvloop's is not
         self._new_connection = new_connection
         self._servers: list[asyncio.Server] = []
         self._sockets: list[socket.socket] = []
-        """The same as the servers', so that they outlive these."""
+        """Duplicates of the servers' sockets, which outlive the servers."""
         self._tasks: dict[asyncio.Task[object], None] = {}
-        """The loop keeps none of them alive."""
+        """References to running tasks, which the loop itself does not keep alive."""
         self._is_closed = False
 
     async def open(self, address: str, port: int) -> int:
-        """Listen; return the port, which was chosen if 0 was asked for.
+        """Listen, and return the port, which was chosen if 0 was asked for.
 
         Raises:
             OSError: The port is in use, or the address is not this machine's.
@@ -60,12 +61,12 @@ class Listener:
         return found
 
     def descriptors(self) -> list[int]:
-        """Tell the numbers of its sockets in this process."""
+        """Return the descriptors of the listening sockets."""
         sockets = [each for server in self._servers for each in server.sockets] + self._sockets
         return [each.fileno() for each in sockets]
 
     def look(self) -> OSError | None:
-        """Let in one who waits, if somebody does; return why that cannot be."""
+        """Accept a waiting client, and return the error if the system lacks what that needs."""
         lacks = [self._try(own) for own in self._sockets]
         lack = next(filter(None, lacks), None)
         if lack is not None and not self._waits_by_itself:
@@ -83,7 +84,7 @@ class Listener:
         return None
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Stop listening and close the port."""
         self._is_closed = True
         self._end_servers()
         for own in self._sockets:

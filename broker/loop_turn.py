@@ -1,11 +1,12 @@
 """LoopTurn: how long the broker's one thread works before it looks at all clients and timers again.
 
-    begin   somebody works as long as this turn of the loop has time; what is left then waits in a line
-    work    the same for a piece of work in steps; one that waits for something is not in the line
+    begin   work for as long as this turn of the loop has time; the rest then waits in a line
+    work    do a piece of work in steps, in the same way; one that waits for something is not in the
+            line
 
-What waits in the line goes on in the turns that follow, one after the other and each for a short while. The
-line gets half of a turn: the other half is for whoever comes newly and is done soon. So nobody who asks for
-much keeps the others waiting for longer than a turn and one step.
+What waits in the line goes on in the turns that follow, one after the other and each for a short
+while. The line gets half of a turn: the other half is for newcomers that are done soon. So nobody
+who asks for much keeps the others waiting for longer than a turn and one step.
 
 The time is the loop's. It knows no client, no request and no store.
 """
@@ -27,19 +28,22 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 TURN_SECONDS: Final = 0.020
-"""What anybody waits for because of others, unless there are very many of them."""
+"""The maximum time that anybody waits because of others, unless there are very many of them."""
 LINE_SECONDS: Final = TURN_SECONDS / 2
 SLICE_SECONDS: Final = 0.002
-"""How long one goes on before the next in the line does."""
+"""The time for which one piece of work goes on before the next in the line does."""
 _NOTICED_SECONDS = 0.001
-"""Less work than this needs no look at whether the turn is another: that would cost more than it does."""
+"""Work shorter than this skips the check for a new turn, which would cost more than the work."""
 
 GoOn: TypeAlias = Callable[[float], bool]
-"""Works until a moment by the loop's clock, for one step at least; whether nothing is left to do."""
+"""A function that works until a moment of the loop's clock, at least one step.
+
+It returns whether nothing is left to do.
+"""
 
 
 class LoopTurn:
-    """One for each loop."""
+    """The shared working time of one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._time = loop.time
@@ -47,19 +51,19 @@ class LoopTurn:
         self._call_soon_threadsafe = loop.call_soon_threadsafe
         self._left_seconds = TURN_SECONDS
         self._until: float | None = None
-        """When whoever works now has to stop."""
+        """The time at which the work under way has to stop; None without any."""
         self._in_line: deque[GoOn] = deque()
         self._is_planned = False
 
     @property
     def is_over(self) -> bool:
-        """Whether whoever works now should leave the rest for later."""
+        """True if the work under way should leave its rest for a later turn."""
         return self._until is not None and self._time() >= self._until
 
     def begin(self, go_on: GoOn, now: float | None = None) -> bool:
-        """Have somebody work now, if this turn has time, and in later turns; whether that is done already.
+        """Work now if this turn has time, and in later turns; return whether all is done already.
 
-        Whoever is begun within the work of another shares the other's time. ``now`` is for who knows it.
+        Work that is begun within other work shares its time. ``now`` saves a look at the clock.
         """
         is_done = False
         if self._until is not None:
@@ -84,7 +88,7 @@ class LoopTurn:
         self.begin(partial(self._take_steps, steps))
 
     def when_done(self, awaited: Future[None], then: Callable[[], object]) -> None:
-        """Have somebody called in a turn that comes when something is done."""
+        """Call a function in a later turn, once a future is done."""
 
         def tell(_: Future[None]) -> None:  # in any thread
             with suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
@@ -107,7 +111,7 @@ class LoopTurn:
             self._is_planned = True
 
     def _next_turn(self) -> None:
-        """The loop has come round."""
+        """Begin a new turn: let the work in the line go on."""
         self._is_planned = False
         self._left_seconds = TURN_SECONDS
         if not self._in_line:

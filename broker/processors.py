@@ -53,15 +53,15 @@ from rocketpoll.broker.store.message_store import MessageStore
 
 
 class Processor(Protocol):
-    """One family of requests."""
+    """A family of requests."""
 
     def handlers(self) -> Handlers:
-        """By request code."""
+        """Return the handlers by request code."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What processors work with."""
+    """The parts of the broker that processors work with."""
 
     config: BrokerConfig
     store: MessageStore
@@ -82,7 +82,7 @@ class Surroundings:
 
 
 class Processors:
-    """All of them."""
+    """All processors of a broker."""
 
     def __init__(self, around: Surroundings) -> None:
         config = around.config
@@ -140,14 +140,14 @@ class Processors:
         )
 
     def replay(self, held: PullRequest) -> RemotingCommand | None:
-        """The answer to a pull that has waited; None if it was sent already."""
+        """Return the answer to a pull that has waited, or None if it was sent already."""
         try:
             return self.pull.execute_request_when_wakeup(held)
         except Exception as error:  # noqa: BLE001  # whatever it is, the client has to hear of it
             return self.dispatch.excused(held.connection, held.request, error)
 
     def _dispatch_again(self, connection: Connection, request: RemotingCommand) -> Steps | None:
-        """Dispatch a request beside the turns of its connection; returns what is left to do."""
+        """Dispatch a request beside the turns of its connection; return what is left to do."""
         answer = self.dispatch(connection, request)
         if answer is None:
             return None
@@ -168,16 +168,16 @@ class Processors:
         return None
 
     def client_has_gone(self, connection: Connection) -> None:
-        """Take it out of its groups, at once or bit by bit."""
+        """Take a client that is gone out of its groups, at once or bit by bit."""
         self.sends.connection_closed(connection)
         self._around.work(self.clients.connection_closed(connection))
 
     def end_turn(self) -> None:
-        """All requests of a turn have been dispatched: write what they have brought."""
+        """Write what the requests of a turn have brought, now that all are dispatched."""
         self.sends.end_turn()
 
     def expire_clients(self) -> None:
-        """Take those out of their groups whose heartbeats have stopped."""
+        """Take clients whose heartbeats have stopped out of their groups."""
         self._around.work(self.clients.expire(self._around.monotonic_ms()))
 
     def sample_stats(self) -> None:

@@ -1,6 +1,7 @@
-"""Questions: what the broker has asked one client, until it answers, or its time is over, or it goes.
+"""Questions: the requests that the broker has sent to one client and that await their answers.
 
-It sends nothing itself, and knows no socket.
+A question ends with its answer, with its timeout, or when the client goes. It sends nothing itself,
+and knows no socket.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import TypeAlias
 from rmq_spark.wire.command import RemotingCommand
 
 Then: TypeAlias = Callable[["RemotingCommand | None"], None]
-"""Gets the answer; None if there is none."""
+"""A callback that gets the answer, or None if there is none."""
 
 
 class Questions:
-    """To one client."""
+    """The open questions to one client."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -24,14 +25,14 @@ class Questions:
         self._waiting: dict[int, tuple[Then, asyncio.TimerHandle]] = {}
 
     def asked(self, command: RemotingCommand, timeout_ms: int, then: Then) -> RemotingCommand:
-        """Wait for the answer to a command; the command as it is to be sent, with an opaque of its own."""
+        """Register a command whose answer ``then`` gets, and return it with an opaque to send."""
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
         timer = self._loop.call_later(timeout_ms / 1000, self._time_out, opaque)
         self._waiting[opaque] = (then, timer)
         return command._replace(opaque=opaque)
 
     def answered(self, command: RemotingCommand) -> None:
-        """The client has answered. What comes too late, or answers nothing, is passed over."""
+        """Pass an answer on to its callback; ignore it if it is late or answers no question."""
         waiting = self._waiting.pop(command.opaque, None)
         if waiting is not None:
             then, timer = waiting
@@ -39,7 +40,7 @@ class Questions:
             then(command)
 
     def give_up(self) -> None:
-        """The client has gone: whoever waits hears of it in a later turn of the loop."""
+        """Tell all callbacks, in a later turn of the loop, that no answer will come."""
         waiting, self._waiting = self._waiting, {}
         for then, timer in waiting.values():
             timer.cancel()

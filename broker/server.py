@@ -1,9 +1,9 @@
 """RemotingServer: listens, and watches over all connections together.
 
-What one client may do is in `client_connection`; here is what all of them share: how many there are, in all
-and from one address and within a second; how much memory their half requests take, and their unread answers
-(`UnreadAnswers`); who has been silent, or half-way through a request, or not reading, for too long. It knows
-no processor.
+What one client may do is in `client_connection`; here is what all of them share: how many there
+are, in all and from one address and within a second; how much memory their half requests take, and
+their unread answers (`UnreadAnswers`); which of them has been silent, or half-way through a
+request, or not reading, for too long. It knows no processor.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 _SWEEP_SECONDS = 1.0
 _SWEEPS_PER_IDLE_CHECK = 10
 _SMALL_PARTIAL_BYTES = 4_096
-"""Nobody is held back for so little, nor closed for it while answers before it are being read."""
+"""A client is not held back for so few bytes, nor closed for them while it reads answers."""
 _FINISH_SECONDS = 2.0
 _READS_NOT = "its requests wait, as it does not read its answers"
 
@@ -37,7 +37,7 @@ class CannotListen(RocketPollError):
 
 
 class RemotingServer:
-    """A port or two, any number of clients."""
+    """A server on a port or two, with any number of clients."""
 
     def __init__(
         self,
@@ -47,7 +47,10 @@ class RemotingServer:
         turn: LoopTurn,
         end_turn: Callable[[], None],
     ) -> None:
-        """``on_closed`` is told of each client that has gone; ``end_turn`` is `ClientConnection`'s."""
+        """Prepare a server; ``on_closed`` gets each client that is gone.
+
+        ``end_turn`` is called at the end of each turn, as by `ClientConnection`.
+        """
         self._limits = limits
         self._dispatch = dispatch
         self._on_closed = on_closed
@@ -76,21 +79,21 @@ class RemotingServer:
 
     @property
     def connections(self) -> int:
-        """How many clients there are."""
+        """The number of clients."""
         return len(self._connections)
 
     @property
     def in_flight_bytes(self) -> int:
-        """What requests take that are not whole or have to wait."""
+        """The bytes of requests that are incomplete or have to wait."""
         return self._in_flight
 
     @property
     def unread_bytes(self) -> int:
-        """What answers take that are not read."""
+        """The bytes of answers that clients have not read."""
         return self._unread.bytes
 
     def descriptors(self) -> list[int]:
-        """The numbers of all its sockets in this process, for a fork of it to let go of them."""
+        """Return the descriptors of all sockets, which a fork of this process has to let go of."""
         return [
             number
             for number in (
@@ -126,12 +129,12 @@ class RemotingServer:
         return found
 
     def stop_listening(self) -> None:
-        """No more clients."""
+        """Accept no more clients."""
         for listener in self._listeners:
             listener.close()
 
     async def stop(self) -> None:
-        """End all connections, with what they were sent before."""
+        """Close all connections, after a short while in which clients may read their answers."""
         if self._sweeper is not None:
             self._sweeper.cancel()
         for connection in list(self._connections):
@@ -147,11 +150,11 @@ class RemotingServer:
 
     @property
     def answer_bytes_max(self) -> int:
-        """How long an answer may be now: less, the more of them all clients leave unread."""
+        """The maximum size of an answer now, in bytes; smaller as clients leave more unread."""
         return self._unread.answer_bytes_max
 
     def opened(self, connection: ClientConnection) -> str | None:
-        """Count it; why it may not stay, if so."""
+        """Count a new connection. Return None, or why it may not stay."""
         now = self._loop.time()
         limits = self._limits
         address = connection.remote_host.address
@@ -172,11 +175,11 @@ class RemotingServer:
         return None
 
     def understood(self, connection: ClientConnection) -> None:
-        """It speaks our language."""
+        """Note that a client speaks the protocol."""
         self._since_new.pop(connection, None)
 
     def holds_requests(self, connection: ClientConnection, size: int) -> None:
-        """Account for requests that are not whole or have to wait, and hold back whoever takes too much."""
+        """Account for a client's unfinished requests, and hold it back if all take too much."""
         self._count(size - self._request_bytes.pop(connection, 0))
         if not size:
             self._since_partial.pop(connection, None)
@@ -187,7 +190,7 @@ class RemotingServer:
         self._request_bytes[connection] = size
         self._since_partial.setdefault(connection, self._loop.time())
         if size > _SMALL_PARTIAL_BYTES and self.is_short_of_memory and not connection.is_held_back:
-            # One may always finish: else all would wait for each other.
+            # One client may always finish: else all would wait for each other.
             if self._favoured is None:
                 self._favoured = connection
             elif self._favoured is not connection:
@@ -195,15 +198,15 @@ class RemotingServer:
                 connection.hold_back()
 
     def leaves_unread(self, connection: ClientConnection, size: int) -> None:
-        """Account for answers that are not read."""
+        """Account for answers that a client does not read."""
         self._unread.note(connection, size, self._loop.time())
 
     def read_all(self, connection: ClientConnection) -> None:
-        """They are read."""
+        """Note that a client has read all its answers."""
         self._unread.forget(connection)
 
     def closed(self, connection: ClientConnection) -> None:
-        """Forget it."""
+        """Forget a connection that has ended."""
         self._connections.pop(connection, None)
         address = connection.remote_host.address
         self._per_address[address] -= 1
@@ -236,12 +239,12 @@ class RemotingServer:
                 connection.let_go_on()
 
     def _sweep(self) -> None:
-        """Look after all clients, and whether new ones get in."""
+        """Look after all clients, in steps."""
         self._sweeps += 1
         self._turn.work(self._swept(self._loop.time()))
 
     def _swept(self, now: float) -> Iterator[None]:
-        """Close whoever has kept us waiting for too long, one at each step; then plan the next sweep."""
+        """Close clients that keep the broker waiting too long, in steps; plan the next sweep."""
         try:
             lacks = [listener.look() for listener in self._listeners]
             self._tell_of_lack(descriptors.lack() or next(filter(None, lacks), None))
@@ -254,7 +257,7 @@ class RemotingServer:
         self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     def _to_close(self, now: float) -> Iterator[tuple[ClientConnection | None, str]]:
-        """Those who have to go, and why; None for those who may stay."""
+        """Yield the connections to close, with the reasons; None for those that may stay."""
         limits = self._limits
         for times in (self._since_new, self._since_partial):
             for connection in times:
@@ -286,7 +289,7 @@ class RemotingServer:
 def _since(
     times: dict[ClientConnection, float], since: float, why: str
 ) -> Iterator[tuple[ClientConnection, str]]:
-    """Those whose time in a table is long ago; whoever has left it meanwhile may stay."""
+    """Yield the connections noted in a table since before a time, unless removed meanwhile."""
     for connection in [connection for connection, time in times.items() if time < since]:
         if connection in times:
             yield connection, why

@@ -1,6 +1,7 @@
-"""How the values of settings are written: from text to value, and back as a file would say it.
+"""The textual forms of settings: from text to value, and back as a file would say it.
 
-It knows no setting. What a text must be, if it means nothing, is the message of a ValueError.
+This module knows no particular setting. A text that cannot be parsed raises a ValueError, whose
+message says what is needed instead.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class Values(Generic[_Value]):
-    """One kind of them."""
+    """A kind of values: a function that parses their text, and one that shows them as text."""
 
     parse: Callable[[str], _Value]
     show: Callable[[_Value], str] = str
 
 
 def number(low: int, high: int = (1 << 63) - 1) -> Values[int]:
-    """Whole numbers within bounds."""
+    """Return the kind of whole numbers from ``low`` to ``high``, both included."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"[0-9]{1,19}", text) or not low <= int(text) <= high:

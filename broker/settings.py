@@ -1,7 +1,8 @@
 """The settings under RocketMQ's own names, as `conf/broker.conf` and arguments give them.
 
-``key=value`` lines, ``#`` begins a comment; arguments of the same form override the file. A key that is not
-in `setting_keys` is refused, with the nearest that is; so is a value that does not mean anything.
+A file consists of ``key=value`` lines; ``#`` begins a comment. Arguments of the same form override
+the file. A key that is not in `setting_keys` is refused, with the nearest known key as a
+suggestion; so is a value that cannot be parsed.
 """
 
 from __future__ import annotations
@@ -21,17 +22,22 @@ from rocketpoll.broker.store.config import StoreConfig
 
 
 class ConfigError(RocketPollError):
-    """A setting that is unknown, or whose value means nothing."""
+    """A setting is unknown, its value cannot be parsed, or settings contradict each other."""
 
 
 DEFAULT_STORE: Final = "~/store"
 
 
 def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> BrokerConfig:
-    """The configuration in a file, changed by ``key=value`` texts.
+    """Return the configuration in a file, with ``key=value`` overrides applied.
+
+    Args:
+        path: A file of ``key=value`` lines such as `conf/broker.conf`; None for the defaults.
+        overrides: ``key=value`` texts, which take precedence over the file.
 
     Raises:
-        ConfigError: With everything that is wrong, not only the first.
+        ConfigError: The file cannot be read, or settings are wrong. The message names all faults,
+            not only the first.
     """
     values: dict[str, str] = {}
     faults: list[str] = []
@@ -54,7 +60,14 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Brok
 
 
 def config_of(values: Mapping[str, str]) -> BrokerConfig:
-    """The configuration of these keys and texts, with defaults for the others."""
+    """Return the configuration with the given settings, and defaults for all others.
+
+    Args:
+        values: Texts of values by key, such as ``{"listenPort": "9877"}``.
+
+    Raises:
+        ConfigError: A key is unknown, or a value is wrong.
+    """
     fields: dict[str, dict[str, Any]] = {"": {}, "store": {}, "server": {}, "holds": {}, "filters": {}}
     fields["store"]["store_path_root_dir"] = DIRECTORY.parse(DEFAULT_STORE)
     for name, text in values.items():
@@ -75,7 +88,7 @@ def config_of(values: Mapping[str, str]) -> BrokerConfig:
 
 
 def settings_of(config: BrokerConfig) -> dict[str, str]:
-    """Every key with its value, as a file would say it."""
+    """Return all settings of a configuration by key, each value in the form used in a file."""
     return {
         name: key.values.show(getattr(getattr(config, key.section) if key.section else config, key.name))
         for name, key in KEYS.items()
@@ -104,7 +117,7 @@ def _fault_of(name: str, value: str) -> str | None:
 
 
 def _check(config: BrokerConfig) -> None:
-    """What no key says alone."""
+    """Raise ConfigError if settings contradict each other."""
     faults = []
     if not ipaddress.ip_address(config.bind_address).is_loopback and not (
         config.allow_remote_without_authentication

@@ -2,8 +2,8 @@
 
     topics.json  subscriptionGroup.json  consumerOffset.json  delayOffset.json  kvConfig.json
 
-Topics, groups and key-value configurations change rarely and are saved on the spot, or within a second.
-Offsets change all the time and are saved every few seconds.
+Topics, groups and key-value configurations change rarely and are saved on the spot, or within a
+second. Offsets change all the time and are saved every few seconds.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ class _Behind:
 
 
 class _BehindDeletions:
-    """The table of topics, which brings deletions to their end: a topic that is not in it is gone for good.
+    """The table of topics, which completes deletions: a topic missing from it is gone for good.
 
-    The store has noted that these are half deleted. That note goes last: until then, the next start forgets
-    what groups keep of such a topic, and the topic. Nobody makes it again before: see `TopicConfigManager`.
+    The store has noted that these are half deleted. That note goes last: until then, the next start
+    forgets what groups keep of such a topic, and the topic. Nobody makes it again before: see
+    `TopicConfigManager`.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class _BehindDeletions:
 
 @dataclass(frozen=True)
 class StateTables:
-    """What a broker knows beside its messages."""
+    """All that a broker knows besides its messages."""
 
     topics: TopicConfigManager
     groups: SubscriptionGroupManager
@@ -96,15 +97,16 @@ class StateTables:
         half_deleted_topics: Callable[[], Sequence[str]] = tuple,
         finish_deletion: Callable[[str], object] = lambda _: None,
     ) -> StateTables:
-        """All of them, from the directory of a store that is open.
+        """Load all tables from the directory of a store that is open.
 
-        ``make_log_durable`` is called in the thread that saves offsets of groups, before they are saved: a
-        power loss must not leave offsets of messages that it has taken, or groups pass over the next ones.
-        ``half_deleted_topics`` are those whose deletion the store has noted: ``finish_deletion`` is called in
-        the thread that saves topics when such a topic and its offsets are gone from the tables.
+        ``make_log_durable`` is called in the thread that saves offsets of groups, before they are
+        saved: a power loss must not leave offsets of messages that it has taken, or groups pass
+        over the next ones. ``half_deleted_topics`` returns the topics whose deletion the store has
+        noted: ``finish_deletion`` is called in the thread that saves topics when such a topic and
+        its offsets are gone from the tables.
 
         Raises:
-            DamagedTable: One of them cannot be read, nor its backup.
+            DamagedTable: Neither a table nor its backup can be read.
         """
         directory = config.store.store_path_root_dir / "config"
 
@@ -150,7 +152,7 @@ class StateTables:
         )
 
     def warn_of_damage(self) -> None:
-        """Say which of them were read from a backup: what was saved last may be missing."""
+        """Warn of tables that were read from a backup: what was saved last may be missing."""
         for table in self.files:
             damaged = table.set_aside
             if damaged is not None:
@@ -163,21 +165,21 @@ class StateTables:
 
     @property
     def may_lack_topics(self) -> bool:
-        """Whether topics were loaded from a backup, or from nowhere: what was saved last may be missing."""
+        """True if topics were loaded from a backup, or from nowhere, and some may be missing."""
         return self.topic_table.loaded_from != self.topic_table.path
 
     @property
     def has_changed_configurations(self) -> bool:
-        """Whether there is something for `save_configurations`."""
+        """True if there is something for `save_configurations`."""
         return self.topics.is_dirty or self.groups.is_dirty or self.kv_configs.is_dirty
 
     def save_configurations(self) -> None:
-        """Make what was changed of topics, groups and key-value configurations durable."""
+        """Make changed topics, groups and key-value configurations durable."""
         self.topics.save()
         self.groups.save()
         self.kv_configs.save()
 
     def save(self) -> None:
-        """Make all that was changed durable."""
+        """Make all changes durable."""
         self.save_configurations()
         self.offsets.save()

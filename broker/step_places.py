@@ -1,12 +1,13 @@
-"""StepPlaces: how much is worked on in steps at a time, for all clients together.
+"""StepPlaces: limits how much is worked on in steps at a time, for all clients together.
 
     place      for a request of many steps: granted now, or in its turn when others have ended
     release    the request has come to its end, or its client has gone
 
-What a request of many steps has in memory, as what its body says or half of its answer, is many times as long
-as its body. Requests with small bodies have half of the room, and a line of their own: a heartbeat does not
-wait for batches, of which one may take most of a second. In each line one is always granted, however long.
-Whoever has a place must go on with it, whatever the client does. It knows no client, no request and no loop.
+What a request of many steps has in memory, as its decoded body or half of its answer, is many times
+as long as its body. Requests with small bodies have half of the room, and a line of their own: a
+heartbeat does not wait for batches, of which one may take most of a second. In each line one is
+always granted, however long. A request that has a place must go on with it, whatever the client
+does. It knows no client, no request and no loop.
 """
 
 from __future__ import annotations
@@ -15,39 +16,39 @@ from concurrent.futures import Future
 from typing import Final
 
 BYTES_MAX: Final = 4 << 20
-"""Of bodies. What they say takes some twenty times as much."""
+"""The maximum total of bodies, in bytes; decoded, they take some twenty times as much."""
 
 SMALL_BODY_BYTES: Final = 64 << 10
-"""Up to this a body is small: a heartbeat of hundreds of groups, a batch that takes some milliseconds."""
+"""Up to this a body is small: a heartbeat of hundreds of groups, a batch of some milliseconds."""
 
 _REQUEST_BYTES: Final = 64 << 10
-"""What one counts for without a body: its answer is yet to be written."""
+"""Bytes that a request without a body counts for, as its answer is yet to be written."""
 
 
 class Place:
-    """One request's."""
+    """The place of one request."""
 
     def __init__(self, line: _Line, size: int) -> None:
-        """Made by `StepPlaces.place` alone."""
+        """Wait in a line; only `StepPlaces.place` makes places."""
         self.granted: Future[None] = Future()
-        """Done when the request may take its first step."""
+        """A future that is done when the request may take its first step."""
         self.size = size
         self._line = line
 
     def release(self) -> None:
-        """Let others have it; once."""
+        """Release the place to others; to be called once."""
         self._line.released(self)
 
 
 class StepPlaces:
-    """One for each server."""
+    """The places of a server for requests of many steps."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._small = _Line(bytes_max // 2)
         self._large = _Line(bytes_max // 2)
 
     def place(self, body_bytes: int) -> Place:
-        """Give a place to a request with such a body, at once or later."""
+        """Give a place to a request with a body of this size, at once or later."""
         line = self._small if body_bytes <= SMALL_BODY_BYTES else self._large
         place = Place(line, body_bytes + _REQUEST_BYTES)
         line.wait(place)

@@ -1,7 +1,7 @@
-"""Helpers for tests: waiting for what nobody tells of, and the rows that a stream of Spark makes of a topic.
+"""Helpers for tests: polling for a condition, and the rows that a Spark stream reads from a topic.
 
-The fixtures are in the plugin, ``rocketpoll.pytest_plugin``. Of Spark this knows the methods that it calls on
-what it is given; it never imports it.
+The fixtures are in the plugin, `rocketpoll.pytest_plugin`. Of Spark, this module knows only the
+methods that it calls on what it is given; it never imports it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,18 @@ _numbers = count(1)
 def wait_until(
     condition: Callable[[], _Found], timeout: float = WAIT_SECONDS, what: str = "the condition"
 ) -> _Found:
-    """Ask until the answer counts as true, and give it.
+    """Call ``condition`` until it returns a true value, and return that value.
 
-    For messages and groups there is better: `EmbeddedBroker.wait_until_arrived`, `wait_until_consumed`.
+    For messages and groups, `EmbeddedBroker.wait_until_arrived` and `wait_until_consumed` are
+    better.
+
+    Args:
+        condition: The function to call, again after each short pause.
+        timeout: The maximum time to wait, in seconds.
+        what: The name of the condition in the error message.
 
     Raises:
-        NotInTime: It does not after ``timeout`` seconds.
+        NotInTime: The value is still false after ``timeout`` seconds.
     """
     deadline = time.monotonic() + timeout
     while not (found := condition()):
@@ -51,13 +57,21 @@ def stream_rows(
     timeout: int = STREAM_SECONDS,
     options: Mapping[str, str | int | bool] | None = None,
 ) -> list[Row]:
-    """The rows of a topic, as a stream of format ``rocketpoll`` reads them; ``bodies`` are sent before.
+    """Send messages to a topic, and return its rows as a ``rocketpoll`` stream reads them.
 
-    With ``expected``, so many messages are waited for before the stream is started, and so many rows
-    must come out.
+    Args:
+        spark: The session that runs the stream.
+        broker: The broker that has the topic.
+        topic: The topic to read.
+        *bodies: The bodies of messages to send before the stream is started.
+        expected: If given, this many messages must have arrived before the stream is started, and
+            the stream must return as many rows.
+        timeout: The maximum time in seconds for each of the two waits.
+        options: Further options of the stream.
 
     Raises:
-        NotInTime: The messages have not arrived, or the stream has not ended, after ``timeout`` seconds.
+        NotInTime: The messages have not arrived, or the stream has not ended, after ``timeout``
+            seconds.
         AssertionError: There are more or fewer rows than expected.
     """
     broker.send(topic, *bodies)
@@ -81,10 +95,16 @@ def collect_stream(
     output_mode: str = "append",
     timeout: int = STREAM_SECONDS,
 ) -> list[Row]:
-    """Run a stream over all that is there now, and give its rows.
+    """Run a stream over all that is there now, and return its rows.
+
+    Args:
+        stream: The stream to run.
+        expected: If given, the number of rows that the stream must return.
+        output_mode: Spark's output mode of the query.
+        timeout: The maximum time to wait for the end of the query, in seconds.
 
     Raises:
-        NotInTime: It has not ended after ``timeout`` seconds; it is stopped.
+        NotInTime: The query has not ended after ``timeout`` seconds, and was stopped.
         AssertionError: There are more or fewer rows than expected.
     """
     name = f"rocketpoll_rows_{next(_numbers)}"

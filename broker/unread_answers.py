@@ -1,8 +1,8 @@
-"""UnreadAnswers: what clients have been sent and do not read, all of it, and how much more there may be.
+"""UnreadAnswers: the size of all answers that clients leave unread, and how much more there may be.
 
-An answer may be a quarter of the room that is left, so that those who do not read share it among them and
-leave something for those who do; when none is left, it is small. Who reads nothing for too long is to be
-closed, and sooner if there is no room left because of such as he is.
+One answer may take a quarter of the room that is left, so that clients that do not read share it
+and leave something for those that do; when none is left, answers are small. A client that reads
+nothing for too long is to be closed, and sooner if such clients have used up the room.
 
 It knows no socket, and no clock: sizes and times come in.
 """
@@ -16,33 +16,33 @@ if TYPE_CHECKING:
     from rocketpoll.broker.client_connection import ClientConnection
 
 ANSWER_BYTES_MIN: Final = 65_536
-"""How long an answer may always be: with that, whoever reads gets on."""
+"""The size that an answer may always have, so that a client that reads makes progress."""
 _SHARE: Final = 4
 _PATIENCE_SECONDS: Final = 1.0
-"""How long one may read nothing while there is no room left."""
+"""Seconds for which a client may read nothing while no room is left."""
 
 
 class UnreadAnswers:
-    """By client, in the order in which they have last read something."""
+    """The unread bytes of each client, in the order in which the clients last read something."""
 
     def __init__(self, bytes_max: int) -> None:
-        """``bytes_max``: of all together."""
+        """Begin with no unread answers; ``bytes_max`` limits those of all clients together."""
         self._bytes_max = bytes_max
         self._bytes = 0
         self._sizes: dict[ClientConnection, int] = {}
         self._unwritten: dict[ClientConnection, int] = {}
         self._since: dict[ClientConnection, float] = {}
         self.answer_bytes_max = 0
-        """How long one more answer may be now."""
+        """The maximum size of one more answer, in bytes."""
         self._count(0)
 
     @property
     def bytes(self) -> int:
-        """Of all together."""
+        """The unread bytes of all clients together."""
         return self._bytes
 
     def note(self, connection: ClientConnection, size: int, now: float) -> None:
-        """A client leaves so much unread now."""
+        """Record that a client leaves ``size`` bytes unread now."""
         self._count(size - self._sizes.get(connection, 0))
         self._sizes[connection] = size
         if connection not in self._since:
@@ -50,13 +50,13 @@ class UnreadAnswers:
             self._unwritten[connection] = connection.unwritten_bytes
 
     def forget(self, connection: ClientConnection) -> None:
-        """A client has read all, or has gone."""
+        """Drop a client that has read everything, or is gone."""
         self._count(-self._sizes.pop(connection, 0))
         self._since.pop(connection, None)
         self._unwritten.pop(connection, None)
 
     def look_again(self, now: float) -> None:
-        """See who has read something since the last look."""
+        """Find the clients that have read something since the last look."""
         for connection, before in tuple(self._unwritten.items()):
             unwritten = self._unwritten[connection] = connection.unwritten_bytes
             if unwritten < before:
@@ -64,7 +64,7 @@ class UnreadAnswers:
                 self._since[connection] = now
 
     def to_close(self, now: float, timeout_seconds: float) -> Iterator[tuple[ClientConnection, str]]:
-        """Those who have read nothing for too long, and why they have to go."""
+        """Yield the clients that have read nothing for too long, each with the reason."""
         excess = self._bytes - self._bytes_max
         for connection, since in tuple(self._since.items()):
             if self._since.get(connection) != since:  # it has read, or gone, while others were closed

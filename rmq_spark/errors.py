@@ -1,14 +1,14 @@
-"""Every exception that rocketpoll raises on purpose, sorted by what the caller can do.
+"""Base classes of all errors that rocketpoll raises, sorted by what the caller can do about them.
 
     RocketPollError
     └── WireError         bytes that cannot be what they claim to be, or a value that has no bytes
-        ├── FrameError    a length word is wrong: the stream has no next frame, close the connection
+        ├── FrameError    a length word is wrong: there is no next frame, close the connection
         ├── HeaderError   one frame's header: the frames behind it are still readable
         ├── BodyError     one frame's body (JSON, batch, compressed bytes)
         │   └── CodecMissing   a module is not installed that inflates such bodies
         └── RecordError   a stored message, or a chunk of them
 
-It must not import anything of the project: every room imports it.
+This module must not import anything of the project: every room imports it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,21 @@ _PLACE_CHARACTERS = 200
 
 
 class RocketPollError(Exception):
-    """The root: catch it to catch everything that rocketpoll reports."""
+    """Base class of all errors that rocketpoll raises: catch it to catch every one of them."""
 
 
 class WireError(RocketPollError):
-    """Says where it went wrong, what was needed there and what was there.
+    """Bytes could not be decoded, or a value could not be encoded.
 
-    ``at`` is a byte position, or the name of a field or JSON path where bytes have no meaning.
+    Attributes:
+        subject: The thing that was decoded or encoded.
+        at: Position in bytes, or the name of a field or JSON path where bytes have no meaning.
+        needed: The values that are allowed there, in words.
+        found: The value that was there, as text, cut short.
     """
 
     def __init__(self, subject: str, *, at: int | str, needed: str, found: object) -> None:
-        """``found`` is shown cut short: an error never repeats megabytes of bad input."""
+        """Build the message; ``found`` is cut short, so that no error repeats a large input."""
         if isinstance(at, str) and len(at) > _PLACE_CHARACTERS:  # names of fields can be bad input, too
             at = at[: _PLACE_CHARACTERS - 3] + "..."
         self.subject = subject
@@ -41,24 +45,24 @@ class WireError(RocketPollError):
         super().__init__(f"{subject} at {place}: needed {needed}, found {self.found}")
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Keep the fields when an executor's exception travels to the driver."""
+        """Keep the fields when the error is pickled, as from an executor to the driver."""
         return _rebuilt, (type(self), self.subject, self.at, self.needed, self.found)
 
 
 class FrameError(WireError):
-    """The length words of a frame contradict each other or a limit."""
+    """The length words of a frame contradict each other or a limit: close the connection."""
 
 
 class HeaderError(WireError):
-    """A frame's header, or one field of it, cannot be read or written."""
+    """The header of a frame, or one of its fields, cannot be read or written."""
 
 
 class BodyError(WireError):
-    """A frame's body cannot be read or written."""
+    """The body of a frame cannot be read or written."""
 
 
 class CodecMissing(BodyError):
-    """A module is not installed that bodies of some compression need; all other bodies can be read."""
+    """A module that decompresses such bodies is not installed; all other bodies can be read."""
 
 
 class RecordError(WireError):
@@ -72,7 +76,7 @@ class Verbatim(str):
 
 
 def excerpt(value: object) -> str:
-    """The representation of a value, cut to a length that fits in a log line."""
+    """Return the representation of a value, cut to a length that fits in a log line."""
     if isinstance(value, Verbatim):
         return value
     if isinstance(value, (bytes, bytearray, memoryview)):

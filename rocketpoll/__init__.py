@@ -1,16 +1,15 @@
-"""What programs, notebooks and tests import: producers, consumers, administration, an embedded broker.
+"""The names that programs, notebooks and tests import: producers, consumers, an embedded broker.
 
-    import rocketpoll
+    from rocketpoll import EmbeddedBroker, Message, Producer
 
-    with rocketpoll.EmbeddedBroker() as broker, rocketpoll.Producer("shop", broker.address) as
-    producer:
-        producer.send(rocketpoll.Message("orders", b"one"))
+    with EmbeddedBroker() as broker, Producer("shop", broker.address) as producer:
+        producer.send(Message("orders", b'{"id": 1, "total": 9.5}', tags="created"))
 
 The names are imported when they are first used, so that ``import rocketpoll`` costs next to nothing
 and each program pays for what it uses. ``rocketpoll.broker`` is the broker,
 ``rocketpoll.pytest_plugin`` the plugin for pytest; the client behind these names is
-`rmq_spark.client`, and ``rocketpoll.errors`` has what it raises. This module must not know more
-than where they are.
+`rmq_spark.client`, and ``rocketpoll.errors`` has the exceptions that it raises. This module knows
+the places of these names, and nothing else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``python -m rocketpoll COMMAND ...``: the command line, where no script of that name is on PATH."""
+"""``python -m rocketpoll COMMAND ...``: the command line, where no such script is on PATH."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The exceptions that rocketpoll raises, to catch by name: ``from rocketpoll.errors import SendFailed``.
+"""The errors that rocketpoll raises, to catch by name: ``rocketpoll.errors.SendFailed``.
 
-All derive from `RocketPollError`; what the client raises derives from `ClientError`. This module
-names the classes and must not define any: they are defined in `rmq_spark.errors` and
+All errors derive from `RocketPollError`, those of the client from `ClientError`. This module names
+the classes and must not define any: they are defined in `rmq_spark.errors` and
 `rmq_spark.client.errors`.
 """
 

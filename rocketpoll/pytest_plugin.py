@@ -1,7 +1,14 @@
 """The pytest plugin: a broker for a session, a topic for a test.
 
-pytest imports it at every start, whether a test needs it or not, in projects that may have a ``broker`` of
-their own. So it imports nothing of the broker, nor anything that takes long, before a fixture is used.
+pytest imports it at every start, whether a test needs it or not, in projects that may have a
+``broker`` of their own. So it imports nothing of the broker, nor anything that takes long, before a
+fixture is used.
+
+Example:
+    @pytest.mark.rocketpoll_topic(queues=1)
+    def test_order(rocketpoll_broker, rocketpoll_topic):
+        with rocketpoll.Producer("shop", rocketpoll_broker.address) as producer:
+            producer.send(rocketpoll.Message(rocketpoll_topic, b"one"))
 """
 
 from __future__ import annotations
@@ -22,7 +29,7 @@ _numbers = count(1)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have the marker known where markers are checked."""
+    """Register the marker, for runs with ``--strict-markers``."""
     config.addinivalue_line(
         "markers", f"rocketpoll_topic(queues={_QUEUES}): how many queues the topic of rocketpoll_topic has"
     )
@@ -30,13 +37,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def rocketpoll_settings() -> Mapping[str, Any]:
-    """What `rocketpoll_broker` is made with; override it in conftest.py: ``{"own_process": True}``."""
+    """Return the arguments of `rocketpoll_broker`; override it, as by ``{"own_process": True}``."""
     return {}
 
 
 @pytest.fixture(scope="session")
 def rocketpoll_broker(rocketpoll_settings: Mapping[str, Any]) -> Iterator[EmbeddedBroker]:
-    """A broker for all tests of a session; each worker of pytest-xdist has its own."""
+    """Yield a broker for all tests of a session; each worker of pytest-xdist has its own."""
     from rocketpoll import EmbeddedBroker  # noqa: PLC0415  # see the module
 
     with EmbeddedBroker(**rocketpoll_settings) as broker:
@@ -45,7 +52,7 @@ def rocketpoll_broker(rocketpoll_settings: Mapping[str, Any]) -> Iterator[Embedd
 
 @pytest.fixture
 def rocketpoll_topic(request: pytest.FixtureRequest, rocketpoll_broker: EmbeddedBroker) -> Iterator[str]:
-    """The name of a topic that only this test has; it is deleted afterwards."""
+    """Yield the name of a topic that only this test has; it is deleted afterwards."""
     marker = request.node.get_closest_marker("rocketpoll_topic")
     queues = _queues() if marker is None else _queues(*marker.args, **marker.kwargs)
     topic = f"{_as_topic(request.node.name)}-{next(_numbers)}"
@@ -55,10 +62,10 @@ def rocketpoll_topic(request: pytest.FixtureRequest, rocketpoll_broker: Embedded
 
 
 def _queues(queues: int = _QUEUES) -> int:
-    """What the marker may say."""
+    """Return the number of queues, the only argument of the marker."""
     return queues
 
 
 def _as_topic(name: str) -> str:
-    """As much of a test's name as a topic can have."""
+    """Return a test's name, shortened to what a topic's name may be."""
     return re.sub(r"[^a-zA-Z0-9_]+", "-", name)[:_NAME_CHARACTERS_MAX].strip("-")

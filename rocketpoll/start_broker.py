@@ -1,4 +1,4 @@
-"""A program, run by its path: finds this installation's broker and becomes it.
+"""Start program of the broker, run by its path: finds this installation's broker and becomes it.
 
 ``python -m rocketpoll.broker`` would look into the working directory first, where somebody may have
 a module named ``rocketpoll``, and Python 3.10 has no ``-P`` against that. So
@@ -18,7 +18,7 @@ def start_broker() -> int:
     del sys.path[0]  # the folder of this file, which Python puts first for a program
     if str(here) not in sys.path:
         sys.path.append(str(here))
-    import rocketpoll  # noqa: PLC0415  # behind the path that it is found by
+    import rocketpoll  # noqa: PLC0415  # after the path is set
 
     found = Path(rocketpoll.__file__ or ".").resolve().parent
     if found != here / "rocketpoll":
@@ -26,7 +26,7 @@ def start_broker() -> int:
             f"this is rocketpoll in {here / 'rocketpoll'}, but 'import rocketpoll' finds {found}: "
             "rename that, or take its directory out of PYTHONPATH"
         )
-    from rocketpoll.broker.__main__ import main  # noqa: PLC0415  # looked at before it is run
+    from rocketpoll.broker.__main__ import main  # noqa: PLC0415  # after its place is checked
 
     return main(program="rocketpoll broker")
 

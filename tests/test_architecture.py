@@ -40,6 +40,7 @@ TESTED_ELSEWHERE = {
     "broker/store/message_filter.py": "store/test_reader.py",
     "broker/store/opening.py": "store/test_recovery.py",
     "broker/store/parts.py": "store/test_message_store.py",
+    "broker/store/record_check.py": "store/test_recovery.py",
     "broker/store/results.py": "store/test_reader.py",
     "broker/store/verify.py": "store/test_inspection.py",
     "rocketpoll/start_broker.py": "cli/test_broker_command.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import threading
 
@@ -15,6 +16,7 @@ from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 from rmq_spark.wire.command import RemotingCommand
 from rocketpoll.broker import controller, housekeeping
 from rocketpoll.broker.store import checkpointing
+from rocketpoll.broker.store.lacks import FlushFailed
 
 
 def saved(root, name, table):
@@ -349,6 +351,24 @@ def test_the_end_does_not_wait_for_a_checkpoint_that_hangs(tmp_path, monkeypatch
         tell(next_start, tmp_path)
     finally:
         disk.let_go()
+
+
+def test_a_checkpoint_that_fails_while_the_broker_stops_is_no_fault_of_the_loop(tmp_path, caplog):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def fail():
+        begun.set()
+        go_on.wait(10)
+        raise FlushFailed(5, "Input/output error")
+
+    async def story(broker):
+        broker.controller._housekeeping._through_store("no checkpoint is taken", fail)
+        await asyncio.get_running_loop().run_in_executor(None, begun.wait, 10)
+        asyncio.get_running_loop().call_later(0.05, go_on.set)
+
+    tell(story, tmp_path)
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 def test_offsets_that_wait_for_a_slow_disk_are_saved_later_and_that_is_said_once(

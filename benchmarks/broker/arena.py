@@ -1,6 +1,7 @@
-"""Where brokers are compared: one directory, the brokers in it that many cases share, one JVM of clients.
+"""The place of a comparison: one directory, the brokers that cases share, one JVM of clients.
 
-What is asked for is started when it is first asked for, and ended at the very end, by its own process id.
+What is asked for is started when it is first asked for, and ended at the very end, by its own
+process id.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Arena:
     """The sides, by the roles that they have."""
 
     def __init__(self, directory: Path, sides: Mapping[Role, Side], client: JavaClasses | None) -> None:
-        """The directory must exist; without a client no case can put on load in Java."""
+        """Take an existing directory; without a client no case can have load from Java."""
         self.sides = sides
         self._directory = directory
         self._client = client
@@ -33,11 +34,11 @@ class Arena:
 
     @property
     def has_java_clients(self) -> bool:
-        """Whether `load` can be asked for."""
+        """True if `load` can be used."""
         return self._client is not None
 
     def broker(self, role: Role) -> RunningBroker:
-        """This side's broker for all cases that do not mind what others have left there."""
+        """Return this side's broker for all cases that do not mind what others have left there."""
         if role not in self._shared:
             broker = self.sides[role].start(self._new_directory())
             self._ending.callback(broker.stop)
@@ -46,7 +47,7 @@ class Arena:
 
     @contextmanager
     def new_broker(self, role: Role, clients_max: int | None = None) -> Iterator[tuple[RunningBroker, Path]]:
-        """A broker for one measurement, and its directory; both are gone afterwards."""
+        """Yield a broker for one measurement, and its directory; both are removed afterwards."""
         directory = self._new_directory()
         broker = self.sides[role].start(directory, clients_max)
         try:
@@ -56,7 +57,7 @@ class Arena:
             shutil.rmtree(directory, ignore_errors=True)
 
     def load(self) -> JavaLoad:
-        """The JVM of clients."""
+        """Return the JVM of clients."""
         if self._load is None:
             if self._client is None:
                 raise RuntimeError("there are no Java clients")
@@ -65,7 +66,7 @@ class Arena:
         return self._load
 
     def once(self, role: Role, name: str, make: Callable[[], object]) -> None:
-        """What a shared broker needs before it is measured, done when it is first asked for."""
+        """Call ``make`` once for this side and name, to prepare a shared broker."""
         if (role, name) not in self._done:
             make()
             self._done.add((role, name))

@@ -1,6 +1,7 @@
 """The cases: what is done to each side's broker, and the figures that come of it.
 
-Their targets are what the project has set out to reach on two cores; where a peer is named, in the same run.
+Their targets are what the project has set out to reach on two cores; where a peer is named, in the
+same run.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ ASYNC_WINDOW = 1_000
 BATCH = 100
 PUSHES_PER_SECOND = 200
 PUSH_TIMES = 3
-"""So much longer than others does this case run: few messages a second, and percentiles want many."""
+"""The factor by which this case runs longer: its percentiles need many messages."""
 
 CPU_UNITS = 100_000
-"""Messages for which the broker's processor time is given: comparable when the machine is not."""
+"""The messages for which processor time is given, comparable where machines are not."""
 
 _FILLED = "filled"
 _PULL_BATCH_SIZES = (10, 32)  # the first is the client's default
@@ -34,7 +35,7 @@ _KIB = 1_024
 
 @dataclass(frozen=True)
 class Scale:
-    """How long and how much."""
+    """The durations and sizes of a run."""
 
     seconds: float = 2.0
     filled_messages: int = 200_000
@@ -43,15 +44,15 @@ class Scale:
 
 
 QUICK = Scale(seconds=0.2, filled_messages=2_000, held=(50,), idle_seconds=0.2)
-"""To see that every case works; its figures mean nothing."""
+"""A scale to see that every case works; its figures mean nothing."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """``measure`` does it once to the broker of a role and gives a value for each figure.
+    """A comparison: ``measure`` does it once to the broker of a role, with a value for each figure.
 
-    One ``is_warmed`` runs once more beforehand on each side, untimed: its clients and its broker, if they are
-    JVMs, compile themselves while they run.
+    A case that ``is_warmed`` runs once more beforehand on each side, untimed: clients and broker,
+    if they are JVMs, compile themselves while they run.
     """
 
     subject: str
@@ -62,7 +63,7 @@ class Case:
 
 
 def broker_cases(arena: Arena, scale: Scale) -> list[Case]:
-    """All cases; without Java clients those that do without."""
+    """Return all cases, or those that need no Java clients if there are none."""
     java = [*_send_cases(arena, scale), *_lite_pull_cases(arena, scale), _push_case(arena, scale)]
     return [
         *(java if arena.has_java_clients else ()),
@@ -108,7 +109,7 @@ def _measure_rate(arena: Arena, role: Role, load: str, **fields: Any) -> Sequenc
 
 
 def _lite_pull_cases(arena: Arena, scale: Scale) -> list[Case]:
-    """The flush is of no interest to who reads."""
+    """Return the cases of pulls, for which the kind of flush does not matter."""
 
     def fill(role: Role) -> None:
         arena.load().ask(

@@ -1,4 +1,4 @@
-"""What a comparison of brokers does when it is started: options, brokers, rounds, table, JSON.
+"""The course of a comparison of brokers: options, brokers, rounds, table, JSON.
 
 It knows no case: those of the broker and those of the client are measured alike.
 """
@@ -29,7 +29,7 @@ from rocketpoll.broker.store.config import FlushDiskType
 
 ROUNDS = 3
 BUILD = Path(__file__).parents[2] / "build"
-"""On the disk that the checkout is on: the directory for temporary files may lie in memory."""
+"""The directory of the runs, on the checkout's disk: temporary files may lie in memory."""
 
 _LIBRARIES = ("orjson", "numpy", "pyarrow", "uvloop")
 _NONE = "none"
@@ -44,7 +44,7 @@ def compare(
 ) -> None:
     """Measure the cases that the command line asks for, and report them under this name.
 
-    A target that was missed fails nothing.
+    A missed target does not make the run fail.
     """
     rounds = options.rounds or (1 if options.quick else ROUNDS)
     try:
@@ -85,7 +85,7 @@ def _sides(roles: Collection[Role], peer: JavaClasses | None) -> dict[Role, Side
 
 
 def comparison_parser(name: str, seconds: float) -> argparse.ArgumentParser:
-    """The options that all comparisons have."""
+    """Return a parser with the options that all comparisons have."""
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{name}", description="See benchmarks/README.md"
     )
@@ -115,7 +115,7 @@ def comparison_parser(name: str, seconds: float) -> argparse.ArgumentParser:
 
 
 def positive(text: str) -> int:
-    """A number from 1 on."""
+    """Parse a number from 1 on."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError("at least 1")

@@ -1,7 +1,7 @@
 """Figures: what a case measures on each side, and what becomes of their rounds.
 
-Speeds are better when they are higher; times and sizes when they are lower. A ratio is always how many times
-as good as the peer, within each round. This module runs nothing and prints nothing.
+Speeds are better when they are higher; times and sizes when they are lower. A ratio is always how
+many times as good as the peer, within each round. This module runs nothing and prints nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 OURS, OURS_SYNC, PEER = "ours", "ours, sync flush", "peer"
-"""The roles of the sides. The second is never compared with the third, which does not wait for its disk."""
+"""The roles of the sides; the second is not compared with the third, which syncs no disk."""
 
 Role = str
 Rounds = Mapping[Role, Sequence[float]]
@@ -20,7 +20,7 @@ Rounds = Mapping[Role, Sequence[float]]
 
 @dataclass(frozen=True)
 class Target:
-    """What our side is meant to reach: a value, or so many times as good as the peer."""
+    """The goal for our side: a value, or a ratio to the peer."""
 
     quantity: Literal["value", "ratio"]
     bound: float
@@ -36,25 +36,25 @@ class Figure:
 
     @property
     def is_speed(self) -> bool:
-        """Whether more is better."""
+        """True if more is better."""
         return self.unit.endswith("/s")
 
 
 @dataclass(frozen=True)
 class Result:
-    """A figure, with what came out for each side in each round."""
+    """The values of a figure for each side in each round."""
 
     subject: str
     figure: Figure
     rounds: Rounds
 
     def median(self, role: Role) -> float | None:
-        """Nothing where this side was not measured."""
+        """Return the median of a side's rounds, or None if it was not measured."""
         values = self.rounds.get(role)
         return statistics.median(values) if values else None
 
     def spread(self, role: Role) -> float:
-        """The distance of the quartiles, as a part of the median."""
+        """Return the distance of the quartiles, as a part of the median."""
         values = self.rounds[role]
         if len(values) == 1 or not statistics.median(values):
             return 0.0
@@ -63,14 +63,14 @@ class Result:
 
     @property
     def ratio(self) -> float | None:
-        """How many times as good as the peer: the median of the rounds' ratios."""
+        """The median of the rounds' ratios to the peer; above 1 is better than the peer."""
         pairs = zip(self.rounds[OURS], self.rounds.get(PEER, ()), strict=False)
         ratios = [self._better(ours, theirs) for ours, theirs in pairs if ours > 0 and theirs > 0]
         return statistics.median(ratios) if ratios else None
 
     @property
     def share(self) -> float | None:
-        """Our part of the target: 1 is reached. Nothing where there is none, or no peer to be judged by."""
+        """The part of the target that is reached; None without a target or a peer."""
         target = self.figure.target
         if target is None:
             return None
@@ -79,13 +79,13 @@ class Result:
         return self._better(statistics.median(self.rounds[OURS]), target.bound)
 
     def _better(self, ours: float, theirs: float) -> float:
-        """How many times as good; a time or size below what can be measured counts as that."""
+        """Return how many times as good ours is; infinite if ours is too small to measure."""
         if self.figure.is_speed:
             return ours / theirs
         return theirs / ours if ours > 0 else float("inf")
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The smallest value that so many percent of the ordered ones do not exceed."""
+    """Return the smallest value that so many percent of the ordered ones do not exceed."""
     at = -(-len(ordered) * percent // 100) - 1
     return ordered[max(0, int(at))]

@@ -2,9 +2,9 @@
 
 python -m benchmarks.broker.holder PORT COUNT
 
-Prints a line when all pulls have been sent; sends one message when it is told to by a line of input; prints
-how long each pull took to be answered from then on, in ms, in order of size. Its own share of that is what it
-takes to read so many answers, some 5 µs each.
+Prints a line when all pulls have been sent; sends one message when it is told to by a line of
+input; prints how long each pull took to be answered from then on, in ms, in order of size. Its own
+share of that is what it takes to read so many answers, some 5 µs each.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _RECEIVE_BYTES = 1 << 16
 
 
 def main() -> None:
-    """Hold, wake, report."""
+    """Hold the pulls, wake them on request, and report."""
     port, count = (int(argument) for argument in sys.argv[1:])
     _raise_limit_of_files(count + _SPARE_FILES)
     with ExitStack() as stack:
@@ -60,7 +60,7 @@ def _raise_limit_of_files(needed: int) -> None:
 def _hold(
     stack: ExitStack, port: int, count: int, pull: bytes, sender: Connection
 ) -> dict[int, socket.socket]:
-    """So many connections, by their descriptors, each with a pull that waits."""
+    """Open ``count`` connections, each with a waiting pull, and return them by descriptor."""
     held: dict[int, socket.socket] = {}
     for number in range(count):
         each = stack.enter_context(socket.create_connection(("127.0.0.1", port), SECONDS_MAX))
@@ -73,7 +73,7 @@ def _hold(
 
 
 def _wake(held: dict[int, socket.socket], sender: Connection) -> list[float]:
-    """Send a message; when each pull was answered. An answer comes in one piece, as it is that small."""
+    """Send a message; return when each pull was answered. A small answer comes in one piece."""
     poll = select.epoll()
     for descriptor in held:
         poll.register(descriptor, select.EPOLLIN | select.EPOLLONESHOT)

@@ -25,17 +25,17 @@ _SETTLED = 0.25  # of a core, over one look: RocketMQ takes a tenth for nothing
 
 
 class Held(NamedTuple):
-    """What was measured."""
+    """The measurements of one number of held pulls."""
 
     rss_bytes_per_pull: float
     idle_cpu: float
-    """Of one core."""
+    """The share of one core."""
     wake_ms: tuple[float, float, float]
-    """Until half of the pulls were answered, 99 percent, all."""
+    """The milliseconds until 50 percent, 99 percent and all of the pulls were answered."""
 
 
 def measure_held_pulls(broker: RunningBroker, count: int, idle_seconds: float, directory: Path) -> Held:
-    """On a broker that nobody else uses; it must allow so many clients."""
+    """Measure held pulls on a broker that nobody else uses and that allows so many clients."""
     with Connection(broker.port) as connection:
         end_of_queue(connection, holder.TOPIC)  # what only the first message needs is not counted
     _settle(broker.process)
@@ -64,7 +64,10 @@ def measure_held_pulls(broker: RunningBroker, count: int, idle_seconds: float, d
 
 
 def _settle(process: Process) -> None:
-    """Wait until it has done what it was asked: it says nothing of a pull that it holds. Not for ever."""
+    """Wait until the broker uses no processor any more, for a bounded time.
+
+    A broker does not answer a pull that it holds, so that nothing else shows that it has read all.
+    """
     deadline = time.perf_counter() + _SETTLE_SECONDS_MAX
     used = process.cpu_seconds
     while time.perf_counter() < deadline:

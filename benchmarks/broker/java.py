@@ -1,6 +1,7 @@
 """Apache RocketMQ's own classes: built with Maven once for each version, and a JVM of clients.
 
-The Java program in benchmarks/java is both the load and what a real name server and broker need to run.
+The Java program in benchmarks/java is both the load and what a real name server and broker need to
+run.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ class JavaUnavailable(Exception):
 
 
 class JavaClasses:
-    """RocketMQ of one version, with our program on top."""
+    """The classes of one version of RocketMQ, and our own program."""
 
     def __init__(self, version: str) -> None:
-        """Builds it, if that has not been done since its sources were changed."""
+        """Build the classes, unless that was done since their sources changed."""
         self.version = version
         self._executable = java_executable()
         self._build = ROOT / "build" / "load" / version
@@ -37,13 +38,13 @@ class JavaClasses:
             self._build_with_maven()
 
     def command(self, main_class: str, *options: str) -> list[str]:
-        """How to start one of its main classes; that one's arguments come behind."""
+        """Return the command that starts a main class; append the arguments of that class."""
         class_path = f"{self._build / 'classes'}:{self._build / 'lib'}/*"
         return [self._executable, *options, "-cp", class_path, main_class]
 
     @property
     def _mark(self) -> Path:
-        """Set when everything is in place, so that half a build does not count as one."""
+        """A file made when everything is in place, so that half a build does not count as one."""
         return self._build / ".built"
 
     def _is_built(self) -> bool:
@@ -71,7 +72,7 @@ class JavaClasses:
 
 
 def java_executable() -> str:
-    """The path of a Java that is new enough."""
+    """Return the path of a Java that is new enough."""
     executable = shutil.which("java")
     if executable is None:
         raise JavaUnavailable("no java on the path")
@@ -86,7 +87,7 @@ class JavaLoad:
     """One JVM of clients for all brokers that are compared: see rocketpoll.load.Main."""
 
     def __init__(self, classes: JavaClasses, home: Path) -> None:
-        """Its compilers and collectors are Java's defaults, as with the brokers."""
+        """Start the JVM with Java's default compilers and collectors, as for the brokers."""
         home.mkdir()
         options = (
             *("-Xms512m", "-Xmx512m", f"-Duser.home={home}"),

@@ -21,11 +21,11 @@ _KIB = 1_024
 
 
 class ProcessEnded(Exception):
-    """It ended, or does not answer, though it is needed; with what it has logged last."""
+    """A process that is needed has ended or does not answer; the message has its last log lines."""
 
 
 class Process:
-    """A child of ours. Whatever it prints goes to its log, except what has a pipe of its own."""
+    """A child process. Its output goes to its log, except what has a pipe of its own."""
 
     def __init__(self, command: Sequence[str], log: Path, directory: Path, **pipes: Any) -> None:
         self._log = log
@@ -37,13 +37,13 @@ class Process:
 
     @property
     def cpu_seconds(self) -> float:
-        """What it has used of the cores so far, in all its threads."""
+        """The processor time used so far, in seconds, by all threads."""
         fields = self._proc("stat").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
 
     @property
     def rss_bytes(self) -> int:
-        """The memory that it has at hand."""
+        """The resident memory in bytes."""
         (line,) = (line for line in self._proc("status").splitlines() if line.startswith("VmRSS:"))
         return int(line.split()[1]) * _KIB
 
@@ -52,7 +52,7 @@ class Process:
         return Path(f"/proc/{self.popen.pid}/{name}").read_text(encoding="utf-8", errors="replace")
 
     def write_line(self, text: str) -> None:
-        """To its standard input, which must be a pipe of text."""
+        """Write a line to its standard input, which must be a pipe of text."""
         self.check_is_running()
         if self.popen.stdin is None:
             raise RuntimeError(f"{self._log.stem} has no pipe to read from")
@@ -60,7 +60,10 @@ class Process:
         self.popen.stdin.flush()
 
     def read_line(self, seconds_max: float = ANSWER_SECONDS_MAX) -> str:
-        """What it says next on its standard output, likewise; it says one line at a time and then waits."""
+        """Return the next line of its standard output, or raise after ``seconds_max``.
+
+        The process has to write one line at a time and then wait.
+        """
         if self.popen.stdout is None:
             raise RuntimeError(f"{self._log.stem} has no pipe to write to")
         with selectors.DefaultSelector() as answers:
@@ -74,17 +77,17 @@ class Process:
         return line
 
     def check_is_running(self) -> None:
-        """Say why, if it is not."""
+        """Raise ProcessEnded with the reason if the process has ended."""
         if self.popen.poll() is not None:
             raise self.failure(f"has ended with {self.popen.returncode}")
 
     def failure(self, what: str) -> ProcessEnded:
-        """The error that says so, to be raised."""
+        """Return the error to raise, with the last lines of the log."""
         said = self._log.read_text(encoding="utf-8", errors="replace")[-_LAST_WORDS:]
         return ProcessEnded(f"{self._log.stem} {what}; it said:\n{said}")
 
     def stop(self) -> None:
-        """Ask it to end, and see that it does."""
+        """Terminate the process, and kill it if it does not end in time."""
         for pipe in (self.popen.stdin, self.popen.stdout):
             if pipe is not None:
                 with suppress(BrokenPipeError):
@@ -98,6 +101,6 @@ class Process:
 
 
 def stop_all(processes: Iterable[Process]) -> None:
-    """Each, whatever becomes of the others."""
+    """Stop each process, even if stopping another fails."""
     for each in processes:
         each.stop()

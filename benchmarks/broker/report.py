@@ -13,7 +13,7 @@ _LEFT = {"case", "target"}  # columns of words
 
 
 def as_table(results: Sequence[Result], names: Mapping[Role, str]) -> str:
-    """One line for each figure below its subject; a column for each side, in the order of the names."""
+    """Return a line for each figure, below its subject, with a column for each side."""
     roles = list(names)
     columns = ["case", *(column for role in roles for column in (names[role], "±")), "ratio", "target"]
     rows = [columns]
@@ -30,7 +30,7 @@ def as_json(
     names: Mapping[Role, str],
     conditions: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Everything that was measured, every round of it, for later comparisons."""
+    """Return all measurements, every round included, for later comparisons."""
     return {
         "benchmark": name,
         "machine": dict(machine),
@@ -67,7 +67,7 @@ def _verdict(result: Result) -> str:
 
 
 def show(value: float, unit: str) -> str:
-    """Three digits and the unit: the fourth is noise."""
+    """Return a value with its unit in three digits, as the fourth is noise."""
     if unit.endswith("/s"):
         for scale, letter in ((1e6, " M"), (1e3, " k")):
             if value >= scale:

@@ -1,4 +1,4 @@
-"""The few requests that benchmarks send themselves, over plain blocking sockets: the same to every broker."""
+"""The few requests that benchmarks send themselves, over blocking sockets, alike to any broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.headers.table import HEADERS
 
 TOPIC_OF_ALL = "TBW102"
-"""A topic that a broker has from the start, if it makes topics when somebody sends to them."""
+"""A topic that a broker has from the start, if it creates topics on the first send."""
 
 HOLD_MS = 60_000
 SECONDS_MAX = 60.0
@@ -27,11 +27,11 @@ _QUEUES = 4
 
 
 class UnexpectedAnswer(Exception):
-    """A broker has answered something that a benchmark has no use for."""
+    """A broker has given an answer that a benchmark cannot use."""
 
 
 class Connection:
-    """One client of a broker: a request at a time, or one that is answered later."""
+    """A client of a broker: one request at a time, whose answer may be received later."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), SECONDS_MAX)
@@ -39,11 +39,11 @@ class Connection:
         self._frames = FrameReader()
 
     def send(self, request: bytes) -> None:
-        """Without waiting for the answer."""
+        """Send a request without waiting for the answer."""
         self._socket.sendall(request)
 
     def receive(self) -> RemotingCommand:
-        """The next answer."""
+        """Wait for the next response."""
         while (frame := self._frames.next_frame()) is None:
             data = self._socket.recv(_RECEIVE_BYTES)
             if not data:
@@ -52,7 +52,7 @@ class Connection:
         return decode_command(frame)
 
     def ask(self, request: bytes) -> RemotingCommand:
-        """One request and its answer."""
+        """Send a request and return its answer."""
         self.send(request)
         return self.receive()
 
@@ -66,7 +66,7 @@ class Connection:
 
 
 def is_route_known(port: int) -> bool:
-    """Whether there is a name server that tells of a broker. Nothing that fails on the way matters."""
+    """Return whether a name server that knows a broker answers on this port; no error is raised."""
     try:
         with Connection(port) as connection:
             return connection.ask(route_request()).code == ResponseCode.SUCCESS
@@ -75,17 +75,17 @@ def is_route_known(port: int) -> bool:
 
 
 def route_request() -> bytes:
-    """Who has the topic that is always there? To a name server."""
+    """Return a request to a name server for the route of a topic that always exists."""
     return encode_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(TOPIC_OF_ALL))
 
 
 def max_offset_request(topic: str) -> bytes:
-    """Where does the first queue end?"""
+    """Return a request for the end of a topic's first queue."""
     return encode_request(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(topic, 0))
 
 
 def send_request(topic: str, body: bytes) -> bytes:
-    """A message for the first queue of a topic, which is made if it is not there."""
+    """Return a request that sends a message to a topic's first queue; it creates the topic."""
     header = SendMessageRequestHeader(
         producer_group="bench",
         topic=topic,
@@ -102,7 +102,7 @@ def send_request(topic: str, body: bytes) -> bytes:
 
 
 def pull_request(topic: str, queue_offset: int) -> bytes:
-    """Everything from there on; to be held if that is nothing."""
+    """Return a request for all messages from an offset on, to be held if there are none."""
     header = PullMessageRequestHeader(
         consumer_group="bench",
         topic=topic,
@@ -120,15 +120,16 @@ def pull_request(topic: str, queue_offset: int) -> bytes:
 
 
 def registration_request() -> bytes:
-    """Changes nothing, and so makes a RocketMQ broker register with its name server."""
+    """Return a request that makes a RocketMQ broker register, and changes nothing."""
     return RemotingCommand(RequestCode.UPDATE_BROKER_CONFIG, opaque=1, body=b"brokerPermission=6").encode()
 
 
 def end_of_queue(connection: Connection, topic: str) -> int:
-    """The offset of the next message, behind one that was sent for this, so that there is a queue.
+    """Send a message, and return the offset after it in the topic's first queue.
 
-    That message is pulled as well: RocketMQ answers a send before pulls know of it, and who asks for what
-    comes behind the message that it does not know is told to go back.
+    The send makes sure that the queue exists. The message is pulled as well: RocketMQ answers a
+    send before pulls know of it, and a pull beyond a message that it does not know yet is told to
+    go back.
     """
     answer = connection.ask(send_request(topic, b"first"))
     queue_offset = int(expect_success("a send", answer).ext_fields["queueOffset"])
@@ -137,7 +138,7 @@ def end_of_queue(connection: Connection, topic: str) -> int:
 
 
 def expect_success(what: str, answer: RemotingCommand) -> RemotingCommand:
-    """The answer, if it is a good one."""
+    """Return the answer if it is a success, or raise."""
     if answer.code != ResponseCode.SUCCESS:
         raise UnexpectedAnswer(f"{what} was answered {answer.code}: {answer.remark}")
     return answer
@@ -151,7 +152,7 @@ def encode_request(
     opaque: int = 1,
     language: LanguageCode = LanguageCode.PYTHON,
 ) -> bytes:
-    """The frame of a request."""
+    """Return the frame of a request."""
     codec = HEADERS[code].request
     if codec is None:
         raise ValueError(f"requests {code} have no header")

@@ -1,7 +1,8 @@
 """The peer: a name server and a broker of Apache RocketMQ's, always with asynchronous flush.
 
-Both have Java's default compilers and collectors, the broker a heap of 2 GB, and file sizes, threads and
-queues as RocketMQ has them. Settings that differ from its defaults are to its advantage, or say where it is.
+Both have Java's default compilers and collectors, the broker a heap of 2 GB, and file sizes,
+threads and queues as RocketMQ has them. Settings that differ from its defaults are to its
+advantage, or say where it is.
 """
 
 from __future__ import annotations
@@ -49,17 +50,17 @@ _LOGBACK = """<configuration>
 
 @dataclass(frozen=True)
 class RocketMQ:
-    """RocketMQ of one version."""
+    """The side of RocketMQ in one version."""
 
     classes: JavaClasses
 
     @property
     def name(self) -> str:
-        """With its version."""
+        """The name with the version."""
         return f"RocketMQ {self.classes.version}"
 
     def start(self, directory: Path, clients_max: int | None = None) -> RunningBroker:  # noqa: ARG002  # it has no such limits
-        """A new name server and a new broker, ready when the one knows of the other."""
+        """Start a name server and a broker; return when the one knows of the other."""
         name_server_port, port = free_port(), free_port()
         started = time.perf_counter()
         with ExitStack() as failing:
@@ -124,6 +125,7 @@ def _broker_settings(store: Path, name_server_port: int, port: int) -> Mapping[s
         "diskMaxUsedSpaceRatio": 95,
         # 5.5 alone: its default of ten seconds keeps a core busy for the first ten.
         "transactionMetricFlushInterval": 500,
-        # 5.5 alone: delays that are no levels; what it needs for them takes seconds to start and stop.
+        # 5.5 alone: delays that are no levels; what it needs for them takes seconds to start and
+        # stop.
         "timerWheelEnable": "false",
     }

@@ -17,17 +17,17 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class RocketPoll:
-    """``python -m rocketpoll.broker``, with either kind of flush."""
+    """The side of ``python -m rocketpoll.broker``, with either kind of flush."""
 
     flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH
 
     @property
     def name(self) -> str:
-        """The flush is named where a sender waits for it."""
+        """The name with the kind of flush, if senders wait for it."""
         return "rocketpoll" + ", sync flush" * (self.flush is FlushDiskType.SYNC_FLUSH)
 
     def start(self, directory: Path, clients_max: int | None = None) -> RunningBroker:
-        """A new broker, ready; for so many clients, if they are more than usual."""
+        """Start a broker for at least ``clients_max`` clients, and wait until it is ready."""
         port = free_port()
         settings: dict[str, object] = {
             "brokerName": NAME,

@@ -1,6 +1,7 @@
 """Rounds: every case on every side, one after the other, again and again.
 
-What disturbs one second of a shared machine disturbs a broker and its peer alike. It knows no broker.
+What disturbs one second of a shared machine disturbs a broker and its peer alike. It knows no
+broker.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from benchmarks.broker.figures import Result, Role
 def run_rounds(
     cases: Sequence[Case], roles: Collection[Role], rounds: int, say: Callable[[str], object]
 ) -> list[Result]:
-    """A result for each figure of each case; ``say`` is told how far it has come."""
+    """Return a result for each figure of each case; ``say`` is told of the progress."""
     for case in cases:
         if case.is_warmed:
             for role in _roles(case, roles):
@@ -40,5 +41,5 @@ def run_rounds(
 
 
 def _roles(case: Case, roles: Collection[Role]) -> list[Role]:
-    """Those that there are in this run and that the case is for."""
+    """Return the roles of the case that take part in this run."""
     return [role for role in case.roles if role in roles]

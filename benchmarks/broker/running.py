@@ -1,4 +1,4 @@
-"""What every broker has in common that is compared: where it is found, and when it is ready.
+"""The things that all compared brokers have in common: their addresses, and when they are ready.
 
 It is ready when a name server answers where it is, and not after some time.
 """
@@ -25,7 +25,7 @@ _REMINDER_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class RunningBroker:
-    """The processes that it takes, of which the first stores messages, and how long it took to start."""
+    """The processes of a broker, the one that stores messages first, and its start's time."""
 
     name_server_port: int
     port: int
@@ -34,39 +34,40 @@ class RunningBroker:
 
     @property
     def name_server(self) -> str:
-        """As a client is told."""
+        """The address of the name server, as clients take it."""
         return f"127.0.0.1:{self.name_server_port}"
 
     @property
     def process(self) -> Process:
-        """The broker's own."""
+        """The process of the broker itself."""
         return self.processes[0]
 
     @property
     def rss_bytes(self) -> int:
-        """The memory of all of it."""
+        """The resident memory of all processes, in bytes."""
         return sum(each.rss_bytes for each in self.processes)
 
     def stop(self) -> None:
-        """In order, the broker first."""
+        """Stop all processes in order, the broker first."""
         stop_all(self.processes)
 
 
 class Side(Protocol):
-    """One of those that are compared."""
+    """A kind of broker to be compared."""
 
     @property
     def name(self) -> str:
-        """As the report calls it."""
+        """The name in the report."""
 
     def start(self, directory: Path, clients_max: int | None = None) -> RunningBroker:
-        """A new broker in an empty directory, ready; for so many clients, if they are more than usual."""
+        """Start a broker in an empty directory, for at least ``clients_max`` clients."""
 
 
 def wait_for_route(port: int, processes: Sequence[Process], reminded: int | None = None) -> None:
-    """Ask the name server until it knows of the broker, which is reminded, if need be, of registering.
+    """Wait until the name server knows of the broker.
 
-    RocketMQ 5.5 often starts before it has found its name server, and would register half a minute later.
+    RocketMQ 5.5 often starts before it has found its name server, and would register half a minute
+    later: the broker is told to register, if need be.
     """
     remind_at = time.perf_counter() + _REMINDER_SECONDS
 
@@ -96,21 +97,21 @@ def wait_until(condition: Callable[[], bool], processes: Sequence[Process]) -> N
 
 
 def write_settings(path: Path, settings: Mapping[str, object]) -> Path:
-    """A file as both kinds of broker read it."""
+    """Write a settings file that both kinds of broker read."""
     path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
     return path
 
 
 def is_listening(port: int) -> bool:
-    """Whether anybody does."""
+    """Return whether a process listens on this port."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def free_port() -> int:
-    """A port that nobody listens on, and whose neighbours are free.
+    """Return a port on which nobody listens, and whose neighbours are free.
 
-    A RocketMQ broker also takes the second before and the next.
+    A RocketMQ broker also takes the second port before it and the next one.
     """
     while True:
         port = randrange(15_000, 30_000)  # below those that the system gives to clients

@@ -1,4 +1,4 @@
-"""Wake latency: how soon a held pull is answered when its message comes, with no client's code in between."""
+"""Wake latency: the time until a held pull is answered, without any client's code in between."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _UNTIL_HELD_SECONDS = 0.002
 
 
 def measure_wakes(port: int, seconds: float) -> list[float]:
-    """One held pull after the other for some time: the milliseconds from each send, in order of size.
+    """Hold pulls for some time; return the milliseconds from each send, in order of size.
 
-    Pull and send go through two connections, so that the pull gets a moment to arrive. One that comes too
-    late after all is answered when it comes, and counts as what it has seen: no less than a held one.
+    Pull and send use two connections, so that the pull gets a moment to arrive. A pull that comes
+    too late is answered at once, and its time counts: it is no less than that of a held one.
     """
     took: list[float] = []
     with Connection(port) as sender, Connection(port) as puller:

@@ -1,10 +1,11 @@
-"""Latency at a living broker, beside one whose host has vanished and without: the two should be the same.
+"""Latency at a living broker, with and without another one whose host has vanished.
 
     .venv/bin/python -m benchmarks.client.beside
 
-Two groups consume one topic. The route of the one names the living broker alone; that of the other names two
-more as well, at an address where nobody ever answers. Each message goes to both, so that both are measured in
-the same moment. A message that comes after more than ten seconds ends it with an error.
+Two groups consume one topic. The route of the one names the living broker alone; that of the other
+names two more as well, at an address where nobody ever answers. Each message goes to both, so that
+both are measured in the same moment. A message that comes after more than ten seconds ends it with
+an error.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _MS = 1e3
 
 
 class BlackHole:
-    """An address where whoever connects hears nothing: nobody accepts what waits to be accepted."""
+    """An address that answers nothing: its backlog is full, and no connection is accepted."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=0)
@@ -54,7 +55,7 @@ class BlackHole:
 
 
 class NameServer:
-    """Says of the topic that it lives on these brokers, and knows no other."""
+    """A name server that gives these brokers as the route of any topic."""
 
     def __init__(self, **addresses: str) -> None:
         route = TopicRouteData(
@@ -88,12 +89,12 @@ class NameServer:
                     peer.sendall(request.respond(code, body=self._body if is_known else b"").encode())
 
     def close(self) -> None:
-        """Be asked no more."""
+        """Stop answering, and close the socket."""
         self._listener.close()
 
 
 def latencies(names: list[NameServer], sender: Producer) -> list[list[float]]:
-    """Milliseconds from sending to the listener, of each of the groups."""
+    """Return the milliseconds from sending to the listener, of each of the groups."""
     came: list[queue.SimpleQueue[float]] = [queue.SimpleQueue() for _ in names]
     found: list[list[float]] = [[] for _ in names]
     with ExitStack() as stack:

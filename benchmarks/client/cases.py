@@ -27,7 +27,7 @@ _MS = 1e3
 
 @dataclass(frozen=True)
 class Scale:
-    """How long and how much."""
+    """The durations and sizes of a run."""
 
     seconds: float = 2.0
     rows: int = 1_000_000
@@ -36,11 +36,11 @@ class Scale:
 
 
 QUICK = Scale(seconds=0.1, rows=2_000, filled_messages=2_000, consumers=2)
-"""To see that every case works; its figures mean nothing."""
+"""A scale to see that every case works; its figures mean nothing."""
 
 
 def client_cases(arena: Arena, scale: Scale) -> list[Case]:
-    """All cases; without Java clients those that do without."""
+    """Return all cases, or those that need no Java clients if there are none."""
     clients = Clients(arena)
     java = [_java_batches(arena, scale)] if arena.has_java_clients else []
     return [

@@ -21,19 +21,19 @@ _BODY = random.Random(1).randbytes(BODY_BYTES)
 
 
 def message(topic: str) -> Message:
-    """One of the messages that all cases send."""
+    """Return one of the messages that all cases send."""
     return Message(topic, _BODY)
 
 
 def table(count: int) -> Any:
-    """So many of them as rows; of lengths that differ, where all the same could be an easy case."""
+    """Return a table of ``count`` rows; bodies differ in length, as equal ones might be easier."""
     bodies = [_BODY[: BODY_BYTES - number % 5] for number in range(5)]
     array = pa.array(bodies, pa.binary()).take(pa.array([number % 5 for number in range(count)]))
     return pa.table({"body": array})
 
 
 class Clients:
-    """See the module."""
+    """Our clients of each side's broker, made when first needed and ended with the arena."""
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
@@ -42,19 +42,19 @@ class Clients:
         self.queues = cache(self._queues)
 
     def broker(self, role: Role) -> RunningBroker:
-        """The side's own."""
+        """Return the broker of a side."""
         return self._arena.broker(role)
 
     def address(self, role: Role) -> str:
-        """The broker's own."""
+        """Return the address of a side's broker."""
         return f"127.0.0.1:{self._arena.broker(role).port}"
 
     def name_server(self, role: Role) -> str:
-        """Where clients are told to go."""
+        """Return the address of a side's name server."""
         return self._arena.broker(role).name_server
 
     def _queues(self, role: Role, topic: str) -> tuple[MessageQueue, ...]:
-        """Of a topic that is made by a first message."""
+        """Return the queues of a topic, which a first message creates."""
         producer = self.producer(role)
         for attempt in range(_READY_TRIES):
             try:
@@ -72,7 +72,7 @@ class Clients:
         return producer
 
     def _api(self, extensions: frozenset[Extension]) -> BrokerApi:
-        """For one puller of any broker, who reads the answers."""
+        """Return a BrokerApi for one puller of any broker, which reads the answers itself."""
         connections = Connections(reads_itself=True, extensions=extensions)
         self._arena.at_the_end(connections.shutdown)
         return BrokerApi(connections, _TIMEOUT_MS)

@@ -1,4 +1,4 @@
-"""What a client takes before it does anything: memory of consumers, time to import it; in new processes."""
+"""The cost of an idle client: memory of consumers, time to import it; in new processes."""
 
 from __future__ import annotations
 
@@ -51,9 +51,10 @@ print(one, (more - one) / count, (most - more) / count)
 
 
 def import_seconds() -> Sequence[float]:
-    """What importing takes of a core, once Python runs: producer and consumers, then asyncio; medians.
+    """Return the median seconds of a core for imports: producer and consumers, then asyncio.
 
-    With byte code, as pip leaves packages behind: a checkout may have none, and be told to write none.
+    They are measured with byte code, as pip leaves packages behind: a checkout may have none, and
+    be told to write none.
     """
     with tempfile.TemporaryDirectory() as directory:
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": directory}
@@ -66,7 +67,7 @@ def import_seconds() -> Sequence[float]:
 
 
 def memory_per_consumer(name_server: str, topic: str, count: int) -> Sequence[float]:
-    """Megabytes of a process with one; KiB of each of so many more, in the same instance and in their own."""
+    """Return MB of a process with one consumer, and KiB for each more in its or an own instance."""
     one, shared, own = map(float, _said_by(_CONSUMERS, name_server, topic, str(count)).split())
     return one * 1_024 / 1e6, max(shared, 0.0), max(own, 0.0)
 

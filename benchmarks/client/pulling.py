@@ -29,7 +29,7 @@ _numbers = itertools.count(1)
 
 
 def lite_pull(name_server: str, topic: str, count: int, pull_batch_size: int) -> int:
-    """Poll so many messages, from the first on, in a group of its own; joining it is part of the time."""
+    """Poll messages from the first on, in a group of its own; joining it is part of the time."""
     settings = LitePullSettings(
         consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
         pull_batch_size=pull_batch_size,
@@ -48,7 +48,7 @@ def lite_pull(name_server: str, topic: str, count: int, pull_batch_size: int) ->
 
 
 def bulk_pull(api: BrokerApi, address: str, queues: Sequence[MessageQueue]) -> int:
-    """All that these queues hold; how many that are."""
+    """Pull all that these queues hold, and return the number of messages."""
     pulled = 0
     for queue in queues:
         end = api.max_offset(address, queue)
@@ -62,7 +62,7 @@ def bulk_pull(api: BrokerApi, address: str, queues: Sequence[MessageQueue]) -> i
 def wakes(
     api: BrokerApi, address: str, producer: Producer, queue: MessageQueue, seconds: float
 ) -> Sequence[float]:
-    """One held pull after the other: the seconds from each send to the pull's answer, in order of size."""
+    """Hold one pull after the other; return the seconds from send to answer, in order of size."""
     took: list[float] = []
     end = api.max_offset(address, queue)
     stop = time.perf_counter() + seconds

@@ -1,9 +1,9 @@
-"""Memory of a producer whose broker takes nothing more: a thousand sends of 1 MiB, and how each ended.
+"""Memory of a producer whose broker accepts nothing: a thousand sends of 1 MiB, and their ends.
 
     .venv/bin/python -m benchmarks.client.stalled
 
-The broker is stopped (SIGSTOP) behind the first message, so that the system's buffers fill up and nothing is
-answered. What the producer may hold is `pending_bytes_max`.
+The broker is stopped (SIGSTOP) behind the first message, so that the system's buffers fill up and
+nothing is answered. What the producer may hold is `pending_bytes_max`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MIB = 1 << 20
 
 
 def memory_mib() -> float:
-    """What this process has in memory."""
+    """Return the resident memory of this process in MiB."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmRSS:")[2].split()[0]) * 1024 / _MIB
 
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _child() -> int:
-    """The broker's process, the only one that this one has started."""
+    """Return the broker's process id; it is the only child of this process."""
     [child] = {
         int(pid) for task in Path("/proc/self/task").glob("*/children") for pid in task.read_text().split()
     }

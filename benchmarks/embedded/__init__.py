@@ -23,7 +23,7 @@ _STOPPED = "stopped, its directory removed"
 
 
 class OneAtATime:
-    """At most one broker runs; use it in a with statement."""
+    """A holder of at most one running broker; use it in a with statement."""
 
     def __init__(self) -> None:
         self._broker: EmbeddedBroker | None = None
@@ -37,12 +37,12 @@ class OneAtATime:
         self.stop()
 
     def start(self, *, own_process: bool) -> EmbeddedBroker:
-        """A new one."""
+        """Start a new embedded broker and return it."""
         self._broker = EmbeddedBroker(own_process=own_process).start()
         return self._broker
 
     def use(self, *, own_process: bool) -> None:
-        """A new one, and the least that a test does with it."""
+        """Start a broker, and do the least that a test does with it."""
         broker = self.start(own_process=own_process)
         broker.create_topic("orders")
         broker.send("orders", "one")
@@ -50,19 +50,19 @@ class OneAtATime:
             raise AssertionError("the message is not there")
 
     def stop(self) -> None:
-        """The last one has gone."""
+        """Stop the last broker."""
         if self._broker is not None:
             self._broker.stop()
             self._broker = None
 
     def start_anew(self, *, own_process: bool) -> None:
-        """One is there that can be stopped."""
+        """Start a broker for the next measurement of a stop."""
         self.stop()
         self.start(own_process=own_process)
 
 
 def embedded_cases(brokers: OneAtATime) -> list[Case]:
-    """Each way to run it."""
+    """Return a case for each way to run the broker."""
     found: list[Case] = []
     for own_process, variant in ((False, "in a thread"), (True, "in a process")):
         start = partial(brokers.start, own_process=own_process)

@@ -9,11 +9,11 @@ from benchmarks.filter import expressions
 from benchmarks.harness import Case
 
 MESSAGES = 1_000
-"""What a pull of our own clients brings at least."""
+"""The least number of messages that a pull of our own clients brings."""
 
 LIBRARIES = ("numpy", "pyarrow")
 
 
 def filter_cases(messages: int = MESSAGES) -> list[Case]:
-    """All cases, those of a subject side by side."""
+    """Return all cases, those of a subject side by side."""
     return expressions.cases(messages)

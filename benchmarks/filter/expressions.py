@@ -1,6 +1,7 @@
-"""SQL92 expressions on a chunk of stored messages with six properties, one of them different in each.
+"""SQL92 expressions on a chunk of stored messages with six properties, one different in each.
 
-Both ways start from the bytes, as a pull does: the chunk is measured and the properties are found each time.
+Both ways start from the bytes, as a pull does: the chunk is measured and the properties are found
+each time.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _WITH_TARGET = ("text", "number", "number and list")
 
 
 def cases(messages: int) -> list[Case]:
-    """Each expression, on as many messages."""
+    """Return a case for each expression, on as many messages."""
     records = _records(messages)
     data, sizes = b"".join(records), [len(record) for record in records]
     found = []

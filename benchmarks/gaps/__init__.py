@@ -1,8 +1,9 @@
-"""How long a client waits at most because of what another asks for, or of what the broker does by itself.
+"""The longest that a client waits because of another's request, or of the broker's own work.
 
-Everything of a broker happens on one thread. So the longest turn of its loop is measured, not how long what
-the other wants takes. Each row says what it is about: requests by the names of their codes, jobs that keep
-house by theirs, and what else the loop does. A request or a job without a row fails a test.
+Everything of a broker happens on one thread. So the longest turn of its loop is measured, not how
+long what the other wants takes. Each row says what it is about: requests by the names of their
+codes, jobs that keep house by theirs, and what else the loop does. A request or a job without a row
+fails a test.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ LIBRARIES = ("numpy", "orjson", "pyarrow", "uvloop")
 
 
 def gaps(broker: MeasuredBroker, scale: Scale) -> Iterator[Row]:
-    """Each kind with the longest turn that it makes, on a broker that has nothing yet."""
+    """Yield the longest turn that each kind of request makes on a broker that starts empty."""
     client = Client(broker)
     yield from message_rows(broker, client, scale)
     yield from operator_rows(broker, client, scale)

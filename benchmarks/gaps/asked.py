@@ -1,4 +1,4 @@
-"""Requests for the gaps' benchmark: by their ext fields, by their headers, and as long as a body may be."""
+"""Requests for the gaps' benchmark: by ext fields, by headers, and with bodies of maximum size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rmq_spark.wire.properties import encode_properties
 
 
 class Scale(NamedTuple):
-    """How much is asked for: of each as much as a broker's default bounds allow, or nearly."""
+    """The sizes of the requests, each at or near the largest that a broker's defaults allow."""
 
     messages: int = 20_000
     requests: int = 200
@@ -34,36 +34,36 @@ class Scale(NamedTuple):
 
 
 QUICK = Scale(200, 5, 2_000, 300, 1_000, 2_000, 20, 50, 20, 12, 4, 3, 20, 1)
-"""To see that every kind works; its figures mean nothing."""
+"""A scale to see that every kind works; its figures mean nothing."""
 
 
 def ask(code: RequestCode, body: object = None, **fields: object) -> RemotingCommand:
-    """A request by the names of its ext fields, with a body of JSON or of bytes."""
+    """Return a request by the names of its ext fields, with a body of JSON or of bytes."""
     data = body if isinstance(body, bytes) else b"" if body is None else encode_body(body)
     return RemotingCommand(code, ext_fields={name: str(each) for name, each in fields.items()}, body=data)
 
 
 def ask_long(code: RequestCode, json_bytes: int, start: str, item: str, end: str) -> RemotingCommand:
-    """A request whose body is a list of as many items as there is room for; ``%d`` is the item's number."""
+    """Return a request with a list of as many items as fit; ``%d`` stands for the item's number."""
     count = (json_bytes - len(start) - len(end)) // (len(item) + 5)
     items = ",".join(item.replace("%d", str(number)) for number in range(count))
     return RemotingCommand(code, body=f"{start}{items}{end}".encode())
 
 
 def command(code: RequestCode, header: NamedTuple, body: bytes = b"") -> RemotingCommand:
-    """A request by its header."""
+    """Return a request by its header."""
     codec: Any = HEADERS[code].request
     return RemotingCommand(code, ext_fields=codec.encode(header), body=body)
 
 
 def send(topic: str, number: int, queue_id: int = 0, size: int = 100, **properties: str) -> RemotingCommand:
-    """A message that filters and keys can find."""
+    """Return a request that sends a message which filters and keys can find."""
     text = encode_properties({"a": str(number), "KEYS": f"k{number % 100}", **properties})
     return command(RequestCode.SEND_MESSAGE_V2, send_header(topic, queue_id, text), bytes(size))
 
 
 def batch(topic: str, body: bytes) -> RemotingCommand:
-    """Many messages in one request."""
+    """Return a request that sends many messages."""
     return command(RequestCode.SEND_BATCH_MESSAGE, send_header(topic, 0, "")._replace(batch=True), body)
 
 
@@ -81,7 +81,7 @@ def pull(
     count: int = 32,
     suspend_timeout_ms: int | None = None,
 ) -> RemotingCommand:
-    """A pull from the start of a queue, which waits there if it may; the subscription is SQL92."""
+    """Return a pull from the start of a queue, held there if possible, subscribed by SQL92."""
     flags = PullSysFlag.SUBSCRIPTION | (PullSysFlag.SUSPEND if suspend_timeout_ms else 0)
     kind = "SQL92" if subscription is not None else "TAG"
     header = PullMessageRequestHeader(

@@ -40,7 +40,7 @@ def job_rows(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[R
 
 
 def _aside(broker: MeasuredBroker, job: Callable[[], object], rounds: int) -> Gap:
-    """Have something done in the thread that keeps house: it meets the loop at the interpreter's lock."""
+    """Run a job in the housekeeping thread, which meets the loop at the interpreter's lock."""
     tables = broker.controller.tables
     done: list[object] = []
     numbers = count(1)

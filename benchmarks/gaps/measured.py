@@ -1,4 +1,4 @@
-"""A broker on a loop whose turns are measured: how long each is what any other client waits for at most."""
+"""A broker on a loop whose turns are measured: the longest turn is the longest wait of a client."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _SETTINGS = (
 
 
 class Gap(NamedTuple):
-    """The longest turn of the loop while something was done, and how long all of it took."""
+    """The longest turn of the loop during an action, and the time of the whole action."""
 
     cpu_ms: float
-    """What the loop's thread worked in it: that does not depend on what else the machine does."""
+    """The processor time of the loop's thread, which does not depend on the machine's load."""
     wall_ms: float
     whole_ms: float
 
@@ -70,10 +70,10 @@ class Client:
         """Send nothing for a while; nothing is sent by itself here."""
 
     def resume_reading(self) -> None:
-        """Send again."""
+        """Do nothing: this client always reads."""
 
     def write(self, data: bytes) -> None:
-        """Count the answers."""
+        """Count the responses in the data by their codes."""
         self._frames.feed(data)
         while (frame := self._frames.next_frame()) is not None:
             command = decode_command(frame)
@@ -85,7 +85,7 @@ class Client:
         self.write(b"".join(pieces))
 
     def close(self) -> None:
-        """Be gone in the next turn, as a transport is."""
+        """Close the connection in the next turn, as a transport does."""
         if not self._is_closed:
             self._is_closed = True
             self._loop.call_soon(self.connection.connection_lost, None)
@@ -94,7 +94,7 @@ class Client:
 
 
 class MeasuredBroker:
-    """A broker, and clients of it without sockets."""
+    """A broker with clients that have no sockets."""
 
     def __init__(self, directory: Path, flush_disk_type: str = "ASYNC_FLUSH") -> None:
         """Start a broker with its store in a directory; it must be ended by `shutdown`."""
@@ -137,7 +137,7 @@ class MeasuredBroker:
         act: Callable[[], object] = lambda: None,
         until: Callable[[], object] = lambda: True,
     ) -> Gap:
-        """Let requests arrive, or do something else; wait for the answers, and until something is so."""
+        """Let requests arrive, or run an action; wait for the answers, and for a condition."""
         return self.loop.run_until_complete(self._longest_turn(client, requests, act, until))
 
     async def _longest_turn(
@@ -169,7 +169,7 @@ class MeasuredBroker:
         return Gap(max(cpu for cpu, _ in turns) * 1e3, max(wall for _, wall in turns) * 1e3, whole * 1e3)
 
     def shutdown(self) -> None:
-        """Stop in order."""
+        """Stop the broker in order, and close its loop."""
         gc.unfreeze()
         self.loop.run_until_complete(self.controller.stop())
         self.loop.close()

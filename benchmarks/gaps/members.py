@@ -24,7 +24,7 @@ from rocketpoll.broker.state.clients import ClientChannel
 
 _GROUPS_OF_ONE = 490
 _EVENTS_OF_A_TURN = 1_024
-"""uvloop is told of no more at a time."""
+"""The most events that uvloop is told of at a time."""
 
 
 def member_rows(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[Row]:
@@ -210,7 +210,7 @@ def _of_holds(broker: MeasuredBroker, scale: Scale) -> Iterator[Row]:
 
 
 def _once_then(first: Callable[[], bool], then: Callable[[], bool]) -> Callable[[], bool]:
-    """Whether something is so, after something else was."""
+    """Return a function that tells whether ``then`` holds after ``first`` has held once."""
     seen: list[bool] = []
 
     def is_so() -> bool:

@@ -1,4 +1,4 @@
-"""Rows about messages: sends, batches, chunks, pulls of all kinds, and messages that are looked up."""
+"""Rows about messages: sends, batches, chunks, pulls of all kinds, and lookups of messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows about what operators ask: lists and figures of all topics, groups, offsets and queues, and changes."""
+"""Rows about operators: lists and figures of all topics, groups, offsets, queues, and changes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _SMALL = (
     RequestCode.UNREGISTER_BROKER,
     RequestCode.REGISTER_TOPIC_IN_NAMESRV,
 )
-"""What looks at one thing, whatever else there is; some of these are always refused."""
+"""Requests about one thing, whatever else there is; the broker always refuses some of them."""
 
 _FIELDS = {
     "topic": "wide",
@@ -196,7 +196,7 @@ def _of_changes(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterato
 
 
 def _count_much(broker: MeasuredBroker, scale: Scale) -> None:
-    """As if eight groups had got something of every topic in each of the last samples."""
+    """Count as if eight groups had got messages of every topic in each of the last samples."""
     stats, now_ms = broker.controller.processors.stats, 0
     for _ in range(3):
         count_in_all(broker, scale)

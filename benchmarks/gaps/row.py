@@ -11,7 +11,7 @@ from rmq_spark.wire.command import RemotingCommand
 
 
 class Row(NamedTuple):
-    """What was done, what of the broker that is the largest of, and how long a turn it made."""
+    """The action measured, the request codes it is about, and the longest turn that it caused."""
 
     about: tuple[str, ...]
     name: str

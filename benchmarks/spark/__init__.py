@@ -3,5 +3,6 @@
 python -m benchmarks.spark [--rounds N] [--rows N] [--seconds S] [--only SUBSTRING] [--peer kafka|none]
                            [--rocketmq VERSION|none] [--spark VERSION] [--json PATH] [--quick]
 
-All that brokers and queries write lies under the checkout's build directory, and is removed at the end.
+All that brokers and queries write lies under the checkout's build directory, and is removed at the
+end.
 """

@@ -27,11 +27,11 @@ ROUNDS = 3
 LIBRARIES = ("numpy", "pyarrow", "uvloop")
 _NONE = "none"
 _BUILD = ROOT / "build"
-"""On the disk that the checkout is on: the directory for temporary files may lie in memory."""
+"""The directory of the runs, on the checkout's disk: temporary files may lie in memory."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure what the command line asks for, and report it. A target that was missed fails nothing."""
+    """Measure what the command line asks for, and report it; a missed target is no failure."""
     options = _parser().parse_args(arguments)
     scale = QUICK if options.quick else Scale()
     scale = replace(

@@ -18,11 +18,11 @@ from benchmarks.broker.figures import OURS, PEER, Figure, Role, Target, percenti
 from benchmarks.spark.sides import RunningSide, SparkSide
 
 FROM_ROCKETMQ = "ours, from RocketMQ"
-"""The role of our source and sink with a RocketMQ broker: shown, and compared with nobody."""
+"""The role of our source and sink with a RocketMQ broker, shown without a comparison."""
 
 _ALL = (OURS, FROM_ROCKETMQ, PEER)
 CPU_ROWS = 1_000_000
-"""Rows for which the processor time of broker and driver is given: comparable when the machine is not."""
+"""The rows for which processor time is given, comparable where machines are not."""
 
 _SMALL, _LARGE = 100, 1_000
 _SETTLE_SECONDS = 5.0
@@ -31,25 +31,25 @@ _WARMING_MESSAGES = 400
 
 @dataclass(frozen=True)
 class Scale:
-    """How much, and how long."""
+    """The durations and sizes of a run."""
 
     rows: int = 6_000_000
-    """Of 100 B that are read; of 1 KB a third as many."""
+    """The rows of 100 B that are read; of 1 KB a third as many are read."""
     rocketmq_rows: int = 600_000
     written_rows: int = 1_000_000
     seconds: float = 30.0
-    """How long messages are sent whose way is timed, and how long nothing is done."""
+    """The seconds of sending for latencies, and the seconds of idling."""
 
 
 QUICK = Scale(rows=30_000, rocketmq_rows=3_000, written_rows=3_000, seconds=2.0)
-"""To see that every case works; its figures mean nothing."""
+"""A scale to see that every case works; its figures mean nothing."""
 
 
 class Arena:
-    """Where the sides meet: each is started when it is first asked for, and all end together."""
+    """The sides of the comparison; each starts when it is first asked for, and all end together."""
 
     def __init__(self, directory: Path, sides: Mapping[Role, SparkSide]) -> None:
-        """The directory must exist."""
+        """Take an existing directory and the sides."""
         self.sides = sides
         self._directory = directory
         self._ending = ExitStack()
@@ -57,7 +57,7 @@ class Arena:
         self._filled: set[tuple[Role, str]] = set()
 
     def side(self, role: Role) -> RunningSide:
-        """The side that has this role."""
+        """Return the side that has this role, started if need be."""
         if role not in self._running:
             directory = self._directory / str(len(self._running))
             directory.mkdir()
@@ -65,7 +65,7 @@ class Arena:
         return self._running[role]
 
     def filled(self, role: Role, topic: str, messages: int, body_bytes: int) -> RunningSide:
-        """The side, when it has a topic of so many messages."""
+        """Return the side with a topic of so many messages."""
         side = self.side(role)
         if (role, topic) not in self._filled:
             side.fill(topic, messages, body_bytes)
@@ -82,7 +82,7 @@ class Arena:
 
 
 def spark_cases(arena: Arena, scale: Scale) -> list[Case]:
-    """All cases."""
+    """Return all cases, in the order of the report."""
     return [
         _ingest_case(arena, scale, "100 B", _SMALL, scale.rows, 1.5),
         _ingest_case(arena, scale, "1 KB", _LARGE, scale.rows // 3, 2.0),
@@ -98,7 +98,8 @@ def _ingest_case(arena: Arena, scale: Scale, size: str, body_bytes: int, rows: i
         messages = min(rows, scale.rocketmq_rows) if role == FROM_ROCKETMQ else rows
         topic = f"ingest-{body_bytes}"
         side = arena.filled(role, topic, messages, body_bytes)
-        # Spark ends Python workers that have had nothing to do for a minute: the next have to import first.
+        # Spark ends Python workers that have had nothing to do for a minute: the next have to
+        # import first.
         arena.filled(role, "warming", _WARMING_MESSAGES, body_bytes).ask("ingest", topic="warming")
         cpu_before = side.cpu_seconds
         answer = side.ask("ingest", topic=topic)

@@ -11,19 +11,20 @@ from pathlib import Path
 from benchmarks.broker.java import ROOT
 
 PEER_VERSION = "4.2.0"
-"""The newest that there is a Kafka source for."""
+"""The newest pyspark for which there is a Kafka source."""
 
 _SECONDS_MAX = 900
 
 
 class SparkUnavailable(Exception):
-    """pip cannot install it."""
+    """Pip cannot install a pyspark."""
 
 
 def python_with_spark(version: str) -> Path:
-    """This Python, if it has that pyspark; else one in a virtual environment, made when it is first needed.
+    """Return this Python if it has that pyspark, or else one in a virtual environment.
 
-    It is made again when the project's own needs have changed.
+    The environment is made when it is first needed, and once more when the project's dependencies
+    have changed.
     """
     if _version_here() == version:
         return Path(sys.executable)

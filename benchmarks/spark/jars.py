@@ -13,7 +13,7 @@ _SECONDS_MAX = 600
 
 
 def bring_jars(name: str) -> Path:
-    """The directory with all of a set's jars, which Maven fills if its list was changed since then."""
+    """Return the directory of a set's jars, filled by Maven if its list has changed."""
     dependencies = _LISTS / f"{name}.xml"
     directory = ROOT / "build" / "spark" / name
     mark = directory / ".complete"

@@ -19,11 +19,11 @@ VERSION = "4.1.0"
 _FORMAT_SECONDS_MAX = 60
 _FILL_SECONDS_MAX = 900
 _HEAP = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true")
-"""As its own start script has it."""
+"""The options of Kafka's own start script."""
 
 
 def start_kafka(directory: Path, queues: int) -> tuple[str, Process]:
-    """A new broker that makes topics of so many partitions as they are asked for; its address."""
+    """Start a broker that creates topics of so many partitions; return its address and process."""
     port = free_port()
     address, controller = f"127.0.0.1:{port}", f"127.0.0.1:{port + 1}"
     settings = {
@@ -58,7 +58,7 @@ def start_kafka(directory: Path, queues: int) -> tuple[str, Process]:
 
 
 def fill_topic(address: str, topic: str, messages: int, body_bytes: int) -> None:
-    """By Kafka's own tool; its partitions become equally long."""
+    """Fill a topic by Kafka's own tool, so that its partitions become equally long."""
     command = [
         *_java("-Xmx512m"),
         *("org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--throughput", "-1"),

@@ -1,10 +1,10 @@
-"""How long a batch of many topics takes to plan: the first one, and the next, for a message that has come.
+"""The time to plan a batch of many topics: the first one, and the next after a message came.
 
     .venv/bin/python -m benchmarks.spark.planning
     .venv/bin/python -m benchmarks.spark.planning --topics 500 --queues 4 --rounds 5
 
-Spark asks the reader the same questions; it is not needed for that, so what it adds is not in the figures.
-The broker has a process of its own.
+Spark asks the reader the same questions; it is not needed for that, so what it adds is not in the
+figures. The broker has a process of its own.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _plan(address: str, producer: Producer) -> tuple[float, float]:
-    """Plan two batches as a query does that has just begun; a message between them is why nothing waits."""
+    """Plan two batches as a new query does; a message between them keeps it from waiting."""
     options = read_options(
         {"namesrvAddr": address, "subscribePattern": "planned-.*", "startingOffsets": "earliest"}
     )

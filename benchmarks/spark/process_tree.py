@@ -1,4 +1,4 @@
-"""What a process and all that it has started have used of the cores: Linux keeps it in /proc."""
+"""The processor time of a process and all its descendants, which Linux keeps in /proc."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 # Behind the name of the program, which may hold anything but is the last to hold a bracket.
 _PARENT = 1
 _TIMES = slice(11, 15)
-"""In user and system mode: its own, and those of its children that have ended."""
+"""The fields of user and system time, of the process and of its children that have ended."""
 
 
 def tree_cpu_seconds(process_id: int) -> float:
-    """Those that have ended are counted, as long as who started them is there."""
+    """Return the seconds of processor time that a process and its descendants have used.
+
+    Processes that have ended count, as long as their parents are alive.
+    """
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for each, fields in _processes():

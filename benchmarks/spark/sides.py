@@ -30,56 +30,56 @@ QUEUES = 4
 DRIVER_MEMORY = "4g"
 _FILL_ROWS = 500_000
 _ANSWER_SECONDS_MAX = 900
-"""Millions of rows on a busy machine."""
+"""Seconds to wait for an answer about millions of rows on a busy machine."""
 
 _DRIVER = "benchmarks.spark.driver"
 
 
 @dataclass(frozen=True)
 class RunningSide:
-    """One of them, at work."""
+    """A side whose broker and driver are running."""
 
     driver: Process
     broker: Process
     fill: Callable[[str, int, int], object]
-    """A topic, how many messages, how long their bodies are."""
+    """Fills a topic, given its name, the number of messages, and the size of their bodies."""
 
     def ask(self, what: str, **fields: Any) -> Any:
-        """See `benchmarks.spark.driver.queries`."""
+        """Have the driver run a method of `benchmarks.spark.driver.queries.Queries`."""
         self.driver.write_line(json.dumps({"do": what, **fields}))
         return _answer(self.driver)
 
     @property
     def cpu_seconds(self) -> float:
-        """Of both."""
+        """The processor time of driver and broker together, in seconds."""
         return self.driver_cpu_seconds + self.broker_cpu_seconds
 
     @property
     def driver_cpu_seconds(self) -> float:
-        """Of the driver, its JVM and its Python workers."""
+        """The seconds of the driver, its JVM and its Python workers."""
         return tree_cpu_seconds(self.driver.popen.pid)
 
     @property
     def broker_cpu_seconds(self) -> float:
-        """Of the broker that has the messages."""
+        """The seconds of the broker that has the messages."""
         return self.broker.cpu_seconds
 
 
 @dataclass(frozen=True)
 class SparkSide:
-    """How one of them is started."""
+    """The name of a side, and the function that starts it."""
 
     name: str
     start: Callable[[Path, ExitStack], RunningSide]
-    """In an empty directory; what ends it is put on the stack."""
+    """Starts the side in an empty directory; the steps that end it are put on the stack."""
 
 
 Settings = Mapping[str, str]
-"""Of Spark, beside those that every driver has."""
+"""Settings of Spark, beside those that every driver has."""
 
 
 def ours(broker: BrokerSide, name: str, spark_version: str, settings: Settings) -> SparkSide:
-    """``format("rocketpoll")`` with a broker of either kind."""
+    """Return the side of ``format("rocketpoll")`` with a broker of either kind."""
 
     def start(directory: Path, ending: ExitStack) -> RunningSide:
         running = broker.start(directory)
@@ -92,18 +92,18 @@ def ours(broker: BrokerSide, name: str, spark_version: str, settings: Settings) 
 
 
 def our_broker(spark_version: str, settings: Settings) -> SparkSide:
-    """Ours altogether."""
+    """Return the side of rocketpoll: source, sink and broker."""
     return ours(RocketPoll(), "rocketpoll", spark_version, settings)
 
 
 def rocketmq_broker(classes: JavaClasses, spark_version: str, settings: Settings) -> SparkSide:
-    """Our source and sink with a RocketMQ."""
+    """Return the side of our source and sink with a RocketMQ broker."""
     broker = RocketMQ(classes)
     return ours(broker, f"from {broker.name}", spark_version, settings)
 
 
 def kafka_broker(settings: Settings) -> SparkSide:
-    """The peer."""
+    """Return the side of the peer, Kafka."""
 
     def start(directory: Path, ending: ExitStack) -> RunningSide:
         address, broker = kafka.start_kafka(directory, QUEUES)

@@ -2,8 +2,8 @@
 
 python -m benchmarks.store [--messages N] [--gib G] [--rounds N] [--only SUBSTRING] [--json PATH]
 
-Every case that writes gets a new directory for each run; those that read share their logs. All of it lies
-under the checkout's build directory, and is removed when the benchmark ends.
+Every case that writes gets a new directory for each run; those that read share their logs. All of
+it lies under the checkout's build directory, and is removed when the benchmark ends.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def store_cases(
     log_bytes: int = int(GIB * (1 << 30)),
     chunk_bytes: int = CHUNK_BYTES,
 ) -> list[Case]:
-    """All cases, those of a subject side by side. Nothing is written before the first runs.
+    """Return all cases, those of a subject side by side; nothing is written before they run.
 
     Args:
-        workspace: Where to write.
-        messages: Of the largest log that is read from.
-        log_bytes: Of the log of a store that is opened.
-        chunk_bytes: What is appended in one piece, or got in one.
+        workspace: The directories to write to.
+        messages: The messages of the largest log that is read from.
+        log_bytes: The size of the log of a store that is opened.
+        chunk_bytes: The bytes that are appended, or got, in one piece.
     """
     return [
         *singles.cases(workspace),

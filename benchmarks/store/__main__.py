@@ -11,7 +11,7 @@ from benchmarks.store import GIB, LIBRARIES, MESSAGES, ROUNDS, store_cases
 from benchmarks.store.workspace import Workspace
 
 _BUILD = Path(__file__).parents[2] / "build"
-"""On the disk that the checkout is on: the directory for temporary files may lie in memory."""
+"""The directory of the runs, on the checkout's disk: temporary files may lie in memory."""
 
 
 def _own_options() -> argparse.ArgumentParser:

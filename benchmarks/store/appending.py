@@ -1,7 +1,7 @@
 """Appending, beside what the disk lets one write at all: the same bytes, by plain pwrite.
 
-The peers write to a file whose blocks are allocated, and do nothing else: they know no queues, check nothing
-and number nothing. What is asked of the store is to come near them.
+The peers write to a file whose blocks are allocated, and do nothing else: they know no queues,
+check nothing and number nothing. What is asked of the store is to come near them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Run = Callable[[], object]
 
 
 def cases(workspace: Workspace, chunk_bytes: int) -> list[Case]:
-    """One message and one chunk, flushed later and flushed at once."""
+    """Return the cases: one message and one chunk, flushed later and flushed at once."""
     return [
         *_message_cases(workspace),
         *_message_cases_sync(workspace),
@@ -64,7 +64,7 @@ class _Peer:
 
 
 class _Store:
-    """A store that was just made, and has taken one piece already."""
+    """A store that was just made and has taken one piece already."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ def _chunk_cases_sync(workspace: Workspace, chunk_bytes: int) -> list[Case]:
 
 
 def _chunks(chunk_bytes: int) -> tuple[bytes, int, Callable[[MessageStore], None]]:
-    """A chunk's bytes, how many messages a run has, and the run."""
+    """Return a chunk's bytes, how many messages a run has, and the run."""
     per_chunk = int(chunk_bytes / samples.record_bytes())
     chunks = [samples.encoded(first, per_chunk) for first in range(0, _CHUNKS * per_chunk, per_chunk)]
     pieces = [(chunk.data.to_pybytes(), chunk.sizes.tolist()) for chunk in chunks]
@@ -204,11 +204,11 @@ def _case(
 
 
 def _must(result: PutMessageResult) -> int:
-    """Where what was put ends, if it was."""
+    """Return the end offset of what was put; raise if it was refused."""
     if result.status is not PutMessageStatus.PUT_OK:
         raise RuntimeError(f"the store did not take it: {result}")
     return result.end_offset
 
 
 def _nothing() -> None:
-    """Somebody else dispatches, some other time."""
+    """Do nothing: dispatching is not measured here."""

@@ -1,7 +1,7 @@
 """Reput: from a log that is there to consume queues and index that are not.
 
-The peer follows the log from record to record and does nothing with them: what the one step costs that
-nothing can take for many records at once.
+The peer follows the log from record to record and does nothing with them: what the one step costs
+that nothing can take for many records at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PEER = "sizes followed"
 
 
 def cases(workspace: Workspace, messages: int) -> list[Case]:
-    """One queue and many, without and with the index."""
+    """Return the cases: one queue and many, without and with the index."""
     found = []
     for queues in _QUEUES:
         subject = f"reput, 100 B bodies, {queues} queue{'s' * (queues > 1)}"
@@ -68,7 +68,7 @@ def _log_of(workspace: Workspace, messages: int, queues: int) -> Callable[[], Co
 
 
 class _Following:
-    """Reads the sizes of all records."""
+    """The work of the peer: reading the sizes of all records."""
 
     def __init__(self, log: Callable[[], CommitLog]) -> None:
         self._log = log
@@ -85,7 +85,7 @@ class _Following:
 
 
 class _Reput:
-    """Carries all of a log to queues and index that were just made."""
+    """The dispatch of a whole log to queues and index that were just made."""
 
     def __init__(self, workspace: Workspace, log: Callable[[], CommitLog], *, with_index: bool) -> None:
         self._workspace = workspace
@@ -114,7 +114,7 @@ class _Reput:
 
 
 class _Closing:
-    """What a service has filled."""
+    """The queues and the index that a service has filled, to be closed."""
 
     def __init__(self, queues: QueueTable, index: IndexService | None) -> None:
         self._queues = queues

@@ -1,8 +1,8 @@
 """Getting messages from the page cache, out of logs of very different sizes.
 
-What is got is put together in one piece, as sending it would copy it once. The peer copies as many bytes
-that lie together. What one get costs must not depend on how much else the log holds: small gets have the
-smallest log as their peer for that.
+What is got is put together in one piece, as sending it would copy it once. The peer copies as many
+bytes that lie together. What one get costs must not depend on how much else the log holds: small
+gets have the smallest log as their peer for that.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _SIZES = (1_000, 100_000)
 _MANY_RUNS = 8
 
 _FEW = 32
-"""What clients ask for in one pull unless told otherwise."""
+"""The number of messages that clients ask for in one pull by default."""
 
 _FEW_RUNS = 2_000
 _QUEUES_OF_FEW = 4
 
 
 def cases(workspace: Workspace, messages: int, chunk_bytes: int) -> list[Case]:
-    """Much at a time and little, from one queue and from many."""
+    """Return the cases: large gets and small ones, from one queue and from many."""
     sizes = sorted({*(size for size in _SIZES if size < messages), messages})
     found: list[Case] = []
     for queues in _QUEUES:
@@ -117,7 +117,7 @@ def _small_cases(stores: dict[int, Opener], queues: int) -> list[Case]:
 
 
 class _Getting:
-    """Gets so many messages of each of some queues, many times, from places all over the log."""
+    """Gets of some messages from each of some queues, many times, from places all over the log."""
 
     def __init__(
         self, store: Opener, size: int, queues: int, count: int, times: int, stride: int | None = None
@@ -132,18 +132,18 @@ class _Getting:
         self._log_bytes = int(size * self._width)
 
     def prepare(self) -> None:
-        """One time, so that the store is there and its pages are mapped."""
+        """Run once, so that the store exists and its pages are mapped."""
         self.run()
 
     def run(self) -> None:
-        """What is measured."""
+        """Get messages from each start and queue: the work that is measured."""
         store = self._open().store
         for start in self._starts:
             for queue_id in range(self._queues):
                 self._get(store, queue_id, start)
 
     def _get(self, store: MessageStore, queue_id: int, start: int) -> None:
-        """One get gives what one file of the consume queue knows: at its end it takes a second."""
+        """Get messages; at the end of a file of the consume queue that takes a second get."""
         got = 0
         while got < self._count:
             left = self._count - got
@@ -161,7 +161,7 @@ class _Getting:
             got += found.message_count
 
     def copy(self) -> None:
-        """The peer's work."""
+        """Copy as many bytes that lie together: the work of the peer."""
         width = round(self._queues * self._count * self._width)
         log = memoryview(self._open().log)
         room = min(self._log_bytes, len(log)) - width

@@ -2,12 +2,14 @@
 
     .venv/bin/python -m benchmarks.store.many_queues --queues 4000
 
-Each life of the store is a process of its own: one puts a message to each queue and stops in order, the next
-starts, puts another to each and is gone without a word, the last starts behind that. Before each start the
-caches of the whole machine are emptied, which needs root; what stays in them is said.
+Each life of the store is a process of its own: one puts a message to each queue and stops in order,
+the next starts, puts another to each and is gone without a word, the last starts behind that.
+Before each start the caches of the whole machine are emptied, which needs root; what stays in them
+is said.
 
-Of more queues than may be open at a time, a part is flushed now and then, as a broker's housekeeping does.
-With ``--async`` they are those of ASYNC_FLUSH, which a start behind a crash has to look at one by one.
+Of more queues than may be open at a time, a part is flushed now and then, as a broker's
+housekeeping does. With ``--async`` they are those of ASYNC_FLUSH, which a start behind a crash has
+to look at one by one.
 """
 
 from __future__ import annotations

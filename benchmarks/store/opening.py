@@ -1,9 +1,9 @@
-"""Opening a store whose log is in the page cache: after a stop, after a crash, and from the log alone.
+"""Opening a store whose log is in the page cache: after a stop or a crash, or from the log alone.
 
-A log of up to `StoreConfig.check_whole_log_bytes` is checked from its start each time, a larger one from its
-checkpoint. After the crash, the last tenth of the log lies behind the checkpoint: the index is as it was
-then, the consume queues are as the kernel has kept them. The peer reads the log's bytes once, for their CRC:
-every message has to be checked.
+A log of up to `StoreConfig.check_whole_log_bytes` is checked from its start each time, a larger one
+from its checkpoint. After the crash, the last tenth of the log lies behind the checkpoint: the
+index is as it was then, the consume queues are as the kernel has kept them. The peer reads the
+log's bytes once, for their CRC: every message has to be checked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ABORT = "abort"
 
 
 def cases(workspace: Workspace, log_bytes: int) -> list[Case]:
-    """The same log each time."""
+    """Return the cases, which all open the same log."""
     width = samples.record_bytes()
     messages = int(log_bytes / width) // _TAIL * _TAIL
     subject = f"open a store, log of {log_bytes / (1 << 30):g} GiB, 100 B bodies"
@@ -70,12 +70,12 @@ class _Opening:
         self._store: MessageStore | None = None
 
     def prepare_clean(self) -> None:
-        """As a stop has left it."""
+        """Prepare a store as a stop leaves it."""
         self._root = self._workspace.kept("opened", self._make)
         self.shutdown()
 
     def prepare_crash(self) -> None:
-        """With index and checkpoint of a tenth before the end, and the sign of a broker that runs."""
+        """Prepare a store with an old index and checkpoint, and the sign of a running broker."""
         self.prepare_clean()
         saved = self._saved
         copy_sparse(saved / INDEX, self._root / INDEX)
@@ -84,14 +84,14 @@ class _Opening:
         (self._root / _ABORT).touch()
 
     def prepare_lost(self) -> None:
-        """With nothing but the log."""
+        """Prepare a store that has nothing but the log."""
         self.prepare_clean()
         for name in (CONSUME_QUEUE, INDEX):
             shutil.rmtree(self._root / name)
         (self._root / CHECKPOINT).unlink()
 
     def open(self) -> None:
-        """What is measured."""
+        """Open the store: the work that is measured."""
         self._store = open_store(self._root)
 
     def shutdown(self) -> None:
@@ -101,7 +101,7 @@ class _Opening:
             self._store = None
 
     def read(self) -> None:
-        """The peer's work."""
+        """Read the bytes of the log and compute their CRC: the work of the peer."""
         left = int(self._messages * samples.record_bytes())
         for path in sorted((self._root / COMMIT_LOG).iterdir()):
             with path.open("rb") as file:
@@ -114,7 +114,7 @@ class _Opening:
         return self._root / "saved"
 
     def _make(self, root: Path) -> Path:
-        """Nine tenths of the log, what belongs to these, and the last tenth."""
+        """Make nine tenths of the log, index and checkpoint for these, and the last tenth."""
         self._workspace.keep_open(self)
         self._root = root
         writer = samples.LogWriter(root, _QUEUES)

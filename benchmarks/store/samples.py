@@ -1,7 +1,7 @@
 """Messages of 100 bytes with a key and a tag, by the chunk, and logs that are full of them.
 
-A log is written by the log's own class, a chunk at a time and with queues interleaved message by message, as
-no single append of a chunk could do it.
+A log is written by the log's own class, a chunk at a time and with queues interleaved message by
+message, as no single append of a chunk could do it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BODY_BYTES = 100
 KEY_DIGITS = 9
 
 _TAGS = pa.array(["created", "paid", "delivered"])
-"""By turns, and of different lengths: where all records are as long, shortcuts could be taken."""
+"""Tags of different lengths, used by turns: equal records would allow shortcuts."""
 
 _HOST = "10.0.0.1:10911"
 _SEED = 11
@@ -39,7 +39,7 @@ _POOL = random.Random(_SEED).randbytes(1 << 20)
 
 
 def encoded(first: int, count: int, queues: int = 1) -> EncodedChunk:
-    """Records of messages by turns for so many queues, with keys that count from ``first``."""
+    """Return records of messages by turns for so many queues, with keys from ``first`` on."""
     numbers = np.arange(first, first + count)
     digits = pc.utf8_lpad(pa.array(numbers).cast(pa.string()), KEY_DIGITS, "0")
     at = (numbers * 7919) % (len(_POOL) - BODY_BYTES)
@@ -61,17 +61,17 @@ def encoded(first: int, count: int, queues: int = 1) -> EncodedChunk:
 
 
 def stored(chunk: EncodedChunk) -> RecordChunk:
-    """The same, as the log holds them: with checksums, which are still empty."""
+    """Return the records as the log holds them: with checksums, which are still empty."""
     return with_empty_checksums(RecordChunk(chunk.data, chunk.sizes))
 
 
 def record_bytes() -> float:
-    """How long a record is in the log, on average."""
+    """Return the average size of a record in the log, in bytes."""
     return float(stored(encoded(0, len(_TAGS))).sizes.mean())
 
 
 def message(number: int) -> StoredMessage:
-    """One of these messages, for queue 0."""
+    """Return one of these messages, for queue 0."""
     properties = {"KEYS": f"order-{number:0{KEY_DIGITS}}", "TAGS": _TAGS[number % len(_TAGS)].as_py()}
     host = parse_host(_HOST)
     return StoredMessage(
@@ -85,7 +85,7 @@ def message(number: int) -> StoredMessage:
 
 
 def size_name(count: int) -> str:
-    """So many bytes, for a case's name."""
+    """Return a size in bytes as text, for the name of a case."""
     return f"{count >> 20} MB" if count >= 1 << 20 else f"{count >> 10} KB"
 
 
@@ -93,7 +93,7 @@ class LogWriter:
     """A commit log that grows by the chunk, with no store around it."""
 
     def __init__(self, root: Path, queues: int) -> None:
-        """In a new store's directory."""
+        """Open the log of a new store in ``root``."""
         size = StoreConfig(store_path_root_dir=root).mapped_file_size_commit_log
         root.mkdir(exist_ok=True)
         self.log = CommitLog(FilePool(LocalDisk()), root / COMMIT_LOG, size, now_ms)

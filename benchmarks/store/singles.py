@@ -1,8 +1,8 @@
-"""One message after the other, on one thread, as a broker on an event loop has them: put, carried on, got.
+"""Single messages on one thread, as a broker on an event loop has them: put, dispatched, got.
 
-Reput follows in runs, of all that came within one turn of the loop. The index, which follows it by the
-megabyte, is a case of its own: it is made anew for each run, and most of what it costs is the first touch of
-its table's pages.
+Reput follows in runs, of all that came within one turn of the loop. The index, which follows it by
+the megabyte, is a case of its own: it is made again for each run, and most of what it costs is the
+first touch of its table's pages.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _GET_MICROSECONDS = 15.0
 
 
 def cases(workspace: Workspace) -> list[Case]:
-    """Each with what it may cost."""
+    """Return the cases, each with its target."""
     return [*_put_cases(workspace), *_reput_cases(workspace), *_get_cases(workspace)]
 
 
@@ -54,7 +54,7 @@ def _put_cases(workspace: Workspace) -> list[Case]:
 
 
 class _Put:
-    """A store that is just made, and what its clients send."""
+    """A store that is just made, and the messages that its clients send."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -77,7 +77,7 @@ class _Put:
 
 
 def _as_sent(number: int) -> StoredMessage:
-    """A message with what RocketMQ's producer gives it besides a key and a tag."""
+    """Return a message with what RocketMQ's producer adds besides a key and a tag."""
     message = samples.message(number)
     return StoredMessage(
         topic=message.topic,
@@ -105,7 +105,7 @@ def _reput_cases(workspace: Workspace) -> list[Case]:
 
 
 def _log_of(workspace: Workspace) -> Callable[[], tuple[CommitLog, list[int]]]:
-    """A log of messages as they are sent, and where each ends."""
+    """Return a function that makes a log of messages as sent, and where each ends."""
 
     def make(root: Path) -> tuple[CommitLog, list[int]]:
         store = open_store(root, wake_reput=_nothing)
@@ -115,14 +115,14 @@ def _log_of(workspace: Workspace) -> Callable[[], tuple[CommitLog, list[int]]]:
             FilePool(LocalDisk()), root / "commitlog", StoreConfig.mapped_file_size_commit_log, now_ms
         )
         log.files.load()
-        log.resume(ends[-1], 0)
+        log.resume(ends[-1], 0, sealed_from=0)
         return log, ends
 
     return lambda: workspace.kept("log-singles", make)
 
 
 class _Reput:
-    """Carries a log to new queues, and to a new index, so many messages at a time."""
+    """The dispatch of a log to new queues and a new index, some messages at a time."""
 
     def __init__(
         self,
@@ -164,10 +164,10 @@ class _Reput:
 
 
 class _Listener:
-    """Has nobody waiting."""
+    """A listener for arrivals that nobody waits for."""
 
     def arriving(self, topic: str, queue_id: int, max_offset: int, tags_codes: object) -> None:
-        """Nobody is told."""
+        """Do nothing: no pull is held."""
 
 
 def _get_cases(workspace: Workspace) -> list[Case]:
@@ -212,4 +212,4 @@ def _get_cases(workspace: Workspace) -> list[Case]:
 
 
 def _nothing() -> None:
-    """Somebody else dispatches, some other time."""
+    """Do nothing: dispatching is not measured here."""

@@ -1,7 +1,8 @@
 """Directories that cases write to, and the stores that are open in them.
 
-A case that writes starts on a `fresh` directory, and what the one before has left is gone: pages of it that
-the kernel has not written back yet would be written at this case's expense. What many cases read is `kept`.
+A case that writes starts on a `fresh` directory, and what the one before has left is gone: pages of
+it that the kernel has not written back yet would be written at this case's expense. What many cases
+read is `kept`.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ _COPY_BYTES = 1 << 20
 
 
 class Closes(Protocol):
-    """What is to be ended before its directory goes: a store, or something like one."""
+    """An object, such as a store, that has to be shut down before its directory is deleted."""
 
     def shutdown(self) -> None:
-        """Called once."""
+        """Shut the object down; called once."""
 
 
 class Workspace:
-    """One directory, whose content comes and goes."""
+    """A directory whose content changes from case to case."""
 
     def __init__(self, directory: Path) -> None:
-        """It must exist; what is in it may be deleted."""
+        """Take an existing directory; the content may be deleted."""
         self._directory = directory
         self._fresh: list[Closes] = []
         self._open: list[Closes] = []
         self._kept: dict[str, Any] = {}
 
     def fresh(self) -> Path:
-        """A new, empty directory in place of the one before."""
+        """Return a new, empty directory in place of the one before."""
         for each in self._fresh:
             each.shutdown()
         self._fresh.clear()
@@ -50,11 +51,14 @@ class Workspace:
         return path
 
     def closing(self, made: Closes) -> None:
-        """To be ended before the next `fresh`."""
+        """Have an object shut down before the next `fresh`."""
         self._fresh.append(made)
 
     def kept(self, name: str, make: Callable[[Path], _Made]) -> _Made:
-        """What was made under this name in a directory of its own; made when it is first asked for."""
+        """Return what ``make`` returned under this name, calling it for the first time only.
+
+        ``make`` gets a directory of its own.
+        """
         if name not in self._kept:
             path = self._directory / name
             path.mkdir()
@@ -63,7 +67,7 @@ class Workspace:
         return made
 
     def keep_open(self, made: Closes) -> None:
-        """To be ended at the very end."""
+        """Have an object shut down at the very end."""
         self._open.append(made)
 
     def __enter__(self) -> Workspace:
@@ -83,7 +87,7 @@ def open_store(
     with_index: bool = True,
     wake_reput: Callable[[], None] | None = None,
 ) -> MessageStore:
-    """A store with RocketMQ's sizes."""
+    """Open a store with RocketMQ's sizes."""
     config = StoreConfig(
         store_path_root_dir=root, flush_disk_type=flush_disk_type, message_index_enable=with_index
     )
@@ -91,7 +95,7 @@ def open_store(
 
 
 def now_ms() -> int:
-    """The store's clock."""
+    """Return the time of the store's clock, in ms."""
     return time.time_ns() // 1_000_000
 
 

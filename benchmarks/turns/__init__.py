@@ -1,7 +1,8 @@
-"""What a broker does in a turn of its loop with requests that have arrived, sockets and clients left out.
+"""A broker's own work in a turn of its loop with requests that have arrived, without sockets.
 
-The speeds of `benchmarks.broker` are those of broker, client and kernel together, and move with whatever else
-the machine does. Here is the broker's own part, from bytes to bytes: frames, headers, store, reput, answers.
+The speeds of `benchmarks.broker` are those of broker, client and kernel together, and move with
+whatever else the machine does. Here is the broker's own part, from bytes to bytes: frames, headers,
+store, reput, answers.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Turns:
     """A broker on a loop of its own, and one client of it that has no socket."""
 
     def __init__(self, directory: Path) -> None:
-        """The directory is for its store; it must be ended by `shutdown`."""
+        """Start a broker whose store is in ``directory``; `shutdown` must end it."""
         settings = [f"storePathRootDir={directory}", "listenPort=0", "flushDiskType=ASYNC_FLUSH"]
         config = load_config(None, settings)
         self._loop = uvloop.new_event_loop()
@@ -74,7 +75,7 @@ class Turns:
                 await asyncio.sleep(0)
 
     def shutdown(self) -> None:
-        """Stop in order."""
+        """Stop the broker in order, and close its loop."""
         self._connection.connection_lost(None)
         self._loop.run_until_complete(self._controller.stop())
         self._loop.close()
@@ -90,7 +91,7 @@ class _Table:
 
 
 class _Transport:
-    """Takes whatever is written, and counts it."""
+    """A transport that accepts all that is written, and counts it."""
 
     def __init__(self) -> None:
         self.byte_count = 0
@@ -100,10 +101,10 @@ class _Transport:
         return self if name == "socket" else ("127.0.0.1", 5_555)
 
     def setsockopt(self, *_: int) -> None:
-        """As a socket has it."""
+        """Do nothing, in place of a socket's method."""
 
     def set_write_buffer_limits(self, _: int) -> None:
-        """As a transport has it."""
+        """Do nothing, in place of a transport's method."""
 
     def pause_reading(self) -> None:
         self.is_read_from = False
@@ -119,7 +120,7 @@ class _Transport:
 
 
 def turn_cases(turns: Turns) -> list[Case]:
-    """Each is a few dozen turns."""
+    """Return the cases, each of a few dozen turns."""
     turns.play([_batch(_FILLED) for _ in range(_QUEUES * 5)])
     return [
         *(_send_case(turns, count) for count in _SENDS_PER_TURN),
@@ -144,7 +145,7 @@ def _pull_case(turns: Turns, size: int) -> Case:
 
 
 def _properties() -> str:
-    """As Java's producer gives them."""
+    """Return properties as Java's producer gives them."""
     return f"UNIQ_KEY\x01{next(_numbers):032X}\x02WAIT\x01true\x02"
 
 

@@ -1,4 +1,4 @@
-"""The wire, single-threaded and without I/O: frames, headers, stored messages one at a time and by the chunk.
+"""The wire on one thread and without I/O: frames, headers, stored messages singly and by the chunk.
 
 python -m benchmarks.wire [--rounds N] [--seconds S] [--only SUBSTRING] [--json PATH]
 """
@@ -9,11 +9,11 @@ from benchmarks.harness import Case
 from benchmarks.wire import chunks, frames, one_message
 
 CHUNK_BYTES = 8 << 20
-"""What a partition of a Spark batch may well bring, and more than a core's own cache holds."""
+"""The size of a typical partition of a Spark batch, larger than a core's own cache."""
 
 LIBRARIES = ("numpy", "pyarrow", "orjson", "msgpack")
 
 
 def wire_cases(chunk_bytes: int = CHUNK_BYTES) -> list[Case]:
-    """All cases, those of a subject side by side."""
+    """Return all cases, those of a subject side by side."""
     return [*frames.cases(), *one_message.cases(), *chunks.cases(chunk_bytes)]

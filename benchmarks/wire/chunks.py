@@ -1,7 +1,7 @@
 """The chunk codec on megabytes of stored messages, beside our own codec for one message at a time.
 
-The peers have less to do, so the ratios are lower bounds: reading, they leave the properties as one text
-and build no columns; writing, they have their messages and properties put together already.
+The peers have less to do, so the ratios are lower bounds: reading, they leave the properties as one
+text and build no columns; writing, they have their messages and properties put together already.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _ENCODED_PER_SECOND_MIN = 1.5e6
 
 _PEER = "one at a time"
 _PEER_MESSAGES = 2_000
-"""The peers get the first part of the data: all of it would take them several times a round's length."""
+"""The messages of the peers, a part of the data: all would take several times a round's length."""
 
 _SAMPLE_MESSAGES = 64
 
 
 def cases(chunk_bytes: int) -> list[Case]:
-    """Chunks of about this many bytes, read and written."""
+    """Return the cases: chunks of about this many bytes, read and written."""
     found = []
     for size, with_properties in product(_BODY_BYTES, (True, False)):
         found += _decoding_cases(chunk_bytes, size, with_properties=with_properties)
@@ -93,12 +93,12 @@ def _decoding(data: bytes, chunk: EncodedChunk | None, names: tuple[str, ...]) -
 
 
 def _count(chunk_bytes: int, make: Callable[[int], Columns]) -> int:
-    """How many such messages a chunk of this size holds."""
+    """Return how many of these messages a chunk of ``chunk_bytes`` holds."""
     sample_bytes = int(encode_chunk(make(_SAMPLE_MESSAGES)).data.size)
     return max(chunk_bytes * _SAMPLE_MESSAGES // sample_bytes, 1)
 
 
 def _head_of(chunk: EncodedChunk) -> tuple[bytes, int]:
-    """The first records, and how many."""
+    """Return the first records, and how many they are."""
     sizes = chunk.sizes[:_PEER_MESSAGES]
     return chunk.data.slice(0, int(sizes.sum())).to_pybytes(), len(sizes)

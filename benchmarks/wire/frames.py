@@ -11,14 +11,14 @@ from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.framing import Frame, FrameReader
 
 _FRAMES_PER_FEED = 64
-"""About what one read of a socket brings when the other side is busy."""
+"""The frames that one read of a socket brings when the other side is busy, about."""
 
 _PEER = SerializeType.JSON.name
 _HEADER_MICROSECONDS_MAX = 6.0
 
 
 def cases() -> list[Case]:
-    """Each kind of frame read and written, and the one header that matters most."""
+    """Return the cases: frames of each kind read and written, and the most frequent header."""
     found = _pull_header_cases()
     for kind, make_command in FRAMES.items():
         for verb, run_for in (("decode", _decoding), ("encode", _encoding)):
@@ -61,7 +61,7 @@ def _peer_of(serialize_type: SerializeType) -> str | None:
 
 
 def _decoding(command: RemotingCommand) -> Callable[[], None]:
-    """From the bytes of a stream to commands."""
+    """Return a function that decodes commands from the bytes of a stream."""
     data = command.encode() * _FRAMES_PER_FEED
     reader = FrameReader()
 
@@ -82,7 +82,7 @@ def _encoding(command: RemotingCommand) -> Callable[[], None]:
 
 
 def _decoding_header(command: RemotingCommand) -> Callable[[], None]:
-    """From a frame that has been cut to its typed header."""
+    """Return a function that decodes a frame's typed header."""
     codec = codec_of(RequestCode.PULL_MESSAGE)
     frame = _only_frame(command.encode())
 

@@ -1,4 +1,4 @@
-"""Stored messages one at a time, and the body of a batch: what clients and the broker do per message.
+"""Single stored messages, and the body of a batch: the work that clients and broker do per message.
 
 `chunks` takes its peers from here.
 """
@@ -15,13 +15,13 @@ from rmq_spark.wire.message_batch import BatchedMessage, decode_batch, encode_ba
 from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
 
 _MESSAGES = 32
-"""What clients ask for in one pull unless told otherwise."""
+"""The number of messages that clients ask for in one pull by default."""
 
 _BODY_BYTES = 100
 
 
 def cases() -> list[Case]:
-    """Records and batches, read and written."""
+    """Return the cases: records and batches, read and written."""
     columns = stored_messages(_MESSAGES, _BODY_BYTES, with_properties=True)
     data = encode_chunk(columns).data.to_pybytes()
     messages = list(decode_records(data))
@@ -51,7 +51,7 @@ def cases() -> list[Case]:
 
 
 def decoding_records(data: bytes, *, check_crc: bool = True) -> Callable[[], None]:
-    """Reads records that lie back to back, and keeps none."""
+    """Return a function that reads adjacent records and keeps none."""
 
     def run() -> None:
         for _ in decode_records(data, check_crc=check_crc):
@@ -61,7 +61,7 @@ def decoding_records(data: bytes, *, check_crc: bool = True) -> Callable[[], Non
 
 
 def encoding_records(messages: Sequence[StoredMessage]) -> Callable[[], None]:
-    """Writes these messages, CRCs included."""
+    """Return a function that writes these messages, CRCs included."""
     # A message that was read has its CRC, and would be written without computing it.
     unsummed = [replace(message, body_crc=None) for message in messages]
 

@@ -20,7 +20,7 @@ from rmq_spark.wire.headers.table import HEADERS
 from rmq_spark.wire.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
 
 Columns: TypeAlias = Mapping[str, Any]
-"""Messages as `encode_chunk` takes them."""
+"""Messages in the columns that `encode_chunk` takes."""
 
 _GROUP = "order-service-consumers"
 _TOPIC = "orders"
@@ -30,7 +30,7 @@ _SEED = 11
 
 
 def codec_of(code: RequestCode) -> HeaderCodec[Any]:
-    """The codec of this request's ext fields."""
+    """Return the codec of this request's ext fields."""
     codec = HEADERS[code].request
     if codec is None:
         raise LookupError(f"{code.name} has no typed header")
@@ -38,7 +38,7 @@ def codec_of(code: RequestCode) -> HeaderCodec[Any]:
 
 
 def pull_request(serialize_type: SerializeType) -> RemotingCommand:
-    """A long poll with the eleven fields that Java's client sends."""
+    """Return a long poll with the eleven fields that Java's client sends."""
     header = PullMessageRequestHeader(
         consumer_group=_GROUP,
         topic=_TOPIC,
@@ -56,7 +56,7 @@ def pull_request(serialize_type: SerializeType) -> RemotingCommand:
 
 
 def send_request(serialize_type: SerializeType) -> RemotingCommand:
-    """A message of 100 bytes with three properties, under one-letter keys."""
+    """Return a send of 100 bytes with three properties, under one-letter keys."""
     header = SendMessageRequestHeader(
         producer_group="order-service",
         topic=_TOPIC,
@@ -73,7 +73,7 @@ def send_request(serialize_type: SerializeType) -> RemotingCommand:
 
 
 def pull_response(serialize_type: SerializeType) -> RemotingCommand:
-    """An answer with 4 KiB of messages."""
+    """Return an answer with 4 KiB of messages."""
     codec = HEADERS[RequestCode.PULL_MESSAGE].response
     if codec is None:
         raise LookupError("answers to pulls have no typed header")
@@ -98,14 +98,14 @@ FRAMES: Mapping[str, Callable[[SerializeType], RemotingCommand]] = {
 
 
 def properties_text() -> str:
-    """What producers set unasked, a key and a tag."""
+    """Return the properties that producers set by themselves, a key and a tag."""
     return encode_properties(
         {KEYS: "order-00000007", TAGS: _TAGS[0], UNIQ_KEY: "7F0000010B2C18B4AAC2914F2E150000"}
     )
 
 
 def producer_messages(count: int, body_bytes: int) -> Columns:
-    """What a sink hands over: bodies, keys, tags and times for one topic."""
+    """Return columns as a sink hands them over: bodies, keys, tags and times for one topic."""
     numbers = random.Random(_SEED)
     return {
         "topic": _TOPIC,
@@ -117,7 +117,7 @@ def producer_messages(count: int, body_bytes: int) -> Columns:
 
 
 def stored_messages(count: int, body_bytes: int, *, with_properties: bool) -> Columns:
-    """What a broker has made of them: queue, offsets, hosts, ids; or the same without any property."""
+    """Return columns as a broker stores them, with or without properties."""
     numbers = random.Random(_SEED)
     columns = {
         **producer_messages(count, body_bytes),

@@ -1,11 +1,12 @@
 """BrokerProcess: a broker as a process of its own, that ends when this one does.
 
-    its stdin    a pipe that nobody writes to: when this process ends, however that happens, so does the pipe
+    its stdin    a pipe that nobody writes to: when this process ends, however that happens, so does
+                 the pipe
     its stdout   one line when it serves
-    its stderr   a file without a name, for what it says if it ends on its own
+    its stderr   an unnamed file that keeps what it prints, in case it ends on its own
 
-It is in a session of its own, so that Ctrl-C reaches only who started it. It knows no client, and nothing of
-directories: who starts it does.
+It runs in a session of its own, so that Ctrl-C reaches only the process that started it. It knows
+no client, and nothing of directories: the code that starts it does.
 """
 
 from __future__ import annotations
@@ -27,18 +28,19 @@ _LAST_WORDS_BYTES = 4_000
 
 
 class BrokerProcess:
-    """One life of a broker: it is started once and stopped once."""
+    """A broker in a child process, which is started once and stopped once."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        """``command`` runs a broker; nothing runs yet."""
+        """Take the command that runs a broker, without running it yet."""
         self._command = [*command, UNTIL_INPUT_ENDS]
         self._was_killed = False
 
     def start(self) -> int:
-        """Come back when it serves; the port.
+        """Start the process, and return the broker's port once it serves.
 
         Raises:
-            RocketPollError: It cannot; with what it says. Nothing is left behind.
+            RocketPollError: The broker cannot run; the message has what it printed. Nothing is left
+                behind.
         """
         self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # it stays open for long
         self._process = subprocess.Popen(  # noqa: S603  # our own broker
@@ -56,10 +58,10 @@ class BrokerProcess:
             raise
 
     def stop(self) -> None:
-        """End it in order, and come back when it has ended.
+        """Stop the broker in order, and return when its process has ended.
 
         Raises:
-            RocketPollError: It had ended before anybody asked it to, or could not save what it knew.
+            RocketPollError: The broker had ended on its own, or could not save its state.
         """
         self.resume()
         _given(self._process.stdin).close()
@@ -78,21 +80,24 @@ class BrokerProcess:
             raise RocketPollError(f"{fault}; {words}")
 
     def kill(self) -> None:
-        """End it at once, with SIGKILL."""
+        """Kill the process at once with SIGKILL, and wait for its end."""
         self._was_killed = True
         self._process.kill()
         self._process.wait()
 
     def pause(self) -> None:
-        """Let it do nothing until `resume`: the system does not run it."""
+        """Suspend the process with SIGSTOP until `resume`."""
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue a process that was suspended by `pause`."""
         self._process.send_signal(signal.SIGCONT)
 
     def descriptors(self) -> Iterable[int]:
-        """What a fork of this process must not keep open: else the broker would outlive this process."""
+        """Return the descriptors that a fork of this process must not keep open.
+
+        With them open in a fork, the broker would outlive this process.
+        """
         stdin = _given(self._process.stdin)
         return () if stdin.closed else (stdin.fileno(),)
 

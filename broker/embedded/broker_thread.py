@@ -1,7 +1,7 @@
 """BrokerThread: a broker on a loop and a thread of its own, in this process.
 
-The thread is a daemon, so that a program that forgets its broker ends all the same. It knows no client, and
-nothing of directories: who starts it does.
+The thread is a daemon, so that a program that forgets its broker ends all the same. It knows no
+client, and nothing of directories: the code that starts it does.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _STOP_SECONDS = 30.0
 
 
 class BrokerThread:
-    """One life of a broker: it is started once and stopped once."""
+    """A broker on a daemon thread of this process, which is started once and stopped once."""
 
     def __init__(self, config: BrokerConfig) -> None:
-        """Nothing runs yet."""
+        """Prepare a broker with these settings, without running it yet."""
         self._controller = BrokerController(config)
         self._started: Future[int] = Future()
         self._stopped: Future[None] = Future()
@@ -33,10 +33,10 @@ class BrokerThread:
         self._thread = threading.Thread(target=self._run, name="EmbeddedBroker", daemon=True)
 
     def start(self) -> int:
-        """Come back when it serves; the port.
+        """Start the thread, and return the broker's port once it serves.
 
         Raises:
-            RocketPollError, OSError: It cannot. Nothing is left behind.
+            RocketPollError, OSError: The broker cannot run. Nothing is left behind.
         """
         try:
             self._thread.start()
@@ -49,10 +49,10 @@ class BrokerThread:
             raise
 
     def stop(self) -> None:
-        """End it in order, and come back when it has ended.
+        """Stop the broker in order, and return when its thread has ended.
 
         Raises:
-            RocketPollError, OSError: It could not save what it knew.
+            RocketPollError, OSError: The broker could not save its state.
         """
         self.resume()
         self._ask_to_stop()
@@ -62,17 +62,20 @@ class BrokerThread:
         self._stopped.result()
 
     def pause(self) -> None:
-        """Let it do nothing until `resume`: its loop waits."""
+        """Block the broker's event loop until `resume`."""
         if self._go_on.is_set():
             self._go_on.clear()
             self._loop.call_soon_threadsafe(self._go_on.wait)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Let an event loop that was blocked by `pause` go on."""
         self._go_on.set()
 
     def descriptors(self) -> Iterable[int]:
-        """What a fork of this process must not keep open: else clients would not notice that it has ended."""
+        """Return the descriptors that a fork of this process must not keep open.
+
+        With them open in a fork, clients would not notice that the broker has ended.
+        """
         return self._controller.server.descriptors()
 
     def _ask_to_stop(self) -> None:

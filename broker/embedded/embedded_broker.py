@@ -1,13 +1,14 @@
-"""EmbeddedBroker: its life. Settings, directory, start to stop, and what forks and exits may not do to it.
+"""EmbeddedBroker: a broker's settings, directory, start and stop, and its safety in forks.
 
     with EmbeddedBroker() as broker:
         broker.create_topic("orders")
         broker.send("orders", "one", "two")
         assert [message.body for message in broker.messages("orders")] == [b"one", b"two"]
 
-It runs in a thread, or in a process of its own that ends when this one does, however that happens. Its
-directory is temporary, and removed at the end, or a given one that stays. The process that starts it owns it:
-a fork of that process can use its address and its helpers, and cannot stop it or remove its directory.
+The broker runs in a thread, or in a process of its own that ends when this one does, however that
+happens. Its directory is temporary and removed at the end, or a given one that stays. The process
+that starts a broker owns it: a fork of that process can use its address and its helpers, but cannot
+stop it or remove its directory.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _HOW_TO_REACH: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # no
 
 
 class EmbeddedBrokerError(RocketPollError):
-    """It does not run, cannot be started, or is not this process' own."""
+    """An embedded broker does not run, cannot be started, or belongs to another process."""
 
 
 class _Life(Enum):
@@ -48,7 +49,19 @@ class _Life(Enum):
 
 
 class EmbeddedBroker(BrokerHelpers):
-    """See the module. It is started once and stopped once; between these it may be restarted."""
+    """A RocketMQ broker and name server for a test, a notebook or a program.
+
+    Example:
+        with EmbeddedBroker() as broker:
+            broker.create_topic("orders")
+            broker.send("orders", "one", "two")
+            assert [message.body for message in broker.messages("orders")] == [b"one", b"two"]
+
+    The broker runs in a thread, or in a process of its own that ends when this one does, however
+    that happens. It can be started once and stopped once, and restarted in between. The process
+    that starts a broker owns it: a fork of that process can use its address and its helpers, but
+    cannot stop, restart, pause or kill it.
+    """
 
     def __init__(
         self,
@@ -58,21 +71,27 @@ class EmbeddedBroker(BrokerHelpers):
         own_process: bool = False,
         **settings: object,
     ) -> None:
-        """Check the settings; nothing runs yet.
+        """Check the settings of a broker; `start` or a with statement runs it.
 
-        ``settings`` carry the names of conf/broker.conf, as ``EmbeddedBroker(maxTopics=20)``. Unless
-        they are given, vipChannelEnable is false, and in a temporary directory flushDiskType is
-        ASYNC_FLUSH.
+        Args:
+            directory: The directory of the store, which is kept. None uses a temporary directory,
+                which is removed when the broker stops.
+            port: The port to listen on; 0 picks any free one.
+            own_process: Whether the broker runs in a process of its own rather than in a thread.
+            **settings: Settings under their names in conf/broker.conf, such as ``maxTopics=20``. By
+                default, vipChannelEnable is false, and with a temporary directory flushDiskType is
+                ASYNC_FLUSH.
 
         Raises:
-            ConfigError: A setting is unknown, or its value means nothing.
+            ConfigError: A setting is unknown, or its value is wrong.
+            EmbeddedBrokerError: listenPort or storePathRootDir is given as a setting.
         """
         super().__init__()
         self._is_temporary = directory is None
         self._directory = None if directory is None else Path(directory).expanduser().absolute()
         self._port = port
         self._own_process = own_process
-        # When it comes back on the port that it was given, that two below may be another broker's.
+        # At a restart on the same port, the port two below may be another broker's by then.
         self._texts = {"vipChannelEnable": "false", **_texts_of(settings)}
         if self._is_temporary:
             self._texts.setdefault("flushDiskType", "ASYNC_FLUSH")
@@ -85,10 +104,11 @@ class EmbeddedBroker(BrokerHelpers):
     # ---- its life
 
     def start(self) -> EmbeddedBroker:
-        """Come back when it serves.
+        """Start the broker, and return it once it serves.
 
         Raises:
-            EmbeddedBrokerError: It cannot run: the port or the directory is in use. It may be tried again.
+            EmbeddedBrokerError: The broker cannot run, for example as the port or the directory is
+                in use, or it was started before. After a failure it may be started again.
         """
         with self._changing:
             if self._life is _Life.BEGUN:
@@ -109,12 +129,13 @@ class EmbeddedBroker(BrokerHelpers):
         return self
 
     def stop(self) -> None:
-        """End it in order, and remove its directory, if that is temporary.
+        """Stop the broker in order, and remove its directory if that is temporary.
 
-        A second call does nothing, and so does one in a forked process: the broker is not its own.
+        A broker that does not run is left alone. In a forked process, which does not own the
+        broker, this does nothing.
 
         Raises:
-            EmbeddedBrokerError: It had ended on its own, or could not save what it knew.
+            EmbeddedBrokerError: The broker had ended on its own, or could not save its state.
         """
         if os.getpid() != self._owner:
             return
@@ -122,7 +143,7 @@ class EmbeddedBroker(BrokerHelpers):
             if self._life is not _Life.BEGUN:
                 return
             if self._runner is not None:
-                self._runner.resume()  # else nobody would hear the good-bye of the helpers' client
+                self._runner.resume()  # a paused broker would not hear the helpers' client leave
             self._disconnect()
             failure = self._end_runner()  # after an interrupt here it can be stopped again
             self._life = _Life.ENDED
@@ -133,9 +154,13 @@ class EmbeddedBroker(BrokerHelpers):
                 raise EmbeddedBrokerError(f"the broker has not stopped in order: {failure}") from failure
 
     def restart(self) -> None:
-        """Stop it, if it was not killed, and start it again with the same port and directory.
+        """Stop the broker, unless it was killed, and start it again on the same port and directory.
 
-        Clients lose their connections, and make them again.
+        Clients lose their connections, and reconnect.
+
+        Raises:
+            EmbeddedBrokerError: The broker was not started, was stopped, belongs to another
+                process, or cannot start again.
         """
         with self._changing:
             self._check_owner("restart")
@@ -147,20 +172,29 @@ class EmbeddedBroker(BrokerHelpers):
             self._launch()
 
     def pause(self) -> None:
-        """Let it answer nobody until `resume`; its connections stay."""
+        """Keep the broker from answering anybody until `resume`; its connections stay open.
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run, or belongs to another process.
+        """
         self._check_owner("pause")
         self._running().pause()
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Let a paused broker go on.
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run, or belongs to another process.
+        """
         self._check_owner("resume")
         self._running().resume()
 
     def kill(self) -> None:
-        """End its process with SIGKILL, as a crash would; `restart` brings it back.
+        """Kill the broker's process with SIGKILL, as a crash would; `restart` brings it back.
 
         Raises:
-            EmbeddedBrokerError: It has no process of its own.
+            EmbeddedBrokerError: The broker runs in a thread, does not run, or belongs to another
+                process.
         """
         self._check_owner("kill")
         runner = self._running()
@@ -190,20 +224,32 @@ class EmbeddedBroker(BrokerHelpers):
 
     @property
     def address(self) -> str:
-        """Where clients find it, as ``127.0.0.1:port``: name server and broker in one."""
+        """The address for clients, as ``127.0.0.1:port``; broker and name server share it.
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run.
+        """
         port = self.port
         host = _HOW_TO_REACH.get(self._bind_address, self._bind_address)
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
     def port(self) -> int:
-        """Where it listens; it stays the same when it is restarted."""
+        """The TCP port that the broker listens on, which stays the same after a restart.
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run.
+        """
         self._running()
         return self._port
 
     @property
     def directory(self) -> Path:
-        """Where it keeps everything."""
+        """The directory in which the broker keeps all its files.
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run.
+        """
         self._running()
         if self._directory is None:
             raise AssertionError("a broker that runs has a directory")
@@ -237,7 +283,7 @@ class EmbeddedBroker(BrokerHelpers):
         self._runner = runner
 
     def _end_runner(self) -> Exception | None:
-        """What has gone wrong, if anything has; either way it has ended."""
+        """Stop the thread or process, and return the error of an unclean end, or None."""
         failure: Exception | None = None
         if self._runner is not None:
             try:
@@ -253,19 +299,23 @@ class EmbeddedBroker(BrokerHelpers):
             self._directory = None
 
     def _after_fork(self) -> None:
-        """In the child: give up what would keep the parent's port, connections or process alive."""
+        """Give up, in a forked child, all that would keep the parent's port or process alive."""
         super()._after_fork()
         self._changing = threading.RLock()
         if self._runner is not None:
             nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
             for descriptor in self._runner.descriptors():
-                # Replaced and not closed: nobody else can get a number that its loop still knows.
+                # Replace, not close: no new file may get a descriptor that the loop still knows.
                 os.dup2(nothing, descriptor, inheritable=False)
             os.close(nothing)
 
 
 def _texts_of(settings: dict[str, object]) -> dict[str, str]:
-    """Settings as a file would say them."""
+    """Return the values of settings as a file would have them.
+
+    Raises:
+        EmbeddedBrokerError: A setting is given that is an argument of `EmbeddedBroker`.
+    """
     for name, argument in _OF_ARGUMENTS.items():
         if name in settings:
             raise EmbeddedBrokerError(f"{name} is given as {argument}, EmbeddedBroker({argument}=...)")

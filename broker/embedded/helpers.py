@@ -1,9 +1,10 @@
-"""BrokerHelpers: what one does with a broker at hand. Topics, sends, all messages of a topic, waiting.
+"""BrokerHelpers: operations on a running broker. Topics, sends, all messages of a topic, waiting.
 
-Waiting for messages is done by pulls that the broker holds: it ends with the message. Of new topics and of
-what a group has committed nobody tells: those are asked for every few milliseconds.
+Waiting for messages is done by pulls that the broker holds, so it ends as soon as a message
+arrives. A broker does not announce new topics or what a group has committed: those are asked for
+every few milliseconds.
 
-It knows an address and a client, and no more of the broker.
+This module knows an address and a client, and no more of the broker.
 """
 
 from __future__ import annotations
@@ -32,51 +33,75 @@ from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 
 QUEUES: Final = 4
-"""Of a topic that `BrokerHelpers.create_topic` makes."""
+"""The default number of queues of a topic that `BrokerHelpers.create_topic` makes."""
 
 WAIT_SECONDS: Final = 10.0
 LOOK_AGAIN_SECONDS: Final = 0.01
 _READER_GROUP: Final = "TOOLS_CONSUMER"
-"""RocketMQ's own name for who looks without consuming: every broker has it."""
+"""RocketMQ's own group for tools that look without consuming: every broker has it."""
 
 _HELD: Final = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
 
 
 class NotInTime(RocketPollError):
-    """What was waited for has not come; it says what was there instead."""
+    """Messages or commits did not arrive within the timeout; the error says what was there."""
 
 
 class BrokerHelpers(ABC):
-    """See the module. All methods may be called from any thread, and in a fork of the process."""
+    """Operations on a running broker that tests and notebooks need: topics, sends, reads, waiting.
+
+    All methods may be called from any thread, and in a fork of the process.
+    """
 
     def __init__(self) -> None:
-        """Nothing is connected yet."""
+        """Prepare the helpers; the first call of one connects a client."""
         self._client: _Client | None = None
         self._connecting = threading.Lock()
 
     @property
     @abstractmethod
     def address(self) -> str:
-        """Where clients find the broker, as ``127.0.0.1:port``: name server and broker in one."""
+        """The address for clients, as ``127.0.0.1:port``; broker and name server share it."""
 
     def create_topic(self, name: str, queues: int = QUEUES) -> None:
-        """Create a topic, or change how many queues it has."""
+        """Create a topic, or change the number of its queues.
+
+        Args:
+            name: The name of the topic.
+            queues: The number of its queues, for reading and writing alike.
+        """
         admin = self._connected().admin
         admin.create_topic(name, queues)
-        admin.instance.routes.refresh(name)  # so that what is sent next goes to the queues that it has now
+        admin.instance.routes.refresh(name)  # so that the next sends use the present queues
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with its messages."""
         self._connected().admin.delete_topic(name)
 
     def producer(self, group: str | None = None) -> Producer:
-        """A producer that has been started; it is shut down with the broker, if not before."""
+        """Return a new, started producer, which is shut down with the broker at the latest.
+
+        Args:
+            group: The producer group; None picks a name that no other producer of this broker has.
+        """
         return self._connected().producer(group)
 
     def send(
         self, topic: str, *bodies: bytes | str, tags: str | None = None, keys: str | None = None
     ) -> list[SendResult]:
-        """Send messages one after the other, from queue to queue, each when the last is stored."""
+        """Send messages one after the other, each once the last is stored, and return the results.
+
+        The messages go to the queues of the topic in turn.
+
+        Args:
+            topic: The topic to send to.
+            *bodies: The body of each message; texts are encoded as UTF-8.
+            tags: The tags of every message.
+            keys: The keys of every message, separated by spaces.
+
+        Returns:
+            One result for each body, in the same order.
+        """
         messages = [
             Message(topic, body.encode() if isinstance(body, str) else body, tags, keys) for body in bodies
         ]
@@ -84,7 +109,9 @@ class BrokerHelpers(ABC):
         return [sender.send(message) for message in messages]
 
     def messages(self, topic: str) -> list[MessageExt]:
-        """All messages that a topic holds, in the order in which they were stored.
+        """Return all messages that a topic holds, in the order in which they were stored.
+
+        No offset is committed: the messages stay for all consumers.
 
         Raises:
             RouteNotFound: There is no such topic.
@@ -99,10 +126,17 @@ class BrokerHelpers(ABC):
         return sorted(found, key=lambda message: message.commit_log_offset)
 
     def wait_until_arrived(self, topic: str, count: int, timeout: float = WAIT_SECONDS) -> None:
-        """Come back when so many messages have ever arrived in a topic, also if it is made only meanwhile.
+        """Wait until at least ``count`` messages have ever arrived in a topic.
+
+        The topic need not exist when the wait begins.
+
+        Args:
+            topic: The topic to watch.
+            count: The number of messages, those that were deleted since included.
+            timeout: The maximum time to wait, in seconds.
 
         Raises:
-            NotInTime: There are fewer after ``timeout`` seconds.
+            NotInTime: Fewer messages have arrived after ``timeout`` seconds.
         """
         deadline = time.monotonic() + timeout
         with _Reader(self.address) as reader:
@@ -122,9 +156,14 @@ class BrokerHelpers(ABC):
                     reader.wait_for_more(ends, remaining)
 
     def wait_until_consumed(self, group: str, topic: str, timeout: float = WAIT_SECONDS) -> None:
-        """Come back when a group has committed that it has consumed all that a topic holds.
+        """Wait until a group has committed that it has consumed all that a topic holds.
 
-        Consumers commit now and then, every five seconds by default.
+        Consumers commit at intervals, every five seconds by default.
+
+        Args:
+            group: The consumer group.
+            topic: The topic that it consumes.
+            timeout: The maximum time to wait, in seconds.
 
         Raises:
             NotInTime: There are messages left after ``timeout`` seconds.
@@ -144,7 +183,7 @@ class BrokerHelpers(ABC):
     # ---- within
 
     def _connected(self) -> _Client:
-        """The client of this process; after a fork, the parent's is left alone."""
+        """Return the client of this process, connecting it first if needed, as after a fork."""
         address = self.address
         with self._connecting:
             if self._client is None or self._client.process != os.getpid():
@@ -158,11 +197,11 @@ class BrokerHelpers(ABC):
             client.close()
 
     def _after_fork(self) -> None:
-        """In the child: whoever held the lock is not there any more."""
+        """Replace the lock in a forked child: the thread that may have held it is gone."""
         self._connecting = threading.Lock()
 
     def _ends(self, topic: str) -> dict[MessageQueue, int] | None:
-        """Where the queues of a topic end; None if there is no such topic."""
+        """Return the end offset of each queue of a topic, or None if there is no such topic."""
         try:
             spans = self._connected().admin.topic_offsets(topic)
         except RouteNotFound:
@@ -183,7 +222,7 @@ def _committed(behind: list[Lag]) -> str:
 
 
 class _Client:
-    """What the helpers of one process talk to the broker with."""
+    """The connection of one process to the broker, with its producers."""
 
     def __init__(self, address: str) -> None:
         self.process = os.getpid()
@@ -196,14 +235,14 @@ class _Client:
 
     @property
     def sender(self) -> Producer:
-        """One producer for all that is sent by the broker's own `send`."""
+        """The one producer for all messages that are sent by `BrokerHelpers.send`."""
         with self._lock:
             if self._sender is None:
                 self._sender = self._started("embedded")
             return self._sender
 
     def producer(self, group: str | None) -> Producer:
-        """One more."""
+        """Start and return one more producer."""
         with self._lock:
             return self._started(group or f"embedded-{len(self._producers)}")
 
@@ -214,14 +253,14 @@ class _Client:
         return producer
 
     def close(self) -> None:
-        """Shut all down."""
+        """Shut down all producers and the client."""
         for producer in self._producers:
             producer.shutdown()
         self._instance.shutdown()
 
 
 class _Reader:
-    """A connection of its own: with it, the broker forgets the pulls that nobody waits for any more."""
+    """A separate connection for pulls: when it closes, the broker drops the pulls that it holds."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -238,7 +277,7 @@ class _Reader:
         self._connections.shutdown()
 
     def wait_for_more(self, ends: Mapping[MessageQueue, int], seconds: float) -> None:
-        """Come back when one of the queues has gone on, or after so many seconds."""
+        """Wait until one of the queues has grown past its given end, for some seconds at most."""
         for queue, end in ends.items():
             if queue not in self._held:
                 suspend_ms = max(int(seconds * 1000), 1)

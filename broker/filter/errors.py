@@ -1,4 +1,4 @@
-"""What can be wrong with a subscription's expression. To clients it is SUBSCRIPTION_PARSE_FAILED."""
+"""Errors in a subscription's expression. To clients they are SUBSCRIPTION_PARSE_FAILED."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from rmq_spark.errors import RocketPollError, excerpt
 
 
 class FilterError(RocketPollError):
-    """Says where in the text it went wrong, what was needed there and what was there.
+    """An expression is wrong; the message says where, what was needed there, and what was found.
 
-    ``at`` is the character, counted from 1; None where the text as a whole is wrong.
+    ``at`` is the number of the character, counted from 1; None where the text as a whole is wrong.
     """
 
     def __init__(self, subject: str, *, at: int | None = None, needed: str, found: object) -> None:
-        """``found`` is shown cut short: an error never repeats kilobytes of bad input."""
+        """Compose the message; ``found`` is cut short, as bad input may be kilobytes long."""
         self.subject = subject
         self.at = at
         self.needed = needed

@@ -1,8 +1,9 @@
 """Values as Java compares them: a text becomes the type of what it is compared with.
 
-The types are Boolean, Integer, Long, Double and String. Python's `int` stands for two of them: what fits in
-Integer is one. (The one value that fits and is a Long, -2147483648 as the negative of 2147483648, counts as
-Long here too.) A text that cannot be converted is a ValueError: its message does not match.
+The types are Boolean, Integer, Long, Double and String. Python's `int` stands for two of them: what
+fits in Integer is one. (The one value that fits and is a Long, -2147483648 as the negative of
+2147483648, counts as Long here too.) A text that cannot be converted is a ValueError: its message
+does not match.
 
 This module knows no expressions. Nothing here takes more than linear time in the length of a text.
 """
@@ -28,9 +29,10 @@ _DECIMAL_CHARACTERS = "0123456789.eE+-"
 
 
 def compare(left: Value, right: Value) -> int:
-    """Below 0, 0 or above it, as left is less than right, equal or greater. Neither may be None.
+    """Return a number below 0, 0 or above 0, as left is less than, equal to or greater than right.
 
-    Java has no order between a boolean and a number: the boolean, or the number, is less.
+    Neither may be None. Java has no order between a boolean and a number: the boolean, or the
+    number, is less.
     """
     if type(left) is not type(right):
         if isinstance(left, str):
@@ -49,7 +51,7 @@ def compare(left: Value, right: Value) -> int:
 
 
 def _converted(text: str, like: Value, *, boolean: bool = True) -> Value:
-    """Left of a boolean, a text is converted; right of one, Java fails where it should convert."""
+    """Convert a text beside a boolean as Java does: left of it only; right of it, Java fails."""
     if isinstance(like, bool):
         if not boolean:
             raise ValueError
@@ -64,7 +66,7 @@ def _as_float(number: Value) -> float:
 
 
 def _compare_doubles(left: float, right: float) -> int:
-    """Java's total order: -0.0 is less than 0.0, and NaN is equal to itself and greater than the rest."""
+    """Compare in Java's total order: -0.0 is below 0.0, NaN equal to itself and the greatest."""
     if left < right:
         return -1
     if left > right:
@@ -75,12 +77,12 @@ def _compare_doubles(left: float, right: float) -> int:
 
 
 def parse_boolean(text: str) -> bool:
-    """True if it says so, in any case; what says something else is False."""
+    """Return whether a text is "true" in any case; any other text is False."""
     return len(text) == 4 and text.lower() == "true"
 
 
 def parse_integer(text: str, like: int) -> int:
-    """The integer that a text stands for, of as many bits as ``like`` has in Java, or a ValueError."""
+    """Return the integer in a text, of as many bits as Java gives ``like``, or raise ValueError."""
     if not text.isascii() and max(text) > _BASIC_PLANE_LAST:
         raise ValueError
     if len(text) > _DIGITS_MAX:
@@ -89,7 +91,7 @@ def parse_integer(text: str, like: int) -> int:
 
 
 def is_integer(number: int) -> bool:
-    """Whether it is an Integer and no Long."""
+    """Return whether a number is an Integer in Java rather than a Long."""
     return -_INTEGER_MAX <= number <= _INTEGER_MAX
 
 
@@ -99,7 +101,7 @@ def _without_leading_zeros(text: str) -> str:
 
 
 def parse_double(text: str) -> float:
-    """The number that a text stands for in Java, which may be NaN or infinite, or a ValueError.
+    """Return the number in a text as Java reads it, possibly NaN or infinite, or raise ValueError.
 
     Python's own ``float`` knows more names for these, digits of other scripts and underscores; Java
     knows hexadecimal numbers, and letters for the type behind the digits.
@@ -126,9 +128,9 @@ def parse_double(text: str) -> float:
 
 
 def parse_numbers(texts: list[str], like: float) -> Sequence[float | None]:
-    """What `parse_integer` or `parse_double` makes of each, and None in place of a ValueError.
+    """Parse each text by `parse_integer` or `parse_double`, with None in place of a ValueError.
 
-    Most columns are digits from top to bottom, which is seen in one look at all of them.
+    Most columns are digits from top to bottom, which one look at all of them shows.
     """
     all_of_them = "".join(texts)
     if isinstance(like, float):

@@ -1,8 +1,9 @@
-"""An SQL92 expression asked of thousands of messages at once.
+"""Evaluates an SQL92 expression for thousands of messages at once.
 
-Only the properties that it names are looked at. Conditions on one property are asked of its different values,
-see `sql_texts`; what AND, OR and NOT make of their answers is looked up in tables. What neither of these
-does, such as a comparison of two conditions on different properties, is asked row by row.
+Only the properties that it names are looked at. Conditions on one property are evaluated for its
+distinct values, see `sql_texts`; AND, OR and NOT of their results are looked up in tables.
+Everything else, such as a comparison of two conditions on different properties, is evaluated row by
+row.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from rocketpoll.broker.filter.sql_texts import (
     state,
 )
 
-# Indexed by states, in the order of their numbers.
+# The result of NOT, indexed by the operand's state.
 _NOT = np.array([TRUE, FALSE, NULL, FAILED], np.uint8)
 
-# First by the state of the left side, which is asked first and may leave the right one unasked.
+# Indexed by the left side's state, then the right one's; the left may decide alone.
 _AND = np.array(
     [
         [FALSE, FALSE, FALSE, FALSE],
@@ -63,17 +64,17 @@ class Columns(Protocol):
     """The properties of many messages, as `rmq_spark.wire.chunk` has them."""
 
     def values(self, name: str) -> pa.StringArray:
-        """One property of each message, null where it is missing."""
+        """Return the values of one property, null for messages without it."""
 
 
 def matching_rows(expression: SqlExpression, columns: Columns, rows: int) -> npt.NDArray[np.bool_]:
-    """Which of the messages match."""
+    """Return a mask of the messages that match an expression."""
     matches: npt.NDArray[np.bool_] = _Question(columns, rows).states(expression.condition) == TRUE
     return matches
 
 
 class _Question:
-    """One expression and these messages: each property is decoded once."""
+    """One expression and some messages; each property is decoded once."""
 
     def __init__(self, columns: Columns, rows: int) -> None:
         self._columns = columns
@@ -81,7 +82,7 @@ class _Question:
         self._texts: dict[str, Texts] = {}
 
     def states(self, condition: Expression) -> States:
-        """What it comes to for each message."""
+        """Return the state of a condition for each message."""
         if isinstance(condition, Not):
             return _NOT[self.states(condition.operand)]
         if isinstance(condition, (And, Or)):

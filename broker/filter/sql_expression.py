@@ -1,12 +1,12 @@
-"""A compiled SQL92 expression: a tree that says of a message's properties whether they match.
+"""A compiled SQL92 expression: a tree that decides whether the properties of a message match.
 
-Its logic has three values: a missing property is NULL, and so is most of what is made of it. What cannot be
-evaluated, such as a number compared with text that is none, is a ValueError from wherever it happens up to
-the top; its message does not match. `value` asks in the order in which RocketMQ asks, since what has been
-decided before the ValueError counts.
+Its logic has three values: a missing property is NULL, and so are most results of it. What cannot
+be evaluated, such as a number compared with text that is not one, is a ValueError from wherever it
+happens up to the top; such a message does not match. `value` evaluates in RocketMQ's order, since
+what has been decided before the ValueError counts.
 
-Nodes are made by `sql_parser`, which sees to it that their operands are of kinds that go with them. This
-module knows no text and no limits.
+Nodes are made by `sql_parser`, which ensures that their operands are of fitting kinds. This module
+knows no text and no limits.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ MATCHES: Mapping[str, Callable[[str, str], bool]] = {
 
 
 class Expression:
-    """One node."""
+    """A node of the tree."""
 
     @property
     def operands(self) -> tuple[Expression, ...]:
-        """The nodes right below it."""
+        """The nodes directly below this one."""
         return ()
 
     @cached_property
     def depth(self) -> int:
-        """How many nodes stand above each other, from this one down."""
+        """The height of the tree from this node down, in nodes."""
         return 1 + max((each.depth for each in self.operands), default=0)
 
     @cached_property
     def nodes(self) -> int:
-        """How many nodes there are, this one included."""
+        """The number of nodes, this one included."""
         return 1 + sum(each.nodes for each in self.operands)
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The properties that it asks for."""
+        """The names of all properties that the expression reads."""
         return frozenset[str]().union(*(each.names for each in self.operands))
 
     def value(self, properties: Properties) -> Value:
-        """What it comes to for a message with these properties, or a ValueError."""
+        """Return the value for a message with these properties, or raise ValueError."""
         raise NotImplementedError
 
 
@@ -71,28 +71,28 @@ class Condition(Expression):
 
 @dataclass(frozen=True)
 class Literal(Expression):
-    """A value that stands in the text."""
+    """A constant in the text."""
 
     constant: Value
 
     def value(self, properties: Properties) -> Value:  # noqa: ARG002  # as all nodes have it
-        """Itself."""
+        """Return the constant itself."""
         return self.constant
 
 
 @dataclass(frozen=True)
 class Property(Expression):
-    """What the message has under a name."""
+    """A property of the message, by name."""
 
     name: str
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Its own."""
+        """The set of this property's name alone."""
         return frozenset([self.name])
 
     def value(self, properties: Properties) -> Value:
-        """The text, or None."""
+        """Return the text of the property, or None if the message has none."""
         return properties.get(self.name)
 
 
@@ -102,16 +102,16 @@ class _Unary(Expression):
 
     @property
     def operands(self) -> tuple[Expression, ...]:
-        """The one."""
+        """The single operand, as a tuple."""
         return (self.operand,)
 
 
 @dataclass(frozen=True)
 class Negation(_Unary):
-    """The minus sign."""
+    """The negative of a number: the minus sign."""
 
     def value(self, properties: Properties) -> Value:
-        """Only numbers that stand in the text have a negative: properties are text."""
+        """Return the negative of a number in the text; None for a property, which is text."""
         value = self.operand.value(properties)
         return -value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
@@ -121,42 +121,42 @@ class Truth(_Unary, Condition):
     """A property where a condition should stand: text is never true."""
 
     def value(self, properties: Properties) -> bool | None:
-        """False where it is there."""
+        """Return False if the message has the property, else None."""
         return None if self.operand.value(properties) is None else False
 
 
 @dataclass(frozen=True)
 class Not(_Unary, Condition):
-    """The opposite."""
+    """The logical NOT of a condition."""
 
     def value(self, properties: Properties) -> bool | None:
-        """That of NULL is NULL."""
+        """Return the opposite of the operand; None for NULL."""
         value = self.operand.value(properties)
         return None if value is None else not value
 
 
 @dataclass(frozen=True)
 class IsNull(_Unary, Condition):
-    """Whether there is nothing: never NULL itself."""
+    """The test IS NULL, which is never NULL itself."""
 
     def value(self, properties: Properties) -> bool:
-        """True or False."""
+        """Return whether the operand is NULL."""
         return self.operand.value(properties) is None
 
 
 @dataclass(frozen=True)
 class And(Condition):
-    """All of them."""
+    """The logical AND of two or more conditions."""
 
     conditions: tuple[Expression, ...]
 
     @property
     def operands(self) -> tuple[Expression, ...]:
-        """The conditions."""
+        """The conditions that are joined."""
         return self.conditions
 
     def value(self, properties: Properties) -> bool | None:
-        """Decided by the first that is False."""
+        """Return False at the first condition that is False; else None if any is, else True."""
         result: bool | None = True
         for each in self.conditions:
             value = each.value(properties)
@@ -169,17 +169,17 @@ class And(Condition):
 
 @dataclass(frozen=True)
 class Or(Condition):
-    """One of them."""
+    """The logical OR of two or more conditions."""
 
     conditions: tuple[Expression, ...]
 
     @property
     def operands(self) -> tuple[Expression, ...]:
-        """The conditions."""
+        """The conditions that are joined."""
         return self.conditions
 
     def value(self, properties: Properties) -> bool | None:
-        """Decided by the first that is True."""
+        """Return True at the first condition that is True; else None if any is, else False."""
         result: bool | None = False
         for each in self.conditions:
             value = each.value(properties)
@@ -192,18 +192,18 @@ class Or(Condition):
 
 @dataclass(frozen=True)
 class Equal(Condition):
-    """The same value, once both are of one type."""
+    """The equality of two values, compared as one type."""
 
     left: Expression
     right: Expression
 
     @property
     def operands(self) -> tuple[Expression, ...]:
-        """Both sides."""
+        """The left and the right side."""
         return (self.left, self.right)
 
     def value(self, properties: Properties) -> bool | None:
-        """As RocketMQ has it: nothing equals nothing, and nothing on the right alone is not equal."""
+        """Compare as RocketMQ does: NULL equals NULL, and NULL on the right alone is not equal."""
         left, right = self.left.value(properties), self.right.value(properties)
         if left is None:
             return True if right is None else None
@@ -214,7 +214,7 @@ class Equal(Condition):
 
 @dataclass(frozen=True)
 class Ordered(Condition):
-    """One of < <= > >=."""
+    """A comparison by one of the signs < <= > >=."""
 
     left: Expression
     sign: str
@@ -222,17 +222,17 @@ class Ordered(Condition):
 
     @property
     def operands(self) -> tuple[Expression, ...]:
-        """Both sides."""
+        """The left and the right side."""
         return (self.left, self.right)
 
     def value(self, properties: Properties) -> bool | None:
-        """Of numbers only; of what is nothing, nothing."""
+        """Compare two numbers; return None if either side is NULL."""
         return _ordered(self.left.value(properties), self.sign, self.right, properties)
 
 
 @dataclass(frozen=True)
 class Between(Condition):
-    """From low to high, both included; negated, outside of that."""
+    """The test for a range, both ends included; negated, for all outside of it."""
 
     operand: Expression
     low: Expression
@@ -241,11 +241,11 @@ class Between(Condition):
 
     @property
     def operands(self) -> tuple[Expression, ...]:
-        """All three."""
+        """The operand and both ends of the range."""
         return (self.operand, self.low, self.high)
 
     def value(self, properties: Properties) -> bool | None:
-        """As AND, or negated OR, of two comparisons; but its operand is asked once."""
+        """Evaluate as AND, or negated OR, of two comparisons, with the operand evaluated once."""
         value = self.operand.value(properties)
         first = _ordered(value, "<" if self.negated else ">=", self.low, properties)
         if first is self.negated:
@@ -258,7 +258,7 @@ class Between(Condition):
 
 @dataclass(frozen=True)
 class In(Condition):
-    """A property's text is one of these; negated, none of these."""
+    """The test for one of some texts; negated, for none of them."""
 
     operand: Property
     texts: frozenset[str]
@@ -266,25 +266,25 @@ class In(Condition):
 
     @property
     def operands(self) -> tuple[Expression, ...]:
-        """The property."""
+        """The property, as a tuple."""
         return (self.operand,)
 
     def value(self, properties: Properties) -> bool | None:
-        """None where the property is missing."""
+        """Return None if the message lacks the property, else whether its text fits."""
         value = properties.get(self.operand.name)
         return None if value is None else (value in self.texts) is not self.negated
 
 
 @dataclass(frozen=True)
 class TextMatch(_Unary, Condition):
-    """CONTAINS, STARTSWITH or ENDSWITH; negated, there is text for which that does not hold."""
+    """CONTAINS, STARTSWITH or ENDSWITH; negated, true of text for which that does not hold."""
 
     kind: str
     text: str
     negated: bool = False
 
     def value(self, properties: Properties) -> bool:
-        """False, not NULL, where there is no text, or none to look for."""
+        """Return False, not NULL, if there is no text to look in, or none to look for."""
         if not self.text:
             return False
         value = self.operand.value(properties)
@@ -304,13 +304,13 @@ def _ordered(left: Value, sign: str, right: Expression, properties: Properties) 
 
 @dataclass(frozen=True)
 class SqlExpression:
-    """A whole expression, and what stood behind it in the text and was not looked at."""
+    """A whole expression, and the rest of its text, which was ignored."""
 
     condition: Expression
     ignored: str = ""
 
     def evaluate(self, properties: Properties) -> bool:
-        """Whether a message with these properties matches."""
+        """Return whether a message with these properties matches."""
         try:
             return self.condition.value(properties) is True
         except ValueError:

@@ -1,6 +1,7 @@
-"""The filter of an SQL92 subscription: the consume queue says nothing about it, the messages decide.
+"""The filter of an SQL92 subscription: the consume queue decides nothing, the messages decide.
 
-It has the shape of the store's `MessageFilter` and of what waiting pulls are asked about, and knows neither.
+It has the shape of the store's `MessageFilter` and of the filter that waiting pulls need, and knows
+neither.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ if TYPE_CHECKING:  # these take a tenth of a second to import, and many messages
 
 _FEW_MESSAGES = 48  # fewer than these are faster asked one by one; pulls of Java's clients are
 _NODES_ASKED_MAX = 32_000
-"""Of all messages of one look: some five milliseconds, and fifteen for the dearest kinds of nodes."""
+"""Nodes evaluated in one look, all messages together: some 5 ms, or 15 ms for the dearest kinds."""
 _WEIGHT_OF_PROPERTIES = 4
 _NAMES_THAT_WEIGH_ONE = 2
-"""Properties are gone through once to find where they begin and end, and once for each name, but faster."""
+"""Properties are scanned once to find their bounds, and once for each name, but faster."""
 
 
 class SqlFilter:
-    """Messages whose properties match an expression."""
+    """The filter of messages whose properties match an expression."""
 
     needs_messages = True
-    """The tags code alone never says that a message matches."""
+    """Always true: the tags code alone never decides that a message matches."""
 
     def __init__(self, expression: SqlExpression) -> None:
         self.expression = expression
@@ -37,13 +38,13 @@ class SqlFilter:
         self._weight = _WEIGHT_OF_PROPERTIES + len(expression.condition.names) // _NAMES_THAT_WEIGH_ONE
 
     def by_tags_code(self, codes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Any entry may match."""
+        """Return that any entry may match."""
         import numpy as np  # noqa: PLC0415  # see above
 
         return np.ones(len(codes), np.bool_)
 
     def by_messages(self, chunk: RecordChunk) -> npt.NDArray[np.bool_]:
-        """Which of the messages match."""
+        """Return a mask of the messages that match."""
         if len(chunk) < _FEW_MESSAGES:
             return self._one_by_one(chunk)
         from rocketpoll.broker.filter.sql_columns import matching_rows  # noqa: PLC0415  # it imports numpy and pyarrow
@@ -60,13 +61,13 @@ class SqlFilter:
         return np.fromiter((evaluate(decode_properties(text)) for text in texts), np.bool_, len(chunk))
 
     def cost_of(self, chunk: RecordChunk) -> int:
-        """Their properties are gone through, some times as slowly as they are read."""
+        """Return the cost of a look at all properties, in bytes that could be read instead."""
         return self._weight * int(chunk.properties_length.sum())
 
     def matches_code(self, code: int) -> bool:  # noqa: ARG002  # the shape of a filter
-        """Any message may match."""
+        """Return that any message may match."""
         return True
 
     def matches_properties(self, properties: Mapping[str, str] | None) -> bool:
-        """Whether a message with these matches; None, nothing is known about them: it may."""
+        """Return whether a message with these properties matches; True if they are unknown."""
         return properties is None or self.expression.evaluate(properties)

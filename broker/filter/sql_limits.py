@@ -1,4 +1,4 @@
-"""SqlLimits: apart from the parser, which is loaded when the first expression comes."""
+"""SqlLimits, apart from the parser, which is only loaded when the first expression comes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class SqlLimits:
-    """What one expression may cost. Recursion takes at most three calls a level."""
+    """The maximum size of one expression. Recursion takes at most three calls a level."""
 
     expression_bytes_max: int = 4_096
     depth_max: int = 32

@@ -1,4 +1,4 @@
-"""From an SQL92 text to the expression it stands for, or a FilterError.
+"""Compiles an SQL92 text to an expression, or raises a FilterError.
 
 The grammar is RocketMQ 5's:
 
@@ -11,9 +11,9 @@ The grammar is RocketMQ 5's:
                        | [NOT] (CONTAINS | STARTSWITH | ENDSWITH) text }
     unary      = ("+" | "-" | NOT) unary | TRUE | FALSE | NULL | number | text | name | "(" or ")"
 
-What an expression may cost is bounded here, before it is made: bytes of text, nodes of the tree, and how
-deep it nests, which bounds the depth of all recursion, here and in `sql_expression`. This module knows
-no messages.
+The cost of an expression is bounded here, before it is made: bytes of text, nodes of the tree, and
+nesting, which bounds the depth of all recursion, here and in `sql_expression`. This module knows no
+messages.
 """
 
 from __future__ import annotations
@@ -61,12 +61,16 @@ _LEVELS = {
     **dict.fromkeys((CONTAINS, STARTSWITH, ENDSWITH), _COMPARISON),
 }
 _CONSTANTS = {"TRUE": True, "FALSE": False, "NULL": None}
-_REMEMBERED = 128  # pulls that bring their expression along bring the same one each time
+_REMEMBERED = 128  # pulls with an expression of their own repeat the same one
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def compile_sql(text: str, limits: SqlLimits = DEFAULT_LIMITS) -> SqlExpression:
-    """The expression that a text begins with; what stands behind it is ignored, as RocketMQ does."""
+    """Return the expression that a text begins with; like RocketMQ, ignore what follows it.
+
+    Raises:
+        FilterError: The text is not an expression, or exceeds the limits.
+    """
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > limits.expression_bytes_max:
         raise FilterError(
@@ -78,7 +82,7 @@ def compile_sql(text: str, limits: SqlLimits = DEFAULT_LIMITS) -> SqlExpression:
 
 
 class _Parser:
-    """Precedence climbing: one method for all levels, so that the call stack grows with the tree only."""
+    """A precedence climber: one method for all levels, so that only the tree deepens the stack."""
 
     def __init__(self, text: str, limits: SqlLimits) -> None:
         self._text = text
@@ -88,7 +92,7 @@ class _Parser:
         self._open = 0
 
     def parse(self) -> SqlExpression:
-        """The whole."""
+        """Return the whole expression."""
         start = self._tokens.peek()
         condition = self._condition(self._expression(_OR), start)
         behind = self._tokens.peek()
@@ -97,10 +101,10 @@ class _Parser:
     # ---- levels
 
     def _expression(self, level: int) -> Expression:
-        """An expression of this level or one that binds closer."""
+        """Parse an expression of this level or one that binds closer."""
         start = self._tokens.peek()
         left = self._unary()
-        # Behind an operator of one level comes none that binds closer: that would have been taken already.
+        # No operator here binds closer than the last one: it would have been taken already.
         highest = _COMPARISON
         while level <= (found := _LEVELS.get(self._tokens.peek().kind, 0)) <= highest:
             if found == _COMPARISON:
@@ -277,7 +281,7 @@ def _float(token: Token) -> float:
 
 
 def _need_number(operand: Expression, token: Token) -> Expression:
-    """What can be less or greater than something, as far as can be told beforehand."""
+    """Return an operand that can be ordered, as far as can be told now, or raise FilterError."""
     is_number = not isinstance(operand, Literal) or type(operand.constant) in (int, float)
     if isinstance(operand, Condition) or not is_number:
         raise _unfit(token, f"numbers and properties beside {token.kind}", operand)
@@ -285,7 +289,7 @@ def _need_number(operand: Expression, token: Token) -> Expression:
 
 
 def _is_boolean(operand: Expression) -> bool:
-    """Whether it is one of the words TRUE, FALSE and NULL."""
+    """Return whether an operand is one of the words TRUE, FALSE and NULL."""
     return isinstance(operand, Literal) and (operand.constant is None or isinstance(operand.constant, bool))
 
 

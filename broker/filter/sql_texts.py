@@ -1,9 +1,9 @@
-"""One property of thousands of messages: its different values, and what a simple condition makes of each.
+"""One property of thousands of messages: its distinct values, and simple conditions on them.
 
 Simple conditions compare the property with a number, or look for a text: they are the bulk of all
-expressions. A number becomes an integer that is ordered as Java orders the numbers, so that one comparison by
-numpy does for all of them; which texts are numbers is asked once. Any other condition on the one property is
-asked of each value.
+expressions. A number becomes an integer that is ordered as Java orders the numbers, so that one
+comparison by numpy serves all of them; which texts are numbers is determined once. Any other
+condition on the one property is evaluated for each value.
 
 This module knows neither AND, OR and NOT nor what messages are.
 """
@@ -33,7 +33,7 @@ from rocketpoll.broker.filter.sql_expression import (
 
 States = npt.NDArray[np.uint8]
 
-# The third is NULL, the fourth what cannot be evaluated.
+# The states of a condition for one message; FAILED: it cannot be evaluated.
 FALSE, TRUE, NULL, FAILED = range(4)
 
 _COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -48,7 +48,7 @@ _SIGN_BIT = 63
 
 
 class Numbers(NamedTuple):
-    """For each value, and behind the last for its absence, a key that orders as the numbers do."""
+    """For each value, and at the end for an absent one, a key that sorts as the numbers do."""
 
     keys: npt.NDArray[np.int64]
     states: States
@@ -56,22 +56,22 @@ class Numbers(NamedTuple):
 
 
 class Texts:
-    """A property's values, each once, and which of them each row has."""
+    """The distinct values of a property, and the index of each row's value."""
 
     def __init__(self, column: pa.StringArray) -> None:
         encoded = column.dictionary_encode()
         self.values: list[str] = encoded.dictionary.to_pylist()
         self.of_row: npt.NDArray[np.int32] = encoded.indices.fill_null(len(self.values)).to_numpy()
-        """The number of each row's value; that behind the last is for rows without one."""
+        """The index of each row's value; one beyond the last for rows without a value."""
         self._numbers: dict[object, Numbers] = {}
 
     def states(self, condition: Expression, name: str) -> States:
-        """What a condition on this property alone comes to in each row."""
+        """Return the state of a condition on this property alone for each row."""
         by_value: States = self._by_value(condition, name)[self.of_row]
         return by_value
 
     def numbers(self, like: float) -> Numbers:
-        """The values as numbers of this one's type."""
+        """Return the values as numbers of the type of ``like``."""
         kind = is_integer(like) if isinstance(like, int) else "double"
         if kind not in self._numbers:
             parsed = parse_numbers(self.values, like)
@@ -109,13 +109,13 @@ class Texts:
 
 
 def compare_columns(left: Texts, sign: str, right: Texts) -> States:
-    """Two properties compared in each row: as numbers, or if the sign is that of equality as texts."""
+    """Compare two properties in each row: as numbers, or as texts for an equality."""
     if sign != "=":
         numbers, others = left.numbers(0.0), right.numbers(0.0)
         keys, missing = others.keys[right.of_row], others.states[right.of_row]
         row_numbers = Numbers(numbers.keys[left.of_row], numbers.states[left.of_row])
         states = _compared(row_numbers, sign, keys)
-        # NULL on one side goes before what is no number on the other.
+        # NULL on one side takes precedence over a text that is no number on the other.
         return np.where((missing == NULL) | ((missing == FAILED) & (states != NULL)), missing, states)
     number_of = {value: number for number, value in enumerate(right.values)}
     on_the_right = np.array([*(number_of.get(value, -1) for value in left.values), len(right.values)])
@@ -125,7 +125,7 @@ def compare_columns(left: Texts, sign: str, right: Texts) -> States:
 
 
 def state(condition: Expression, properties: Properties) -> int:
-    """What a condition comes to for one message."""
+    """Return the state of a condition for one message."""
     try:
         value = condition.value(properties)
     except ValueError:
@@ -141,7 +141,7 @@ def _compared(numbers: Numbers, sign: str, keys: npt.NDArray[np.int64]) -> State
 
 
 def _constant(operand: Expression) -> str | int | float | None:
-    """The text or number that stands there, if one does."""
+    """Return the text or number of an operand that is a constant, else None."""
     if isinstance(operand, Negation) and isinstance(operand.operand, Literal):
         value = operand.value({})
     else:
@@ -150,7 +150,7 @@ def _constant(operand: Expression) -> str | int | float | None:
 
 
 def _keys(numbers: list[Any], like: float) -> npt.NDArray[np.int64]:
-    """Integers are their own keys; a double has its bits, those of a negative one turned around."""
+    """Return sort keys: integers themselves; of doubles the bits, inverted where negative."""
     if isinstance(like, int):
         return np.array(numbers, np.int64)
     bits = np.array(numbers, np.float64).view(np.int64)

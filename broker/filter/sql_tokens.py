@@ -1,7 +1,7 @@
 """The words of an SQL92 expression, one at a time.
 
-A text is only looked at as far as its words are asked for: RocketMQ does not mind what stands behind a
-complete expression, even if no word can be made of it.
+A text is only read as far as its words are asked for: RocketMQ does not mind what follows a
+complete expression, even if that is not a word.
 
     NOT AND OR BETWEEN IN TRUE FALSE NULL IS CONTAINS STARTSWITH ENDSWITH     in any case
     = <> > >= < <= ( , ) + -                                                  by themselves
@@ -35,7 +35,7 @@ KEYWORDS = frozenset(
 
 _PASSED_OVER = re.compile(r"(?:[ \t\n\r\f]+|--[^\n\r]*[\n\r]|/\*.*?\*/)*", re.DOTALL)
 
-# Where two would match, the one that is written first is the longer.
+# Of two alternatives that match, the longer is written first.
 _WORD = re.compile(
     r"(?P<text>'[^']*(?:''[^']*)*')"
     r"|(?P<float>(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)"
@@ -46,19 +46,19 @@ _WORD = re.compile(
 
 
 class Token(NamedTuple):
-    """One word: what kind of word (keywords and signs are their own kinds), how it is written, and where."""
+    """A word: its kind (keywords and signs are their own kinds), its spelling, and its place."""
 
     kind: str
     text: str
     at: int
 
     def describe(self) -> str:
-        """The word as an error shows it."""
+        """Return the word as an error shows it."""
         return "the end" if self.kind == END else self.text
 
 
 class Tokens:
-    """A text's words, with one of them in view."""
+    """The words of a text, with one word of lookahead."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -66,13 +66,13 @@ class Tokens:
         self._in_view: Token | None = None
 
     def peek(self) -> Token:
-        """The next word, which stays the next."""
+        """Return the next word without taking it."""
         if self._in_view is None:
             self._in_view = self._read()
         return self._in_view
 
     def take(self) -> Token:
-        """The next word."""
+        """Take and return the next word."""
         token = self.peek()
         self._in_view = None
         return token

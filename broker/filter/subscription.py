@@ -1,7 +1,7 @@
-"""From what a client says it wants to a `SubscriptionData`, and from that to the filter that does it.
+"""From what a client says it wants to a `SubscriptionData`, and from that to its filter.
 
-Both are RocketMQ's: its `FilterAPI` for the first, its broker for the second. This module knows neither how
-tags are compared nor what an expression means.
+Both follow RocketMQ: its `FilterAPI` for the first, its broker for the second. This module knows
+neither how tags are compared nor what an expression means.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SUB_ALL = "*"
 RETRY_TOPIC_PREFIX = "%RETRY%"
 TAGS_BYTES_MAX = 65_536
-"""Of the text of a TAG subscription, as each character of a tag costs a step."""
+"""The maximum length of the text of a TAG subscription, as each character costs a step."""
 
 _SEPARATOR = "||"
 _BLANKS = "".join(map(chr, range(0x21)))  # what Java trims
@@ -29,7 +29,13 @@ _BLANKS = "".join(map(chr, range(0x21)))  # what Java trims
 def build_subscription_data(
     topic: str, sub_string: str | None, expression_type: str | None = TAG_EXPRESSION, *, sub_version: int = 0
 ) -> SubscriptionData:
-    """What a text says of a topic. An SQL92 text is compiled by `message_filter`, not here."""
+    """Build the subscription of a topic from its text.
+
+    An SQL92 text is compiled by `message_filter`, not here.
+
+    Raises:
+        FilterError: An SQL92 text is empty, or the text names no tag.
+    """
     if not _is_tag_type(expression_type):
         if not sub_string:
             raise FilterError(
@@ -56,15 +62,19 @@ def build_subscription_data(
 def message_filter(
     subscription: SubscriptionData, limits: SqlLimits = DEFAULT_LIMITS, *, by_text: bool = False
 ) -> SqlFilter | TagsFilter | None:
-    """The filter of a subscription; None where all messages pass.
+    """Return the filter of a subscription, or None where all messages pass.
 
-    With ``by_text`` tags are compared, too, not only their codes: for clients that do not do so themselves.
+    With ``by_text`` tags themselves are compared, too, not only their codes: for clients that do
+    not do so.
+
+    Raises:
+        FilterError: The subscription's expression, or its type, is wrong.
     """
     if subscription.topic.startswith(RETRY_TOPIC_PREFIX) or subscription.class_filter_mode:
         return None
     if subscription.expression_type == SQL92_EXPRESSION:
         from rocketpoll.broker.filter.sql_filter import SqlFilter  # noqa: PLC0415  # most brokers never need it
-        from rocketpoll.broker.filter.sql_parser import compile_sql  # noqa: PLC0415  # likewise
+        from rocketpoll.broker.filter.sql_parser import compile_sql  # noqa: PLC0415  # for the same reason
 
         return SqlFilter(compile_sql(subscription.sub_string, limits))
     if not _is_tag_type(subscription.expression_type):
@@ -76,7 +86,7 @@ def message_filter(
     if subscription.sub_string in ("", SUB_ALL):
         return None
     if not subscription.code_set or (by_text and not subscription.tags_set):
-        # A client that leaves out what follows from the text. Java's put it in.
+        # The client has left out the tags and codes, which follow from the text.
         subscription = build_subscription_data(subscription.topic, subscription.sub_string)
     return TagsFilter(subscription.code_set, subscription.tags_set if by_text else None)
 
@@ -86,7 +96,7 @@ def _is_tag_type(expression_type: str | None) -> bool:
 
 
 def _tags(topic: str, sub_string: str) -> frozenset[str]:
-    """The tags between ||. A text of nothing but these is refused; one of blanks as well wants no message."""
+    """Return the tags between ||, none if all are blank. Raise FilterError if all are empty."""
     subject = f"{TAG_EXPRESSION} subscription of {topic}"
     if len(sub_string) > TAGS_BYTES_MAX:
         needed = f"at most {TAGS_BYTES_MAX} characters"

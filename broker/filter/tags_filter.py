@@ -1,9 +1,10 @@
-"""The filter of a TAG subscription: the consume queue's codes decide, and where asked for, the text as well.
+"""The filter of a TAG subscription: the consume queue's codes decide, and if asked for, the text.
 
-Codes of different tags can be the same. Java's clients compare the text themselves, so a broker that looks at
-codes alone, as RocketMQ's does, gives them all they want and now and then a message more.
+Codes of different tags can be equal. Java's clients compare the text themselves, so a broker that
+looks at codes alone, as RocketMQ's does, gives them all they want and now and then a message more.
 
-It has the shape of the store's `MessageFilter` and of what waiting pulls are asked about, and knows neither.
+It has the shape of the store's `MessageFilter` and of the filter that waiting pulls need, and knows
+neither.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _INT32_SIGN = 0x80000000
 
 
 class TagsFilter:
-    """Messages with one of these codes and, unless ``tags`` is None, one of these tags."""
+    """The filter of messages with one of these codes and, if ``tags`` are given, one of those."""
 
     looks_max = 1 << 31
 
@@ -35,7 +36,7 @@ class TagsFilter:
 
     @property
     def needs_messages(self) -> bool:
-        """Whether the code alone does not say that a message matches."""
+        """True if the code alone does not decide that a message matches."""
         return self.tags is not None
 
     @cached_property
@@ -45,13 +46,16 @@ class TagsFilter:
         return np.array(sorted(self.codes), np.int32)
 
     def by_tags_code(self, codes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Which entries have one of the codes, in the lower half of their field: so RocketMQ reads them."""
+        """Return a mask of the entries with one of the codes.
+
+        Like RocketMQ, this reads only the lower half of the entries' field.
+        """
         import numpy as np  # noqa: PLC0415  # see above
 
         return np.isin(codes.astype(np.int32), self._code_array)
 
     def by_messages(self, chunk: RecordChunk) -> npt.NDArray[np.bool_] | None:
-        """Which messages have one of the tags; None if the codes have decided."""
+        """Return a mask of the messages with one of the tags, or None if the codes have decided."""
         if self.tags is None:
             return None
         import pyarrow as pa  # noqa: PLC0415  # see above
@@ -63,16 +67,16 @@ class TagsFilter:
         return mask
 
     def cost_of(self, chunk: RecordChunk) -> int:  # noqa: ARG002  # the shape of a filter
-        """To find one property takes no longer than to read the messages."""
+        """Return 0: to find one property takes no longer than to read the messages."""
         return 0
 
     def matches_code(self, code: int) -> bool:
-        """Whether a message with this code may match."""
+        """Return whether a message with this code may match."""
         low = code & _INT32_BITS
         return low - ((low & _INT32_SIGN) << 1) in self.codes
 
     def matches_properties(self, properties: Mapping[str, str] | None) -> bool:
-        """Whether a message with these matches; None, nothing is known about them: it may."""
+        """Return whether a message with these properties matches; True if they are unknown."""
         if self.tags is None or properties is None:
             return True
         return properties.get(TAGS) in self.tags

@@ -1,4 +1,4 @@
-"""How long pulls may wait, and how many of them: part of the broker's settings, owned by who keeps to it."""
+"""HoldLimits: the part of the broker's settings that says how long pulls wait, and how many."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class HoldLimits:
-    """How long pulls may wait, and how many of them."""
+    """The limits of waiting pulls: how long they wait, in milliseconds, and how many may."""
 
     long_polling_enable: bool = True
     short_polling_time_ms: int = 1_000

@@ -1,4 +1,4 @@
-"""ManyPullRequest: the pulls that wait for one queue, each with how far its messages were looked at."""
+"""ManyPullRequest: the pulls that wait for one queue, each with how far it was looked at."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Owner: TypeAlias = tuple[Connection, str]
 
 
 class ManyPullRequest:
-    """In the order in which they came."""
+    """The waiting pulls of one queue, in the order in which they came."""
 
     def __init__(self) -> None:
         self._looked_at: dict[PullRequest, int] = {}
@@ -25,28 +25,28 @@ class ManyPullRequest:
         return request in self._looked_at
 
     def of_owner(self, request: PullRequest) -> list[PullRequest]:
-        """Those of the client and the group of this one."""
+        """Return the waiting pulls of the same client and group as this one's."""
         return list(self._by_owner.get(_owner_of(request), ()))
 
     def requests(self) -> list[PullRequest]:
-        """All of them; the list is the caller's own."""
+        """Return all pulls, in a list that is the caller's own."""
         return list(self._looked_at)
 
     def looked_at(self, request: PullRequest) -> int:
-        """No message before this queue offset matches it."""
+        """Return the queue offset before which no message matches a pull."""
         return self._looked_at[request]
 
     def add(self, request: PullRequest) -> None:
-        """One more."""
+        """Add a pull that waits."""
         self._looked_at[request] = request.nothing_before
         self._by_owner.setdefault(_owner_of(request), {})[request] = None
 
     def note(self, request: PullRequest, queue_offset: int) -> None:
-        """The messages before this offset have been looked at, and do not match."""
+        """Note that the messages before this offset do not match a pull."""
         self._looked_at[request] = queue_offset
 
     def remove(self, request: PullRequest) -> None:
-        """It waits no longer."""
+        """Remove a pull that waits no longer."""
         del self._looked_at[request]
         owner = _owner_of(request)
         of_owner = self._by_owner[owner]

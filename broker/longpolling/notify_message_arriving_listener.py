@@ -1,6 +1,6 @@
 """NotifyMessageArrivingListener: the only link from the store to the pulls that wait.
 
-The store knows its own `MessageArrivingListener` and nothing of this room; this is one of them.
+The store defines a `MessageArrivingListener` and knows nothing of this room; this is one of them.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from rocketpoll.broker.longpolling.pull_request_hold_service import PullRequestH
 
 
 class NotifyMessageArrivingListener:
-    """Passes arrivals on."""
+    """A listener that passes arrivals on to the hold service and to others."""
 
     def __init__(
         self,
         hold_service: PullRequestHoldService,
         others: Callable[[str, int], None],
     ) -> None:
-        """``others`` is told topic and queue, too: deliveries of delayed messages wait for arrivals."""
+        """Take the listeners; ``others`` gets topic and queue, for delayed messages."""
         self._hold_service = hold_service
         self._others = others
 
     def arriving(self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]) -> None:
-        """The queue ends there now; these are the codes of all that is new."""
+        """Tell that a queue now ends at ``max_offset``, and the tags codes of all that is new."""
         self._hold_service.notify_message_arriving(topic, queue_id, max_offset, tags_codes)
         self._others(topic, queue_id)

@@ -1,6 +1,6 @@
-"""Places: pulls that take a place each, by client; who has most of them, and since when each has had it.
+"""Places: pulls that take a place each, by client; who has most, and how long each has had it.
 
-Whatever is asked takes the same time however many there are.
+Every operation takes constant time, however many pulls there are.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from rocketpoll.broker.longpolling.pull_request import PullRequest
 
 
 class Places:
-    """Of one kind. The order is everywhere that in which they were taken."""
+    """The places of one kind of pulls, always in the order in which they were taken."""
 
     def __init__(self) -> None:
         self._count = 0
         self._of: dict[Connection, dict[PullRequest, None]] = {}
         self._with: dict[int, dict[Connection, None]] = {}
-        """The clients with so many places."""
+        """The clients by the number of their places."""
         self.most = 0
-        """How many the client has that has most."""
+        """The number of places of the client that has most."""
 
     def __len__(self) -> int:
         return self._count
@@ -32,26 +32,26 @@ class Places:
         return (request for requests in self._of.values() for request in requests)
 
     def count_of(self, connection: Connection) -> int:
-        """How many a client has."""
+        """Return the number of a client's places."""
         return len(self._of.get(connection, ()))
 
     def oldest_of(self, connection: Connection) -> PullRequest | None:
-        """The one that a client has had for longest, if it has any."""
+        """Return the pull that a client has had for longest, or None if it has none."""
         return next(iter(self._of.get(connection, ())), None)
 
     def oldest_of_greediest(self) -> PullRequest:
-        """The one that the client with most of them has had for longest; there must be one."""
+        """Return the oldest pull of the client with most places; there must be one."""
         greediest = next(iter(self._with[self.most]))
         return next(iter(self._of[greediest]))
 
     def take(self, request: PullRequest) -> None:
-        """One more."""
+        """Take a place for a pull."""
         requests = self._of.setdefault(request.connection, {})
         self._changes(request.connection, len(requests), len(requests) + 1)
         requests[request] = None
 
     def free(self, request: PullRequest) -> None:
-        """One less."""
+        """Free the place of a pull."""
         requests = self._of[request.connection]
         self._changes(request.connection, len(requests), len(requests) - 1)
         del requests[request]

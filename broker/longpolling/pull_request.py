@@ -15,14 +15,14 @@ from rocketpoll.broker.connection import Connection
 
 
 class HoldFilter(Protocol):
-    """What a waiting pull asks of arriving messages."""
+    """The filter that a waiting pull applies to arriving messages."""
 
     @property
     def needs_messages(self) -> bool:
-        """Whether a code that may match has to be followed by a look at the messages."""
+        """True if a code that may match is not enough, so that the messages must be looked at."""
 
     def matches_code(self, code: int) -> bool:
-        """Whether a message with this tags code may match."""
+        """Return whether a message with this tags code may match."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,25 +36,25 @@ class PullRequest:
     timeout_ms: int
     message_filter: HoldFilter | None
     nothing_before: int
-    """No message that it wants has a queue offset below this one."""
+    """The queue offset below which there is no message that matches."""
 
     @property
     def queue(self) -> tuple[str, int]:
-        """Topic and number of the queue."""
+        """The topic and the number of the queue."""
         return self.header.topic, self.header.queue_id
 
     @property
     def pull_from_this_offset(self) -> int:
-        """Where it asked for messages from."""
+        """The queue offset that the pull asked for."""
         return self.header.queue_offset
 
     @property
     def deadline_ms(self) -> int:
-        """When it is answered, whatever has happened."""
+        """The time at which the pull is answered, whatever has happened, in milliseconds."""
         return self.suspend_timestamp_ms + self.timeout_ms
 
     def may_want(self, tags_codes: Iterable[int] | None) -> bool:
-        """Whether one of the messages with these codes may match; None: nothing is known about them."""
+        """Return whether any message with these codes may match; True if the codes are unknown."""
         if self.message_filter is None or tags_codes is None:
             return True
         return any(map(self.message_filter.matches_code, tags_codes))

@@ -1,24 +1,29 @@
 """PullRequestHoldService: holds pulls until a message for them arrives or their time is over.
 
-    suspend_pull_request      a pull found nothing: into the table, by topic and queue. Where too many wait
-                              already one is put off, for a short while in which nobody wakes it: the oldest
-                              of whoever has more than a share, or else the newcomer
-    notify_message_arriving   a queue has new messages: pulls that may want one of them leave the table
+    suspend_pull_request      a pull found nothing: into the table, by topic and queue. Where too
+        many
+                              wait already one is put off, for a short while in which nobody wakes
+                                  it:
+                              the oldest of a client that has more than a share, else the newcomer
+    notify_message_arriving   a queue has new messages: pulls that may want one of them leave the
+        table
     expire                    those whose deadline has come leave it, at their exact millisecond
-    check_hold_request        every few seconds: whoever should have left already leaves now, and is counted
+    check_hold_request        every few seconds: pulls that should have left already leave now, and
+        are
+                              counted
     forget, release_all       a client has gone; the broker stops
 
-A pull that leaves is handed to ``wake``, once: it is taken out first, so that nothing that happens in
-``wake`` can find it again. Whatever it does there, each of the others gets its turn.
+A pull that leaves is handed to ``wake``, once: it is taken out first, so that nothing that happens
+in ``wake`` can find it again. Whatever it does there, each of the others gets its turn.
 
-One arrival may wake thousands. So what is to be done is noted, and done in steps; whoever does the ``work``
-lets others in between. Arrivals are looked at in their order, or a match would be passed over.
+One arrival may wake thousands. So the work is noted, and done in steps; the function ``work`` lets
+others in between. Arrivals are looked at in their order, or a match would be passed over.
 
-Nothing can arrive between a pull's look at its queue and its suspension: both happen in one turn of the one
-thread on which arrivals are told as well. Hence the sweep never has anything to rescue; ``rescued`` counts,
-so that somebody notices if that ever changes.
+Nothing can arrive between a pull's look at its queue and its suspension: both happen in one turn of
+the one thread on which arrivals are told as well. Hence the sweep never has anything to rescue;
+``rescued`` counts, so that somebody notices if that ever changes.
 
-It knows no clock: what time it is comes in. It knows no store: two callables look there.
+It knows no clock: the time comes in. It knows no store: two callables look there.
 """
 
 from __future__ import annotations
@@ -39,16 +44,16 @@ from rocketpoll.broker.longpolling.pull_request import HoldFilter, PullRequest
 _log = logging.getLogger(__name__)
 
 EXPIRED_MAX: Final = 1_000
-"""Of one call: they take a few milliseconds."""
+"""The maximum number of pulls of one call, which take a few milliseconds."""
 
 _Queue: TypeAlias = tuple[str, int]
 _Codes: TypeAlias = "frozenset[int] | None"
 _Matched: TypeAlias = "dict[tuple[str, int, HoldFilter, int], bool]"
-"""Whether there is a message for this filter of this group from an offset on."""
+"""The known answers to: is there a message for this filter of this group from an offset on?"""
 
 
 class _Arrival(NamedTuple):
-    """Where a queue ends now, and the codes of what is new there; or that it is to be looked at anyway."""
+    """The new end of a queue and the codes of what is new; or a request to look at it anyway."""
 
     max_offset: int
     codes: _Codes
@@ -66,9 +71,10 @@ class PullRequestHoldService:
         wake: Callable[[PullRequest], None],
         work: Callable[[Iterator[None]], None],
     ) -> None:
-        """``is_matched_by_commit_log`` looks for a match among the messages from a queue offset on, in steps.
+        """Begin with an empty table.
 
-        ``work`` takes all the steps that it is given, at once or bit by bit.
+        ``is_matched_by_commit_log`` looks for a match among the messages from a queue offset on, in
+        steps. ``work`` takes all the steps that it is given, at once or bit by bit.
         """
         self._limits = limits
         self._max_offset_in_queue = max_offset_in_queue
@@ -79,9 +85,9 @@ class PullRequestHoldService:
         self._held = Places()
         self._put_off = Places()
         self._deadlines: dict[int, dict[PullRequest, None]] = {}
-        """Who leaves at which millisecond."""
+        """The pulls that leave, by millisecond."""
         self._moments: list[int] = []
-        """These milliseconds, as a heap; nobody may be left at some."""
+        """The keys of `_deadlines` as a heap; at some, no pull may be left."""
         self._is_working = False
         self._leaving: deque[PullRequest] = deque()
         self._gone: deque[Connection] = deque()
@@ -93,17 +99,20 @@ class PullRequestHoldService:
 
     @property
     def held(self) -> int:
-        """How many pulls wait."""
+        """The number of pulls that wait."""
         return len(self._held)
 
     @property
     def queues(self) -> int:
-        """For how many queues."""
+        """The number of queues for which pulls wait."""
         return len(self._pull_request_table)
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When to call `expire`; that is too early if very many have left who were to leave before."""
+        """The time to call `expire`, in milliseconds, or None.
+
+        The time is too early if very many pulls have left that would have been due earlier.
+        """
         for _ in range(EXPIRED_MAX):
             if not self._moments or self._deadlines[self._moments[0]]:
                 break
@@ -111,7 +120,7 @@ class PullRequestHoldService:
         return self._moments[0] if self._moments else None
 
     def suspend_pull_request(self, request: PullRequest) -> bool:
-        """Let it wait; False if it has to be refused, as too many are even put off.
+        """Hold a pull. Return False if it has to be refused, as too many are even put off.
 
         An answer at once would bring the same pull back at once.
         """
@@ -132,7 +141,7 @@ class PullRequestHoldService:
     def notify_message_arriving(
         self, topic: str, queue_id: int, max_offset: int, tags_codes: Iterable[int] | None = None
     ) -> None:
-        """The queue now ends there, and these are the codes of what is new.
+        """Tell that a queue now ends at ``max_offset``, and the tags codes of what is new.
 
         With short polling nobody leaves: each waits for its deadline.
         """
@@ -156,7 +165,7 @@ class PullRequestHoldService:
             yield
 
     def expire(self, now_ms: int) -> int:
-        """Those whose time is over leave, some of them if they are very many; how many."""
+        """Let pulls leave whose time is over, at most `EXPIRED_MAX`, and return their number."""
         expired = 0
         while (next_ms := self.next_deadline_ms) is not None and next_ms <= now_ms and expired < EXPIRED_MAX:
             request = next(iter(self._deadlines[next_ms]), None)
@@ -168,12 +177,12 @@ class PullRequestHoldService:
         return expired
 
     def forget(self, connection: Connection) -> None:
-        """The client has gone: nobody wants an answer."""
+        """Drop all pulls of a client that is gone."""
         self._gone.append(connection)
         self._go_on()
 
     def release(self, topic: str) -> Iterator[None]:
-        """All that wait for queues of a topic leave and are answered with whatever there is, in steps."""
+        """Answer all pulls of a topic with what its queues hold now, in steps."""
         for places in (self._held, self._put_off):
             for request in tuple(places):
                 if request.queue[0] == topic and request in places:  # it may have left meanwhile
@@ -182,7 +191,7 @@ class PullRequestHoldService:
                 yield
 
     def release_all(self) -> None:
-        """All leave, to be answered with whatever there is, before this returns."""
+        """Answer all pulls with what their queues hold now, before this returns."""
         for request in (*self._held, *self._put_off):
             self._leave(request)
         while self._leaving:
@@ -191,7 +200,7 @@ class PullRequestHoldService:
     # ---- who waits
 
     def _make_room(self, request: PullRequest, now_ms: int) -> None:
-        """Let one that waits be put off instead, or be answered now if too many are."""
+        """Put off a waiting pull, or have it answered now if too many are put off."""
         self._remove(request)
         if not self._put_it_off(request, now_ms):
             self._leaving.append(request)
@@ -208,7 +217,7 @@ class PullRequestHoldService:
         return True
 
     def _expect(self, request: PullRequest) -> None:
-        """Note its deadline."""
+        """Note the deadline of a pull."""
         together = self._deadlines.get(request.deadline_ms)
         if together is None:
             together = self._deadlines[request.deadline_ms] = {}
@@ -216,7 +225,7 @@ class PullRequestHoldService:
         together[request] = None
 
     def _leave(self, request: PullRequest) -> None:
-        """Take it out; it is woken later."""
+        """Take a pull out of the table; it is woken later."""
         self._remove(request)
         self._leaving.append(request)
 
@@ -274,7 +283,7 @@ class PullRequestHoldService:
                 yield
 
     def _look(self, queue: _Queue, arrival: _Arrival) -> Iterator[None]:
-        """Have those leave that may want what has arrived."""
+        """Let pulls leave that may want what has arrived."""
         many = self._pull_request_table.get(queue, ManyPullRequest())
         matched: _Matched = {}
         leaving = 0

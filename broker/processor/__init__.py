@@ -1,4 +1,4 @@
-"""What the broker does with each request: one file for each family of request codes. Not built yet.
+"""The broker's answers to requests: one file for each family of request codes.
 
-Processors will use the store, longpolling and state; none of these knows them.
+Processors use the store, longpolling and state; none of these knows them.
 """

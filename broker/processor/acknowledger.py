@@ -1,9 +1,9 @@
 """Acknowledger: answers sends when their messages are stored, all that one flush covers together.
 
 With ASYNC_FLUSH that is at once. With SYNC_FLUSH the sends of a turn of the loop are one entry, by
-where the last of their messages ends in the log. At the end of the turn the store is asked, once, to
-flush up to there, and tells of it from its own thread. A sender that does not wait for the disk is
-answered at once; its message is flushed as well, as nobody would see it before.
+where the last of their messages ends in the log. At the end of the turn the store is asked, once,
+to flush up to there, and tells of it from its own thread. A sender that does not wait for the disk
+is answered at once; its message is flushed as well, as nobody would see it before.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Then = Callable[[PutMessageResult], None]
 
 @dataclass(slots=True)
 class _Turn:
-    """What was appended in one turn of the loop, and who waits for it."""
+    """The appends of one turn of the loop, and the sends that wait for them."""
 
     since: float
     end_offset: int
@@ -37,7 +37,7 @@ class _Turn:
 
 
 class Acknowledger:
-    """Answers sends when their messages are stored. One for each store."""
+    """Answers sends once their messages are stored; one for each store."""
 
     def __init__(
         self,
@@ -51,11 +51,13 @@ class Acknowledger:
         took_ms: Callable[[int], None],
         work: Callable[[Iterator[None]], None],
     ) -> None:
-        """Nobody waits yet. ``work`` takes all the steps that it is given, at once or bit by bit.
+        """Begin with no waiting sends.
 
-        ``capacity`` and ``wait_max_ms`` say from when on the disk is too slow for more.
+        ``work`` takes all the steps that it is given, at once or bit by bit. ``capacity`` and
+        ``wait_max_ms`` limit the sends that wait for the disk, and their time; beyond, it is too
+        slow for more.
 
-        ``took_ms`` is told how long each send that was stored has waited for the disk, if at all.
+        ``took_ms`` gets the time that each stored send has waited for the disk, 0 if it has not.
         """
         self.is_sync = is_sync
         self._store = store
@@ -66,11 +68,11 @@ class Acknowledger:
         self._took_ms = took_ms
         self._work = work
         self._known: deque[tuple[PutMessageResult, Then, int]] = deque()
-        """What has become of sends that are to be told, and how long they have waited."""
+        """Results of sends that are yet to be answered, and how long these have waited."""
         self._is_telling = False
         self._turn: _Turn | None = None
         self._ended: deque[_Turn] = deque()
-        """Turns that wait for the disk; none ends before one that it follows."""
+        """Turns that wait for the disk, and end in this order."""
         self._end_offset = 0
         self._sends = 0
         self._is_asked = False
@@ -78,13 +80,13 @@ class Acknowledger:
         self._all_settled: asyncio.Event | None = None
 
     def queue(self) -> SendQueue:
-        """Tell how many sends wait for the disk, and for how long the first of them has."""
+        """Return the number of sends that wait for the disk, and the wait of the first of them."""
         head = self._head
         waits_seconds = self._loop.time() - head.since if head is not None else 0
         return SendQueue(self._sends, int(waits_seconds * 1000))
 
     def why_busy(self) -> str | None:
-        """Say why no more sends should be taken now, if so."""
+        """Return why no more sends should be taken now, or None."""
         head = self._head
         if head is None:
             return None
@@ -96,7 +98,7 @@ class Acknowledger:
         return None
 
     def when_stored(self, result: PutMessageResult, then: Then, *, waits: bool = True) -> None:
-        """Call ``then`` with what has become of a message that was put.
+        """Call ``then`` with the result of a put once that is final.
 
         That is at once where it is known already, or where the sender does not wait for the disk.
         """
@@ -112,7 +114,7 @@ class Acknowledger:
         then(result)
 
     async def settled(self, seconds: float) -> None:
-        """Return when nobody waits; whoever still does after that time is told that it is late."""
+        """Wait until no send waits; after ``seconds``, answer the rest that they are late."""
         if self._sends or self._known:
             self._all_settled = asyncio.Event()
             with suppress(asyncio.TimeoutError):
@@ -124,7 +126,7 @@ class Acknowledger:
 
     @property
     def _head(self) -> _Turn | None:
-        """What has waited for the longest time."""
+        """The turn that has waited longest, or None."""
         return self._ended[0] if self._ended else self._turn
 
     def _begin_turn(self) -> _Turn:
@@ -133,7 +135,7 @@ class Acknowledger:
         return self._turn
 
     def _end_turn(self, turn: _Turn) -> None:
-        """Let everything that has been appended in this turn be covered by the same flush."""
+        """Let one flush cover everything that was appended in this turn."""
         self._turn = None
         turn.waiting.sort(key=_end_of)
         self._end_offset = turn.end_offset
@@ -168,7 +170,7 @@ class Acknowledger:
             self._tell(self._ended.popleft(), PutMessageStatus.SERVICE_NOT_AVAILABLE, remark)
 
     def _time_out(self) -> None:
-        """Tell whose messages are in the log that it is not known whether they are on the disk."""
+        """Answer the sends of a turn that is overdue: it is not known whether the disk has them."""
         self._timer = None
         oldest = self._loop.time() - self._timeout_seconds
         while self._ended and self._ended[0].since <= oldest:
@@ -188,7 +190,7 @@ class Acknowledger:
             self._work(self._answers())
 
     def _answers(self) -> Iterator[None]:
-        """Answer one send at each step: one flush may be what thousands have waited for."""
+        """Answer one send at each step: thousands may have waited for one flush."""
         while self._known:
             result, then, took_ms = self._known.popleft()
             self._took_ms(took_ms)

@@ -1,6 +1,7 @@
-"""TopicAdmission: whether a message may go to a topic's queue; makes the topic where that is allowed.
+"""TopicAdmission: whether a message may go to a topic's queue; makes the topic if that is allowed.
 
-A topic that is not on the disk yet takes no message: a crash could take the one and leave the other.
+A topic that is not on the disk yet takes no message: a crash could take the one and leave the
+other.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _WRITE = TopicPermission.WRITE.value
 
 
 class TopicAdmission:
-    """Admits messages to topics: all requests that bring messages have to pass here."""
+    """The admission of messages to topics, which all requests that bring messages have to pass."""
 
     def __init__(
         self,
@@ -28,29 +29,34 @@ class TopicAdmission:
         must_wait: Callable[[TopicConfig], bool],
         has_waiting: Callable[[str], bool],
     ) -> None:
-        """``must_wait`` says whether a message to a topic has to wait until that is saved.
+        """Take the topics and two tests of what waits for them to be saved.
 
-        ``has_waiting`` says whether others wait for theirs, of which this may be one whose turn has come.
+        ``must_wait`` says whether a message to a topic has to wait until that is saved.
+        ``has_waiting`` says whether others wait for it, of which this may be one whose turn has
+        come.
         """
         self._may_write = bool(config.broker_permission & _WRITE)
         self._topics = topics
         self._must_wait = must_wait
         self._has_waiting = has_waiting
         self.config_of: Callable[[str], TopicConfig | None] = topics.topics.get
-        """What `admit` looks at: as long as this is the same object, it says the same again, if it lasts."""
+        """The configuration that `admit` uses: its lasting answers hold for the same object."""
         self.leaving = topics.leaving
-        """Topics of which it does not last: what is sent to them waits until their deletion is over."""
+        """Topics whose answers do not last: sends to them wait until their deletion is over."""
 
     def lasts(self, topic: str) -> bool:
-        """Whether what `admit` has said holds for the next message as well: not while others wait."""
+        """Return whether an answer of `admit` also holds for the next message of the topic.
+
+        It does not while others wait for the topic to be saved.
+        """
         return not self._has_waiting(topic)
 
     def admit(self, topic: str, queue_id: int, default_topic: str | None, default_queue_nums: int) -> int:
-        """Find the queue for a message; any that takes messages, if the one asked for is negative.
+        """Return the queue for a message: the one asked for, or any writable one if negative.
 
         Raises:
             RequestRejected: With RocketMQ's code for what is in the way.
-            TopicNotSaved: It may go there as soon as the topic is saved.
+            TopicNotSaved: The message may go there as soon as the topic is saved.
         """
         if not self._may_write:
             raise RequestRejected(ResponseCode.NO_PERMISSION, "the broker sending message is forbidden")
@@ -72,10 +78,10 @@ class TopicAdmission:
         return queue_id
 
     def admit_again(self, topic: str, queue_nums: int) -> TopicConfig:
-        """Find the topic for messages that come back, or are dead letters; made if it is not there.
+        """Return the topic for retries or dead letters, and make it if it is missing.
 
         Raises:
-            TopicNotSaved: They may go there as soon as the topic is saved.
+            TopicNotSaved: Messages may go there as soon as the topic is saved.
         """
         self._check_stays(topic)
         config = self._topics.create_in_send_back(topic, queue_nums)

@@ -1,6 +1,7 @@
-"""AfterSaving: answers that promise that something is on the disk, given when it is.
+"""AfterSaving: answers that promise that something is on the disk, and are given only then.
 
-The broker's one thread must not wait for disks, so saving happens beside it; how, it is told.
+The broker's one thread must not wait for disks, so saving happens beside it; the means to do so is
+passed in.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from rocketpoll.broker.processor.request import reply
 from rocketpoll.broker.state.changes import Change
 
 RunAside: TypeAlias = Callable[[Callable[[], None], Callable[["BaseException | None"], None]], None]
-"""Does the first in another thread; then, in the broker's own, the second gets what the first has raised."""
+"""A function that runs its first argument in another thread.
+
+Then, in the broker's own thread, its second argument gets the exception that was raised, or None.
+"""
 
 _FAILURE: Final = "the change could not be saved"
 
 
 class AfterSaving:
-    """Processors return what these return: None, for the answer comes by the connection."""
+    """Answers that wait for a save; all methods return None, as answers go by the connection."""
 
     def __init__(self, run_aside: RunAside) -> None:
         self._run_aside = run_aside
@@ -65,10 +69,10 @@ class AfterSaving:
         failure: str = _FAILURE,
         again: Callable[[], None] = lambda: None,
     ) -> None:
-        """Save, then go on; if that fails, take back what can be, and answer ``failure`` and why.
+        """Save, then go on; if that fails, undo what can be undone, and answer ``failure`` and why.
 
-        A save that fails may leave on the disk what it was to save, and so may another one at that time.
-        ``again`` is what writes that over when it is taken back, before the answer.
+        A failed save may leave the new state on the disk, and so may another one at that time.
+        ``again`` overwrites it with the restored state before the answer.
         """
 
         def done(error: BaseException | None) -> None:

@@ -1,6 +1,7 @@
 """BrokerAdminProcessor: the broker as a whole, as operators look at it.
 
-Nothing here changes a setting: that door has been open to attackers elsewhere, and stays shut.
+Nothing here changes a setting: elsewhere, that door has been open to attackers, so here it stays
+shut.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from rocketpoll.broker.state.broker_stats import STATS_NAMES, BrokerStats
 
 
 class BrokerAdminProcessor:
-    """Settings, figures and housekeeping."""
+    """The answers to requests about settings, figures and housekeeping."""
 
     def __init__(
         self,
@@ -34,7 +35,7 @@ class BrokerAdminProcessor:
         started_ms: int,
         now_ms: Callable[[], int],
     ) -> None:
-        """``clean`` deletes what is too old, or has somebody do so soon; it does not take long itself."""
+        """Take what the answers need; ``clean`` deletes old files soon, without delay here."""
         self._config = config
         self._runtime_info = runtime_info
         self._stats = stats
@@ -44,7 +45,7 @@ class BrokerAdminProcessor:
         self._now_ms = now_ms
 
     def handlers(self) -> Handlers:
-        """The requests that are answered here."""
+        """Return the handlers of the requests that are answered here."""
         return {
             RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
             RequestCode.GET_BROKER_CONFIG: self.get_config,
@@ -56,24 +57,24 @@ class BrokerAdminProcessor:
         }
 
     def update_config(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """UPDATE_BROKER_CONFIG: never."""
+        """Refuse UPDATE_BROKER_CONFIG: settings cannot be changed remotely."""
         raise read_only_configuration(request)
 
     def get_config(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_BROKER_CONFIG. Settings do not change while a broker runs, so their version is its start."""
+        """Answer GET_BROKER_CONFIG; its version is the start, as settings do not change later."""
         header = GetBrokerConfigResponseHeader(encode_body(self._config_version).decode())
         return answer(request, header)._replace(body=properties_text(self._config))
 
     def get_runtime_info(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_BROKER_RUNTIME_INFO."""
+        """Answer GET_BROKER_RUNTIME_INFO with all current figures."""
         return answer(request, body=KVTable(table=self._runtime_info.table(self._now_ms())))
 
     def get_delay_offsets(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_ALL_DELAY_OFFSET: how far each delay level has been delivered."""
+        """Answer GET_ALL_DELAY_OFFSET with the offset up to which each delay level is delivered."""
         return answer(request, body=self._delay_offsets())
 
     def view_stats(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """VIEW_BROKER_STATS_DATA: one counter over a minute, an hour and a day."""
+        """Answer VIEW_BROKER_STATS_DATA with one counter over a minute, an hour and a day."""
         header = header_of(request)
         data = self._stats.data(header.stats_name, header.stats_key)
         if data is None:
@@ -85,6 +86,6 @@ class BrokerAdminProcessor:
         return answer(request, body=data)
 
     def clean(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """DELETE_EXPIRED_COMMITLOG, CLEAN_EXPIRED_CONSUMEQUEUE: queues forget what the log has lost."""
+        """Answer DELETE_EXPIRED_COMMITLOG and CLEAN_EXPIRED_CONSUMEQUEUE by starting a cleanup."""
         self._clean()
         return answer(request)

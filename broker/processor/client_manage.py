@@ -1,8 +1,8 @@
 """ClientManageProcessor: clients come, say what they produce and consume, and leave.
 
-A heartbeat makes what its groups need, their configuration and their retry topic, and enters the client
-wherever it belongs. Members of a group whose members or topics have changed are told to divide the queues
-anew; the newcomer, too, as a lite consumer waits for that.
+A heartbeat makes what its groups need, their configuration and their retry topic, and enters the
+client wherever it belongs. Members of a group whose members or topics have changed are told to
+divide the queues again; the newcomer, too, as a lite consumer waits for that.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager,
 from rocketpoll.broker.state.topic_config import TopicConfigManager, retry_topic, topic_fault
 
 SUBSCRIPTION_CHARACTERS_MAX: Final = TAGS_BYTES_MAX
-"""Of all texts of one subscription: a broker keeps them as long as the client is connected."""
+"""The maximum length of all texts of one subscription, which is kept as long as its client."""
 
 
 class NotifyConsumerIdsChanged:
-    """Tells all members of a group to divide the queues anew, unless the group is not to be told.
+    """Tells all members of a group to divide the queues again, unless the group is not to be told.
 
-    A client that comes or goes can change hundreds of groups of thousands: they are told in steps, and a
-    group that changes again before its turn has come is told once.
+    A client that comes or goes can change hundreds of groups of thousands: they are told in steps,
+    and a group that changes again before its turn has come is told once.
     """
 
     def __init__(self, groups: SubscriptionGroupManager, work: Callable[[Iterator[None]], None]) -> None:
-        """``work`` takes all the steps that it is given, at once or bit by bit."""
+        """Take the groups; ``work`` takes all the steps it is given, at once or bit by bit."""
         self._groups = groups
         self._work = work
         self._changed: dict[ConsumerGroup, None] = {}
         self._is_working = False
 
     def __call__(self, group: ConsumerGroup) -> None:
-        """Send NOTIFY_CONSUMER_IDS_CHANGED to each, now or soon."""
+        """Send NOTIFY_CONSUMER_IDS_CHANGED to each member, now or soon."""
         config = self._groups.get(group.name)
         if config is not None and not config.notify_consumer_ids_changed_enable:
             return
@@ -74,7 +74,7 @@ class NotifyConsumerIdsChanged:
 
 
 class ClientManageProcessor:
-    """See the module."""
+    """The answers to heartbeats, and to clients that leave."""
 
     def __init__(
         self,
@@ -88,9 +88,11 @@ class ClientManageProcessor:
         expired_timeout_ms: int,
         max_groups_per_connection: int,
     ) -> None:
-        """``check_expression`` raises RequestRejected for what this broker does not filter by.
+        """Take the tables of clients and their limits.
 
-        ``now_ms`` is a clock that never jumps. Whoever is silent for ``expired_timeout_ms`` has left.
+        ``check_expression`` raises RequestRejected for an expression that this broker does not
+        filter by. ``now_ms`` is a clock that never jumps. A client that is silent for
+        ``expired_timeout_ms`` has left.
         """
         self._topics = topics
         self._groups = groups
@@ -102,7 +104,7 @@ class ClientManageProcessor:
         self._max_groups_per_connection = max_groups_per_connection
 
     def handlers(self) -> Handlers:
-        """Coming, leaving, and asking before coming."""
+        """Return the handlers of heartbeats, of leaving, and of checks before coming."""
         return {
             RequestCode.HEART_BEAT: self.heart_beat,
             RequestCode.UNREGISTER_CLIENT: self.unregister_client,
@@ -110,7 +112,7 @@ class ClientManageProcessor:
         }
 
     def heart_beat(self, connection: Connection, request: RemotingCommand) -> Steps:
-        """A client is alive. What can be entered is, even if a group of it cannot."""
+        """Register a client's groups. All that can be entered is, even if one group cannot."""
         heartbeat = yield from body_in_steps(request, HeartbeatData)
         for fault in _faults_of(heartbeat):
             yield None
@@ -145,7 +147,7 @@ class ClientManageProcessor:
         return answer(request)
 
     def _check_number_of_groups(self, connection: Connection, heartbeat: HeartbeatData) -> None:
-        """With those that it is in already: it may say of them one by one."""
+        """Refuse a client with too many groups, those of earlier heartbeats included."""
         consumers = {data.group_name for data in heartbeat.consumer_data_set}
         producers = {data.group_name for data in heartbeat.producer_data_set}
         consumers |= self._consumers.groups_with(connection)
@@ -159,7 +161,7 @@ class ClientManageProcessor:
             )
 
     def _enter(self, channel: ClientChannel, data: ConsumerData, *, keep_subscriptions: bool) -> bool:
-        """Make a client a member of a group; whether there is such a group."""
+        """Make a client a member of a group; return whether there is such a group."""
         config = self._groups.find_or_create(data.group_name)
         if config is None:
             return False
@@ -170,7 +172,7 @@ class ClientManageProcessor:
         return True
 
     def unregister_client(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """A client leaves a group, or two; those it is not in are no error."""
+        """Let a client leave one or two groups; a group that it is not in is no error."""
         header: UnregisterClientRequestHeader = header_of(request)
         if header.producer_group:
             self._producers.unregister(header.producer_group, connection)
@@ -179,7 +181,7 @@ class ClientManageProcessor:
         return answer(request)
 
     def check_client_config(self, _: Connection, request: RemotingCommand) -> Steps:
-        """Whether this broker can filter as a consumer is going to want it."""
+        """Answer success if this broker can filter as a consumer wants, else refuse."""
         body = yield from body_in_steps(request, CheckClientRequestBody)
         if body.subscription_data.expression_type != TAG_EXPRESSION:
             self._check_expression(body.subscription_data)
@@ -191,7 +193,7 @@ class ClientManageProcessor:
         yield from self._consumers.connection_closed(connection)
 
     def expire(self, now_ms: int) -> Iterator[None]:
-        """Close the connections of clients that have not been heard of for too long, in steps."""
+        """Close the connections of clients that have been silent for too long, in steps."""
         heartbeat_before_ms = now_ms - self._expired_timeout_ms
         for members in (self._producers, self._consumers):
             for silent in members.expire(heartbeat_before_ms):
@@ -201,7 +203,7 @@ class ClientManageProcessor:
 
 
 def _faults_of(heartbeat: HeartbeatData) -> Iterator[str | None]:
-    """Name by name, what about it cannot be."""
+    """Yield, name by name, what is wrong with it in a heartbeat, or None."""
     yield client_fault(heartbeat.client_id)
     for producer in heartbeat.producer_data_set:
         yield group_fault(producer.group_name)
@@ -212,7 +214,7 @@ def _faults_of(heartbeat: HeartbeatData) -> Iterator[str | None]:
 
 
 def _fault_of_size(subscription: SubscriptionData) -> str | None:
-    """The text, and once more as much for the tags that were made of it."""
+    """Return why a subscription is too large, or None; tags may take as much as the text."""
     texts = (subscription.sub_string, subscription.expression_type or "", *subscription.tags_set)
     characters = max(sum(map(len, texts)) // 2, len(subscription.code_set))
     if characters > SUBSCRIPTION_CHARACTERS_MAX:

@@ -1,7 +1,7 @@
 """ClientRelayProcessor: questions to the broker that only a consumer can answer.
 
-They are passed on to the consumer, and the asker is answered when it has, or when its time is up. Nobody
-waits here: the answer comes by a callback, in a later turn of the loop.
+They are passed on to the consumer, and the asker is answered when the consumer has replied, or when
+its time is up. Nobody waits here: the answer comes by a callback, in a later turn of the loop.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from rocketpoll.broker.store.message_store import MessageStore
 
 RELAY_TIMEOUT_MS: Final = 10_000
 STATUS_TIMEOUT_MS: Final = 3_000
-"""RocketMQ gives each member five seconds, as long as mqadmin waits for all of them."""
+"""Milliseconds for each member; RocketMQ gives five seconds, as long as mqadmin waits for all."""
 STATUS_BYTES_MAX: Final = 65_536
 STATUS_BYTES_MAX_IN_ALL: Final = 262_144
-"""Of what one member answers, some 600 queues, and of what all do: more would keep all others waiting."""
+"""Bytes of one member's answer, some 600 queues, and of all: more would keep all others waiting."""
 RUNNING_INFO_VERSION_MIN: Final = 62
 STATUS_VERSION_MIN: Final = 28
 """V3_1_8_SNAPSHOT and V3_0_7_SNAPSHOT: older clients do not know the requests."""
 
 
 class ClientRelayProcessor:
-    """See the module."""
+    """The relay of operators' questions to connected consumers."""
 
     def __init__(
         self,
@@ -48,14 +48,14 @@ class ClientRelayProcessor:
         consumers: ConsumerManager,
         work: Callable[[Iterator[None]], None],
     ) -> None:
-        """``work`` takes all the steps that it is given, at once or bit by bit."""
+        """Take what is asked; ``work`` takes all the steps it is given, at once or bit by bit."""
         self._work = work
         self._broker_name = broker_name
         self._store = store
         self._consumers = consumers
 
     def handlers(self) -> Handlers:
-        """What one consumer is asked, and what all members of a group are."""
+        """Return the handlers of questions to one consumer, and to all members of a group."""
         return {
             RequestCode.GET_CONSUMER_RUNNING_INFO: self.get_consumer_running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_message_directly,
@@ -65,7 +65,7 @@ class ClientRelayProcessor:
     def get_consumer_running_info(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand | None:
-        """What a consumer is doing."""
+        """Ask a consumer what it is doing, and pass its answer on."""
         header: headers.GetConsumerRunningInfoRequestHeader = header_of(request)
         channel = self._online(header.consumer_group, header.client_id)
         self._relay(connection, request, channel, request.ext_fields)
@@ -127,7 +127,7 @@ class ClientRelayProcessor:
         channel.connection.request(passed_on, RELAY_TIMEOUT_MS, answered)
 
     def get_consumer_status(self, connection: Connection, request: RemotingCommand) -> Steps:
-        """The offsets in the memory of a group's members, or of one: of all that answer in time."""
+        """Answer with the offsets in the memory of those members that reply in time."""
         header: headers.GetConsumerStatusRequestHeader = header_of(request)
         channels = self._asked(header)
         asked = question(
@@ -158,7 +158,7 @@ class ClientRelayProcessor:
 
 
 class _Survey:
-    """One question to several members; answered when the last of them has been heard, or is given up."""
+    """One question to several members, answered when each has replied or is given up."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class _Survey:
             self._work(self._reply())
 
     def _take(self, client_id: str, body: Buffer) -> None:
-        """What cannot be read is left out, and what is too long: the others' offsets are worth having."""
+        """Take a member's offsets; leave out an answer that is too long or cannot be read."""
         if not 0 < len(body) <= min(STATUS_BYTES_MAX, self._room):
             return
         self._room -= len(body)

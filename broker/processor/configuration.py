@@ -1,4 +1,4 @@
-"""What follows from the settings in more than one processor: their text, and topics named after them."""
+"""Consequences of the settings in several processors: their text, and topics named after them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rocketpoll.broker.settings import settings_of
 
 
 def properties_text(config: BrokerConfig) -> bytes:
-    """All settings as ``key=value`` lines. None of them is a secret."""
+    """Return all settings as ``key=value`` lines. None of them is a secret."""
     return "".join(f"{name}={value}\n" for name, value in settings_of(config).items()).encode()
 
 
 def read_only_configuration(request: RemotingCommand) -> RequestRejected:
-    """The refusal of every change from afar."""
+    """Return the refusal of a remote change of settings."""
     return RequestRejected(
         ResponseCode.NO_PERMISSION,
         f"remote configuration is read-only ({RequestCode(request.code).name}): change the broker's file, "
@@ -24,6 +24,6 @@ def read_only_configuration(request: RemotingCommand) -> RequestRejected:
 
 
 def own_topics(config: BrokerConfig) -> frozenset[str]:
-    """The topics that are named after cluster and broker: made at a start, and not for anybody to change."""
+    """Return the topics named after cluster and broker: made at a start, and not to be changed."""
     cluster = config.broker_cluster_name
     return frozenset({cluster, config.broker_name, f"{cluster}_REPLY_TOPIC"})

@@ -1,6 +1,6 @@
 """ConsumeStatsProcessor: how far groups are behind, in messages and in time.
 
-A group counts as far as its offsets say, whether it is online or not. A topic that an online group no
+A group is where its offsets say, whether it is online or not. A topic that an online group no
 longer subscribes to is left out: nobody is going to consume the rest of it.
 """
 
@@ -36,7 +36,7 @@ from rocketpoll.broker.store.message_store import MessageStore
 
 _TOPIC_SEPARATOR = ";"
 _QUEUES_MAX: Final = 2 * QUEUE_NUMS_MAX
-"""Of one answer: it is read by a client that takes no frame of more than 16 MiB."""
+"""Queues of one answer, which is read by a client that takes no frame of more than 16 MiB."""
 
 
 class ConsumeStatsProcessor:
@@ -65,7 +65,7 @@ class ConsumeStatsProcessor:
         self._now_ms = now_ms
 
     def handlers(self) -> Handlers:
-        """The requests that are answered here."""
+        """Return the handlers of the requests that are answered here."""
         return {
             RequestCode.GET_CONSUME_STATS: self.of_group,
             RequestCode.GET_BROKER_CONSUME_STATS: self.of_broker,
@@ -75,7 +75,7 @@ class ConsumeStatsProcessor:
     # ---- in messages
 
     def of_group(self, _: Connection, request: RemotingCommand) -> Steps:
-        """GET_CONSUME_STATS: success even if there is no such group, with nothing in it."""
+        """Answer GET_CONSUME_STATS, with an empty success if there is no such group."""
         header: GetConsumeStatsRequestHeader = header_of(request)
         group = header.consumer_group
         if header.topic_list:
@@ -93,7 +93,7 @@ class ConsumeStatsProcessor:
         return (yield from answer_in_steps(request, ConsumeStats(offset_table=table, consume_tps=tps)))
 
     def of_broker(self, connection: Connection, request: RemotingCommand) -> Steps:
-        """GET_BROKER_CONSUME_STATS: every group, or of every group what it consumes in order."""
+        """Answer GET_BROKER_CONSUME_STATS for all groups, or for their ordered consumption only."""
         only_ordered = header_of(request).is_order
         consumed: dict[str, list[TopicConfig]] = {}
         queues = 0
@@ -153,7 +153,7 @@ class ConsumeStatsProcessor:
     # ---- in time
 
     def time_span(self, _: Connection, request: RemotingCommand) -> Steps:
-        """QUERY_CONSUME_TIME_SPAN: how old is what the queues hold, and what is next for a group."""
+        """Answer QUERY_CONSUME_TIME_SPAN: the ages of queues, and of a group's next messages."""
         header = header_of(request)
         config = topic_of(self._topics, header.topic)
         known = self._offsets.queues(header.group, header.topic)

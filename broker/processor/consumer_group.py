@@ -1,4 +1,4 @@
-"""ConsumerGroupProcessor: who is in a group, what it subscribes to, and which of its members holds a queue.
+"""ConsumerGroupProcessor: a group's members and subscriptions, and which member holds a queue.
 
 It only looks at what heartbeats have said, but for the locks of queues that are consumed in order.
 """
@@ -33,7 +33,7 @@ from rocketpoll.broker.state.topic_config import TopicConfigManager
 
 
 class ConsumerGroupProcessor:
-    """See the module."""
+    """The answers to questions about groups, and the locks of their queues."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ConsumerGroupProcessor:
         locks: QueueLocks,
         time_of_day: Callable[[int], int],
     ) -> None:
-        """``time_of_day`` of a moment by the clock of heartbeats, which never jumps."""
+        """Take the tables; ``time_of_day`` converts from the clock of heartbeats."""
         self._broker_name = broker_name
         self._topics = topics
         self._consumers = consumers
@@ -55,7 +55,7 @@ class ConsumerGroupProcessor:
         self._time_of_day = time_of_day
 
     def handlers(self) -> Handlers:
-        """Members, their queues, their connections and subscriptions."""
+        """Return the handlers for members, their queues, their connections and subscriptions."""
         return {
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.get_consumer_list_by_group,
             RequestCode.LOCK_BATCH_MQ: self.lock_batch_mq,
@@ -68,7 +68,7 @@ class ConsumerGroupProcessor:
         }
 
     def get_consumer_list_by_group(self, _: Connection, request: RemotingCommand) -> Steps:
-        """The members by id: each divides the queues among them, and comes to the same result."""
+        """List the ids of the members, each of which divides the queues in the same way."""
         header: groups.ConsumerGroupRequestHeader = header_of(request)
         group = self._consumers.group(header.consumer_group)
         if group is None:
@@ -79,7 +79,7 @@ class ConsumerGroupProcessor:
         return answer_in_steps(request, body)
 
     def lock_batch_mq(self, _: Connection, request: RemotingCommand) -> Steps:
-        """Which of the queues a client holds now; none that this broker does not have."""
+        """Lock queues for a client, and answer which it holds now; unknown queues are left out."""
         body = yield from _lock_body_of(request)
         held: set[MessageQueue] = set()
         for queue in sorted(body.mq_set):
@@ -90,7 +90,7 @@ class ConsumerGroupProcessor:
         return (yield from answer_in_steps(request, locked))
 
     def unlock_batch_mq(self, _: Connection, request: RemotingCommand) -> Steps:
-        """A client lets go of queues."""
+        """Unlock queues that a client holds."""
         body = yield from _lock_body_of(request)
         for queue in sorted(body.mq_set):
             yield None
@@ -104,7 +104,7 @@ class ConsumerGroupProcessor:
         return 0 <= queue.queue_id < max(config.read_queue_nums, config.write_queue_nums)
 
     def get_consumer_connection_list(self, _: Connection, request: RemotingCommand) -> Steps:
-        """A group that is online, with all that it has said of itself."""
+        """Describe a group that is online, with all that its members have said."""
         header: groups.ConsumerGroupRequestHeader = header_of(request)
         group = self._consumers.group(header.consumer_group)
         if group is None:
@@ -122,7 +122,7 @@ class ConsumerGroupProcessor:
         return (yield from answer_in_steps(request, body))
 
     def get_producer_connection_list(self, _: Connection, request: RemotingCommand) -> Steps:
-        """Who produces under a group name."""
+        """List the clients that produce under a group name."""
         header: operators.GetProducerConnectionListRequestHeader = header_of(request)
         channels = self._producers.channels(header.producer_group)
         if not channels:
@@ -135,7 +135,7 @@ class ConsumerGroupProcessor:
         )
 
     def get_all_producer_info(self, _: Connection, request: RemotingCommand) -> Steps:
-        """All producers, by group."""
+        """List all producers, by group."""
         data = {}
         for group in tuple(self._producers.groups):
             infos = []
@@ -155,12 +155,12 @@ class ConsumerGroupProcessor:
         )
 
     def query_topics_by_consumer(self, _: Connection, request: RemotingCommand) -> Steps:
-        """The topics in which a group has stored how far it has come."""
+        """List the topics in which a group has stored offsets."""
         header: operators.GetSubscriptionGroupConfigRequestHeader = header_of(request)
         return answer_in_steps(request, TopicList(topic_list=self._offsets.topics_of(header.group)))
 
     def query_subscription_by_consumer(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """What a group subscribes to in a topic; nothing, if it is not online or does not."""
+        """Answer a group's subscription to a topic, empty if it is offline or has none."""
         header: operators.QuerySubscriptionByConsumerRequestHeader = header_of(request)
         body = client_info.QuerySubscriptionResponseBody(
             subscription_data=self._consumers.subscription(header.group, header.topic),

@@ -1,8 +1,9 @@
 """ConsumerOffsetProcessor: where groups are in their queues, and where queues begin and end.
 
-It stores what groups commit and finds offsets by time. A group without an offset in a young queue is told to
-begin at 0, as by RocketMQ: in a queue that has lost nothing yet, that is everything. The queues of a topic
-that is not there look empty, as with RocketMQ; but nothing is stored for them.
+It stores what groups commit and finds offsets by time. As with RocketMQ, a group without an offset
+in a young queue is told to begin at 0: in a queue that has lost nothing yet, that is everything.
+The queues of a topic that does not exist look empty, as with RocketMQ; but nothing is stored for
+them.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from rocketpoll.broker.state.topic_config import TopicConfigManager
 from rocketpoll.broker.store.message_store import MessageStore
 
 MEMORY_RATIO: Final = 0.4
-"""How much of the machine's memory RocketMQ takes for the log's end that is still cached."""
+"""The share of memory that RocketMQ assumes for the end of the log that is still cached."""
 
 _BOUNDARIES: Final = ("", "LOWER", "UPPER")
 
 
 class IsYoung:
-    """Whether a queue's first message ever is still so near to the log's end that it is in memory."""
+    """A test whether a queue's very first message is so near to the log's end as to be cached."""
 
     def __init__(self, store: MessageStore, memory_bytes: int) -> None:
-        """``memory_bytes``: what the machine has."""
+        """Take the store and the memory of the machine, in bytes."""
         self._store = store
         self._near_bytes = int(memory_bytes * MEMORY_RATIO)
 
     def __call__(self, topic: str, queue_id: int) -> bool:
-        """A queue that has had no message is young, too."""
+        """Return whether a queue is young; one that has had no message is."""
         low, high = self._store.queue_offsets(topic, queue_id)
         if low > 0:
             return False
@@ -51,7 +52,7 @@ class IsYoung:
 
 
 class ConsumerOffsetProcessor:
-    """See the module."""
+    """The answers to requests about offsets of groups and queues."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class ConsumerOffsetProcessor:
         offsets: ConsumerOffsetManager,
         is_in_memory: Callable[[str, int], bool],
     ) -> None:
-        """``is_in_memory`` says whether a queue still has its first message there: `IsYoung`."""
+        """Take the tables; ``is_in_memory`` tells whether a queue is young: `IsYoung`."""
         self._store = store
         self._topics = topics
         self._groups = groups
@@ -69,7 +70,7 @@ class ConsumerOffsetProcessor:
         self._is_in_memory = is_in_memory
 
     def handlers(self) -> Handlers:
-        """All requests about offsets."""
+        """Return the handlers of all requests about offsets."""
         return {
             RequestCode.QUERY_CONSUMER_OFFSET: self.query_consumer_offset,
             RequestCode.UPDATE_CONSUMER_OFFSET: self.update_consumer_offset,
@@ -81,7 +82,7 @@ class ConsumerOffsetProcessor:
         }
 
     def query_consumer_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """A group's stored offset, or 0 in a young queue, or nothing."""
+        """Answer a group's stored offset, or 0 in a young queue; else refuse."""
         header: headers.QueryConsumerOffsetRequestHeader = header_of(request)
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         queue_offset = self._offsets.query(group, topic, queue_id)
@@ -118,21 +119,21 @@ class ConsumerOffsetProcessor:
         return answer(request)
 
     def get_max_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """The offset that a queue's next message gets; what is not confirmed never counts."""
+        """Answer the offset of a queue's next message; unconfirmed messages never count."""
         header: headers.GetMaxOffsetRequestHeader = header_of(request)
         self._check_known(header.topic, header.queue_id)
         high = self._store.queue_offsets(header.topic, header.queue_id)[1]
         return answer(request, headers.OffsetResponseHeader(high))
 
     def get_min_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """The first offset that a queue still holds."""
+        """Answer the first offset that a queue still holds."""
         header: headers.GetMinOffsetRequestHeader = header_of(request)
         self._check_known(header.topic, header.queue_id)
         low = self._store.queue_offsets(header.topic, header.queue_id)[0]
         return answer(request, headers.OffsetResponseHeader(low))
 
     def search_offset_by_timestamp(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """The first offset at a time or later; UPPER: the last at that time or earlier."""
+        """Answer the first offset at a time or later; for UPPER the last then or earlier."""
         header: headers.SearchOffsetRequestHeader = header_of(request)
         self._check_known(header.topic, header.queue_id)
         boundary = (header.boundary_type or "").strip().upper()
@@ -147,19 +148,19 @@ class ConsumerOffsetProcessor:
         return answer(request, headers.OffsetResponseHeader(queue_offset))
 
     def get_earliest_msg_storetime(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """When the first message of a queue was stored; -1 if it has none."""
+        """Answer the store time of a queue's first message, in milliseconds; -1 if it has none."""
         header: headers.GetEarliestMsgStoretimeRequestHeader = header_of(request)
         self._check_known(header.topic, header.queue_id)
         timestamp = self._store.earliest_timestamp(header.topic, header.queue_id)
         return answer(request, headers.GetEarliestMsgStoretimeResponseHeader(timestamp))
 
     def get_all_consumer_offset(self, _: Connection, request: RemotingCommand) -> Steps:
-        """The whole table."""
+        """Answer the whole table of offsets."""
         table = yield from self._offsets.wrapper_in_steps()
         return (yield from answer_in_steps(request, table))
 
     def _check_known(self, topic: str, queue_id: int) -> None:
-        """A queue that a topic does not have is a mistake; of a topic that is not there, all are empty."""
+        """Refuse a queue that an existing topic does not have; any other looks empty."""
         config = self._topics.get(topic)
         if config is not None:
             check_queue(self._store, config, queue_id)

@@ -1,7 +1,7 @@
-"""RequestDispatcher: from a request's code to its handler, and from whatever that raises to an answer.
+"""RequestDispatcher: from a request's code to its handler, and from any exception to an answer.
 
-The only place where an exception becomes a response, or has a send wait for its topic. It knows no
-processor, only their handlers.
+It is the only place where an exception becomes a response, or has a send wait for its topic. It
+knows no processor, only their handlers.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ _WITH_MESSAGES: Final = frozenset(
         RequestCode.APPEND_CHUNK,
     ]
 )
-"""Their bodies are messages, which have limits of their own; all others are JSON."""
+"""The requests whose bodies are messages, with limits of their own; all other bodies are JSON."""
 
 
 class RequestDispatcher:
-    """All handlers of a broker."""
+    """The table of all handlers of a broker, callable with a request."""
 
     def __init__(self, families: Iterable[Handlers], json_body_bytes_max: int, park: Park) -> None:
         """Take each processor's handlers; no code may have two.
 
-        Reading a JSON body that is longer would keep all others waiting. ``park`` gets a request whose
-        topic is not saved, and may answer with a refusal.
+        A JSON body beyond the limit is refused, as reading it would keep all others waiting.
+        ``park`` gets a request whose topic is not saved, and may answer with a refusal.
         """
         self._json_body_bytes_max = json_body_bytes_max
         self._park = park
         self._hindrances: dict[int, Hindrance] = {}
-        """Requests, by code, that lately were refused as the disk fails or the machine lacks something."""
+        """What hinders requests, by code: the disk fails, or something is lacking."""
         self._handlers: dict[int, Handler] = {}
         for family in families:
             for code, handler in family.items():
@@ -59,11 +59,15 @@ class RequestDispatcher:
 
     @property
     def codes(self) -> frozenset[int]:
-        """The requests that are understood."""
+        """The codes of the requests that are understood."""
         return frozenset(self._handlers)
 
     def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | Steps | None:
-        """The answer; the steps to it, if it takes many; None if it comes later, or if none is wanted."""
+        """Dispatch a request to its handler.
+
+        Return the answer; or the steps to it, if it takes many; or None if it comes later, or is
+        not wanted.
+        """
         handler = self._handlers.get(request.code, _not_supported)
         try:
             if len(request.body) > self._json_body_bytes_max and request.code not in _WITH_MESSAGES:
@@ -81,7 +85,7 @@ class RequestDispatcher:
         return None if request.flag & _ONE_WAY else answer
 
     def _excused_steps(self, connection: Connection, request: RemotingCommand, steps: Steps) -> Steps:
-        """The same of a handler that takes many steps."""
+        """Pass on a handler's steps, with an answer in place of any exception."""
         try:
             answer = yield from steps
         except TopicNotSaved as not_saved:
@@ -94,7 +98,7 @@ class RequestDispatcher:
         return None if request.flag & _ONE_WAY else answer
 
     def _end_hindrance(self, code: int) -> None:
-        """A request with this code was answered: nothing is lacking for it, or not any more."""
+        """Note that a request with this code was answered, so that it lacks nothing any more."""
         if code in self._hindrances:
             self._hindrances.pop(code).end()
 
@@ -106,7 +110,7 @@ class RequestDispatcher:
         )
 
     def excused(self, connection: Connection, request: RemotingCommand, error: Exception) -> RemotingCommand:
-        """What an exception is to the client, which is not to be left waiting."""
+        """Return the answer for an exception, so that the client is not left waiting."""
         if isinstance(error, RequestRejected):
             return request.respond(error.code, error.remark)
         if isinstance(error, (WireError, TooMany)):

@@ -1,4 +1,4 @@
-"""ExtensionsProcessor: which of our extensions a client knows, and appends of ready-encoded records.
+"""ExtensionsProcessor: agrees on extensions with clients, and appends ready-encoded records.
 
 A client that has not asked is answered as by any RocketMQ broker: it sees none of this.
 """
@@ -35,7 +35,7 @@ OURS = frozenset(Extension)
 
 
 class ExtensionsProcessor:
-    """See the module."""
+    """The answers to requests beyond RocketMQ's protocol."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class ExtensionsProcessor:
         advertised_host: Callable[[Connection], Host],
         why_busy: Callable[[], str | None],
     ) -> None:
-        """``why_busy`` says why no sends are taken now, if so."""
+        """Take what appends need; ``why_busy`` returns why no sends are taken now, or None."""
         self._store = store
         self._admission = admission
         self._acknowledger = acknowledger
@@ -55,14 +55,14 @@ class ExtensionsProcessor:
         self._why_busy = why_busy
 
     def handlers(self) -> Handlers:
-        """The question, and what stands behind it here; pulls of chunks are pulls like others."""
+        """Return the handlers of extensions; pulls of chunks are pulls like others."""
         return {
             RequestCode.EXTENSIONS: self.extensions,
             RequestCode.APPEND_CHUNK: negotiated(Extension.APPEND_CHUNK, self.append_chunk),
         }
 
     def extensions(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Agree on what both sides know."""
+        """Agree on the extensions that both sides know."""
         header: ExtensionsHeader = header_of(request)
         connection.extensions = header.extensions & OURS
         return answer(
@@ -75,7 +75,7 @@ class ExtensionsProcessor:
         )
 
     def append_chunk(self, connection: Connection, request: RemotingCommand) -> Steps:
-        """Records of one queue, checked each as if it had come alone."""
+        """Append records of one queue, each checked as if it had come alone."""
         busy = self._why_busy()
         if busy is not None:
             raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
@@ -95,10 +95,10 @@ class ExtensionsProcessor:
         queue_id: int,
     ) -> Steps:
         yield from chunks.when_loaded()
-        from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # it is one of the tools
+        from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # needs the tools for many records
 
         sizes, records = decode_sized(request.body)
-        # The store sees to it that all are of one queue: looking at the first is looking at all.
+        # The store ensures that all records are of one queue, so that the first speaks for all.
         first = decode_record(records, check_crc=False)
         if (first.topic, first.queue_id) != (header.topic, queue_id):
             raise RequestRejected(
@@ -111,7 +111,7 @@ class ExtensionsProcessor:
         tell = partial(
             self._answer,
             connection,
-            request._replace(body=b""),  # it is in the log: no need to keep it
+            request._replace(body=b""),  # the log has the body
             header.topic,
             queue_id,
             len(request.body),

@@ -1,7 +1,7 @@
 """GroupAdminProcessor: consumer groups as operators create, change, look at and delete them.
 
-What is answered with success is on the disk; what cannot be saved is taken back. How far
-groups are is `consume_stats`'.
+Success is only answered when the change is on the disk; a change that cannot be saved is taken
+back. The progress of groups is the business of `consume_stats`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager,
 
 
 class GroupAdminProcessor:
-    """Groups, one by one and all together."""
+    """The answers to requests about the configuration of one group, or of all."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class GroupAdminProcessor:
         after_saving: AfterSaving,
         work: Callable[[Iterator[None]], None],
     ) -> None:
-        """``work`` takes all the steps that it is given, at once or bit by bit."""
+        """Take the tables; ``work`` takes all the steps it is given, at once or bit by bit."""
         self._groups = groups
         self._offsets = offsets
         self._stats = stats
@@ -48,7 +48,7 @@ class GroupAdminProcessor:
         self._work = work
 
     def handlers(self) -> Handlers:
-        """The requests that are answered here."""
+        """Return the handlers of the requests that are answered here."""
         return {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_all,
@@ -58,14 +58,17 @@ class GroupAdminProcessor:
         }
 
     def update(self, connection: Connection, request: RemotingCommand) -> None:
-        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: a group that is there is overwritten."""
+        """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP; an existing group is overwritten."""
         config = body_of(request, SubscriptionGroupConfig)
         with self._groups.changes.begin() as change:
             self._put(config, change)
         self._after_saving.settle(connection, request, self._groups.save, answer(request), change)
 
     def update_all(self, connection: Connection, request: RemotingCommand) -> Steps:
-        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: nothing if a name is wrong; wrong numbers end it."""
+        """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST by creating or changing groups.
+
+        If a name is wrong, nothing is done; wrong numbers end it there.
+        """
         body = yield from body_in_steps(request, SubscriptionGroupList)
         for config in body.group_config_list:
             yield None
@@ -94,11 +97,11 @@ class GroupAdminProcessor:
             )
 
     def get_all(self, _: Connection, request: RemotingCommand) -> Steps:
-        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: all of them at once, whatever page is asked for."""
+        """Answer GET_ALL_SUBSCRIPTIONGROUP_CONFIG with all groups, whatever page is asked for."""
         return answer_in_steps(request, self._groups.wrapper())
 
     def get(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_SUBSCRIPTIONGROUP_CONFIG."""
+        """Answer GET_SUBSCRIPTIONGROUP_CONFIG with one group's configuration."""
         group = header_of(request).group
         config = self._groups.get(group)
         if config is None:
@@ -108,10 +111,11 @@ class GroupAdminProcessor:
         return answer(request, body=config)
 
     def delete(self, connection: Connection, request: RemotingCommand) -> None:
-        """DELETE_SUBSCRIPTIONGROUP: its offsets only if that is asked for, by either generation's name.
+        """Answer DELETE_SUBSCRIPTIONGROUP; delete offsets if either generation's field asks for it.
 
-        Until the disk has the table without the group, all stays as it was. Its offsets go behind that: those
-        of a group that is not there do no harm, but a group without its own would pass over messages.
+        Until the disk has the table without the group, all stays as it was. Its offsets are removed
+        after that: those of a missing group do no harm, but a group without its own would pass over
+        messages.
         """
         header = header_of(request)
         group = header.group_name

@@ -1,10 +1,12 @@
 """GroupOffsetsProcessor: moving whole groups: to a time, to an offset, to where another group is.
 
-    INVOKE_BROKER_TO_RESET_OFFSET ─> an offset for each queue ─> RESET_CONSUMER_CLIENT_OFFSET to each member
+    INVOKE_BROKER_TO_RESET_OFFSET ─> an offset for each queue ─> RESET_CONSUMER_CLIENT_OFFSET to
+        each
+                                                                 member
 
-Members keep their offsets in memory and store them every few seconds. So a reset that only changed the
-table would be overwritten: the members are told, and store the new offsets themselves. A group that is
-offline is answered CONSUMER_NOT_ONLINE, and mqadmin then stores them.
+Members keep their offsets in memory and store them every few seconds. So a reset that only changed
+the table would be overwritten: the members are told, and store the new offsets themselves. A group
+that is offline is answered CONSUMER_NOT_ONLINE, and mqadmin then stores them.
 """
 
 from __future__ import annotations
@@ -37,13 +39,13 @@ from rocketpoll.broker.store.message_store import MessageStore
 RESET_VERSION_MIN: Final = 28
 """V3_0_7_SNAPSHOT: older clients do not know the request."""
 NO_CORRECTION: Final = (1 << 63) - 1
-"""Java's Long.MAX_VALUE: the group that is compared is not ahead of any other."""
+"""Java's Long.MAX_VALUE: the compared group is not ahead of any other."""
 
 _NOT_GIVEN: Final = -1
 
 
 class GroupOffsetsProcessor:
-    """See the module."""
+    """The answers to requests that move a group's offsets, or compare them."""
 
     def __init__(
         self,
@@ -62,7 +64,7 @@ class GroupOffsetsProcessor:
         self._offsets = offsets
 
     def handlers(self) -> Handlers:
-        """Resetting, cloning, comparing."""
+        """Return the handlers of resets, clones and comparisons."""
         return {
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset_offset,
             RequestCode.CLONE_GROUP_OFFSET: self.clone_group_offset,
@@ -89,7 +91,7 @@ class GroupOffsetsProcessor:
     def _targets(
         self, config: TopicConfig, header: headers.ResetOffsetRequestHeader
     ) -> Generator[None, None, Mapping[int, int]]:
-        """Where the group shall go on, by queue."""
+        """Find the offset, by queue, at which the group is to go on."""
         topic, queue_id, queue_offset = header.topic, _given(header.queue_id), _given(header.offset)
         if queue_id is not None:
             check_queue(self._store, config, queue_id)
@@ -112,7 +114,7 @@ class GroupOffsetsProcessor:
         return targets
 
     def _target(self, header: headers.ResetOffsetRequestHeader, queue_id: int, stored: int | None) -> int:
-        """By time; without force, a group is only ever moved back."""
+        """Return the offset of a time, or the end; without force, never one ahead of the group."""
         if header.timestamp < 0:
             target = self._store.queue_offsets(header.topic, queue_id)[1]
         else:
@@ -168,8 +170,8 @@ class GroupOffsetsProcessor:
     def clone_group_offset(self, _: Connection, request: RemotingCommand) -> Steps:
         """Give a group the offsets of another, in one topic or in all.
 
-        Unless ``offline`` is said, topics are left out to which the other is online but does not subscribe
-        any more.
+        Unless ``offline`` is set, topics are left out to which the other is online but does not
+        subscribe any more.
         """
         header: headers.CloneGroupOffsetRequestHeader = header_of(request)
         fault = group_fault(header.dest_group)
@@ -198,7 +200,7 @@ class GroupOffsetsProcessor:
     # ---- beside other groups
 
     def query_correction_offset(self, _: Connection, request: RemotingCommand) -> Steps:
-        """The smallest offsets among a topic's groups, where the compared group is ahead of them."""
+        """Answer the smallest offsets among a topic's groups, where the compared group is ahead."""
         header: headers.QueryCorrectionOffsetRequestHeader = header_of(request)
         left_out = {name.strip() for name in (header.filter_groups or "").split(",")}
         smallest: dict[int, int] = {}
@@ -217,5 +219,5 @@ class GroupOffsetsProcessor:
 
 
 def _given(number: int | None) -> int | None:
-    """5.x says -1 for all queues, and for no offset."""
+    """Return a number, or None for -1, with which 5.x means all queues or no offset."""
     return None if number == _NOT_GIVEN else number

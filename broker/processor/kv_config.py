@@ -14,14 +14,14 @@ from rocketpoll.broker.state.kv_config import KVConfigs, KVName
 
 
 class KVConfigProcessor:
-    """Put, get, delete, list. What is answered with success is on the disk."""
+    """The answers to put, get, delete and list. Success means that the change is on the disk."""
 
     def __init__(self, kv_configs: KVConfigs, after_saving: AfterSaving) -> None:
         self._kv_configs = kv_configs
         self._after_saving = after_saving
 
     def handlers(self) -> Handlers:
-        """The requests that are answered here."""
+        """Return the handlers of the requests that are answered here."""
         return {
             RequestCode.PUT_KV_CONFIG: self.put,
             RequestCode.GET_KV_CONFIG: self.get,
@@ -30,14 +30,14 @@ class KVConfigProcessor:
         }
 
     def put(self, connection: Connection, request: RemotingCommand) -> None:
-        """PUT_KV_CONFIG."""
+        """Answer PUT_KV_CONFIG: set a value."""
         header = header_of(request)
         with self._kv_configs.changes.begin() as change:
             self._kv_configs.put(header.namespace, header.key, header.value, change)
         self._settle(connection, request, change)
 
     def get(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_KV_CONFIG."""
+        """Answer GET_KV_CONFIG with a value."""
         header = header_of(request)
         value = self._kv_configs.get(header.namespace, header.key)
         if value is None:
@@ -48,7 +48,7 @@ class KVConfigProcessor:
         return answer(request, GetKVConfigResponseHeader(value))
 
     def delete(self, connection: Connection, request: RemotingCommand) -> None:
-        """DELETE_KV_CONFIG: success also if there is no such key."""
+        """Answer DELETE_KV_CONFIG, with success even if there is no such key."""
         header = header_of(request)
         with self._kv_configs.changes.begin() as change:
             self._kv_configs.delete(header.namespace, header.key, change)
@@ -58,7 +58,7 @@ class KVConfigProcessor:
         self._after_saving.settle(connection, request, self._kv_configs.save, answer(request), change)
 
     def get_all(self, _: Connection, request: RemotingCommand) -> Steps:
-        """GET_KVLIST_BY_NAMESPACE."""
+        """Answer GET_KVLIST_BY_NAMESPACE with all values of a namespace."""
         namespace = header_of(request).namespace
         table = self._kv_configs.list(namespace)
         if not table:

@@ -1,10 +1,12 @@
-"""MessageBackProcessor: a consumer could not process a message, and gives it back.
+"""MessageBackProcessor: takes back messages that a consumer could not process.
 
-    CONSUMER_SEND_MSG_BACK ─> the record at its place in the log ─> tried too often? ─> %DLQ%group, at once
-                                                                └─> %RETRY%group, after a delay that grows
+    CONSUMER_SEND_MSG_BACK ─> the record at its place in the log ─> tried too often?
+        ─> yes: %DLQ%group, at once
+        ─> no:  %RETRY%group, after a delay that grows
 
-What is stored is a new message with the old one's body and properties. The consumer is told so when it is
-stored as safely as any other; told anything else, it tries by itself, so that nothing is lost.
+What is stored is a new message with the old one's body and properties. The consumer is answered
+success when it is stored as safely as any other; told anything else, it retries by itself, so that
+nothing is lost.
 """
 
 from __future__ import annotations
@@ -38,14 +40,14 @@ from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 RETRY_TOPIC: Final = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 FIRST_RETRY_LEVEL: Final = 3
-"""Ten seconds, with RocketMQ's levels; one level more for each time that it comes back."""
+"""Ten seconds, with RocketMQ's levels; one level more each time that the message comes back."""
 
 _WRITE = TopicPermission.WRITE.value
 _STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
 
 
 class MessageBackProcessor:
-    """See the module."""
+    """The answer to consumers that give messages back."""
 
     def __init__(
         self,
@@ -59,7 +61,11 @@ class MessageBackProcessor:
         why_busy: Callable[[], str | None],
         choose_queue: Callable[[int], int] = randrange,
     ) -> None:
-        """``why_busy`` says why no messages are taken now, if so; ``choose_queue`` takes one of so many."""
+        """Take what a put needs.
+
+        ``why_busy`` returns why no messages are taken now, or None; ``choose_queue`` picks one of
+        so many queues.
+        """
         self._may_write = bool(config.broker_permission & _WRITE)
         self._delay_levels = len(config.store.message_delay_level_ms)
         self._store = store
@@ -72,13 +78,13 @@ class MessageBackProcessor:
         self._choose_queue = choose_queue
 
     def handlers(self) -> Handlers:
-        """The one request."""
+        """Return the handler of CONSUMER_SEND_MSG_BACK."""
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.consumer_send_msg_back}
 
     def consumer_send_msg_back(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand | None:
-        """Store a message anew, for later or as a dead letter."""
+        """Store a message again, for later or as a dead letter."""
         busy = self._why_busy()
         if busy is not None:
             raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
@@ -114,7 +120,7 @@ class MessageBackProcessor:
         client_version: int,
         store_host: Host,
     ) -> StoredMessage:
-        """The new message, where it is to be put now."""
+        """Build the message to store, for the topic where it is to be put now."""
         renewed = _renewed(message, store_host)
         is_exhausted = self._retries.is_exhausted(
             group, message.reconsume_times, header.max_reconsume_times, client_version
@@ -144,7 +150,7 @@ class MessageBackProcessor:
 
 
 def _renewed(message: StoredMessage, store_host: Host) -> StoredMessage:
-    """A message once more, with where it comes from, and one time more to have been consumed."""
+    """Return a copy of a message that names its origin, with one more reconsumption counted."""
     properties = message.properties
     named = {
         RETRY_TOPIC: properties.get(RETRY_TOPIC, message.topic),

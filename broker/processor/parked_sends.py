@@ -7,8 +7,8 @@
     refuse_all    the broker stops
 
 So the topic of an acknowledged message is there after a crash. What is sent to a topic for which
-others wait is put aside behind them. A send whose client has gone is dropped, unless it was one-way:
-then nobody was to wait for its answer.
+others wait is put aside behind them. A send whose client has gone is dropped, unless it was
+one-way: then nobody was to wait for its answer.
 
 This is to sends what the hold service is to pulls. It knows no handler, no store and no disk.
 """
@@ -29,9 +29,9 @@ from rocketpoll.broker.processor.request import reply
 from rocketpoll.broker.state.topic_config import TopicConfigManager
 
 BYTES_MAX: Final = 64 << 20
-"""Of bodies that wait: four of the longest, or what comes while a slow disk saves topics."""
+"""Bytes of waiting bodies: four of the longest, or what comes while a slow disk saves topics."""
 DISPATCHED_PER_STEP: Final = 50
-"""They are written together, which takes about a millisecond."""
+"""The number of sends written together in one step, which takes about a millisecond."""
 
 _log = logging.getLogger(__name__)
 
@@ -54,10 +54,11 @@ class ParkedSends:
         *,
         capacity: int,
     ) -> None:
-        """``dispatch`` takes a request once more and answers it, or gives the steps that do.
+        """Begin with no waiting sends.
 
-        ``end_turn`` comes behind several; ``work`` does the rest in turns that have time for it.
-        ``capacity`` is how many may wait.
+        ``dispatch`` takes a request once more and answers it, or returns the steps that do.
+        ``end_turn`` is called after several; ``work`` does the rest in turns that have time for it.
+        ``capacity`` is the maximum number of waiting sends.
         """
         self._topics = topics
         self._dispatch = dispatch
@@ -72,18 +73,18 @@ class ParkedSends:
         self._ending: str | None = None
 
     def must_wait(self, config: TopicConfig) -> bool:
-        """Tell whether messages to a topic have to wait: for its save, or behind others that do."""
+        """Return whether messages to a topic must wait: for its save, or behind others that do."""
         topic = config.topic_name
         if topic in self._waiting and topic != self._let_through:
             return True
         return not self._topics.is_saved(config)
 
     def has(self, topic: str) -> bool:
-        """Whether sends wait for a topic, though it may be saved: those that come later go behind them."""
+        """Return whether sends wait for a topic; later ones then queue behind them."""
         return topic in self._waiting
 
     def park(self, connection: Connection, request: RemotingCommand, topic: str) -> RemotingCommand | None:
-        """Put a send aside until a topic is saved; returns the refusal if that cannot be."""
+        """Put a send aside until a topic is saved; return None, or a refusal."""
         if self._ending is not None:
             return request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, self._ending)
         if self._count >= self._capacity or self._body_bytes + len(request.body) > BYTES_MAX:
@@ -102,7 +103,7 @@ class ParkedSends:
         return None
 
     def refuse_all(self, why: str) -> None:
-        """Answer all that wait, and let nobody wait from now on: the end has come."""
+        """Refuse all that wait, and all that would wait from now on: the broker stops."""
         self._ending = why
         waiting, self._waiting = self._waiting, {}
         for _ in self._refuse(waiting, lambda _: why):
@@ -115,13 +116,13 @@ class ParkedSends:
         self._work(self._go_on() if error is None else self._give_up(error))
 
     def _give_up(self, error: BaseException) -> Iterator[None]:
-        """Refuse, in steps, what waited for a save that has failed."""
+        """Refuse, in steps, the sends that waited for a failed save."""
         waiting, self._waiting = self._waiting, {}
         yield from self._refuse(waiting, lambda topic: f"the topic {topic} could not be saved: {error}")
         self._save_for_others()
 
     def _go_on(self) -> Work:
-        """Dispatch what waits for topics that are saved now, in steps."""
+        """Dispatch the sends whose topics are saved now, in steps."""
         for topic, sends in tuple(self._waiting.items()):
             yield from self._go_on_with(topic, sends)
         self._save_for_others()
@@ -152,7 +153,7 @@ class ParkedSends:
         self._waiting.pop(topic, None)
 
     def _let_through_in_steps(self, topic: str, steps: Work) -> Work:
-        """Take the steps of a send that is not to wait for its topic once more."""
+        """Take the steps of a send, which is not to wait for its topic once more."""
         while True:
             self._let_through = topic
             try:

@@ -1,9 +1,10 @@
-"""PullMessageProcessor: check, filter, look into the store, answer; and the replay of a pull that has waited.
+"""PullMessageProcessor: check, filter, look into the store, answer; and replay held pulls.
 
-    PULL_MESSAGE ─> check topic, group, queue ─> subscription, filter ─> store ─┬─ found: records as they lie
-                                                                               ├─ other: a code and an offset
-                                                                               └─ nothing yet: hold
-    woken ─────────────────────────────────────────────> the same way, never held again, no offset committed
+    PULL_MESSAGE ─> check topic, group, queue ─> subscription, filter ─> store
+        ─> found: records as they lie
+        ─> other: a code and an offset
+        ─> nothing yet: hold
+    woken ─> the same way, never held again, no offset committed
 
 It knows the hold service by two callables, and the network by `Connection` alone.
 """
@@ -45,7 +46,7 @@ _READ = TopicPermission.READ.value
 _ENTRIES_SCANNED: Final = 800
 _EXTENDED_ENTRIES_SCANNED: Final = 300_000
 _EXTENDED_ENTRIES_FILTERED: Final = 4_000
-"""To read so many and to ask a simple expression about them takes some five milliseconds."""
+"""Entries that a large pull reads and filters by a simple expression, in some five milliseconds."""
 
 _STAYING: Final = {"suggestWhichBrokerId": "0"}
 _VARYING: Final = {"nextBeginOffset": "%d", "minOffset": "%d", "maxOffset": "%d"}
@@ -62,7 +63,7 @@ _CODES: Final = {
 
 
 class PullMessageProcessor:
-    """See the module."""
+    """The answers to pulls, those at once and those that were held."""
 
     def __init__(
         self,
@@ -77,7 +78,11 @@ class PullMessageProcessor:
         now_ms: Callable[[], int],
         suspend: Callable[[PullRequest], bool],
     ) -> None:
-        """``now_ms`` is a clock that never jumps; ``suspend`` says whether a pull will be answered later."""
+        """Take the tables and the store.
+
+        ``now_ms`` is a clock that never jumps; ``suspend`` returns whether a pull will be answered
+        later.
+        """
         self._config = config
         self._store = store
         self._topics = topics
@@ -92,7 +97,7 @@ class PullMessageProcessor:
         self._commits = config.store.broker_role is not BrokerRole.SLAVE
 
     def handlers(self) -> Handlers:
-        """Ordinary pulls, those of 5.x's lite consumers, and ours of many megabytes."""
+        """Return the handlers of ordinary pulls, of 5.x's lite pulls, and of pulls of chunks."""
         return {
             RequestCode.PULL_MESSAGE: self.pull_message,
             RequestCode.LITE_PULL_MESSAGE: self.pull_message,
@@ -102,7 +107,7 @@ class PullMessageProcessor:
     def pull_message(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand | Steps | None:
-        """A pull that has just arrived."""
+        """Answer a pull that has just arrived."""
         header: PullMessageRequestHeader = header_of(request)
         self._check(header)
         message_filter = self._message_filter(header)
@@ -118,14 +123,14 @@ class PullMessageProcessor:
         header: PullMessageRequestHeader,
         message_filter: Filter,
     ) -> Steps:
-        """Process a pull that needs the tools for many messages, which a young broker has to load."""
+        """Process a pull that needs tools for many messages, once these are loaded."""
         yield from chunks.when_loaded()
         return self._process(connection, request, header, message_filter, may_hold=True)
 
     def execute_request_when_wakeup(self, held: PullRequest) -> RemotingCommand | None:
-        """A pull that has waited: the same way again, with the same opaque."""
+        """Answer a pull that has waited, by the same way and with the same opaque."""
         if held.connection.is_congested:
-            # It does not read what it has: it shall ask again when it does.
+            # The client is not draining its socket; it retries once it does.
             low, high = self._store.queue_offsets(*held.queue)
             fields = _fields(held.pull_from_this_offset, low, high)
             return held.request.respond(ResponseCode.PULL_NOT_FOUND, "congested", fields)
@@ -138,7 +143,8 @@ class PullMessageProcessor:
     ) -> Generator[None, None, bool]:
         """Find, in steps, whether a message for a waiting pull is among those from an offset on.
 
-        If too many are to look at, one may be: its replay looks at some, and the client goes on from there.
+        True if too many are to be looked at: the replay looks at some, and the client goes on from
+        there.
         """
         topic, queue_id = held.queue
         try:
@@ -152,7 +158,9 @@ class PullMessageProcessor:
             )
             if found.status is GetMessageStatus.FOUND:
                 return True
-            if found.next_begin_offset <= from_queue_offset:  # the end; else the replay will say what it is
+            if (
+                found.next_begin_offset <= from_queue_offset
+            ):  # the end; else the replay will say what is wrong
                 return found.status is not GetMessageStatus.OFFSET_OVERFLOW_ONE
             from_queue_offset = found.next_begin_offset
             yield
@@ -201,7 +209,7 @@ class PullMessageProcessor:
         return None
 
     def _check(self, header: PullMessageRequestHeader) -> None:
-        """Whether this group may read from this queue."""
+        """Refuse a pull unless its group may read from its queue."""
         if not self._config.broker_permission & _READ:
             raise RequestRejected(ResponseCode.NO_PERMISSION, "the broker pulling message is forbidden")
         group = self._groups.get(header.consumer_group) or self._groups.find_or_create(header.consumer_group)

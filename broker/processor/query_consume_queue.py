@@ -1,4 +1,4 @@
-"""QueryConsumeQueueProcessor: what a queue holds, entry by entry, and which of it a group would get."""
+"""QueryConsumeQueueProcessor: the entries of a queue, and which of them a group would get."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from rocketpoll.broker.store.message_store import MessageStore
 
 ENTRIES_MAX: Final = 256
 LOOK_BYTES_MAX: Final = 8 << 20
-"""Of one answer, and of the messages that are looked at for it; beyond, entries are left out."""
+"""Bytes of messages that one answer looks at; entries beyond are left out."""
 
 
 class QueryConsumeQueueProcessor:
-    """Reads entries with their messages, once as they are and once through the filter."""
+    """The answers that list entries with their messages, and whether the filter passes them."""
 
     def __init__(
         self,
@@ -32,17 +32,17 @@ class QueryConsumeQueueProcessor:
         consumers: ConsumerManager,
         filter_of: Callable[[SubscriptionData], MessageFilter | None],
     ) -> None:
-        """``filter_of`` is what pulls of that subscription are filtered by; None: by nothing."""
+        """Take the tables; ``filter_of`` returns the filter of a subscription's pulls, or None."""
         self._store = store
         self._consumers = consumers
         self._filter_of = filter_of
 
     def handlers(self) -> Handlers:
-        """The requests that are answered here."""
+        """Return the handler of QUERY_CONSUME_QUEUE."""
         return {RequestCode.QUERY_CONSUME_QUEUE: self.query}
 
     def query(self, _: Connection, request: RemotingCommand) -> Steps:
-        """QUERY_CONSUME_QUEUE."""
+        """Answer QUERY_CONSUME_QUEUE with entries from an index on."""
         header: QueryConsumeQueueRequestHeader = header_of(request)
         topic, queue_id = header.topic or "", header.queue_id
         low, high = self._store.queue_offsets(topic, queue_id)
@@ -73,7 +73,7 @@ class QueryConsumeQueueProcessor:
     def _messages(
         self, topic: str, queue_id: int, start: int, end: int, message_filter: MessageFilter | None
     ) -> Iterator[tuple[StoredMessage, int]]:
-        """The messages between two offsets, and the sizes of their records."""
+        """Yield the messages between two offsets, each with the size of its record."""
         left = LOOK_BYTES_MAX
         while start < end and left > 0:
             count = end - start

@@ -18,17 +18,17 @@ from rocketpoll.broker.processor.request import Handlers, RequestRejected, answe
 from rocketpoll.broker.store.message_store import MessageStore
 
 MESSAGES_MAX: Final = 64
-"""Of one answer, whatever is asked for."""
+"""The maximum number of messages in one answer, whatever is asked for."""
 UNIQUE_KEY_MESSAGES: Final = 32
-"""Asked for a unique key, RocketMQ takes no number from the client: retries of a message share it."""
+"""For a unique key, RocketMQ ignores the client's number: retries of a message share the key."""
 ANSWER_BYTES_MAX: Final = 8 << 20
-"""Records beyond are left out, as a client takes no frame of more than 16 MiB; the first always goes."""
+"""Records beyond are left out, as a client takes no frame over 16 MiB; the first always goes."""
 
 _INDEX_TYPES: Final = ("", "K", "U")
 
 
 class QueryMessageProcessor:
-    """Looks messages up for people and tools."""
+    """The answers to people and tools that look messages up."""
 
     def __init__(self, config: BrokerConfig, store: MessageStore, now_ms: Callable[[], int]) -> None:
         self._has_index = config.store.message_index_enable
@@ -36,14 +36,14 @@ class QueryMessageProcessor:
         self._now_ms = now_ms
 
     def handlers(self) -> Handlers:
-        """The requests that are answered here."""
+        """Return the handlers of the requests that are answered here."""
         return {
             RequestCode.QUERY_MESSAGE: self.query,
             RequestCode.VIEW_MESSAGE_BY_ID: self.view,
         }
 
     def query(self, _: Connection, request: RemotingCommand) -> Steps:
-        """QUERY_MESSAGE: the newest messages with a key, oldest of them first."""
+        """Answer QUERY_MESSAGE with the newest messages with a key, the oldest of them first."""
         header: QueryMessageRequestHeader = header_of(request)
         _check(header)
         wanted = UNIQUE_KEY_MESSAGES if header.unique_key_query else min(header.max_num, MESSAGES_MAX)
@@ -66,7 +66,7 @@ class QueryMessageProcessor:
         return answer(request, indexed)._replace(body=b"".join(reversed(records)))
 
     def view(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """VIEW_MESSAGE_BY_ID: the record that starts at a place in the log."""
+        """Answer VIEW_MESSAGE_BY_ID with the record that starts at a place in the log."""
         physical_offset = header_of(request).offset
         record = self._store.record_at(physical_offset)
         if record is None:
@@ -77,7 +77,7 @@ class QueryMessageProcessor:
 
 
 def _check(header: QueryMessageRequestHeader) -> None:
-    """What 5.5 can ask of an index of another kind."""
+    """Refuse what 5.5 can ask of an index of another kind."""
     if (header.index_type or "") not in _INDEX_TYPES:
         raise RequestRejected(
             ResponseCode.SYSTEM_ERROR,

@@ -1,4 +1,4 @@
-"""Which queues a request may name: those of a topic that is there, and those that still hold messages."""
+"""The queues that a request may name: those of an existing topic, and those with messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rocketpoll.broker.store.message_store import MessageStore
 
 
 def topic_of(topics: TopicConfigManager, topic: str) -> TopicConfig:
-    """A topic's configuration.
+    """Return a topic's configuration.
 
     Raises:
         RequestRejected: There is no such topic.
@@ -22,10 +22,10 @@ def topic_of(topics: TopicConfigManager, topic: str) -> TopicConfig:
 
 
 def check_queue(store: MessageStore, config: TopicConfig, queue_id: int) -> None:
-    """Whether a topic has a queue. One that was taken away counts as long as it holds messages.
+    """Refuse a queue that a topic does not have; one taken away counts while it holds messages.
 
     Raises:
-        RequestRejected: It has no such queue.
+        RequestRejected: The topic has no such queue.
     """
     queues = max(config.read_queue_nums, config.write_queue_nums)
     if 0 <= queue_id < queues or (queue_id >= 0 and store.queue_offsets(config.topic_name, queue_id)[1]):

@@ -1,10 +1,11 @@
-"""ReplyMessageProcessor: what a consumer replies to a producer's request goes to that producer.
+"""ReplyMessageProcessor: passes a consumer's reply on to the producer that sent the request.
 
     producer ── a message, with REPLY_TO_CLIENT ──> topic ──────────────────> consumer
     producer <── PUSH_REPLY_MESSAGE_TO_CLIENT ── broker <── SEND_REPLY_MESSAGE ── consumer
 
 The request is a message like any other. A reply is pushed to the producer that waits for it. Once
-that has taken it, the reply is stored in a topic of its own, and answered, as a message that is sent.
+the producer has taken it, the reply is stored in a topic of its own, and answered, as a message
+that is sent.
 
 This module neither stores anything itself nor waits: the producer's answer comes by a callback.
 """
@@ -34,11 +35,11 @@ _AS_A_SEND: Final[Mapping[int, RequestCode]] = {
     RequestCode.SEND_REPLY_MESSAGE: RequestCode.SEND_MESSAGE,
     RequestCode.SEND_REPLY_MESSAGE_V2: RequestCode.SEND_MESSAGE_V2,
 }
-"""The request that stores the same message: all its fields are the same."""
+"""The request that stores the same message, with equal fields."""
 
 
 class ReplyMessageProcessor:
-    """Passes replies on to those who wait for them."""
+    """The relay of replies to the producers that wait for them."""
 
     def __init__(
         self,
@@ -47,21 +48,21 @@ class ReplyMessageProcessor:
         advertised_host: Callable[[Connection], Host],
         now_ms: Callable[[], int],
     ) -> None:
-        """``send`` takes a message that is sent, and answers it."""
+        """Take the producers; ``send`` takes a message that is sent, and answers it."""
         self._producers = producers
         self._send = send
         self._advertised_host = advertised_host
         self._now_ms = now_ms
 
     def handlers(self) -> Handlers:
-        """Return what answers each kind of reply."""
+        """Return the handlers of each kind of reply."""
         return dict.fromkeys(_AS_A_SEND, self.send_reply_message)
 
     def send_reply_message(self, connection: Connection, request: RemotingCommand) -> None:
-        """Push a reply to the producer that it names, and store it when that has taken it.
+        """Push a reply to the producer that it names, and store it once the producer has taken it.
 
         Raises:
-            RequestRejected: The reply names nobody, or nobody who is connected.
+            RequestRejected: The reply names no producer, or one that is not connected.
         """
         header: SendMessageRequestHeader = header_of(request)
         channel = self._asker(decode_properties(header.properties or "").get(REPLY_TO_CLIENT))
@@ -110,7 +111,7 @@ class ReplyMessageProcessor:
         client_id: str,
         found: RemotingCommand | None,
     ) -> None:
-        """Store the reply if the producer has taken it; else say that it has not."""
+        """Store the reply if the producer has taken it; else answer that it has not."""
         if found is None or found.code != ResponseCode.SUCCESS:
             remark = f"push reply message to {client_id} fail."
             reply(connection, request, request.respond(ResponseCode.SYSTEM_ERROR, remark))

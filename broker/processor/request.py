@@ -1,10 +1,10 @@
-"""How processors are asked and answer: the shape of a handler, its refusals, and typed headers.
+"""The shape of a handler, its refusals, and typed headers: how processors are asked and answer.
 
-A handler gets a request and returns its answer, or None if the answer comes later, by the connection,
-or not at all. It refuses by raising `RequestRejected`. One that stores messages may raise
-`TopicNotSaved` before it has stored any: the request comes again when the topic is saved. No handler
-ever blocks: the broker has one thread. One that has much to do is a generator, or returns one: it does
-a bit, yields, and returns the answer in the end.
+A handler gets a request and returns its answer, or None if the answer comes later, by the
+connection, or not at all. It refuses by raising `RequestRejected`. A handler that stores messages
+may raise `TopicNotSaved` before it has stored any: the request comes again when the topic is saved.
+No handler ever blocks: the broker has one thread. A handler that has much to do is a generator, or
+returns one: it does a bit, yields, and returns the answer in the end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Handler: TypeAlias = Callable[[Connection, RemotingCommand], "RemotingCommand | 
 Handlers: TypeAlias = Mapping[int, Handler]
 
 LIBERTIES_BYTES_MAX: Final = 16_384
-"""Longer bodies must be strict JSON, as all that clients send is: the other takes a hundred times as long."""
+"""Longer bodies must be strict JSON, as clients send: lenient parsing takes 100 times as long."""
 
 _DECODERS = {
     int(code): exchange.request.decode for code, exchange in HEADERS.items() if exchange.request is not None
@@ -34,7 +34,7 @@ _DECODERS = {
 
 
 class RequestRejected(RocketPollError):
-    """The answer is this code, with this remark."""
+    """A refusal, which becomes an answer with this code and this remark."""
 
     def __init__(self, code: ResponseCode, remark: str) -> None:
         super().__init__(f"{code.name}: {remark}")
@@ -51,7 +51,7 @@ class TopicNotSaved(Exception):
 
 
 def header_of(request: RemotingCommand) -> Any:
-    """The typed header of a request whose code has one."""
+    """Return the typed header of a request; raise HeaderError if its code has none."""
     decode = _DECODERS.get(request.code)
     if decode is None:
         raise HeaderError("request", at="code", needed="a code with a header", found=request.code)
@@ -59,21 +59,21 @@ def header_of(request: RemotingCommand) -> Any:
 
 
 def body_of(request: RemotingCommand, body_type: type[Any]) -> Any:
-    """The JSON body of a request."""
+    """Return the decoded JSON body of a request."""
     if not request.body:
         raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"request {request.code} needs a body")
     return decode_body(body_type, request.body, liberties_bytes_max=LIBERTIES_BYTES_MAX)
 
 
 def body_in_steps(request: RemotingCommand, body_type: type[Body]) -> Generator[None, None, Body]:
-    """Read the JSON body of a request that may hold thousands of values."""
+    """Decode, in steps, the JSON body of a request that may hold thousands of values."""
     if not request.body:
         raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"request {request.code} needs a body")
     return (yield from decode_body_in_steps(body_type, request.body, liberties_bytes_max=LIBERTIES_BYTES_MAX))
 
 
 def answer(request: RemotingCommand, header: Any = None, body: object = None) -> RemotingCommand:
-    """The answer of success: with a typed header, with a JSON body, with both or neither."""
+    """Return an answer of success, with a typed header, with a JSON body, with both or neither."""
     ext_fields = {}
     if header is not None:
         codec = HEADERS[request.code].response
@@ -84,7 +84,7 @@ def answer(request: RemotingCommand, header: Any = None, body: object = None) ->
 
 
 def answer_in_steps(request: RemotingCommand, body: object) -> Steps:
-    """The answer of success with a JSON body of any size, in steps; it must not change meanwhile."""
+    """Return an answer of success, in steps, with a large JSON body that does not change."""
     data = yield from encode_body_in_steps(body)
     return request.respond(ResponseCode.SUCCESS, body=data)
 
@@ -96,7 +96,7 @@ def reply(connection: Connection, request: RemotingCommand, answer: RemotingComm
 
 
 def negotiated(extension: Extension, handler: Handler) -> Handler:
-    """A handler for those who have agreed on an extension; to others it does not exist."""
+    """Return a handler for clients that have agreed on an extension; others are refused."""
 
     def handle(connection: Connection, request: RemotingCommand) -> RemotingCommand | Steps | None:
         if extension not in connection.extensions:

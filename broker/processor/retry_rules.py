@@ -1,8 +1,8 @@
-"""RetryRules: how often a group tries a message, and where it goes when it has been tried too often.
+"""RetryRules: how often a group tries a message, and where it goes after too many attempts.
 
-A message comes back in two ways: its consumer asks the broker to store it anew (`message_back`), or sends it
-to the group's retry topic itself (`send_message`). Both keep to the same limit: the one that the consumer
-asks for, or else the group's. After that it is a dead letter.
+A message comes back in two ways: its consumer asks the broker to store it again (`message_back`),
+or sends it to the group's retry topic itself (`send_message`). Both keep to the same limit: the one
+that the consumer asks for, or else the group's. After that it is a dead letter.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ DEAD_LETTER_QUEUE: Final = 0
 
 
 class RetryRules:
-    """For all groups."""
+    """The rules of retries and dead letters, for all groups."""
 
     def __init__(self, admission: TopicAdmission, groups: SubscriptionGroupManager) -> None:
         self._admission = admission
         self._groups = groups
 
     def group(self, name: str) -> SubscriptionGroupConfig:
-        """A group that may retry.
+        """Return the configuration of a group that may retry.
 
         Raises:
             RequestRejected: There is no such group, and none is made.
@@ -52,28 +52,28 @@ class RetryRules:
         max_reconsume_times: int | None,
         client_version: int,
     ) -> bool:
-        """Whether a message that came back so often has been tried enough."""
+        """Return whether a message that came back this often has been tried enough."""
         limit = group.retry_max_times
         if max_reconsume_times is not None and client_version >= CLIENT_LIMIT_VERSION_MIN:
             limit = max_reconsume_times
         return reconsume_times >= limit
 
     def dead_letters(self, group: str) -> TopicConfig:
-        """Find the topic of a group's dead letters, made if it is not there.
+        """Return the topic of a group's dead letters, and make it if it is missing.
 
         Raises:
-            TopicNotSaved: They may go there as soon as the topic is saved.
+            TopicNotSaved: Dead letters may go there as soon as the topic is saved.
         """
         return self._admission.admit_again(dlq_topic(group), 1)
 
     def redirected(
         self, message: StoredMessage, max_reconsume_times: int | None, client_version: int
     ) -> StoredMessage:
-        """The message itself; or as a dead letter, if it goes to a retry topic and has been tried enough.
+        """Return a message as it is, or as a dead letter if it was retried too often.
 
         Raises:
-            RequestRejected: It goes to the retry topic of a group that is not there.
-            TopicNotSaved: It is the first dead letter of its group.
+            RequestRejected: The message goes to the retry topic of a group that does not exist.
+            TopicNotSaved: The message is the first dead letter of its group.
         """
         if not message.topic.startswith(RETRY_PREFIX):
             return message
@@ -84,7 +84,7 @@ class RetryRules:
 
 
 def redirect_to_dlq(message: StoredMessage, dead_letters: TopicConfig) -> StoredMessage:
-    """A message as a dead letter: it is not delayed any more, and keeps all else."""
+    """Return a message as a dead letter: not delayed any more, otherwise unchanged."""
     return replace(
         message,
         topic=dead_letters.topic_name,

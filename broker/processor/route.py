@@ -1,8 +1,8 @@
 """RouteProcessor: what a name server answers, for this one broker.
 
-Clients ask it where topics live, and tools what there is. Other brokers cannot register here: a cluster of
-several needs a name server of RocketMQ's. The topics' table is the only truth, so that a topic that was
-created or deleted is, or is no longer, routed at once.
+Clients ask it where topics live, and tools what exists. Other brokers cannot register here: a
+cluster of several needs a name server of RocketMQ's. The topics' table is the only truth, so that a
+topic that was created or deleted is, or is no longer, routed at once.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _WRITE: Final = int(TopicPermission.WRITE)
 _READ_WRITE: Final = int(TopicPermission.READ | TopicPermission.WRITE)
 _UNIT: Final = 1
 _UNIT_SUB: Final = 2
-"""The bits of a topic's sysFlag; nothing here is made of them."""
+"""The bits of a topic's sysFlag, which mean nothing to this broker."""
 
 
 class RouteProcessor:
-    """Routes, lists of topics, and write permissions."""
+    """The answers to requests for routes, lists of topics, and write permissions."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class RouteProcessor:
         advertised_host: Callable[[Connection], Host],
         after_saving: AfterSaving,
     ) -> None:
-        """``advertised_host`` is the broker's address as the client of a connection can dial it."""
+        """Take the topics; ``advertised_host`` returns the address that a client can dial."""
         self._config = config
         self._topics = topics
         self._kv_configs = kv_configs
@@ -67,7 +67,7 @@ class RouteProcessor:
         self._after_saving = after_saving
 
     def handlers(self) -> Handlers:
-        """The requests that are answered here."""
+        """Return the handlers of the requests that are answered here."""
         return {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster_info,
@@ -92,7 +92,7 @@ class RouteProcessor:
     # ---- where topics live
 
     def route(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_ROUTEINFO_BY_TOPIC: the queues of a topic, and where they are."""
+        """Answer GET_ROUTEINFO_BY_TOPIC with the queues of a topic and the broker's address."""
         topic = header_of(request).topic
         config = self._topics.get(topic)
         if config is None:
@@ -114,7 +114,7 @@ class RouteProcessor:
         return answer(request, body=body)
 
     def cluster_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_BROKER_CLUSTER_INFO: one cluster of one broker."""
+        """Answer GET_BROKER_CLUSTER_INFO with one cluster of one broker."""
         config = self._config
         body = ClusterInfo(
             broker_addr_table={config.broker_name: self._broker_data(connection)},
@@ -131,44 +131,44 @@ class RouteProcessor:
         )
 
     def _permission_of(self, config: TopicConfig) -> int:
-        """What the broker as a whole must not do, its topics cannot."""
+        """Return a topic's permission, without what the broker as a whole may not do."""
         return config.perm & (self._config.broker_permission | ~_READ_WRITE)
 
     # ---- lists of topics
 
     def all_topics(self, _: Connection, request: RemotingCommand) -> Steps:
-        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
+        """Answer GET_ALL_TOPIC_LIST_FROM_NAMESERVER with the names of all topics."""
         return answer_in_steps(request, TopicList(topic_list=frozenset(self._topics.topics)))
 
     def topics_of_cluster(self, _: Connection, request: RemotingCommand) -> Steps:
-        """GET_TOPICS_BY_CLUSTER: all, or none of a cluster that is not here."""
+        """Answer GET_TOPICS_BY_CLUSTER with all topics, or none for another cluster."""
         is_here = header_of(request).cluster == self._config.broker_cluster_name
         return answer_in_steps(
             request, TopicList(topic_list=frozenset(self._topics.topics if is_here else ()))
         )
 
     def cluster_names(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_SYSTEM_TOPIC_LIST_FROM_NS: the names that clusters and brokers take away from topics."""
+        """Answer GET_SYSTEM_TOPIC_LIST_FROM_NS with the names that clusters and brokers reserve."""
         names = frozenset({self._config.broker_cluster_name, self._config.broker_name})
         address = str(self._advertised_host(connection))
         return answer(request, body=TopicList(topic_list=names, broker_addr=address))
 
     def system_topics(self, _: Connection, request: RemotingCommand) -> Steps:
-        """GET_SYSTEM_TOPIC_LIST_FROM_BROKER: those that there may be, and those that there are."""
+        """Answer GET_SYSTEM_TOPIC_LIST_FROM_BROKER: possible and existing system topics."""
         found = yield from self._matching(lambda config: is_system_topic(config.topic_name))
         topics = TopicList(topic_list=SYSTEM_TOPICS | own_topics(self._config) | found)
         return (yield from answer_in_steps(request, topics))
 
     def unit_topics(self, _: Connection, request: RemotingCommand) -> Steps:
-        """GET_UNIT_TOPIC_LIST."""
+        """Answer GET_UNIT_TOPIC_LIST with the topics that have the unit flag."""
         return self._flagged(request, lambda flag: bool(flag & _UNIT))
 
     def unit_sub_topics(self, _: Connection, request: RemotingCommand) -> Steps:
-        """GET_HAS_UNIT_SUB_TOPIC_LIST."""
+        """Answer GET_HAS_UNIT_SUB_TOPIC_LIST with the topics that have the unit-sub flag."""
         return self._flagged(request, lambda flag: bool(flag & _UNIT_SUB))
 
     def unit_sub_ununit_topics(self, _: Connection, request: RemotingCommand) -> Steps:
-        """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST."""
+        """Answer GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: topics with the unit-sub flag alone."""
         return self._flagged(request, lambda flag: flag & (_UNIT | _UNIT_SUB) == _UNIT_SUB)
 
     def _flagged(self, request: RemotingCommand, matches: Callable[[int], bool]) -> Steps:
@@ -176,7 +176,7 @@ class RouteProcessor:
         return (yield from answer_in_steps(request, TopicList(topic_list=names)))
 
     def _matching(self, matches: Callable[[TopicConfig], bool]) -> Generator[None, None, frozenset[str]]:
-        """The names of some topics."""
+        """Collect the names of the topics that match, in steps."""
         names = []
         for config in tuple(self._topics.topics.values()):
             yield
@@ -187,7 +187,7 @@ class RouteProcessor:
     # ---- changes
 
     def wipe_write_permission(self, connection: Connection, request: RemotingCommand) -> Steps:
-        """WIPE_WRITE_PERM_OF_BROKER: producers find no queue here any more, consumers still do."""
+        """Answer WIPE_WRITE_PERM_OF_BROKER: producers find no queue, consumers still do."""
         with self._topics.changes.begin() as change:
             count = yield from self._change_permissions(request, lambda perm: perm & ~_WRITE, change)
         success = answer(request, WipeWritePermOfBrokerResponseHeader(count))
@@ -195,7 +195,7 @@ class RouteProcessor:
         return None
 
     def add_write_permission(self, connection: Connection, request: RemotingCommand) -> Steps:
-        """ADD_WRITE_PERM_OF_BROKER: they do again; topics that were read-only by themselves as well."""
+        """Answer ADD_WRITE_PERM_OF_BROKER: all topics become writable, even read-only ones."""
         with self._topics.changes.begin() as change:
             count = yield from self._change_permissions(request, lambda perm: perm | _WRITE, change)
         success = answer(request, AddWritePermOfBrokerResponseHeader(count))
@@ -208,7 +208,7 @@ class RouteProcessor:
         changed: Callable[[int], int],
         change: Change[str, TopicConfig],
     ) -> Generator[None, None, int]:
-        """Of how many topics, none of a broker that is not here."""
+        """Change all topics and answer their number; 0 for a broker of another name."""
         if header_of(request).broker_name != self._config.broker_name:
             return 0
         topics = tuple(self._topics.topics)
@@ -220,7 +220,7 @@ class RouteProcessor:
         return len(topics)
 
     def delete_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """DELETE_TOPIC_IN_NAMESRV: nothing is left to do once the broker has deleted it."""
+        """Answer DELETE_TOPIC_IN_NAMESRV: nothing is left to do once the broker deleted it."""
         header = header_of(request)
         is_here = header.cluster_name in (None, "", self._config.broker_cluster_name)
         if is_here and self._topics.get(header.topic) is not None:
@@ -234,7 +234,7 @@ class RouteProcessor:
     # ---- what brokers ask
 
     def query_data_version(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """QUERY_DATA_VERSION: whether a broker's topics are others than those that are routed."""
+        """Answer QUERY_DATA_VERSION: whether a broker's topics differ from those routed."""
         theirs = body_of(request, DataVersion)
         if header_of(request).broker_name != self._config.broker_name:
             return answer(request, QueryDataVersionResponseHeader(changed=True))
@@ -243,7 +243,7 @@ class RouteProcessor:
         return answer(request, QueryDataVersionResponseHeader(changed=not is_same), ours)
 
     def refuse_broker(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """REGISTER_BROKER and its like."""
+        """Refuse REGISTER_BROKER and other requests of brokers."""
         raise RequestRejected(
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
             f"{RequestCode(request.code).name}: this name server serves its own broker "
@@ -251,9 +251,9 @@ class RouteProcessor:
         )
 
     def get_config(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_NAMESRV_CONFIG: that of the one process that is both."""
+        """Answer GET_NAMESRV_CONFIG with the broker's settings: both are one process."""
         return request.respond(ResponseCode.SUCCESS, body=properties_text(self._config))
 
     def update_config(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """UPDATE_NAMESRV_CONFIG: never."""
+        """Refuse UPDATE_NAMESRV_CONFIG: settings cannot be changed remotely."""
         raise read_only_configuration(request)

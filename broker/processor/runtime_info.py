@@ -1,7 +1,7 @@
-"""RuntimeInfo: what GET_BROKER_RUNTIME_INFO shows, under the keys of both RocketMQ generations.
+"""RuntimeInfo: the figures of GET_BROKER_RUNTIME_INFO, under the keys of both RocketMQ generations.
 
-Every figure is measured or true by construction; where RocketMQ counts what does not exist here (thread
-pools with queues, a pool of buffers, the timer wheel), it is what an idle one shows.
+Every figure is measured or true by construction; where RocketMQ counts what does not exist here
+(thread pools with queues, a pool of buffers, the timer wheel), it is what an idle one shows.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ _IDLE: Final[Mapping[str, str]] = {
 
 
 class SendQueue(NamedTuple):
-    """Sends that wait for the disk: how many, and for how long the first of them has."""
+    """Sends that wait for the disk: their number, and the wait of the first of them."""
 
     size: int
     head_wait_ms: int
 
 
 class RuntimeInfo:
-    """Collects the figures whenever somebody asks."""
+    """A table of figures, collected whenever it is asked for."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class RuntimeInfo:
         disk_usage: Callable[[], DiskUsage],
         started_ms: int,
     ) -> None:
-        """``delay_offsets`` tells how far each delay level has been delivered, by its number."""
+        """Take the sources; ``delay_offsets`` returns how far each delay level is delivered."""
         self._config = config
         self._store = store
         self._stats = stats
@@ -87,7 +87,7 @@ class RuntimeInfo:
         self._started_ms = started_ms
 
     def table(self, now_ms: int) -> dict[str, str]:
-        """All figures, as text."""
+        """Return all figures, as text, by RocketMQ's keys."""
         return {
             "bootTimestamp": str(self._started_ms),
             "runtime": _runtime(max(now_ms - self._started_ms, 0)),
@@ -182,7 +182,7 @@ class RuntimeInfo:
         }
 
     def _pulls(self) -> dict[str, str]:
-        """Keys of ours: RocketMQ does not tell."""
+        """Return figures on pulls under keys of our own, as RocketMQ has none."""
         return {
             "pullsHeld": str(self._holds.held),
             "pullsPutOff": str(self._holds.put_offs),

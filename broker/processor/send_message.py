@@ -1,9 +1,11 @@
-"""SendMessageProcessor: single messages and batches, answered or one-way, to topics that may have to be made.
+"""SendMessageProcessor: single messages and batches, answered or one-way.
 
-    SEND_MESSAGE, _V2, SEND_BATCH_MESSAGE ─> busy? ─> topic, queue ─> retry or dead letter? ─> delayed?
+    SEND_MESSAGE, _V2, SEND_BATCH_MESSAGE ─> busy? ─> topic, queue ─> retry or dead letter? ─>
+        delayed?
         ─> store ─> answered now (ASYNC_FLUSH), or when it is on the disk (SYNC_FLUSH)
 
-The answer carries what Java's client reads: ids, queue, offset, region and whether to trace.
+A topic that does not exist may have to be made. The answer carries what Java's client reads: ids,
+queue, offset, region and whether to trace.
 """
 
 from __future__ import annotations
@@ -47,17 +49,17 @@ _NOT_PUT = PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)
 _ILLEGAL = ResponseCode.MESSAGE_ILLEGAL
 
 LARGE_BATCH_BYTES: Final = 32_768
-"""A shorter batch has at most 1,424 messages, and mostly far fewer: they are put at once."""
+"""A shorter batch has at most 1,424 messages, mostly far fewer, and is put at once."""
 _ENTRIES_PER_STEP = 256
 _STEPS_OF_FEW = 4
 TAKEN_APART_BYTES_MAX: Final = 4 << 20
-"""Of batches of more than 1,024 messages that are under way: apart, they take up to 40 times as much."""
+"""Bytes of large batches that are being taken apart, which needs up to 40 times as much memory."""
 
 BATCH_MESSAGES_MAX: Final = 65_536
-"""All or none of a batch is stored, in one step: some ten milliseconds for so many."""
+"""A batch is stored as a whole or not, in one step: some ten milliseconds for so many messages."""
 
 IDS_MAX: Final = 3_000
-"""Of a batch's messages, so many are told by their ids: the header of an answer has room for no more."""
+"""The maximum number of a batch's ids in an answer, whose header has no room for more."""
 
 CODES: Final = {
     PutMessageStatus.PUT_OK: ResponseCode.SUCCESS,
@@ -69,11 +71,14 @@ CODES: Final = {
 
 
 _Unanswered: TypeAlias = tuple[Connection, RemotingCommand, SendPlan, bool]
-"""Who has sent a message that is put to be written at the end of the turn, and waits for the disk or not."""
+"""The sender, request and plan of a message written at the end of the turn.
+
+The last element says whether the sender waits for the disk.
+"""
 
 
 class SendMessageProcessor:
-    """See the module."""
+    """The answers to all kinds of sends."""
 
     def __init__(
         self,
@@ -86,7 +91,7 @@ class SendMessageProcessor:
         advertised_host: Callable[[Connection], Host],
         why_busy: Callable[[], str | None],
     ) -> None:
-        """``why_busy`` says why no sends are taken now, if so."""
+        """Take what a put needs; ``why_busy`` returns why no sends are taken now, or None."""
         self._store = store
         self._retries = retries
         self._acknowledger = acknowledger
@@ -104,7 +109,7 @@ class SendMessageProcessor:
         self._taken_apart_bytes = 0
 
     def handlers(self) -> Handlers:
-        """All ways to send."""
+        """Return the handlers of all ways to send."""
         return {
             RequestCode.SEND_MESSAGE: self.send_message,
             RequestCode.SEND_MESSAGE_V2: self.send_message,
@@ -112,11 +117,11 @@ class SendMessageProcessor:
         }
 
     def connection_closed(self, connection: Connection) -> None:
-        """Forget a client."""
+        """Forget the plans of a client that is gone."""
         self._plans.forget(connection)
 
     def send_message(self, connection: Connection, request: RemotingCommand) -> Steps | None:
-        """Take a message, or a batch of them."""
+        """Put a message, or a batch of them."""
         busy = self._why_busy()
         if busy is not None:
             raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
@@ -139,7 +144,7 @@ class SendMessageProcessor:
         elif properties.delay_level or plan.is_retry:
             result = self._put_redirected(plan, request, properties, born_timestamp)
         else:
-            # It is there before the message is: what is put and what is unanswered have the same order.
+            # Appended before the put, so that puts and unanswered sends have the same order.
             self._unanswered.append((connection, request, plan, properties.waits))
             fault: PutMessageResult | None = _NOT_PUT
             try:
@@ -181,7 +186,7 @@ class SendMessageProcessor:
     def _put_redirected(
         self, plan: SendPlan, request: RemotingCommand, properties: StoredProperties, born_timestamp: int
     ) -> PutMessageResult:
-        """Put a message that is to be delivered later, or that comes to a retry topic, where it belongs."""
+        """Put a message that is delayed, or comes to a retry topic, where it belongs."""
         draft = replace(plan.template.common, body=request.body, born_timestamp=born_timestamp)
         message = _message_of(draft, properties.text)
         retried = self._retries.redirected(message, plan.header.max_reconsume_times, request.version)
@@ -214,7 +219,7 @@ class SendMessageProcessor:
         properties: StoredProperties,
         born_timestamp: int,
     ) -> Steps:
-        """Put a batch that may have very many messages, and so would keep all others waiting."""
+        """Put, in steps, a batch whose many messages would keep others waiting."""
         of_batch = self._properties.of_batch(properties.text)
         parts: list[UniformParts] = []
         sizes: Sequence[int]
@@ -244,7 +249,7 @@ class SendMessageProcessor:
         return None
 
     def _check_room_for_parts(self, size: int) -> None:
-        """Whether one more batch may be taken apart beside those that are; one always may."""
+        """Refuse to take one more batch apart if too many are; one always may be."""
         under_way = self._taken_apart_bytes
         if under_way and under_way + size > TAKEN_APART_BYTES_MAX:
             raise RequestRejected(
@@ -271,8 +276,8 @@ class SendMessageProcessor:
         *,
         waits: bool,
     ) -> None:
-        """Answer what is in the log; with SYNC_FLUSH when it is on the disk, if the sender waits."""
-        if len(request.body) > _BODY_BYTES_WAITING_MAX:  # it is in the log: no need to keep it
+        """Answer what is in the log, with SYNC_FLUSH once on the disk if the sender waits."""
+        if len(request.body) > _BODY_BYTES_WAITING_MAX:  # the log has the body
             request = request._replace(body=b"")
         tell = partial(self._answer, connection, request, plan, sizes)
         self._acknowledger.when_stored(result, tell, waits=waits)
@@ -285,7 +290,7 @@ class SendMessageProcessor:
         sizes: Sequence[int],
         result: PutMessageResult,
     ) -> None:
-        """``sizes`` are those of the records of a batch."""
+        """Answer a send by its result; ``sizes`` are those of the records of a batch."""
         status, physical_offset, queue_offset, end_offset, _, message_count, remark = result
         if end_offset < 0:
             self._stats.put_failed()

@@ -1,8 +1,9 @@
-"""SendPlan: what follows from all that a producer says of a message but its body, properties and birth.
+"""SendPlan: what follows from all of a message but its body, properties and birth.
 
-A producer says the same of nearly every message. To read it, to see whether such a message may go to that
-topic and queue, and to put what its records have in common into bytes, is half of what a send costs; so it
-is done once, and remembered for as long as the client is there and the topic is what it was.
+A producer says the same of nearly every message. To read it, to see whether such a message may go
+to that topic and queue, and to put what its records have in common into bytes, is half of what a
+send costs; so it is done once, and remembered while the client is connected and the topic is
+unchanged.
 """
 
 from __future__ import annotations
@@ -32,32 +33,32 @@ _GIVEN = ~(_BORN_V6 | _STORE_V6 | MessageSysFlag.TRANSACTION_MASK.value)
 _BATCH = RequestCode.SEND_BATCH_MESSAGE.value
 
 PLANS_MAX: Final = 256
-"""Of a client. One that has more of them begins anew: whole topics of 64 queues fit."""
+"""Plans of one client: enough for whole topics of 64 queues. One that has more starts over."""
 PLANS_OF_ALL_MAX: Final = 64 * PLANS_MAX
-"""Of all clients: 25 MiB as a rule, 90 MiB if all that they say is as long as may be remembered."""
+"""Plans of all clients: 25 MiB as a rule, 90 MiB if all are as long as may be remembered."""
 _REMEMBERED_CHARACTERS_MAX = 2_048
 
 
 _Key: TypeAlias = tuple[int, tuple[str | None, ...]]
-"""The code of a request, and all that its fields say that does not differ from message to message."""
+"""The code of a request, and all of its fields that do not differ from message to message."""
 
 
 class SendPlan(NamedTuple):
-    """For messages of one kind to one queue."""
+    """The plan for messages of one kind to one queue."""
 
     header: SendMessageRequestHeader
-    """Of the first of them: good for all that does not differ."""
+    """The header of the first message, valid for all that does not differ."""
     topic: str
     topic_config: TopicConfig | None
     template: RecordTemplate
     is_batch: bool
     is_retry: bool
     id_start: str
-    """What the ids of all messages begin with that are stored at this address."""
+    """The start of the ids of all messages that are stored at this address."""
 
 
 class _Names(NamedTuple):
-    """What the fields are called in one kind of request."""
+    """The names of the fields in one kind of request."""
 
     same: tuple[str, ...]
     born_timestamp: str
@@ -80,7 +81,7 @@ CODES: Final = frozenset(_NAMES)
 
 
 class SendPlans:
-    """Remembers the plans of one client."""
+    """The remembered plans of one client."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class SendPlans:
     ) -> None:
         """Remember plans for messages that come from one host and are stored at the other.
 
-        ``count`` is told how many there are more, or less.
+        ``count`` is told by how many plans their number changes.
         """
         self._count = count
         self._admission = admission
@@ -102,10 +103,10 @@ class SendPlans:
         self._plans: dict[_Key, SendPlan] = {}
 
     def plan_of(self, request: RemotingCommand) -> tuple[SendPlan, int, str | None]:
-        """The plan for a message, its birth and its properties.
+        """Return the plan for a message, its birth timestamp and its properties.
 
         Raises:
-            RequestRejected, HeaderError: It cannot be taken.
+            RequestRejected, HeaderError: The message cannot be taken.
         """
         get = request.ext_fields.get
         same, born_timestamp, properties = _NAMES[request.code]
@@ -168,13 +169,13 @@ class SendPlans:
 
 
 class SendPlanTable:
-    """Remembers the plans of all clients, so many and no more.
+    """The remembered plans of all clients, up to a fixed number.
 
-    When there are too many, the client that came first begins anew, which costs it little.
+    When there are too many, the client that came first starts over, which costs it little.
     """
 
     def __init__(self, admission: TopicAdmission, store_host: Callable[[Connection], Host]) -> None:
-        """``store_host`` says where the messages of a client are stored."""
+        """Begin with no plans; ``store_host`` returns where a client's messages are stored."""
         self._admission = admission
         self._store_host = store_host
         self._clients: dict[Connection, SendPlans] = {}
@@ -184,16 +185,16 @@ class SendPlanTable:
         return self._plans
 
     def of(self, connection: Connection) -> SendPlans:
-        """The plans of a client."""
+        """Return the plans of a client."""
         plans = self._clients.get(connection)
         return plans if plans is not None else self._new(connection)
 
     def admit_again(self, plan: SendPlan) -> None:
-        """Look whether messages may still go where they were to go, if their topic has changed since.
+        """Check whether messages may still go where they were to, if their topic has changed since.
 
         Raises:
-            RequestRejected: They may not.
-            TopicNotSaved: They may as soon as the topic is saved.
+            RequestRejected: The messages may not go there.
+            TopicNotSaved: The messages may go there as soon as the topic is saved.
         """
         admission = self._admission
         if admission.config_of(plan.topic) is not plan.topic_config or plan.topic in admission.leaving:
@@ -202,7 +203,7 @@ class SendPlanTable:
             admission.admit(plan.topic, queue_id, header.default_topic, nums)
 
     def forget(self, connection: Connection) -> None:
-        """A client has gone."""
+        """Forget the plans of a client that is gone."""
         plans = self._clients.pop(connection, None)
         if plans is not None:
             self._plans -= len(plans)
@@ -222,4 +223,4 @@ class SendPlanTable:
 
 
 def _nothing(_: int) -> None:
-    """Nobody remembers these."""
+    """Ignore the number of plans that are not remembered."""

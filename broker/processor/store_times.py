@@ -1,4 +1,4 @@
-"""When messages were stored, by their place in a queue: what reports on topics and groups show."""
+"""Store times of messages by their place in a queue, for reports on topics and groups."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.record_glance import glance
 
 NO_TIME: Final = 0
-"""There is no such message, or not any more."""
+"""The store time of a message that does not exist, or not any more."""
 
 
 def store_timestamp(store: MessageStore, topic: str, queue_id: int, queue_offset: int) -> int:
-    """When the message at an offset was stored, in milliseconds."""
+    """Return when the message at an offset was stored, in milliseconds, or `NO_TIME`."""
     if queue_offset < 0:
         return NO_TIME
     found = store.get_message(topic, queue_id, queue_offset, count_max=1, scan_max=1)

@@ -1,4 +1,4 @@
-"""What a broker changes in the properties of a message before it stores them.
+"""The changes that a broker makes to the properties of a message before it stores them.
 
 CLUSTER, the cluster's name, is added. WAIT is an instruction to the broker and is dropped; messages
 of a batch keep theirs, as with RocketMQ, which does not look into them. The text stays as it is
@@ -34,29 +34,29 @@ _WAITS = f"{PROPERTY_SEPARATOR}{_WAIT}true{PROPERTY_SEPARATOR}"
 
 
 class StoredProperties(NamedTuple):
-    """The text to store, and what the others said."""
+    """The text to store, and the instructions that the properties gave."""
 
     text: str
     waits: bool = True
-    """Whether the sender wants to hear when it is on the disk."""
+    """True if the sender wants to be answered only when the message is on the disk."""
     delay_level: int = 0
     is_half_message: bool = False
     timer: str | None = None
-    """The property that asks for a timer, if one does."""
+    """The property that asks for a timer, or None."""
 
 
 _new_properties: Callable[[type[StoredProperties], tuple[Any, ...]], StoredProperties] = tuple.__new__
 
 
 class PropertyRewriter:
-    """For one cluster."""
+    """Rewrites properties for one cluster."""
 
     def __init__(self, cluster_name: str) -> None:
         self._cluster = f"{CLUSTER}{NAME_VALUE_SEPARATOR}{cluster_name}{PROPERTY_SEPARATOR}"
         self._cluster_name = cluster_name
 
     def stored(self, text: str | None) -> StoredProperties:
-        """The properties of a send as they are stored."""
+        """Return the properties of a send as they are stored."""
         if not text:
             return StoredProperties(self._cluster)
         if _DELAY in text or _CLUSTER in text or _TRAN_MSG in text or _TIMER in text:
@@ -74,7 +74,7 @@ class PropertyRewriter:
 
     @staticmethod
     def of_batch(text: str) -> bytes:
-        """What a batch's stored properties add to its messages': not its id, which clients of 5.x give it."""
+        """Return what a batch's properties add to its messages', but for the id given by 5.x."""
         if _UNIQ_KEY in text:
             properties = decode_properties(text)
             properties.pop(UNIQ_KEY, None)
@@ -127,14 +127,14 @@ class PropertyRewriter:
 
 
 def _timer_of(properties: Mapping[str, str]) -> str | None:
-    """Find the property that asks for a timer, unless a broker has set it before, as RocketMQ does."""
+    """Find the property that asks for a timer, unless a broker set it before, as RocketMQ does."""
     if TIMER_OUT_MS in properties:
         return None
     return next((name for name in TIMERS if name in properties), None)
 
 
 def _without_wait(text: str) -> tuple[bool, str]:
-    """Whether WAIT is true, and the other pieces; another name or a value may end like it."""
+    """Return whether WAIT is true, and the text without it; others may merely end like it."""
     waits = True
     kept = []
     for piece in text.split(PROPERTY_SEPARATOR):

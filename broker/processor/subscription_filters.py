@@ -1,4 +1,4 @@
-"""SubscriptionFilters: from what a client subscribes to, to the filter of its pulls; remembered."""
+"""SubscriptionFilters: the filters of clients' subscriptions, remembered for their pulls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Filter: TypeAlias = "TagsFilter | SqlFilter | None"
 
 
 class SubscriptionFilters:
-    """For one broker's limits. What cannot be is refused with RocketMQ's codes."""
+    """Filters within one broker's limits. A wrong subscription is refused with RocketMQ's codes."""
 
     def __init__(self, limits: FilterLimits) -> None:
         self._takes_sql = limits.enable_property_filter
@@ -40,9 +40,10 @@ class SubscriptionFilters:
         self._filters: dict[int, tuple[SubscriptionData, Filter]] = {}
 
     def filter_of(self, subscription: SubscriptionData) -> Filter:
-        """The filter of a subscription; None where all messages pass.
+        """Return the filter of a subscription, or None where all messages pass.
 
-        Pulls come with the same object again and again: to know it by its value takes a tenth of a pull.
+        Pulls come with the same object again and again: to look it up by value takes a tenth of a
+        pull.
         """
         known = self._filters.get(id(subscription))
         if known is not None and known[0] is subscription:

@@ -1,4 +1,4 @@
-"""What the broker says and asks of itself: commands to clients, with typed headers.
+"""Commands from the broker to clients, with typed headers.
 
 The connection gives a question its opaque; a notice is never answered and needs none.
 """
@@ -16,12 +16,12 @@ _ONE_WAY = CommandFlag.ONE_WAY.value
 
 
 def notice(code: int, header: Any, body: bytes = b"") -> RemotingCommand:
-    """A command that wants no answer."""
+    """Build a command that wants no answer."""
     return question(code, header, body)._replace(flag=_ONE_WAY)
 
 
 def question(code: int, header: Any, body: bytes = b"") -> RemotingCommand:
-    """A command that does, for `Connection.request`."""
+    """Build a command that wants an answer, for `Connection.request`."""
     codec = HEADERS[code].request
     if codec is None:
         raise HeaderError("request", at="code", needed="a code with a header", found=code)

@@ -1,6 +1,7 @@
 """TopicAdminProcessor: topics as operators create, change, look at and delete them.
 
-What is answered with success is on the disk; what cannot be saved is taken back. Routes are `route`'s.
+Success is only answered when the change is on the disk; a change that cannot be saved is taken
+back. Routes are the business of `route`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from rocketpoll.broker.store.message_store import MessageStore
 
 
 class TopicAdminProcessor:
-    """Topics, one by one and all together."""
+    """The answers to requests about one topic, or all."""
 
     def __init__(
         self,
@@ -52,9 +53,10 @@ class TopicAdminProcessor:
         release_pulls: Callable[[str], Iterator[None]],
         work: Callable[[Iterator[None]], None],
     ) -> None:
-        """``release_pulls`` has the pulls that wait for a topic answered, in steps.
+        """Take the tables and the store.
 
-        ``work`` takes all the steps that it is given, at once or bit by bit.
+        ``release_pulls`` has the pulls that wait for a topic answered, in steps. ``work`` takes all
+        the steps that it is given, at once or bit by bit.
         """
         self._config = config
         self._topics = topics
@@ -67,7 +69,7 @@ class TopicAdminProcessor:
         self._work = work
 
     def handlers(self) -> Handlers:
-        """The requests that are answered here."""
+        """Return the handlers of the requests that are answered here."""
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.update_all,
@@ -82,7 +84,7 @@ class TopicAdminProcessor:
     # ---- creating and changing
 
     def update(self, connection: Connection, request: RemotingCommand) -> None:
-        """UPDATE_AND_CREATE_TOPIC: a topic that is there is overwritten."""
+        """Answer UPDATE_AND_CREATE_TOPIC; an existing topic is overwritten."""
         header: CreateTopicRequestHeader = header_of(request)
         self._refuse_to_touch(header.topic)
         if header.topic_filter_type not in TopicFilterType.__members__:
@@ -106,7 +108,10 @@ class TopicAdminProcessor:
         self._after_saving.settle(connection, request, self._topics.save, answer(request), change)
 
     def update_all(self, connection: Connection, request: RemotingCommand) -> Steps:
-        """UPDATE_AND_CREATE_TOPIC_LIST: nothing is done if a name is wrong; wrong numbers end it there."""
+        """Answer UPDATE_AND_CREATE_TOPIC_LIST by creating or changing topics.
+
+        If a name is wrong, nothing is done; wrong numbers end it there.
+        """
         body = yield from body_in_steps(request, CreateTopicListRequestBody)
         for config in body.topic_config_list:
             yield None
@@ -139,15 +144,15 @@ class TopicAdminProcessor:
     # ---- looking
 
     def get_all(self, _: Connection, request: RemotingCommand) -> Steps:
-        """GET_ALL_TOPIC_CONFIG: all of them at once, whatever page is asked for."""
+        """Answer GET_ALL_TOPIC_CONFIG with all topics, whatever page is asked for."""
         return answer_in_steps(request, self._topics.wrapper())
 
     def get(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_TOPIC_CONFIG."""
+        """Answer GET_TOPIC_CONFIG with one topic's configuration."""
         return answer(request, body=topic_of(self._topics, header_of(request).topic))
 
     def stats_info(self, _: Connection, request: RemotingCommand) -> Steps:
-        """GET_TOPIC_STATS_INFO: what each queue holds."""
+        """Answer GET_TOPIC_STATS_INFO with what each queue holds."""
         topic = header_of(request).topic
         config = topic_of(self._topics, topic)
         table = {}
@@ -164,7 +169,7 @@ class TopicAdminProcessor:
         return TopicOffset(min_offset=low, max_offset=high, last_update_timestamp=last)
 
     def consume_by_who(self, _: Connection, request: RemotingCommand) -> Steps:
-        """QUERY_TOPIC_CONSUME_BY_WHO: groups that are online, and those that have consumed before."""
+        """Answer QUERY_TOPIC_CONSUME_BY_WHO: groups that are online, or have consumed before."""
         topic = header_of(request).topic
         groups = self._consumers.groups_of(topic) | self._offsets.groups_of(topic)
         return answer_in_steps(request, GroupList(group_list=groups))
@@ -172,11 +177,11 @@ class TopicAdminProcessor:
     # ---- deleting
 
     def delete(self, connection: Connection, request: RemotingCommand) -> None:
-        """DELETE_TOPIC_IN_BROKER: its queues, then the offsets of its consumers and its route.
+        """Answer DELETE_TOPIC_IN_BROKER: delete queues, then the consumers' offsets and the route.
 
-        Until the store has noted that, all stays as it was, but what is sent to the topic waits. From then on
-        the topic is gone, and nothing brings it back: what cannot be saved of that is saved later, or
-        made good by the next start.
+        Until the store has noted that, all stays as it was, but what is sent to the topic waits.
+        From then on the topic is gone, and nothing brings it back: what cannot be saved of that is
+        saved later, or made good by the next start.
         """
         topic = header_of(request).topic
         self._refuse_to_touch(topic)
@@ -192,7 +197,9 @@ class TopicAdminProcessor:
             self._work(finish())
 
         def finish() -> Iterator[None]:
-            yield from self._release_pulls(topic)  # else they would find what comes to the next of its name
+            yield from self._release_pulls(
+                topic
+            )  # else they would get messages of the next topic of this name
             yield from self._stats.forget_topic(topic)
             self._after_saving.answer(
                 connection,
@@ -211,10 +218,10 @@ class TopicAdminProcessor:
         )
 
     def clean_unused(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """CLEAN_UNUSED_TOPIC: there is never anything to clean.
+        """Answer CLEAN_UNUSED_TOPIC: there is never anything to clean.
 
-        The queues of a topic go when it is deleted. Queues without a topic mean that the table of topics
-        was lost: whoever mends it finds their messages again.
+        The queues of a topic go when it is deleted. Queues without a topic mean that the table of
+        topics was lost: once that is restored, their messages are found again.
         """
         return answer(request)
 

@@ -1,7 +1,7 @@
-"""What RocketMQ 5 says of a topic beyond its queues: ``+name=value`` sets an attribute, ``-name`` drops it.
+"""RocketMQ 5's attributes of a topic: ``+name=value`` sets an attribute, ``-name`` drops it.
 
-Only attributes that ask for nothing that this broker does otherwise are taken; it must not promise what it
-does not do.
+Only attributes are taken that ask for nothing this broker does otherwise; it must not promise what
+it does not do.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ SUPPORTED: Final[Mapping[str, frozenset[str]]] = {
     "queue.type": frozenset({"SimpleCQ"}),
     "cleanup.policy": frozenset({"DELETE"}),
 }
-"""The attributes with the values that they may have. A message's type is for clients to heed."""
+"""The attributes with their possible values. A message's type is for clients to heed."""
 
 
 def changed_attributes(known: Mapping[str, str] | None, changes: str) -> Mapping[str, str] | None:
-    """The attributes after changes, which are separated by commas; None if there are none."""
+    """Return the attributes after changes separated by commas, or None if none are left."""
     attributes = dict(known or {})
     for change in filter(None, (piece.strip() for piece in changes.split(","))):
         name, equals, value = change[1:].partition("=")

@@ -1,7 +1,8 @@
-"""UsualAnswer: the answer that a handler gives nearly always, put together in a fraction of the time.
+"""UsualAnswer: the answer that a handler gives nearly always, built in a fraction of the time.
 
-Only numbers differ from one to the next. For a client that speaks JSON, as all do unless told otherwise, the
-frame is filled into a pattern; for others it goes through their codec. What the client reads is the same.
+Only numbers differ from one to the next. For a client that speaks JSON, as all do unless told
+otherwise, the frame is filled into a pattern; for others it goes through their codec. What the
+client reads is the same.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ _ONE_WAY = CommandFlag.ONE_WAY.value
 
 
 class UsualAnswer:
-    """Of one handler: success, with some ext fields that stay and some that vary."""
+    """An answer of success of one handler, with some ext fields that stay and some that vary."""
 
     def __init__(
         self, varying: Mapping[str, str], staying: Mapping[str, str] | None = None, remark: str | None = None
     ) -> None:
-        """The varying fields with their formats; nothing in them may need an escape in JSON."""
+        """Take the varying fields with their formats; no value may need an escape in JSON."""
         self._varying = varying
         self._staying = dict(staying or {})
         self._remark = remark
@@ -40,7 +41,7 @@ class UsualAnswer:
         *values: object,
         body: Sequence[Buffer] = (),
     ) -> None:
-        """Send it, unless nobody wants it; the values in the order in which the formats want them."""
+        """Send the answer, unless none is wanted, with values in the order of the formats."""
         if request.flag & _ONE_WAY:
             return
         is_json = request.serialize_type is _JSON

@@ -1,13 +1,13 @@
-"""DelayLevel: when each message of one delay level is due.
+"""DelayLevel: the time at which each message of one delay level is due.
 
     stored since the start    a delay after it was known to be stored, by a clock that never jumps
     there at the start        when it is due by the time of day, at most a delay after the start
 
-When messages were known to be stored is kept as marks: up to this queue offset, all by that time.
-Those that arrive within a grain share a mark, with the time of the last. So no message is early, to
-whatever the clock is set, and none is late by more than a grain.
+The times at which messages were known to be stored are kept as marks: up to this queue offset, all
+by that time. Those that arrive within a grain share a mark, with the time of the last. So no
+message is early, to whatever the clock is set, and none is late by more than a grain.
 
-It knows no clock and no store: what time it is, and how far the queue goes, comes in.
+It knows no clock and no store: the time, and the end of the queue, come in.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Final, NamedTuple
 
 GRAIN_MS_MIN: Final = 10
 GRAINS_PER_DELAY: Final = 1_000
-"""So many marks are kept at the most, and one or two beyond them."""
+"""The maximum number of marks; one or two beyond it are possible."""
 
 _ROUNDED_MS = 1
-"""Clocks show whole milliseconds: it may be nearly one later than they say."""
+"""Clocks show whole milliseconds: the time may be nearly one millisecond later than shown."""
 
 
 class Start(NamedTuple):
-    """When the broker was started, by both clocks."""
+    """The time at which the broker was started, by both clocks."""
 
     wall_ms: int
     monotonic_ms: int
@@ -37,10 +37,10 @@ class _Mark(NamedTuple):
 
 
 class DelayLevel:
-    """Tells when the messages of one delay level are due. Offsets and times never go back."""
+    """The due times of the messages of one delay level. Offsets and times never go back."""
 
     def __init__(self, delay_ms: int, start: Start, end_queue_offset: int) -> None:
-        """``end_queue_offset`` is where the level's queue ended at the start."""
+        """Begin a level; ``end_queue_offset`` is where its queue ended at the start."""
         self.delay_ms = delay_ms
         self._start = start
         self._there_at_start = self._end = end_queue_offset
@@ -61,7 +61,7 @@ class DelayLevel:
             marks.popleft()
 
     def due_ms(self, queue_offset: int, store_timestamp: int) -> int:
-        """Tell when a message that has arrived is due, by the clock that never jumps.
+        """Return when a message that has arrived is due, by the clock that never jumps.
 
         After a message, none before it can be asked for.
         """

@@ -1,10 +1,12 @@
 """The two forms of a delayed message: as it waits, and as its consumers get it.
 
-    waiting     topic SCHEDULE_TOPIC_XXXX, queue level - 1;  properties + DELAY, REAL_TOPIC, REAL_QID
+    waiting     topic SCHEDULE_TOPIC_XXXX, queue level - 1;  properties + DELAY, REAL_TOPIC,
+        REAL_QID
     delivered   topic and queue from REAL_TOPIC, REAL_QID;   properties without these three and WAIT
 
-RocketMQ leaves the three in what it delivers; nobody reads them there, and a message that is sent back by its
-consumer must not take the old ones along. All else stays as the producer gave it. Pure; no store is touched.
+RocketMQ leaves the three in what it delivers; nobody reads them there, and a message that is sent
+back by its consumer must not take the old ones along. All else stays as the producer gave it. The
+functions here are pure; no store is touched.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_QUEUE_ID: Final = "REAL_QID"
 
 WITHOUT_DELAY: Final = dict.fromkeys((DELAY, REAL_TOPIC, REAL_QUEUE_ID, WAIT))
-"""The properties that a message loses when it is stored anew."""
+"""The properties that a message loses when it is stored again."""
 
 _NOT_DELIVERED_TO: Final = frozenset([SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC])
 _QUEUE_ID_MAX: Final = (1 << 31) - 1
@@ -28,11 +30,11 @@ _DIGITS_MAX: Final = len(str(_QUEUE_ID_MAX))
 
 
 class Undeliverable(Exception):
-    """A message that waits and says of no topic that it can go to."""
+    """A waiting message names no topic that it can go to."""
 
 
 def scheduled(message: StoredMessage, level: int) -> StoredMessage:
-    """How a message waits for the delay of a level, from 1 to the last that the broker has."""
+    """Return a message in the form in which it waits for a delay level, counted from 1."""
     named = {DELAY: str(level), REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)}
     return replace(
         message,
@@ -44,10 +46,10 @@ def scheduled(message: StoredMessage, level: int) -> StoredMessage:
 
 
 def delivered(message: StoredMessage) -> StoredMessage:
-    """What its consumers get, once its time has come.
+    """Return a message in the form in which its consumers get it, once its time has come.
 
     Raises:
-        Undeliverable: It does not say where it belongs, or says a topic that only the broker writes to.
+        Undeliverable: The message names no topic, or one that only the broker writes to.
     """
     properties = message.properties
     topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID, "")

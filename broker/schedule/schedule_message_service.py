@@ -1,15 +1,17 @@
 """ScheduleMessageService: puts delayed messages where they belong, once their time has come.
 
-    SCHEDULE_TOPIC_XXXX    queue = level - 1, in the order of time, as all of a queue wait equally long
+    SCHEDULE_TOPIC_XXXX    queue = level - 1, in the order of time, as all of a queue wait equally
+        long
     delayOffset.json       level -> the next message to deliver
 
-Delivery is at least once. A level goes on only when the store has taken its message, and what is saved of it
-waits until the disk has these messages: after a crash some are delivered again, none is left out.
+Delivery is at least once. A level goes on only when the store has taken its message, and its
+progress is saved only once the disk has these messages: after a crash some are delivered again,
+none is left out.
 
 Delays go by the time that passes, to whatever the time of day is set: see `DelayLevel`.
 
-It has no thread, no timer and no clock. Whoever calls `deliver_due` is told when to call again, at
-the latest; before, if a delayed message has `arrived`. One call does a bounded amount of work.
+It has no thread, no timer and no clock. `deliver_due` returns when it must be called again, at the
+latest; before, if a delayed message has `arrived`. One call does a bounded amount of work.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ __all__ = ["ScheduleMessageService", "Start", "scheduled"]
 MESSAGES_PER_CALL: Final = 32
 BYTES_PER_CALL: Final = 1 << 20
 RETRY_MS: Final = 1_000
-"""How soon to try again when the store takes nothing."""
+"""Milliseconds until the next attempt when the store takes nothing."""
 
 _MESSAGES_PER_READ = 16
 _BYTES_PER_READ = 1 << 18
@@ -53,7 +55,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Room:
-    """How much work is left for one call."""
+    """The work that is left for one call, in messages and bytes."""
 
     messages: int = MESSAGES_PER_CALL
     bytes: int = BYTES_PER_CALL
@@ -81,9 +83,10 @@ class ScheduleMessageService:
         queue_nums: Callable[[str], int | None],
         start: Start,
     ) -> None:
-        """``levels_ms`` are the delays from level 1 on.
+        """Load how far each level has been delivered; ``levels_ms`` are the delays from level 1 on.
 
-        ``queue_nums`` of a topic is 0 if there is none, and None while nobody knows whether it stays.
+        ``queue_nums`` of a topic is 0 if there is none, and None while nobody knows whether it
+        stays.
         """
         self._store = store
         self._levels_ms = tuple(levels_ms)
@@ -98,11 +101,11 @@ class ScheduleMessageService:
         self._offsets |= {level: max(at, 0) for level, at in loaded.offset_table.items() if level > 0}
         self._delay_levels = {level: self._new_level(level, self._end_of(level)) for level in self._offsets}
         self._due_ms: dict[int, int | None] = {}
-        """When each level's next message is due, where that is known; None: it has none."""
+        """The due time of each level's next message, if known; None if there is no message."""
         self._next_level = 1
         self._end_offset = 0
+        """The end of the last delivered message in the log."""
         self._why_waiting: str | None = None
-        """Where the last delivered message ends in the log."""
 
     def arrived(self, queue_id: int, now_ms: int) -> None:
         """Note that a queue of SCHEDULE_TOPIC_XXXX has new messages."""
@@ -115,7 +118,7 @@ class ScheduleMessageService:
             del self._due_ms[level]
 
     def deliver_due(self, now_ms: int) -> int | None:
-        """Deliver what is due, or a part of it; returns when to call again, None: on arrivals."""
+        """Deliver what is due, or a part of it. Return when to call again, or None: on arrivals."""
         room = _Room()
         levels = sorted(self._offsets)
         first = next((at for at, level in enumerate(levels) if level >= self._next_level), 0)
@@ -125,20 +128,20 @@ class ScheduleMessageService:
         return min((at_ms for at_ms in due if at_ms is not None), default=None)
 
     def offsets(self) -> DelayOffsetSerializeWrapper:
-        """How far each level has been delivered: the answer to GET_ALL_DELAY_OFFSET."""
+        """Return how far each level has been delivered, as GET_ALL_DELAY_OFFSET answers it."""
         return DelayOffsetSerializeWrapper(offset_table=dict(self._offsets), data_version=self._data_version)
 
     @property
     def is_dirty(self) -> bool:
-        """Whether anything was delivered since the last save."""
+        """True if anything was delivered since the last save."""
         return self._saver.is_dirty
 
     def save(self) -> None:
-        """Make durable how far each level is, after what was delivered; in any thread.
+        """Make durable what was delivered, then how far each level is; in any thread.
 
         Raises:
             Lacking: The disk is slow. Nothing was changed.
-            StoreError, OSError: The disk says no. Nothing was changed.
+            StoreError, OSError: The disk refuses. Nothing was changed.
         """
         self._saver.save()
 
@@ -162,7 +165,7 @@ class ScheduleMessageService:
         return self._store.queue_offsets(SCHEDULE_TOPIC, level - 1)[1]
 
     def _deliver_level(self, level: int, now_ms: int, room: _Room) -> int | None:
-        """Deliver a level's messages that are due; when the next is, or now if there was no room for all."""
+        """Deliver a level's due messages; return when the next is due, or now without room."""
         if level in self._due_ms:
             due_ms = self._due_ms[level]
             if due_ms is None or due_ms > now_ms:
@@ -187,7 +190,7 @@ class ScheduleMessageService:
         return now_ms
 
     def _go_on(self, level: int, found: GetMessageResult) -> bool:
-        """Pass over what the queue does not have any more; whether there was anything to pass over."""
+        """Pass over what the queue does not have any more. Return whether that was anything."""
         before = self._offsets[level]
         if found.next_begin_offset == before:
             return False
@@ -206,7 +209,7 @@ class ScheduleMessageService:
     def _deliver_found(
         self, level: int, found: GetMessageResult, now_ms: int, room: _Room
     ) -> tuple[bool, int | None]:
-        """Deliver messages up to the first that has to wait: whether there is one, and until when."""
+        """Deliver messages up to one that must wait; return whether one does, and until when."""
         delay_level = self._delay_levels[level]
         delay_level.arrived(found.max_offset, now_ms)  # what nobody has told of waits from now on
         data = memoryview(b"".join(found.buffers))
@@ -233,10 +236,10 @@ class ScheduleMessageService:
         return False, None
 
     def _deliver(self, message: StoredMessage) -> bool:
-        """Put one message where it belongs; False if it cannot be put now.
+        """Put one message where it belongs. Return False if it cannot be put now.
 
-        A message that can never be put anywhere is passed over: it stays in the log, under the id that is
-        logged, and must not hold up those behind it.
+        A message that can never be put anywhere is passed over: it stays in the log, under the id
+        that is logged, and must not hold up those behind it.
         """
         try:
             target = delivered(message)

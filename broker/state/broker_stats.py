@@ -1,13 +1,14 @@
-"""BrokerStats: how much is sent and fetched, per topic, per group and in all.
+"""BrokerStats: counts of messages sent and fetched, per topic, per group and in all.
 
-Counting adds to the sums since the last `sample`; each sample closes these and carries them into windows:
+Counting adds to the sums since the last `sample`; each sample closes these and carries them into
+windows:
 
     minute     6 buckets of 10 s        recent   60 buckets of 10 s, of the broker as a whole
     hour       6 buckets of 10 min
     day       24 buckets of 1 h
 
-A bucket holds only what moved while it was open, so a topic or group without messages is gone from memory
-after a day, by itself (`stats_windows`). Time comes from outside; nothing here is saved.
+A bucket holds only what moved while it was open, so a topic or group without messages is gone from
+memory after a day, by itself (`stats_windows`). Time comes from outside; nothing here is saved.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from rocketpoll.broker.state.stats_windows import (
 
 _SAMPLES_PER_MINUTE: Final = 60_000 // SAMPLE_INTERVAL_MS
 _ELAPSED_MS_MAX: Final = 60_000
-"""Between two samples; beyond, the clock has jumped or the machine has slept."""
+"""The maximum time between two samples; beyond it, the clock jumped or the machine slept."""
 
 
 class _Counter(NamedTuple):
@@ -53,23 +54,23 @@ STATS_NAMES: Final[Mapping[str, _Counter]] = {
     "BROKER_PUT_NUMS": _Counter(_PUT, counts_bytes=False),
     "BROKER_GET_NUMS": _Counter(_GET, counts_bytes=False),
 }
-"""The keys: a topic; ``topic@group``; ``topic@group``; of the broker's own, the name of its cluster."""
+"""The statistics by name. Keys are a topic, ``topic@group``, or the cluster's name."""
 
 
 class Rates(NamedTuple):
-    """How many in a second, over the last 10, 60 and 600 s."""
+    """The number of events per second over the last 10, 60 and 600 s."""
 
     ten_seconds: float
     minute: float
     ten_minutes: float
 
     def __str__(self) -> str:
-        """As RocketMQ shows them: three numbers with spaces between."""
+        """Return the three numbers with spaces between, as RocketMQ shows them."""
         return " ".join(str(round(rate, 2)) for rate in self)
 
 
 class BrokerRates(NamedTuple):
-    """Of the broker as a whole."""
+    """The rates of the broker as a whole."""
 
     puts: Rates  # messages stored
     found: Rates  # gets that found messages
@@ -78,18 +79,18 @@ class BrokerRates(NamedTuple):
 
     @property
     def gets(self) -> Rates:
-        """All gets."""
+        """The rates of all gets, with messages or without."""
         return Rates(*(found + missed for found, missed in zip(self.found, self.missed, strict=True)))
 
 
 class DayTotals(NamedTuple):
-    """Messages since the start, when yesterday and when today began."""
+    """The numbers of messages since the start when yesterday and when today began."""
 
     yesterday_morning: int = 0
     today_morning: int = 0
 
     def after(self, total: int) -> DayTotals:
-        """Another day has begun."""
+        """Return the totals after another day has begun."""
         return DayTotals(self.today_morning, total)
 
 
@@ -97,12 +98,12 @@ class BrokerStats:
     """All counters of a broker."""
 
     def __init__(self, cluster_name: str, now_ms: int) -> None:
-        """The counters of the broker as a whole go by the name of its cluster, as RocketMQ's do."""
+        """Begin at zero; like RocketMQ, count the whole broker under the name of its cluster."""
         self._put_key: Key = (_PUT, cluster_name)
         self._get_key: Key = (_GET, cluster_name)
         self._sums: Sums = {}
         self._closed: Sums = {}
-        """Those that are carried into the windows, or were last."""
+        """The sums that are carried into the windows, or were last."""
         self._sampled_ms = now_ms
         self._samples = 0
         self._minute = Window(SAMPLE_INTERVAL_MS, 6)
@@ -122,18 +123,18 @@ class BrokerStats:
     # ---- counting, on every send and pull
 
     def put(self, topic: str, count: int, byte_count: int, *, calls: int = 1) -> None:
-        """So many messages were stored; ``put_took`` is told how long they had to wait for the disk."""
+        """Count stored messages; ``put_took`` counts their wait for the disk."""
         self._add(self._sums, (_TOPIC_PUT, topic), count, byte_count, calls)
         self._add(self._whole, self._put_key, count, byte_count, calls)
         self.put_messages += count
         self.put_bytes += byte_count
 
     def put_failed(self) -> None:
-        """A send was not stored."""
+        """Count a send that was not stored."""
         self.put_failures += 1
 
     def got(self, topic: str, group: str, count: int, byte_count: int, took_ms: int) -> None:
-        """A group was given so many messages; none: it asked, and there was nothing."""
+        """Count messages that a group was given; 0 for a pull that found none."""
         self.get_took_ms_max = max(self.get_took_ms_max, took_ms)
         if not count:
             self._add(self._whole, _MISSED, 0, 0)
@@ -143,7 +144,7 @@ class BrokerStats:
         self.got_messages += count
 
     def sent_back(self, topic: str, group: str) -> None:
-        """A group could not consume a message and will be given it again."""
+        """Count a message that a group could not consume and gave back."""
         self._add(self._sums, (_SEND_BACK, f"{topic}@{group}"), 1, 0)
 
     @staticmethod
@@ -179,14 +180,14 @@ class BrokerStats:
             self.get_totals = self.get_totals.after(self.got_messages)
 
     def forget_topic(self, topic: str) -> Iterator[None]:
-        """Forget a topic that was deleted, in steps: one of the same name begins at zero."""
+        """Forget a deleted topic, in steps: another of the same name begins at zero."""
         prefix = f"{topic}@"
         return self._forget(
             lambda key: key == (_TOPIC_PUT, topic) or (_is_of_group(key) and key[1].startswith(prefix))
         )
 
     def forget_group(self, group: str) -> Iterator[None]:
-        """Forget a group that was deleted, in steps."""
+        """Forget a deleted group, in steps."""
         suffix = f"@{group}"
         return self._forget(lambda key: _is_of_group(key) and key[1].endswith(suffix))
 
@@ -199,7 +200,7 @@ class BrokerStats:
     # ---- looking
 
     def data(self, stats_name: str, stats_key: str) -> BrokerStatsData | None:
-        """One of `STATS_NAMES` over the three windows; None if nothing of the kind moved within a day."""
+        """Return one of `STATS_NAMES` over three windows, or None if it is unknown or idle."""
         counter = STATS_NAMES.get(stats_name)
         if counter is None:
             return None
@@ -211,16 +212,16 @@ class BrokerStats:
         return BrokerStatsData(stats_minute=minute, stats_hour=hour, stats_day=day)
 
     def topic_put_tps(self, topic: str) -> float:
-        """Messages sent to a topic in a second, over the last minute."""
+        """Return the messages sent to a topic per second, over the last minute."""
         return per_second(*_messages(self._minute, (_TOPIC_PUT, topic)))
 
     def group_get_tps(self, group: str, topics: Iterable[str]) -> float:
-        """Messages that a group was given in a second, of these topics, over the last minute."""
+        """Return the messages of topics given to a group per second, over the last minute."""
         keys = ((_GROUP_GET, f"{topic}@{group}") for topic in topics)
         return sum(per_second(*_messages(self._minute, key)) for key in keys)
 
     def rates(self) -> BrokerRates:
-        """How busy the broker is."""
+        """Return how busy the broker is."""
         return BrokerRates(
             puts=self._rates(self._put_key, "messages"),
             found=self._rates(self._get_key, "calls"),

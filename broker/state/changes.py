@@ -1,8 +1,8 @@
-"""Changes of a table that are in force and not on the disk yet, and what comes of them when it refuses one.
+"""Changes of a table that are in force and not on the disk yet, and their undoing if refused.
 
-Several may be under way for one name at a time, and may succeed or be refused in any order. A name always has
-the value of the last change that is under way, else the last that was saved, or what it was before all. It is
-not known here how tables are saved.
+Several may be under way for one name at a time, and may succeed or be refused in any order. A name
+always has the value of the last change that is under way, else the last that was saved, or its
+value before all of them. How tables are saved is not known here.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class _UnderWay(Generic[Name, Value]):
 
     def __init__(self, settled: Value | None) -> None:
         self.settled = settled
-        """What no refusal takes away; None: there is nothing of that name."""
+        """The value that no refusal takes away; None if the name does not exist."""
         self.values: dict[Change[Name, Value], Value | None] = {}
-        """What each change has made of it, the last at the end."""
+        """The value that each change has given the name, the latest at the end."""
 
     @property
     def value(self) -> Value | None:
@@ -30,39 +30,39 @@ class _UnderWay(Generic[Name, Value]):
 
 
 class Change(Generic[Name, Value]):
-    """All that one request changes, under one name or several; it is saved or refused as a whole."""
+    """All that one request changes, under one name or several, saved or refused as a whole."""
 
     def __init__(self, changes: Changes[Name, Value]) -> None:
         self._changes = changes
         self._names: dict[Name, None] = {}
 
     def note(self, name: Name, before: Value | None, value: Value | None) -> None:
-        """Take note of what was made of a name; None: there is nothing of that name."""
+        """Record the new value of a name; None if the name was removed."""
         self._names[name] = None
         self._changes.note(self, name, before, value)
 
     def saved(self) -> None:
-        """Have the change stay, also if others are refused."""
+        """Keep the change, even if others are refused."""
         for name in self._names:
             self._changes.saved(self, name)
 
     def refused(self) -> None:
-        """Take the change back, and nothing of what others have made of these names since."""
+        """Undo the change, but nothing that others have made of these names since."""
         for name in self._names:
             self._changes.refused(self, name)
 
 
 class Changes(Generic[Name, Value]):
-    """Those of one table."""
+    """The undecided changes of one table."""
 
     def __init__(self, restore: Callable[[Name, Value | None], None]) -> None:
-        """``restore`` gives a name this value again; None: it removes what is there."""
+        """Begin with none; ``restore`` gives a name a former value, or removes it for None."""
         self._restore = restore
         self._names: dict[Name, _UnderWay[Name, Value]] = {}
 
     @contextmanager
     def begin(self) -> Iterator[Change[Name, Value]]:
-        """Begin a change; what an error in this block has left of it stays, as nobody will decide it."""
+        """Begin a change; if this block raises, what it has changed stays, as nobody decides it."""
         change = Change(self)
         try:
             yield change
@@ -71,19 +71,19 @@ class Changes(Generic[Name, Value]):
             raise
 
     def forget(self, name: Name) -> None:
-        """Have no refusal bring a name back that is gone for good."""
+        """Let no refusal bring a name back that is gone for good."""
         self._names.pop(name, None)
 
     def note(
         self, change: Change[Name, Value], name: Name, before: Value | None, value: Value | None
     ) -> None:
-        """Take note of what a change has made of a name; it is the last of them then."""
+        """Record the value that a change gives a name, as the latest of its changes."""
         under_way = self._names.setdefault(name, _UnderWay(before))
         under_way.values.pop(change, None)
         under_way.values[change] = value
 
     def saved(self, change: Change[Name, Value], name: Name) -> None:
-        """Settle what a change has made of a name; those before it were overwritten."""
+        """Settle the value that a change gives a name; earlier values are overwritten."""
         under_way = self._names.get(name)
         if under_way is None or change not in under_way.values:
             return

@@ -8,12 +8,12 @@ from typing import Final
 from rocketpoll.broker.connection import Connection
 
 CLIENT_ID_CHARACTERS_MAX: Final = 1_024
-"""Of what a client calls itself; RocketMQ sets no limit."""
+"""The maximum length of a client's id, for which RocketMQ has no limit."""
 
 
 @dataclass(frozen=True)
 class ClientChannel:
-    """A connection and who is at its other end. The time is that of a clock that never jumps."""
+    """A connection and the client at its other end. Times are those of a clock that never jumps."""
 
     connection: Connection
     client_id: str
@@ -23,7 +23,7 @@ class ClientChannel:
 
 
 def client_fault(client_id: str) -> str | None:
-    """What is wrong with a client's id; None if nothing is."""
+    """Return what is wrong with a client's id, or None."""
     if not client_id.strip():
         return "there is no clientID"
     if len(client_id) > CLIENT_ID_CHARACTERS_MAX:

@@ -1,7 +1,7 @@
-"""How far each group has come in each queue.
+"""The offset that each group has reached in each queue.
 
-Kept as consumerOffset.json, in RocketMQ's form: ``topic@group``, then queue. Neither name can hold an @.
-Whether an offset is one that the queue has is not known here: the store's business.
+Kept as consumerOffset.json, in RocketMQ's form: ``topic@group``, then queue. Neither name can hold
+an @. Whether an offset is one that the queue has is not known here: that is the store's business.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class ConsumerOffsetManager:
     """All stored offsets: the next to be consumed. A change is durable after the next `save`."""
 
     def __init__(self, table: Table[ConsumerOffsetSerializeWrapper], *, max_offsets: int) -> None:
-        """Load the table; there may be ``max_offsets`` of all groups and queues together.
+        """Load the table; ``max_offsets`` limits the offsets of all groups and queues together.
 
-        What the table holds under keys that are no ``topic@group`` is kept, and saved again.
+        Entries under keys that are not ``topic@group`` are kept, and saved again.
         """
         self._max_offsets = max_offsets
         self._count = 0
@@ -44,15 +44,15 @@ class ConsumerOffsetManager:
                 self._strange[key] = queues
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The stored offset, if there is one."""
+        """Return the stored offset, or None."""
         return self.queues(group, topic).get(queue_id)
 
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Store an offset, forwards or back: it is what seeks and resets use.
+        """Store an offset, forwards or back, as seeks and resets do.
 
         Raises:
             ValueError: There is no such offset, or no such queue.
-            TooMany: It would be one more than may be.
+            TooMany: The table is full.
         """
         if queue_id < 0 or queue_offset < 0:
             raise ValueError(f"offset {queue_offset} of queue {queue_id} cannot be stored: below zero")
@@ -64,34 +64,34 @@ class ConsumerOffsetManager:
             self._saver.is_dirty = True
 
     def advance(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Store an offset that came with a pull, unless a later one is there: pulls overtake each other.
+        """Store an offset that came with a pull, unless a later one is there, as pulls overtake.
 
         Raises:
-            TooMany: It would be one more than may be.
+            TooMany: The table is full.
         """
         stored = self.query(group, topic, queue_id)
         if queue_offset > (_BEFORE_ALL if stored is None else stored):
             self.commit(group, topic, queue_id, queue_offset)
 
     def queues(self, group: str, topic: str) -> Mapping[int, int]:
-        """The offsets of one group in one topic, by queue."""
+        """Return the offsets of one group in one topic, by queue."""
         topics = self._groups.get(group)
         queues = topics.get(topic) if topics is not None else None
         return MappingProxyType(queues) if queues is not None else _NOTHING
 
     def topics_of(self, group: str) -> frozenset[str]:
-        """The topics in which a group has offsets."""
+        """Return the topics in which a group has offsets."""
         return frozenset(self._groups.get(group, ()))
 
     def groups_of(self, topic: str) -> frozenset[str]:
-        """The groups that have offsets in a topic."""
+        """Return the groups that have offsets in a topic."""
         return frozenset(group for group, topics in self._groups.items() if topic in topics)
 
     def clone(self, source_group: str, group: str, topic: str) -> None:
-        """Give a group the offsets that another has in a topic, in place of its own; not if that has none.
+        """Replace a group's offsets in a topic by those of another group, if that has any.
 
         Raises:
-            TooMany: They would be more than may be.
+            TooMany: The table would hold more than it may.
         """
         source, own = self.queues(source_group, topic), self.queues(group, topic)
         if source and source != own:
@@ -115,9 +115,10 @@ class ConsumerOffsetManager:
             self._saver.is_dirty = True
 
     def limit(self, end_of: Callable[[str, int], int]) -> dict[str, int]:
-        """Take offsets behind the ends of their queues back to these; how many of each topic there were.
+        """Move offsets beyond the ends of their queues back to these; return their number by topic.
 
-        Else their groups would be moved to the ends of their queues later, past all that has come by then.
+        Else their groups would be moved to the ends of their queues later, past all that has come
+        by then.
         """
         taken_back: dict[str, int] = {}
         for topics in self._groups.values():
@@ -131,16 +132,16 @@ class ConsumerOffsetManager:
         return taken_back
 
     def _make_room(self, more: int) -> None:
-        """Count more of them, if they may be."""
+        """Count more offsets; raise TooMany if there is no room."""
         check_room("consumer offsets", self._count, self._max_offsets, "maxConsumerOffsets", more=more)
         self._count += more
 
     def wrapper(self) -> ConsumerOffsetSerializeWrapper:
-        """All offsets: what is saved."""
+        """Return all offsets as they are saved."""
         return self._wrapper({**self._strange, **dict(self._entries())})
 
     def wrapper_in_steps(self) -> Generator[None, None, ConsumerOffsetSerializeWrapper]:
-        """All offsets, each as it is when its turn comes: what is answered."""
+        """Collect all offsets in steps, each as it is when its turn comes, for an answer."""
         table = dict(self._strange)
         for key, queues in self._entries():
             table[key] = queues
@@ -158,7 +159,7 @@ class ConsumerOffsetManager:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether anything has changed since the last save."""
+        """True if anything has changed since the last save."""
         return self._saver.is_dirty
 
     def save(self) -> None:

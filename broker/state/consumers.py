@@ -1,7 +1,7 @@
-"""Who consumes: the members of each consumer group that are connected now, and what they subscribe to.
+"""The members of each consumer group that are connected now, and their subscriptions.
 
-All of it comes from heartbeats and is forgotten with the connections. What a group may do is not known here:
-that is `subscription_group`.
+All of it comes from heartbeats and is forgotten with the connections. What a group may do is not
+known here: that is `subscription_group`.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class ConsumerGroup:
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._subscribers: dict[str, Connection] = {}
         self.subscription_bytes = 0
-        """What these take, by an estimate."""
+        """The estimated size of the subscriptions, in bytes."""
         self._clients: dict[Connection, ClientChannel] = {}
         self.subscriptions: Mapping[str, SubscriptionData] = MappingProxyType(self._subscriptions)
         self.clients: Mapping[Connection, ClientChannel] = MappingProxyType(self._clients)
 
     @property
     def client_ids(self) -> tuple[str, ...]:
-        """The members by id, each once, sorted."""
+        """The distinct ids of the members, sorted."""
         return tuple(sorted({channel.client_id for channel in self._clients.values()}))
 
     def join(self, channel: ClientChannel, data: ConsumerData) -> bool:
-        """Take a member's heartbeat; whether it is a new member."""
+        """Take a member's heartbeat; return whether it is a new member."""
         self.consume_type = data.consume_type
         self.message_model = data.message_model
         self.consume_from_where = data.consume_from_where
@@ -50,16 +50,16 @@ class ConsumerGroup:
         return before is None or before.client_id != channel.client_id
 
     def leave(self, connection: Connection) -> bool:
-        """Forget a member; whether it was one."""
+        """Forget a member; return whether it was one."""
         return self._clients.pop(connection, None) is not None
 
     def chosen(
         self, connection: Connection, subscriptions: Iterable[SubscriptionData]
     ) -> Mapping[str, SubscriptionData]:
-        """What the group would subscribe to, by topic, if a member's heartbeat were taken.
+        """Return the subscriptions, by topic, that a member's heartbeat would lead to.
 
-        Of two versions of a subscription the newer counts. But a member may replace its own, and that of one
-        who has left, by an older: its clock was set back.
+        Of two versions of a subscription the newer counts. But a member may replace its own, and
+        that of a client that has left, by an older: its clock was set back.
         """
         wanted = {data.topic: data for data in subscriptions}
         for topic, data in wanted.items():
@@ -71,7 +71,7 @@ class ConsumerGroup:
         return wanted
 
     def subscribe(self, connection: Connection, chosen: Mapping[str, SubscriptionData], size: int) -> bool:
-        """Take what was `chosen` with a member's heartbeat, and its size; whether topics came or went."""
+        """Take what was `chosen`, and its size; return whether topics came or went."""
         changed = chosen.keys() != self._subscriptions.keys()
         for topic in self._subscriptions.keys() - chosen.keys():
             del self._subscriptions[topic], self._subscribers[topic]
@@ -91,12 +91,12 @@ class ConsumerManager:
     """All consumer groups that have members."""
 
     def __init__(self, on_members_changed: Callable[[ConsumerGroup], None], room: MemberRoom) -> None:
-        """``on_members_changed`` is told of a group whose members have to divide the queues anew."""
+        """Begin empty; ``on_members_changed`` gets groups that must divide their queues again."""
         self._room = room
         self._on_members_changed = on_members_changed
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Connection, dict[str, int]] = defaultdict(dict)
-        """With the size of what the client subscribes to in each of its groups."""
+        """By client and group, the size of the client's subscriptions there."""
 
     def register(
         self,
@@ -106,12 +106,12 @@ class ConsumerManager:
         notify: bool = True,
         keep_subscriptions: bool = False,
     ) -> bool:
-        """Take a member's heartbeat; whether the group has a new member, or topics came or went.
+        """Take a member's heartbeat; return whether the group has a new member, or topics changed.
 
-        With ``keep_subscriptions`` the heartbeat says nothing of these, and what is known stays.
+        With ``keep_subscriptions`` the heartbeat has no subscriptions, and the known ones stay.
 
         Raises:
-            TooMany: There is no room for the member, or for what it subscribes to; nothing has changed.
+            TooMany: There is no room for the member, or for its subscriptions; nothing has changed.
         """
         connection, name = channel.connection, data.group_name
         group = self._groups.get(name) or ConsumerGroup(data)
@@ -136,7 +136,7 @@ class ConsumerManager:
         return changed
 
     def unregister(self, group: str, connection: Connection) -> None:
-        """A member leaves a group."""
+        """Take a member out of a group."""
         members = self._groups.get(group)
         if members is None or not members.leave(connection):
             return
@@ -152,13 +152,13 @@ class ConsumerManager:
             del self._groups[group]
 
     def connection_closed(self, connection: Connection) -> Iterator[None]:
-        """A client leaves all its groups, one at each step."""
+        """Take a client out of all its groups, one at each step."""
         for group in tuple(self._groups_of.get(connection, ())):
             self.unregister(group, connection)
             yield
 
     def expire(self, heartbeat_before_ms: int) -> Iterator[Connection | None]:
-        """Take out of their groups, in steps, who has had no heartbeat since then, and tell of each."""
+        """Remove, in steps, members without a heartbeat since a time, and yield each."""
         for connection in tuple(self._groups_of):
             is_silent = any(
                 self._groups[name].clients[connection].last_heartbeat_ms < heartbeat_before_ms
@@ -169,24 +169,24 @@ class ConsumerManager:
             yield connection if is_silent else None
 
     def group(self, name: str) -> ConsumerGroup | None:
-        """A group, if it has members."""
+        """Return a group, or None if it has no members."""
         return self._groups.get(name)
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """What a group's members subscribe to in a topic, if they do."""
+        """Return the subscription of a group's members to a topic, or None."""
         members = self._groups.get(group)
         return members.subscriptions.get(topic) if members is not None else None
 
     def groups_with(self, connection: Connection) -> Set[str]:
-        """The groups that a client is in."""
+        """Return the groups that a client is in."""
         return self._groups_of.get(connection, _NO_GROUPS).keys()
 
     def groups_of(self, topic: str) -> frozenset[str]:
-        """The groups whose members subscribe to a topic."""
+        """Return the groups whose members subscribe to a topic."""
         return frozenset(name for name, group in self._groups.items() if topic in group.subscriptions)
 
     def find(self, group: str, client_id: str) -> ClientChannel | None:
-        """The member with an id; if it has dialled twice, the connection that was heard of last."""
+        """Return the member with an id, or None; of two connections, the one heard of last."""
         members = self._groups.get(group)
         if members is None:
             return None

@@ -1,4 +1,4 @@
-"""Durations: how often something took how long, by the minute, in the cells that RocketMQ shows."""
+"""Durations: counts of how long something took, by the minute, in the cells that RocketMQ shows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 _LOWS_MS: Final = (0, 1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000, 2000, 3000, 4000, 5000, 10000)
-"""Where each cell begins; it ends before the next."""
+"""The start of each cell, which is the end of the one before."""
 
 _SHOWN_FROM_MS: Final[Mapping[int, str]] = {
     0: "<=0ms",
@@ -28,24 +28,24 @@ _SHOWN_FROM_MS: Final[Mapping[int, str]] = {
 
 
 class Durations:
-    """All of one kind in the last minute that is over; in the first minute, those so far."""
+    """The durations of one kind in the last full minute, or in the first so far."""
 
     def __init__(self) -> None:
         self._counts = self._shown = [0] * len(_LOWS_MS)
         self.max_ms = 0
-        """Since the start."""
+        """The longest duration since the start, in milliseconds."""
 
     def add(self, took_ms: int, count: int = 1) -> None:
-        """Count one more, or several that took as long."""
+        """Count one event, or several that took as long."""
         self._counts[max(bisect_right(_LOWS_MS, took_ms) - 1, 0)] += count
         self.max_ms = max(self.max_ms, took_ms)
 
     def end_minute(self) -> None:
-        """Show those since the last call, and begin to count anew."""
+        """Show the counts since the last call, and begin at zero."""
         self._shown, self._counts = self._counts, [0] * len(_LOWS_MS)
 
     def cells(self) -> dict[str, int]:
-        """Return how many took how long, by the names of RocketMQ's cells, in their order."""
+        """Return the counts by the names of RocketMQ's cells, in their order."""
         cells = dict.fromkeys(_SHOWN_FROM_MS.values(), 0)
         name = ""
         for low_ms, count in zip(_LOWS_MS, self._shown, strict=True):
@@ -54,7 +54,7 @@ class Durations:
         return cells
 
     def within_ms(self, share: float) -> int:
-        """Return within how many milliseconds this share of all was done: the end of a cell."""
+        """Return the end, in milliseconds, of the cell by which this share of all was done."""
         wanted = share * sum(self._shown)
         done = 0
         for next_low_ms, count in zip(_LOWS_MS[1:], self._shown, strict=False):

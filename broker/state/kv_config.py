@@ -1,4 +1,4 @@
-"""The name server's key-value configurations: texts by namespace and key, such as the order of topics.
+"""The name server's key-value configurations: texts by namespace and key, as the order of topics.
 
 Kept as kvConfig.json, in RocketMQ's form. What a namespace means is its readers' business.
 """
@@ -15,16 +15,16 @@ from rocketpoll.broker.state.limits import TooMany, check_room
 from rocketpoll.broker.state.table import Saver, Table
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
-"""The namespace of topics in order: ``broker-a:4;broker-b:4`` by topic."""
+"""The namespace of ordered topics, with values such as ``broker-a:4;broker-b:4`` by topic."""
 
 VALUES_MAX: Final = 10_000
 CHARACTERS_MAX: Final = 4_096
-"""Of one, with its key and its namespace: all of them are written whenever one changes."""
+"""The maximum length of a value with its names, as all are written whenever one changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVConfigSerializeWrapper:
-    """The file kvConfig.json."""
+    """The content of the file kvConfig.json."""
 
     config_table: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -34,20 +34,20 @@ KVName: TypeAlias = tuple[str, str]
 
 
 class KVConfigs:
-    """All of them. A change is durable after the next `save`."""
+    """All key-value configurations. A change is durable after the next `save`."""
 
     def __init__(self, table: Table[KVConfigSerializeWrapper]) -> None:
         self._saver = Saver(table, self.wrapper)
         loaded = table.load(KVConfigSerializeWrapper())
         self._namespaces = {name: dict(values) for name, values in loaded.config_table.items()}
         self.changes = Changes[KVName, str](self._restore)
-        """Those that are under way: a `put` or `delete` that is refused is taken back by them."""
+        """The changes under way, which undo a `put` or `delete` that is refused."""
 
     def put(self, namespace: str, key: str, value: str, change: Change[KVName, str] | None = None) -> None:
         """Set one value, as part of a change that may still be refused.
 
         Raises:
-            TooMany: There is no room for it.
+            TooMany: There is no room for the value.
         """
         before = self.get(namespace, key)
         if before is None:
@@ -60,11 +60,11 @@ class KVConfigs:
             change.note((namespace, key), before, value)
 
     def get(self, namespace: str, key: str) -> str | None:
-        """One value, if it is set."""
+        """Return one value, or None if it is not set."""
         return self._namespaces.get(namespace, {}).get(key)
 
     def delete(self, namespace: str, key: str, change: Change[KVName, str] | None = None) -> None:
-        """Forget one value, and with its last one the namespace, as part of such a change."""
+        """Remove one value, and with its last one the namespace, as part of such a change."""
         before = self.get(namespace, key)
         self._set(namespace, key, None)
         if change is not None:
@@ -86,18 +86,18 @@ class KVConfigs:
             del self._namespaces[namespace]
 
     def list(self, namespace: str) -> Mapping[str, str]:
-        """All values of a namespace, by key; none if there is no such namespace."""
+        """Return all values of a namespace, by key; none if there is no such namespace."""
         return MappingProxyType(self._namespaces.get(namespace, {}))
 
     def wrapper(self) -> KVConfigSerializeWrapper:
-        """All of them: what is saved."""
+        """Return all values as they are saved."""
         return KVConfigSerializeWrapper(
             config_table={name: dict(values) for name, values in tuple(self._namespaces.items())}
         )
 
     @property
     def is_dirty(self) -> bool:
-        """Whether anything has changed since the last save."""
+        """True if anything has changed since the last save."""
         return self._saver.is_dirty
 
     def save(self) -> None:

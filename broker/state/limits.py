@@ -1,6 +1,7 @@
-"""What is refused because there are too many already; the settings say how many may be.
+"""The refusal of more of something; the settings say how many there may be.
 
-What a broker makes for itself, as a group's retry topic, is never refused: there are as many as groups.
+What a broker makes for itself, as a group's retry topic, is never refused: there are as many as
+groups.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from rmq_spark.errors import RocketPollError
 
 
 class TooMany(RocketPollError, ValueError):
-    """There are as many as may be. What is there goes on as before."""
+    """A limit is reached: nothing more is made, and what exists goes on as before."""
 
 
 def check_room(what: str, there_are: int, limit: int, setting: str = "", *, more: int = 1) -> None:
-    """Whether there may be more, by a setting or by a limit that is fixed.
+    """Check that more may be made, by a setting or by a fixed limit.
 
     Raises:
-        TooMany: There may not.
+        TooMany: The limit is reached.
     """
     if more > 0 and there_are + more > limit:
         why = f" ({setting}={limit})" if setting else ""

@@ -1,7 +1,7 @@
-"""MemberRoom: how much clients may make a broker remember of them by their heartbeats.
+"""MemberRoom: the limits of what a broker remembers of clients by their heartbeats.
 
-Members are counted over all groups. What groups subscribe to is counted in bytes, over all groups and for
-each client that says so. It knows no client but as a key, and no group.
+Members are counted over all groups. Subscriptions of groups are counted in bytes, over all groups
+and for each client. It knows no client but as a key, and no group.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rocketpoll.broker.connection import Connection
 
 SHARE: Final = 16
-"""One client may say so much of what all may say together."""
+"""The divisor of the bytes for all clients: one client may use a sixteenth of them."""
 _BYTES_OF_ONE: Final = 1_024
 _BYTES_OF_TAG: Final = 256
 _BYTES_OF_CODE: Final = 192
@@ -36,10 +36,10 @@ def subscription_bytes(subscriptions: Iterable[SubscriptionData]) -> int:
 
 
 class MemberRoom:
-    """Counts for producers and consumers together."""
+    """The common counts of producers and consumers."""
 
     def __init__(self, *, members_max: int, subscription_bytes_max: int) -> None:
-        """``members_max``: a client counts in each of its groups."""
+        """Begin at zero; for ``members_max``, a client counts in each of its groups."""
         self._members_max = members_max
         self._bytes_max = subscription_bytes_max
         self._members = 0
@@ -47,7 +47,7 @@ class MemberRoom:
         self._kept = 0
 
     def take(self, connection: Connection, *, members: int = 0, said: int = 0, kept: int = 0) -> None:
-        """Count members, bytes that a client says, and bytes that its groups keep: so many more, or less.
+        """Change the counts of members, of a client's bytes, and of its groups' bytes, up or down.
 
         Raises:
             TooMany: There is no room for more. Nothing was counted.

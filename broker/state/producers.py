@@ -1,7 +1,7 @@
-"""Who produces: the clients of each producer group that are connected now.
+"""The clients of each producer group that are connected now.
 
-They are asked what became of their transactions, and told replies. It all comes from heartbeats and is
-forgotten with the connections.
+They are asked what became of their transactions, and told replies. It all comes from heartbeats and
+is forgotten with the connections.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ProducerManager:
             self._forget_client_id(before)
 
     def unregister(self, group: str, connection: Connection) -> None:
-        """A client leaves a group."""
+        """Take a client out of a group."""
         channels = self._groups.get(group)
         channel = channels.pop(connection, None) if channels is not None else None
         if channels is None or channel is None:
@@ -60,13 +60,13 @@ class ProducerManager:
         self._forget_client_id(channel)
 
     def connection_closed(self, connection: Connection) -> Iterator[None]:
-        """A client leaves all its groups, one at each step."""
+        """Take a client out of all its groups, one at each step."""
         for group in tuple(self._groups_of.get(connection, ())):
             self.unregister(group, connection)
             yield
 
     def expire(self, heartbeat_before_ms: int) -> Iterator[Connection | None]:
-        """Take out of their groups, in steps, who has had no heartbeat since then, and tell of each."""
+        """Remove, in steps, clients without a heartbeat since a time, and yield each."""
         for connection in tuple(self._groups_of):
             is_silent = any(
                 self._groups[name][connection].last_heartbeat_ms < heartbeat_before_ms
@@ -77,19 +77,19 @@ class ProducerManager:
             yield connection if is_silent else None
 
     def groups_with(self, connection: Connection) -> Set[str]:
-        """The groups that a client is in."""
+        """Return the groups that a client is in."""
         return self._groups_of.get(connection, _NO_GROUPS).keys()
 
     def channels(self, group: str) -> tuple[ClientChannel, ...]:
-        """The clients of a group, in the order in which they came."""
+        """Return the clients of a group, in the order in which they came."""
         return tuple(self._groups.get(group, {}).values())
 
     def find(self, client_id: str) -> ClientChannel | None:
-        """The client with an id, in whatever group; the one heard of last, if it has dialled twice."""
+        """Return the client with an id, in any group, or None; of two connections, the latest."""
         return self._by_client_id.get(client_id)
 
     def _forget_client_id(self, channel: ClientChannel) -> None:
-        """Unless another connection has it, or this one has it in another group."""
+        """Forget a client's id, unless another connection or another group has it."""
         client_id, connection = channel.client_id, channel.connection
         known = self._by_client_id.get(client_id)
         names = self._groups_of.get(connection, ())

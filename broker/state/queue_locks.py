@@ -1,7 +1,7 @@
-"""Which client holds which queue, for groups that consume in order: one client for each queue at a time.
+"""Locks of queues for groups that consume in order: one client for each queue at a time.
 
-A lock lasts a minute unless it is renewed, so that nobody has to hear of a client's death. It is forgotten
-with the broker: its clients renew theirs before anybody else gets them.
+A lock lasts a minute unless it is renewed, so that nobody has to hear of a client's death. It is
+forgotten with the broker: its clients renew theirs before anybody else gets them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Final
 from rmq_spark.wire.message_queue import MessageQueue
 
 LOCKS_MAX: Final = 200_000
-"""Who asks for more gets none until some have expired."""
+"""The maximum number of locks; beyond it, none is given until some have expired."""
 _FORGOTTEN_MAX = 1_000
-"""At a time: more would keep all others waiting."""
+"""Locks forgotten at a time: more would keep all others waiting."""
 
 
 @dataclass
@@ -31,10 +31,10 @@ class QueueLocks:
         self._now_ms = now_ms
         self._expires_ms = expires_ms
         self._locks: dict[tuple[str, MessageQueue], _Lock] = {}
-        """Those that were renewed longest ago first."""
+        """The locks, those renewed longest ago first."""
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
-        """Lock what is free, renew what the client has; which of the queues it holds now."""
+        """Lock free queues, renew the client's own locks, and return the queues it holds now."""
         now_ms = self._now_ms()
         self._forget_expired(now_ms)
         held = set()
@@ -49,7 +49,7 @@ class QueueLocks:
         return frozenset(held)
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Let go of those of the queues that the client holds."""
+        """Release those of the queues that the client holds."""
         for queue in queues:
             lock = self._locks.get((group, queue))
             if lock is not None and lock.client_id == client_id:

@@ -1,7 +1,7 @@
-"""Sums over the last minutes and hours: what moved, in buckets of which the oldest falls out.
+"""Sums over the last minutes and hours, in buckets of which the oldest falls out.
 
-Windows know how long their buckets were and no dates, so that a clock may jump. What is counted, and whose it
-is, they do not know.
+Windows know how long their buckets were and no dates, so that a clock may jump. They do not know
+what is counted, and for whom.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ SAMPLE_INTERVAL_MS: Final = 10_000
 _KEYS_PER_STEP: Final = 512
 
 Key = tuple[str, str]
-"""A kind of counter, and whose it is."""
+"""A kind of counter, and its owner."""
 
 
 class Sum:
-    """Messages, their bytes, and in how many calls they came."""
+    """The number of messages, of their bytes, and of the calls in which they came."""
 
     __slots__ = ("bytes", "calls", "messages")
 
@@ -29,7 +29,7 @@ class Sum:
         self.calls = calls
 
     def add(self, other: Sum) -> None:
-        """Take what is in another."""
+        """Add another sum to this one."""
         self.messages += other.messages
         self.bytes += other.bytes
         self.calls += other.calls
@@ -39,18 +39,18 @@ Sums = dict[Key, Sum]
 
 
 BUCKETS_MAX: Final = 60
-"""No window has more."""
+"""The maximum number of buckets of a window."""
 
 
 class Window:
-    """The sums of the last so many buckets, the newest of which is still open."""
+    """The sums of a number of latest buckets, the newest of which is still open."""
 
     def __init__(self, bucket_ms: int, buckets: int) -> None:
         self._bucket_ms = bucket_ms
         self._buckets: deque[tuple[int, Sums]] = deque([(0, {})], buckets)
 
     def add(self, sums: Sums, elapsed_ms: int) -> Iterator[None]:
-        """Take what came in so many milliseconds, in steps; but for what is dropped from it meanwhile."""
+        """Add the sums of a period of milliseconds, in steps, but for keys dropped meanwhile."""
         duration_ms, bucket = self._buckets[-1]
         if duration_ms + SAMPLE_INTERVAL_MS // 2 > self._bucket_ms:  # samples come a little early or late
             duration_ms, bucket = 0, {}
@@ -64,7 +64,7 @@ class Window:
         self._buckets[-1] = (duration_ms + elapsed_ms, bucket)
 
     def total(self, key: Key, buckets: int = BUCKETS_MAX) -> tuple[Sum, int]:
-        """The sum of the newest so many buckets, and how many milliseconds they cover."""
+        """Return the sum of the newest buckets, and the milliseconds that they cover."""
         total, covered_ms = Sum(), 0
         for duration_ms, bucket in list(self._buckets)[-buckets:]:
             covered_ms += duration_ms
@@ -80,7 +80,7 @@ class Window:
 
 
 def drop(sums: Sums, is_gone: Callable[[Key], bool]) -> Iterator[None]:
-    """Take out the sums of keys that are gone, in steps."""
+    """Remove the sums of keys that are gone, in steps."""
     for some in in_steps(tuple(sums)):
         for key in some:
             if is_gone(key):
@@ -89,11 +89,11 @@ def drop(sums: Sums, is_gone: Callable[[Key], bool]) -> Iterator[None]:
 
 
 def in_steps(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
-    """Keys, as many at a time as are looked at in a millisecond."""
+    """Yield keys, as many at a time as are looked at in a millisecond."""
     for start in range(0, len(keys), _KEYS_PER_STEP):
         yield keys[start : start + _KEYS_PER_STEP]
 
 
 def per_second(count: int, covered_ms: int) -> float:
-    """So many in so much time."""
+    """Return a count as a rate per second."""
     return round(1000 * count / covered_ms, 2) if covered_ms else 0.0

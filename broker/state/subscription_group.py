@@ -1,6 +1,7 @@
-"""The consumer groups that there are and what they may do: how often they retry, whether they may consume.
+"""The existing consumer groups: how often they retry, and whether they may consume.
 
-Kept as subscriptionGroup.json, in RocketMQ's form. Who is in a group now is `consumers`' business.
+Kept as subscriptionGroup.json, in RocketMQ's form. Their present members are the business of
+`consumers`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class SubscriptionGroupManager:
         max_groups: int,
         now_ms: Callable[[], int],
     ) -> None:
-        """``auto_create``: a group is made when its first member comes."""
+        """Load the table; with ``auto_create``, a group is made when its first member comes."""
         self._saver = Saver(table, self._wrapper_to_save)
         self._auto_create = auto_create
         self._max_groups = max_groups
@@ -39,23 +40,23 @@ class SubscriptionGroupManager:
         self._forbidden = loaded.forbidden_table  # 5.x: nothing is made of it here, and nothing lost
         self.groups: Mapping[str, SubscriptionGroupConfig] = MappingProxyType(self._groups)
         self.changes = Changes[str, SubscriptionGroupConfig](self._restore)
-        """Those that are under way: a `put` that is refused is taken back by them."""
+        """The changes under way, which undo a `put` that is refused."""
         self._leaving: dict[str, None] = {}
         self.leaving: Container[str] = self._leaving
-        """Groups from `begin_deletion` on: as they were, until the disk has taken or refused that."""
+        """Groups after `begin_deletion`: unchanged until the disk has taken or refused it."""
         self.data_version = loaded.data_version
         for group in sorted(SYSTEM_GROUPS - self._groups.keys()):
             self._set(SubscriptionGroupConfig(group_name=group))
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
-        """A group's configuration, if there is such a group."""
+        """Return a group's configuration, or None if there is no such group."""
         return self._groups.get(group)
 
     def find_or_create(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group, made if that is allowed and it could have this name; None if it is not there.
+        """Return the group, made if that is allowed and its name is valid, or None.
 
         Raises:
-            TooMany: It would be one more than may be.
+            TooMany: There are as many groups as may be.
         """
         may_be_made = self._auto_create or is_system_group(group)
         if group not in self._groups and may_be_made and group_fault(group) is None:
@@ -69,8 +70,8 @@ class SubscriptionGroupManager:
         """Create a group, or overwrite it, as part of a change that may still be refused.
 
         Raises:
-            ValueError: Its name or its numbers cannot be.
-            TooMany: It would be one more than may be.
+            ValueError: The name or a number is invalid.
+            TooMany: There are as many groups as may be.
         """
         fault = group_fault(config.group_name) or _fault_of_numbers(config)
         if fault is not None:
@@ -87,28 +88,28 @@ class SubscriptionGroupManager:
         check_room("groups", len(self._groups), self._max_groups, "maxGroups")
 
     def begin_deletion(self, group: str) -> None:
-        """Have the next `save` leave a group out, which goes on as it was until then.
+        """Have the next `save` leave out a group, which goes on as it was until then.
 
-        Behind it comes `delete`, or `keep`.
+        Afterwards, `delete` or `keep` has to be called.
         """
         self._leaving[group] = None
         if group in self._groups:
             self._changed()
 
     def keep(self, group: str) -> None:
-        """Let a group go on that was to be deleted and could not."""
+        """Let a group go on whose deletion could not be saved."""
         del self._leaving[group]
         if group in self._groups:
             self._changed()
 
     def delete(self, group: str) -> None:
-        """Forget a group that the disk does not have any more; its offsets are another table's."""
+        """Forget a group that the disk does not have any more; its offsets are in another table."""
         self.changes.forget(group)
         self._groups.pop(group, None)
         del self._leaving[group]
 
     def wrapper(self) -> SubscriptionGroupWrapper:
-        """All groups and their version: what is answered."""
+        """Return all groups and their version, for answers."""
         return self._wrapper(dict(self._groups))
 
     def _wrapper_to_save(self) -> SubscriptionGroupWrapper:
@@ -127,7 +128,7 @@ class SubscriptionGroupManager:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether anything has changed since the last save."""
+        """True if anything has changed since the last save."""
         return self._saver.is_dirty
 
     def save(self) -> None:

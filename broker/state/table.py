@@ -1,4 +1,4 @@
-"""Where the broker's tables come from and go to, as far as they need to know, and when they are saved."""
+"""Loading and saving of the broker's tables, as far as these need to know."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ Body = TypeVar("Body")
 
 
 class Table(Protocol[Body]):
-    """One table that outlives the broker; the store's `JsonTable` is one."""
+    """A table that outlives the broker; the store's `JsonTable` is one."""
 
     def load(self, default: Body) -> Body:
-        """The table as it was last saved, or the default if it never was."""
+        """Return the table as it was last saved, or the default if it never was."""
 
     def save(self, value: Body) -> None:
         """Replace the table; it is durable when this returns."""
 
 
 class Saver(Generic[Body]):
-    """Saves a table if it has changed. Saves may happen in any thread, beside changes in the broker's own."""
+    """Saves a table if it has changed, in any thread, beside changes in the broker's own."""
 
     def __init__(
         self,
@@ -28,9 +28,9 @@ class Saver(Generic[Body]):
         wrapper: Callable[[], Body],
         on_saved: Callable[[Body], object] = lambda _: None,
     ) -> None:
-        """``wrapper`` copies the whole table, and ``on_saved`` is told what is on the disk now.
+        """Take the functions, both called in the thread that saves.
 
-        Both are called in the thread that saves.
+        ``wrapper`` copies the whole table, and ``on_saved`` is told what is on the disk now.
         """
         self._table = table
         self._wrapper = wrapper

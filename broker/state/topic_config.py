@@ -1,4 +1,4 @@
-"""The topics that there are, how many queues they have, and which of them are made without being asked for.
+"""The existing topics, the numbers of their queues, and which are made without being asked for.
 
 Kept as topics.json, in RocketMQ's form. It knows nothing of what lies in a topic's queues.
 """
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 QUEUE_NUMS_MAX: Final = 4_096
-"""What lists a topic's queues keeps all others waiting meanwhile: some 15 us each."""
+"""The maximum number of queues of a topic; to list each takes some 15 us of the only thread."""
 
 _READ_WRITE = int(TopicPermission.READ | TopicPermission.WRITE)
 _INHERIT = int(TopicPermission.INHERIT)
@@ -70,7 +70,7 @@ class TopicConfigManager:
         max_queues: int,
         now_ms: Callable[[], int],
     ) -> None:
-        """``auto_create``: a message to a topic that is not there makes it."""
+        """Load the table; with ``auto_create``, a message to an unknown topic makes the topic."""
         self._saver = Saver(table, self.wrapper, self._note_saved)
         self._auto_create = auto_create
         self._max_topics = max_topics
@@ -82,10 +82,10 @@ class TopicConfigManager:
         self._saved = loaded.topic_config_table
         self.topics: Mapping[str, TopicConfig] = MappingProxyType(self._topics)
         self.changes = Changes[str, TopicConfig](self._restore)
-        """Those that are under way: a `put` that is refused is taken back by them."""
+        """The changes under way, which undo a `put` that is refused."""
         self._leaving: dict[str, None] = {}
         self.leaving: Container[str] = self._leaving
-        """Topics from `begin_deletion` on: none takes messages, or is made, until it is gone for good."""
+        """Topics after `begin_deletion`: none takes messages, or is made, until it is gone."""
         self.data_version = loaded.data_version
         for config in _system_topics(cluster_name, broker_name):
             if config.topic_name not in self._topics:
@@ -94,7 +94,7 @@ class TopicConfigManager:
         self._set_schedule_topic(delay_levels)
 
     def _set_default_topic(self, queue_nums: int) -> None:
-        """It is what new topics inherit from; clients that find it expect that they may send to any."""
+        """Set the topic that new ones inherit from; clients that find it may send to any topic."""
         config = self._topics.get(DEFAULT_TOPIC)
         if config is not None:
             inherits = _INHERIT if self._auto_create else 0
@@ -103,21 +103,21 @@ class TopicConfigManager:
             self._set(_topic(DEFAULT_TOPIC, queue_nums, _READ_WRITE | _INHERIT))
 
     def _set_schedule_topic(self, delay_levels: int) -> None:
-        """One queue for each level; a level that was taken away may still hold messages."""
+        """Give each delay level a queue; a level that was taken away may still hold messages."""
         config = self._topics.get(SCHEDULE_TOPIC, _topic(SCHEDULE_TOPIC, delay_levels))
         queues = max(delay_levels, config.write_queue_nums, config.read_queue_nums)
         self._set(replace(config, read_queue_nums=queues, write_queue_nums=queues))
 
     def get(self, topic: str) -> TopicConfig | None:
-        """A topic's configuration, if there is such a topic."""
+        """Return a topic's configuration, or None if there is no such topic."""
         return self._topics.get(topic)
 
     def put(self, config: TopicConfig, change: Change[str, TopicConfig] | None = None) -> None:
         """Create a topic, or overwrite it, as part of a change that may still be refused.
 
         Raises:
-            ValueError: Its name, its numbers or its permission cannot be.
-            TooMany: It would be one more than may be, or have more queues than there may be in all.
+            ValueError: The name, a number or the permission is invalid.
+            TooMany: There would be more topics, or more queues in all, than may be.
         """
         _check(config)
         known = self._topics.get(config.topic_name)
@@ -133,13 +133,13 @@ class TopicConfigManager:
         check_room("topics", len(self._topics), self._max_topics, "maxTopics")
 
     def create_in_send(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig | None:
-        """The topic, made like ``default_topic`` if it is not there; None if it may not be made.
+        """Return a topic, made like ``default_topic`` if missing, or None if it may not be made.
 
-        The sender asks for a number of queues, and gets no more than the default has. Retry topics need no
-        default.
+        The sender asks for a number of queues, and gets no more than the default has. Retry topics
+        need no default.
 
         Raises:
-            TooMany: It would be one more than may be.
+            TooMany: There are as many topics as may be.
         """
         known = self._topics.get(topic)
         if known is not None:
@@ -157,7 +157,7 @@ class TopicConfigManager:
         return self._topics[topic]
 
     def create_in_send_back(self, topic: str, queue_nums: int, perm: int = _READ_WRITE) -> TopicConfig:
-        """The topic, made if it is not there: what the broker needs itself for retries and the like."""
+        """Return a topic that the broker itself needs, as for retries, made if it is missing."""
         known = self._topics.get(topic)
         if known is not None:
             return known
@@ -167,7 +167,7 @@ class TopicConfigManager:
         return self._topics[topic]
 
     def widen(self, topic: str, queue_nums: int) -> None:
-        """Give a topic that is there at least so many queues, to read and to write."""
+        """Give an existing topic at least this many queues, to read and to write."""
         config = self._topics[topic]
         self._set(
             replace(
@@ -178,14 +178,14 @@ class TopicConfigManager:
         )
 
     def begin_deletion(self, topic: str) -> None:
-        """Have a topic wait for its end: it stays as it is, and is among those that are `leaving`.
+        """Begin to delete a topic: it stays as it is, and is among those that are `leaving`.
 
-        Behind it comes `delete`, after which it is `leaving` until that is saved; or `keep`.
+        Afterwards comes `delete`, after which it is `leaving` until that is saved; or `keep`.
         """
         self._leaving[topic] = None
 
     def keep(self, topic: str) -> None:
-        """Let a topic go on that was to be deleted and could not."""
+        """Let a topic go on whose deletion has failed."""
         self._leaving.pop(topic, None)
 
     def delete(self, topic: str) -> None:
@@ -197,14 +197,14 @@ class TopicConfigManager:
             self._changed()
 
     def wrapper(self) -> TopicConfigSerializeWrapper:
-        """All topics and their version: what is saved, answered and registered."""
+        """Return all topics and their version, as they are saved, answered and registered."""
         return TopicConfigSerializeWrapper(
             topic_config_table=dict(self._topics), data_version=self.data_version
         )
 
     @property
     def is_dirty(self) -> bool:
-        """Whether anything has changed since the last save."""
+        """True if anything has changed since the last save."""
         return self._saver.is_dirty
 
     def save(self) -> None:
@@ -212,7 +212,7 @@ class TopicConfigManager:
         self._saver.save()
 
     def is_saved(self, config: TopicConfig) -> bool:
-        """Tell whether a topic is on the disk as it is configured here, and to stay."""
+        """Return whether the disk has a topic as it is configured here, and it is to stay."""
         topic = config.topic_name
         return self._saved.get(topic) is config and topic not in self._leaving
 
@@ -269,7 +269,7 @@ def _queues_of(config: TopicConfig | None) -> int:
 
 
 def _check(config: TopicConfig) -> None:
-    """Raise ValueError for a topic that cannot be."""
+    """Raise ValueError for an invalid topic configuration."""
     fault = topic_fault(config.topic_name) or _fault_of_numbers(config)
     if fault is not None:
         raise ValueError(fault)

@@ -1,11 +1,13 @@
-"""Putting messages into the log: checks, queue offsets, and what came of it.
+"""MessageAppender: puts messages into the log, after checks, with queue offsets and results.
 
-One lock orders all appends, so that queue offsets follow each other as the records do. It is held for what
-depends on the place, and the writing of one piece. Waiting for a flush is the caller's business.
+One lock orders all appends, so that queue offsets follow each other as the records do. It is held
+for what depends on the place, and the writing of one piece. Waiting for a flush is the caller's
+business.
 
-Who gets many messages one by one puts them `later`: they have their places at once and are written together,
-by one call to the system. Before any other append, and before a file ends, they are written, too. If that
-fails, none of them is in the log, and their offsets are given to others.
+A caller that gets many messages one by one puts them `later`: they have their places at once and
+are written together, by one call to the system. Before any other append, and before a file ends,
+they are written, too. If that fails, none of them is in the log, and their offsets are given to
+others.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _new_fresh: Callable[[type[FreshRecord], tuple[Any, ...]], FreshRecord] = tuple.
 
 
 class TopicNumbers(NamedTuple):
-    """Where the log ended, and the next offset of each of a topic's queues, as far as one was given, then."""
+    """The end of the log at one moment, and the next offset of each of a topic's queues then."""
 
     log_end_offset: int
     next_offsets: Mapping[int, int]
@@ -58,10 +60,14 @@ class MessageAppender:
         refusal: Callable[[], str | None],
         fresh: Fresh[FreshRun],
     ) -> None:
-        """``refusal`` says why the store takes no messages now, if so; ``fresh`` is told what is written."""
+        """Prepare the only writer of a log.
+
+        ``refusal`` returns why the store takes no messages now, or None; ``fresh`` gets what is
+        written.
+        """
         self.message_bytes_max = message_bytes_max
         self.file_room = log.files.file_size - BLANK_BYTES
-        """How many bytes of records a file of the log has room for."""
+        """The bytes of records that a file of the log has room for."""
         self._log = log
         self._queues = queues
         self._refusal = refusal
@@ -69,19 +75,19 @@ class MessageAppender:
         self._lock = threading.Lock()
         self._next_offsets: dict[tuple[str, int], int] = {}
         self._later: list[FreshRecord] = []
-        """What has its place and is not written yet."""
+        """The records that have their places and are not written yet."""
         self._put_later: list[PutMessageResult] = []
-        """What came of all that was put later since the last `write_out`, as far as that is known."""
+        """The known results of all that was put later since the last `write_out`."""
 
     def put_message(self, message: StoredMessage) -> PutMessageResult:
-        """Append one message. Its offsets, store timestamp and body CRC are given here."""
+        """Append one message. Its offsets, store timestamp and body CRC are set here."""
         try:
             return self.put_draft(draft_of(message))
         except RecordError as error:
             return illegal(str(error))
 
     def put_draft(self, draft: RecordDraft) -> PutMessageResult:
-        """The same, of a message whose texts are bytes already."""
+        """Append one message whose texts are bytes already."""
         fault = self._fault_of(draft)
         if fault is not None:
             return fault
@@ -95,9 +101,9 @@ class MessageAppender:
     def put_later(
         self, template: RecordTemplate, body: Buffer, properties: bytes, born_timestamp: int
     ) -> PutMessageResult | None:
-        """Append one message by the next `write_out` at the latest; what keeps it from that, if so.
+        """Queue one message for the next `write_out`. Return None, or why it was refused.
 
-        All puts come from one thread then.
+        It may be written earlier. All puts have to come from one thread.
         """
         queue = template.queue
         if (
@@ -143,7 +149,7 @@ class MessageAppender:
         return None
 
     def write_out(self) -> bool:
-        """Write what was put to be written later; whether anything was, so that there are `results`."""
+        """Write the messages that were put later. Return whether there are new `results`."""
         if not self._later and not self._put_later:
             return False
         with self._lock:
@@ -151,13 +157,16 @@ class MessageAppender:
         return True
 
     def results(self) -> Sequence[PutMessageResult]:
-        """Tell what came of each message that was put to be written later, since the last time."""
+        """Return the results of all messages that were put later, since the last call."""
         with self._lock:
             results, self._put_later = self._put_later, []
         return results
 
     def _write_later(self) -> None:
-        """All of it, or nothing: then its offsets are free again. What came of it is known before it is."""
+        """Write all messages that were put later, or none; then their offsets are free again.
+
+        The results are ready before the write, so that a lack of memory cannot lose them.
+        """
         if not self._later:
             return
         later, self._later = self._later, []
@@ -200,7 +209,7 @@ class MessageAppender:
     def put_uniform(
         self, template: RecordTemplate, parts: UniformParts, born_timestamp: int
     ) -> tuple[PutMessageResult, list[int]]:
-        """The same, where only flag, body and properties differ; and the sizes of the records."""
+        """Append messages that differ in flag, body and properties, and return their sizes, too."""
         if not parts.bodies:
             return illegal("the batch is empty"), []
         longest = max(map(len, parts.bodies)), max(map(len, parts.properties))
@@ -218,7 +227,7 @@ class MessageAppender:
         return result, batch.sizes
 
     def _append(self, draft: Draft, queue: tuple[str, int], offsets: int, count: int) -> PutMessageResult:
-        """Append messages of a queue that take so many of its offsets."""
+        """Append messages of a queue that take this number of its offsets."""
         if draft.size > self.file_room:
             what = "a record" if count == 1 else "a batch"
             return illegal(f"{what} of {draft.size} bytes does not fit into one file of the log")
@@ -236,10 +245,10 @@ class MessageAppender:
     def in_turn(
         self, queue: tuple[str, int], append: Callable[[int], PutMessageResult], offsets: int
     ) -> PutMessageResult:
-        """Append with the next offset of a queue while nobody else does, behind all that was put before.
+        """Append with the next offset of a queue while nobody else does, behind all earlier puts.
 
-        So many offsets are taken, unless the result says that there are fewer messages. If memory is lacking
-        for the result, what is in the log has its offsets nevertheless.
+        The number of offsets given is taken, unless the result says that there are fewer messages.
+        If memory is lacking for the result, what is in the log has its offsets nevertheless.
         """
         with self._lock:
             self._write_later()
@@ -258,12 +267,12 @@ class MessageAppender:
         return result
 
     def numbers_of(self, topic: str) -> TopicNumbers:
-        """What a topic's queues were given so far."""
+        """Return the end of the log, and the next offsets that are known of a topic's queues."""
         with self._lock:
             return TopicNumbers(self._log.end_offset, self._numbers_of(topic))
 
     def forget_topic(self, topic: str, ended: TopicNumbers) -> None:
-        """A topic that comes back begins anew; but for the queues that have got more since."""
+        """Forget the next offsets of a deleted topic, but for queues that have got more since."""
         with self._lock:
             for queue_id, number in self._numbers_of(topic).items():
                 if number == ended.next_offsets.get(queue_id):
@@ -285,7 +294,7 @@ class MessageAppender:
     def fault_in(
         self, queue: tuple[str, int], body_bytes: int, properties_bytes: int
     ) -> PutMessageResult | None:
-        """What keeps messages of these lengths from ever being put into a queue, if so."""
+        """Return why messages of these lengths can never be put into a queue, or None."""
         if queue not in self._next_offsets:
             topic, queue_id = queue
             fault = topic_fault(topic)
@@ -304,10 +313,10 @@ class MessageAppender:
 
 
 def illegal(remark: str) -> PutMessageResult:
-    """This message can never be put."""
+    """Return the result of a message that can never be put."""
     return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
 
 
 def unavailable(why: str | Exception) -> PutMessageResult:
-    """No message can be put now."""
+    """Return the result of a message that cannot be put now."""
     return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=str(why))

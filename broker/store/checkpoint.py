@@ -1,4 +1,4 @@
-"""The checkpoint: up to where log, consume queues and index were all on the disk.
+"""The checkpoint: the place up to which log, consume queues and index were all on the disk.
 
     i64 physicMsgTimestamp      @0    store time of the last flushed message
     i64 logicsMsgTimestamp      @8    and of the last whose consume-queue entry was flushed
@@ -6,14 +6,16 @@
     i64 masterFlushedOffset     @24
     i64 confirmPhyOffset        @32   here: all before it is safe in log, queues and index
     i64 logicsPhysicalOffset    @40
-    i64 sealedFrom              @48   here: from there on every record ends with a checksum, as we write it
+    i64 sealedFrom              @48   here: from there on every record ends with a checksum, as we
+                                      write it
         zeros
     u32 mark, u32 CRC-32 of all before it   @4088
 
-RocketMQ writes the first fields in place and leaves the mark standing: only if the CRC is right as well was
-it we who wrote last, and may it be relied on.
+RocketMQ writes the first fields in place and leaves the mark standing: only if the CRC is right as
+well was it we who wrote last, and may the checkpoint be relied on.
 
-4096 bytes, as RocketMQ has them. It is written beside the old one and renamed, so that it is never torn.
+It has 4096 bytes, as RocketMQ's. It is written beside the old one and renamed, so that it is never
+torn.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from rocketpoll.broker.store.disk import Disk
 
 CHECKPOINT = "checkpoint"
 CHECKPOINT_BYTES = 4096
-_FIELDS = struct.Struct(">7q")
+_FIELDS = struct.Struct(">8q")
 _MARK = b"rkp2"
 _CRC = struct.Struct(">I")
 _BEFORE_MARK = CHECKPOINT_BYTES - len(_MARK) - _CRC.size
@@ -35,17 +37,21 @@ _BEFORE_MARK = CHECKPOINT_BYTES - len(_MARK) - _CRC.size
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What was known to be on the disk."""
+    """The part of the log that was known to be on the disk."""
 
     safe_offset: int
     store_timestamp: int
     sealed_from: int = 0
+    manifest_serial: int = 0
+    """The manifest that was saved last has this number, or a higher one if a crash came between the two."""
 
 
 def save_checkpoint(disk: Disk, path: Path, checkpoint: Checkpoint) -> None:
     """Replace the checkpoint by one that is on the disk when this returns."""
     time, offset = checkpoint.store_timestamp, checkpoint.safe_offset
-    fields = _FIELDS.pack(time, time, time, offset, offset, offset, checkpoint.sealed_from)
+    fields = _FIELDS.pack(
+        time, time, time, offset, offset, offset, checkpoint.sealed_from, checkpoint.manifest_serial
+    )
     new_path = path.with_name(path.name + ".tmp")
     content = fields.ljust(_BEFORE_MARK, b"\0")
     disk.write_whole(new_path, content + _MARK + _CRC.pack(crc32(content)))
@@ -54,12 +60,12 @@ def save_checkpoint(disk: Disk, path: Path, checkpoint: Checkpoint) -> None:
 
 
 def load_checkpoint(disk: Disk, path: Path) -> Checkpoint | None:
-    """The checkpoint that we wrote last; None if there is none, or another program's."""
+    """Return the checkpoint that we wrote last, or None if there is none, or another program's."""
     if disk.size_of(path) != CHECKPOINT_BYTES:
         return None
     data = disk.read(path)
     content = data[:_BEFORE_MARK]
     if data[_BEFORE_MARK:] != _MARK + _CRC.pack(crc32(content)):
         return None
-    time, _, _, _, offset, _, sealed_from = _FIELDS.unpack_from(data)
-    return Checkpoint(offset, time, sealed_from)
+    time, _, _, _, offset, _, sealed_from, manifest_serial = _FIELDS.unpack_from(data)
+    return Checkpoint(offset, time, sealed_from, manifest_serial)

@@ -1,15 +1,16 @@
-"""Checkpoints of a store: up to where log, consume queues and index are all on the disk, and what they hold.
+"""Checkpoints of a store: up to where log, queues and index are on the disk, and what they hold.
 
     hold maintenance, pause reput ── index catches up, ends of the queues are seen ── go on
     flush log ── queues ── index
     hold maintenance ── save manifest ── save checkpoint ── go on
 
-What the manifest notes of the ends of queues is true for one moment, that of the pause: what reput does
-meanwhile lies behind it and comes again after a crash. It is saved when all of that is on the disk, and says
-by itself how far the log had been dispatched then; the checkpoint behind it is for the log, and for RocketMQ.
+What the manifest notes of the ends of queues is true for one moment, that of the pause: what reput
+does meanwhile lies behind it and comes again after a crash. It is saved when all of that is on the
+disk, and says by itself how far the log had been dispatched then; the checkpoint behind it is for
+the log, and for RocketMQ.
 
-Flushing takes as long as there are queues, and nobody waits for it: topics may be deleted and entries may
-expire meanwhile. Of these the manifest says what holds when it is saved.
+Flushing takes the longer the more queues there are, and nobody waits for it: topics may be deleted
+and entries may expire meanwhile. Of these the manifest says what holds when it is saved.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,59 +40,73 @@ class Checkpointing:
     """Saves checkpoints, and what changes between them."""
 
     def __init__(self, parts: StoreParts) -> None:
-        """Touches nothing on the disk."""
+        """Prepare without touching the disk."""
         root = parts.root
         self._parts = parts
         self._path = root / CHECKPOINT
         self._manifest = JsonTable(parts.disk, root / CONFIG / MANIFEST, Manifest)
         self.maintenance = threading.RLock()
-        """Held, never for long, by whoever changes what a manifest says, or begins or saves one."""
+        """A lock for changes of what a manifest says, and for saving one; never held for long."""
         self._saving = threading.Lock()
+        self._serial = 0
+        self._noted: Checkpoint | None = None
+        """The checkpoint that is on the disk; None if none is, or another program's."""
         self._forgotten: dict[str, None] = {}
-        """Topics that were deleted since the checkpoint that is under way has seen the queues."""
-        self.sealed_from = 0
-        """From where on each record of the log has a checksum."""
+        """Topics deleted since the checkpoint under way has seen the queues."""
         self.noted_offset = 0
-        """Up to where the log had been dispatched at the last checkpoint that can be resumed."""
+        """The end of what was dispatched at the last checkpoint that can be resumed."""
         self.expired_offset = 0
-        """Queues offer no entries of records before this place in the log."""
+        """The place in the log before which queues offer no entries of records."""
         self._noted_index_from = 0
         self._noted_spans: list[QueueSpan] = []
-        """Queues with files of which nothing is offered any more, by the checkpoint that was noted last."""
+        """Queues with files that are not offered any more, by the last noted checkpoint."""
         self.half_deleted: tuple[str, ...] = ()
-        """Topics that are deleted, of which others may still keep something."""
+        """Deleted topics of which others may still keep something."""
 
     def manifest(self) -> Manifest:
-        """Load what was noted last; of what has no checksum, only what can be.
+        """Load the manifest that was saved last; without a checksum, only what is plausible of it.
 
         Raises:
-            DamagedTable: It cannot be read.
+            DamagedTable: The manifest cannot be read.
         """
         manifest = self._manifest.load(Manifest())
+        self._serial = max(self._serial, manifest.serial)
         return manifest if self._manifest.is_checked else manifest.plausible()
+
+    def resume(self, checkpoint: Checkpoint | None) -> None:
+        """Go on from the checkpoint that a start has found; None if it found none of ours."""
+        self._noted = checkpoint
+        self._serial = max(self._serial, checkpoint.manifest_serial if checkpoint else 0)
 
     @property
     def set_aside(self) -> SetAside | None:
-        """The damaged manifest that the last load has replaced by its backup, if it was so."""
+        """The damaged manifest that the last load replaced by its backup, or None."""
         return self._manifest.set_aside
 
-    def known_offset(self, manifest: Manifest) -> int:
-        """Up to where a manifest knows the log that was loaded; a start that makes all again leaves that out.
+    @property
+    def loaded_any(self) -> bool:
+        """True if there was a manifest, or its backup, when it was loaded last."""
+        return self._manifest.loaded_from is not None
 
-        Then it is as if it knew everything.
+    def is_newest(self, manifest: Manifest, checkpoint: Checkpoint) -> bool:
+        """Return whether a manifest that was loaded is no older than a checkpoint.
+
+        A start that makes all queues again leaves out up to where it knows the log.
         """
-        if self._manifest.loaded_from is None:
-            return 0
-        return 1 << 63 if manifest.safe_offset is None else manifest.safe_offset
+        if not self.loaded_any:
+            return checkpoint.manifest_serial == checkpoint.safe_offset == 0
+        if manifest.serial < checkpoint.manifest_serial:
+            return False
+        return manifest.safe_offset is None or manifest.safe_offset >= checkpoint.safe_offset
 
     @property
     def manifest_path(self) -> Path:
-        """Where the manifest is."""
+        """The path of the manifest."""
         return self._manifest.path
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a checkpoint is being saved: it will note what has expired by then."""
+        """True while a checkpoint is being saved, which will note what has expired by then."""
         return self._saving.locked()
 
     def save(self, is_over: Callable[[], bool] = never) -> bool:
@@ -120,7 +136,7 @@ class Checkpointing:
                 if is_over():
                     return False
                 spans = list(ends.spans(left_out=self._forgotten))
-                self._manifest.save(
+                self._save_manifest(
                     Manifest(
                         safe_offset=safe_offset,
                         log_min_offset=self.expired_offset,
@@ -132,8 +148,10 @@ class Checkpointing:
                         half_deleted=self.half_deleted,
                     )
                 )
-                checkpoint = Checkpoint(safe_offset, parts.log.last_timestamp, self.sealed_from)
-                save_checkpoint(parts.disk, self._path, checkpoint)
+                log = parts.log
+                self._save_checkpoint(
+                    Checkpoint(safe_offset, log.last_timestamp, log.sealed_from, self._serial)
+                )
                 self.noted_offset = safe_offset
                 self._noted_index_from = index_from
                 self._noted_spans = [
@@ -141,8 +159,22 @@ class Checkpointing:
                 ]
         return True
 
+    def _save_manifest(self, manifest: Manifest) -> None:
+        self._serial += 1
+        self._manifest.save(replace(manifest, serial=self._serial))
+
+    def _save_checkpoint(self, checkpoint: Checkpoint) -> None:
+        save_checkpoint(self._parts.disk, self._path, checkpoint)
+        self._noted = checkpoint
+
+    def _note_serial(self) -> None:
+        """Have the checkpoint say which manifest is the newest; what that says holds without it, too."""
+        if self._noted is not None:
+            with suppress(OSError):  # then the next checkpoint says it
+                self._save_checkpoint(replace(self._noted, manifest_serial=self._serial))
+
     def _flush_index(self, physical_offset: int) -> tuple[str, ...] | None:
-        """Make the index durable; the names of files with keys from there on, which a start has to find."""
+        """Make the index durable; return the names of its files that end behind a place."""
         index = self._parts.index
         if index is None:
             return None
@@ -151,7 +183,7 @@ class Checkpointing:
         return names
 
     def save_last(self, save: Callable[[Callable[[], bool]], bool]) -> bool:
-        """Have a checkpoint saved behind which nothing comes, unless the disk takes too long for that."""
+        """Save a final checkpoint, unless the disk takes too long for that."""
         is_saved = _save_within(_LAST_CHECKPOINT_SECONDS, save)
         if is_saved is None:
             with self.maintenance:  # what is just being noted is true
@@ -160,9 +192,10 @@ class Checkpointing:
         return bool(is_saved)
 
     def delete_expired(self) -> None:
-        """Delete files of queues and index of which nothing is offered, by the checkpoint noted last.
+        """Delete files of queues and index that the last noted checkpoint offers nothing of.
 
-        Not before it says so: a start behind a kill would miss them, and make all again.
+        They are not deleted before it says so: a start after a kill would miss them, and make all
+        again.
 
         Raises:
             OSError: A file cannot be deleted.
@@ -184,13 +217,13 @@ class Checkpointing:
             return True
 
     def expire_entries(self) -> None:
-        """Offer no entries of records that the log no longer has, nor any of topics that were deleted.
+        """Offer no entries of records that the log no longer has, nor any of deleted topics.
 
         It holds ``maintenance`` for one queue at a time.
 
         Raises:
-            UnreadableFile: Entries that would tell which these are cannot be read, or are damaged. All other
-                queues have been told.
+            UnreadableFile: Entries that would tell which these are cannot be read, or are damaged.
+                All other queues have been told.
         """
         first, queues = self._parts.log.min_offset, self._parts.queues
         faults = [self._expire_queue(topic, queue_id, first) for topic, queue_id, _ in queues]
@@ -216,53 +249,52 @@ class Checkpointing:
         """Note that a topic is about to be deleted, before it is.
 
         Raises:
-            OSError: The disk says no, and it is not noted.
-            StoreFailed: The disk says no, and not whether it is noted.
+            OSError: The disk refuses, and it is not noted.
+            StoreFailed: The disk refuses, and it is unknown whether it is noted.
         """
         with self.maintenance:
             half_deleted = tuple(dict.fromkeys((*self.half_deleted, topic)))
             manifest = self.manifest().without_topic(topic, deleted_topics, half_deleted)
             try:
-                self._manifest.save(manifest)
+                self._save_manifest(manifest)
             except FlushFailed as error:
                 raise StoreFailed("deleting a topic failed", error) from error
             except OSError as error:
                 if not self._has_noted(manifest, error):
                     raise
+            self._note_serial()
             self._forgotten[topic] = None
             self.half_deleted = half_deleted
 
     def finish_deletion(self, topic: str) -> None:
-        """Note that nobody keeps anything any more of a topic that was deleted.
+        """Note that nothing is kept any more of a topic that was deleted.
 
         Raises:
-            OSError: The disk says no, and not whether it is noted. To do it again is safe.
+            OSError: The disk refuses, and it is unknown whether it is noted. To do it again is
+                safe.
         """
         with self.maintenance:
             if topic in self.half_deleted:
                 half_deleted = tuple(name for name in self.half_deleted if name != topic)
-                self._manifest.save(replace(self.manifest(), half_deleted=half_deleted))
+                self._save_manifest(replace(self.manifest(), half_deleted=half_deleted))
+                self._note_serial()
                 self.half_deleted = half_deleted
 
     def distrust(self, manifest: Manifest) -> None:
         """Note that no queue stands where a manifest says: all are about to be made again.
 
-        Else a crash meanwhile would leave files that the next start takes for whole. Where something is
-        lacking to note that, as on a full disk, they are made again all the same.
+        Else a crash meanwhile would leave files that the next start takes for whole.
 
         Raises:
-            OSError: The disk says no.
+            OSError: The disk refuses.
         """
-        try:
-            self._manifest.save(replace(manifest, safe_offset=None))
-        except OSError as error:
-            if not is_lack(error):
-                raise
+        self._save_manifest(replace(manifest, safe_offset=None))
+        self._note_serial()
 
     def _has_noted(self, manifest: Manifest, error: OSError) -> bool:
-        """Whether a manifest is on the disk of which a save has failed, for good."""
+        """Return whether a manifest whose save has failed is on the disk for good."""
         try:
-            return self.manifest() == manifest
+            return self.manifest() == replace(manifest, serial=self._serial)
         except (OSError, DamagedTable) as second:
             if is_lack(second):
                 return self._manifest.was_replaced
@@ -270,7 +302,7 @@ class Checkpointing:
 
 
 def _save_within(seconds: float, save: Callable[[Callable[[], bool]], bool]) -> bool | None:
-    """Have a checkpoint saved in a thread of its own; None if it takes longer, and then it ends early."""
+    """Save a checkpoint in a thread; if that takes too long, end it early and return None."""
     is_late = threading.Event()
     thread = ThreadPoolExecutor(1, "LastCheckpoint")
     try:

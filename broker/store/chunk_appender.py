@@ -1,4 +1,4 @@
-"""Putting ready-encoded records into the log, many at once: checked, patched with their places, and written.
+"""ChunkAppender: puts many ready-encoded records into the log: checked, patched, and written.
 
 The order of appends, and the offsets of queues, are `MessageAppender`'s.
 """
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     from rmq_spark.wire.chunk.checksums import Sealing
 
 Sizes: TypeAlias = "npt.ArrayLike"
-"""Of records that lie back to back."""
+"""The sizes of records that lie back to back."""
 
 
 RECORDS_MAX: Final = 65_536
-"""Of a chunk: all of them are appended in one step, which takes some ten milliseconds."""
+"""The maximum number of records of a chunk, which one step appends in some ten milliseconds."""
 _PART_RECORDS = 4_096
 _PART_BYTES = 1 << 20
-"""To check so many takes a few milliseconds."""
+"""Bytes of records to check at a time, in a few milliseconds."""
 
 Admit: TypeAlias = Callable[[], object]
-"""Raises what speaks against messages now: while they were looked at, their topic may have gone."""
+"""A function that raises if messages may not be put now: their topic may be gone meanwhile."""
 
 
 class _Part(NamedTuple):
-    """Some records of a chunk, checked, and what is needed to append them."""
+    """Some checked records of a chunk, and what is needed to append them."""
 
     chunk: RecordChunk
     timestamps_at: npt.NDArray[np.int64]
@@ -55,10 +55,10 @@ class _Part(NamedTuple):
 
 
 class ChunkAppender:
-    """See the module."""
+    """The appender of chunks of records, and of large batches."""
 
     def __init__(self, log: CommitLog, appender: MessageAppender, fresh: Fresh[FreshChunk]) -> None:
-        """``appender`` is the only other writer of the log; ``fresh`` is told what is written."""
+        """Prepare; ``appender`` is the only other writer, ``fresh`` gets what is written."""
         self._log = log
         self._appender = appender
         self._fresh = fresh
@@ -66,11 +66,11 @@ class ChunkAppender:
     def put_chunk(
         self, records: Buffer, sizes: Sizes, admit: Admit
     ) -> Generator[Future[None] | None, None, PutMessageResult]:
-        """Append ready-encoded records of one topic and queue, checking each as if it had come alone.
+        """Append ready-encoded records of one topic and queue, each checked as if it came alone.
 
-        The checks come in steps, and the append with the last, behind ``admit``. The records may be spread
-        over two files; then a failure between leaves the first part in the log, and the result says how many
-        messages that is.
+        The checks come in steps, and the append with the last, behind ``admit``. The records may be
+        spread over two files; then a failure between leaves the first part in the log, and the
+        result says how many messages that is.
         """
         yield from chunks.when_loaded()
         all_sizes = np.asarray(sizes)
@@ -120,7 +120,7 @@ class ChunkAppender:
     def put_large(
         self, template: RecordTemplate, parts: Iterable[UniformParts], born_timestamp: int, admit: Admit
     ) -> Generator[Future[None] | None, None, tuple[PutMessageResult, Sequence[int]]]:
-        """Append a batch of very many messages, all or none, in steps; and the sizes of its records.
+        """Append a batch of very many messages, all or none, in steps; return the sizes, too.
 
         The last step is ``admit`` and the append.
         """
@@ -199,7 +199,7 @@ class ChunkAppender:
         return position, end_offset, timestamp
 
     def _fitting(self, sizes: npt.NDArray[np.int64]) -> int:
-        """How many of the next records fit into the current file; all that fit a new one if none does."""
+        """Return how many of the next records fit into the current file, else into a new one."""
         room = self._log.room_in_file()
         ends = np.cumsum(sizes)
         count = int(np.searchsorted(ends, room, side="right"))
@@ -211,9 +211,10 @@ class ChunkAppender:
 def _parted(
     records: Buffer, sizes: npt.NDArray[np.integer[Any]]
 ) -> Iterator[tuple[int, bytearray, npt.NDArray[np.integer[Any]]]]:
-    """Copy parts of a chunk, each with the number of its first record and the sizes of its records.
+    """Copy parts of a chunk, each with the number of its first record and its records' sizes.
 
-    Sizes that are none, or do not come to the whole, are left to `RecordChunk` to refuse, in one part.
+    Sizes that are invalid, or do not come to the whole, are left to `RecordChunk` to refuse, in one
+    part.
     """
     is_whole = not len(sizes) or (int(sizes.min()) > 0 and int(sizes.sum(dtype=np.int64)) == len(records))
     if not is_whole:
@@ -231,6 +232,6 @@ def _parted(
 
 
 def _queues_of(chunk: RecordChunk) -> Iterable[tuple[str, int]]:
-    """Tell which topics and which queues a chunk's records name, each topic with each queue."""
+    """Return the topics and the queues that a chunk's records name, each topic with each queue."""
     topics = chunks.COLUMNS["topic"].build(chunk).unique().to_pylist()
     return [(topic, queue_id) for topic in topics for queue_id in np.unique(chunk.head["queue_id"]).tolist()]

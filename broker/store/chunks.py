@@ -1,8 +1,9 @@
 """The tools for many records at once, loaded when the first of them is used.
 
-pyarrow alone takes longer to load than all the rest of a broker, and more memory; one that gets a few
-messages never needs it. So whatever in this room is for many records asks for its tools here, by
-`chunks.RecordChunk`, and no other module of the store imports them where it is itself imported.
+pyarrow alone takes longer to load than all the rest of a broker, and more memory; a broker that
+gets a few messages never needs it. So code in this room that is for many records gets its tools
+here, by `chunks.RecordChunk`, and no other module of the store imports them when it is itself
+imported.
 """
 
 from __future__ import annotations
@@ -53,9 +54,10 @@ __all__ = [
 
 
 def are_loaded() -> bool:
-    """Whether using them costs no time; if not, they are loaded beside from now on.
+    """Return whether the tools are loaded; if not, begin to load them in another thread.
 
-    For whoever has another way until then: loading stops a thread for a tenth of a second or two.
+    This is for callers that have another way until then: loading stops a thread for a tenth of a
+    second or two.
     """
     if not _state.is_loaded:
         with suppress(RuntimeError, MemoryError):  # no thread can be started: later, perhaps
@@ -64,7 +66,7 @@ def are_loaded() -> bool:
 
 
 def loading() -> Future[None]:
-    """Load them beside, unless somebody does; done when they are there, or failed with what they lack.
+    """Load the tools in another thread, unless that is under way; return its future.
 
     Raises:
         RuntimeError: No thread can be started for that.
@@ -79,7 +81,7 @@ def loading() -> Future[None]:
 
 
 def when_loaded() -> Generator[Future[None], None, None]:
-    """Have them loaded, in one step: the next one is to be taken when what it gives is done.
+    """Load the tools, in one step: take the next when the future that this yields is done.
 
     Raises:
         OSError, ImportError, MemoryError, RuntimeError: They cannot be loaded now.
@@ -104,7 +106,7 @@ def _load(attempt: Future[None]) -> None:
     try:
         for home in dict.fromkeys(_HOMES.values()):
             import_module(home)
-    except BaseException as error:  # noqa: BLE001  # whoever waits for this has to hear of it
+    except BaseException as error:  # noqa: BLE001  # those who wait for this have to hear of it
         if is_lack(error):
             _state.hindrance.begin(error)
         attempt.set_exception(error)
@@ -115,7 +117,7 @@ def _load(attempt: Future[None]) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """The tool of this name, from then on without coming here."""
+    """Import the tool of this name, which later look-ups find without coming here."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     tool = globals()[name] = getattr(import_module(_HOMES[name]), name)

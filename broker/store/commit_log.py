@@ -1,14 +1,15 @@
 """CommitLog: every message of every topic, one behind the other, in the order of their arrival.
 
-Records lie as `rmq_spark.wire.record_layout` draws them. One is never split over two files: where it has
-no room, a blank record fills the file. Appending gives a record its place, queue offset, physical offset
-and store timestamp, and seals it with the checksum that it ends with. Store timestamps never go back,
-whatever the clock does.
+Records lie as `rmq_spark.wire.record_layout` draws them. A record is never split over two files:
+where it has no room, a blank record fills the file. Appending gives a record its place, queue
+offset, physical offset and store timestamp, and seals it with the checksum that it ends with. Store
+timestamps never go back, whatever the clock does.
 
-A flush that fails is not tried again: the kernel may have dropped what it could not write, and the next
-flush would report success. From then on nothing is appended; reading goes on. A write that fails is no such
-failure, nor is a lack of anything: nothing was acknowledged, what was written of it is wiped, and the next
-append may succeed. Only if the disk does not let it be wiped, for other reasons than a lack, is that the end.
+A flush that fails is not tried again: the kernel may have dropped what it could not write, and the
+next flush would report success. From then on nothing is appended; reading goes on. A write that
+fails is no such failure, nor is a lack of anything: nothing was acknowledged, what was written of
+it is wiped, and the next append may succeed. Only if the disk does not let it be wiped, for other
+reasons than a lack, is that the end.
 """
 
 from __future__ import annotations
@@ -32,12 +33,15 @@ if TYPE_CHECKING:
 
 BLANK_BYTES = 8
 LATER_BYTES_MAX = 1 << 14
-"""So much may wait to be written together: some fifty messages share one write, and what is kept of each
-until then stays in the processor's cache. With sixteen times as much, sends cost a fifth more."""
+"""The maximum of bytes that wait to be written together: some fifty messages share one write.
+
+What is kept of each until then stays in the processor's cache. With sixteen times as much, sends
+cost a fifth more.
+"""
 _RECORD_BYTES_LIKELY = 1 << 12
 
 Seal: TypeAlias = Callable[..., Sequence[Buffer]]
-"""Gives a record in pieces, one behind the other."""
+"""A function that returns a record in pieces, one behind the other."""
 
 
 class Draft(Protocol):
@@ -45,17 +49,17 @@ class Draft(Protocol):
 
     @property
     def size(self) -> int:
-        """Of their records."""
+        """The size of their records, in bytes."""
 
     def sealed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
-        """The records, with the place and the queue offset of the first, and with their time."""
+        """Return the records, given the first one's place and queue offset, and their time."""
 
 
 class CommitLog:
-    """The log. The caller sees to it that only one thread appends at a time."""
+    """The log. The caller has to ensure that only one thread appends at a time."""
 
     def __init__(self, pool: FilePool, directory: Path, file_size: int, now_ms: Callable[[], int]) -> None:
-        """Touches nothing on the disk before it is loaded or appended to."""
+        """Prepare without touching the disk, until the log is loaded or appended to."""
         self._files = MappedFileQueue(FileGroup(pool), directory, file_size)
         self._now_ms = now_ms
         self._last_timestamp = 0
@@ -66,6 +70,8 @@ class CommitLog:
         self._flushing = threading.Lock()
         self.written_offset = 0
         self.flushed_offset = 0
+        self.sealed_from = 0
+        """From where on each record has a checksum; those before may be another program's."""
         self.failure: Exception | None = None
         self.writing = Hindrance("the commit log is not written to")
         self.flushing = Hindrance("the commit log is not flushed")
@@ -82,22 +88,23 @@ class CommitLog:
 
     @property
     def last_timestamp(self) -> int:
-        """When the last message was stored."""
+        """The time at which the last message was stored, in milliseconds."""
         return self._last_timestamp
 
-    def resume(self, end_offset: int, last_timestamp: int) -> None:
+    def resume(self, end_offset: int, last_timestamp: int, sealed_from: int) -> None:
         """Go on behind what recovery has found. All before it is on the disk."""
+        self.sealed_from = sealed_from
         self.written_offset = self.flushed_offset = end_offset
         self._last_timestamp = last_timestamp
 
     def append(self, draft: Draft, queue_offset: int) -> tuple[int, int, int]:
-        """Append what is prepared, giving it its place and its time: where it went, where it ends, when."""
+        """Append a prepared draft; return its place, its end, and its store timestamp."""
         position = self._place(draft.size)
         timestamp = self._timestamp()
         return self._write(position, draft.sealed(queue_offset, position, timestamp), timestamp)
 
     def place_later(self, size: int, write_out: Callable[[], None]) -> int:
-        """Where `append_later` may put a record of this size; without room, ``write_out`` comes first."""
+        """Return the place for `append_later` of a record; call ``write_out`` to make room."""
         position = self._later_end
         if self._later:
             if position + size <= self._later_limit:
@@ -113,9 +120,9 @@ class CommitLog:
     def append_later(self, position: int, size: int, seal: Seal, *parts: object) -> None:
         """Append a record at the place that was given for it, with others, by the next `write_out`.
 
-        ``seal`` makes it of its size, the parts, the place and the time, which is the same for all that are
-        written together. Until then nobody sees it, and nothing else may be appended in another way. After
-        an error nothing has changed.
+        ``seal`` makes it of its size, the parts, the place and the time, which is the same for all
+        that are written together. Until then nobody sees it, and nothing else may be appended in
+        another way. After an error nothing has changed.
         """
         record = seal(size, *parts, position, self.later_timestamp)
         end = position + size
@@ -123,7 +130,7 @@ class CommitLog:
         self._later_end = end
 
     def write_out(self) -> None:
-        """Write what waits, all of it or nothing: then it waits no more."""
+        """Write all that waits, or nothing: either way it waits no more."""
         later, self._later = self._later, []
         self._later_limit = 0
         if later:
@@ -131,13 +138,13 @@ class CommitLog:
             self._write(self._later_start, b"".join(later), self._last_timestamp)
 
     def give_up_later(self) -> None:
-        """Let go of what waits: nobody sees it."""
+        """Drop the records that wait: nobody sees them."""
         self._later = []
         self._later_limit = 0
 
     @property
     def end_offset(self) -> int:
-        """Where the log will end when all that waits is written."""
+        """The end of the log once all that waits is written."""
         return self._later_end if self._later else self.written_offset
 
     def append_many(
@@ -148,9 +155,9 @@ class CommitLog:
         store_timestamps_at: npt.NDArray[np.int64],
         seal: Callable[[], None],
     ) -> tuple[int, int, int]:
-        """The same for encoded records back to back, which must all go to one file.
+        """Append encoded records that lie back to back, which must all go to one file.
 
-        ``seal`` fills in their checksums, when all else of them is as it will be.
+        ``seal`` fills in their checksums, when all the rest of them is final.
         """
         position = self._place(len(records))
         timestamp = self._timestamp()
@@ -164,7 +171,7 @@ class CommitLog:
         return self._write(position, records.data, timestamp)
 
     def room_in_file(self) -> int:
-        """How many bytes of records fit into the current file."""
+        """Return the number of bytes of records that fit into the current file."""
         return max(self._files.space_left(self.written_offset) - BLANK_BYTES, 0)
 
     def read(self, physical_offset: int, size: int) -> Buffer:
@@ -176,10 +183,10 @@ class CommitLog:
         return self._files.read(physical_offset, size)
 
     def record(self, physical_offset: int) -> Buffer:
-        """Read what starts at a place, as long as it says that it is; nothing if that cannot be.
+        """Read the record at a place, by the size that it states; return nothing if that cannot be.
 
         Raises:
-            UnreadableFile: The disk does not give it.
+            UnreadableFile: The disk does not give the record.
         """
         room = min(self.written_offset - physical_offset, self._files.space_left(physical_offset))
         head = self.read(physical_offset, min(room, _RECORD_BYTES_LIKELY))
@@ -191,7 +198,7 @@ class CommitLog:
         return self.read(physical_offset, size) if size <= room else b""
 
     def flush(self) -> int:
-        """Make all that has been written durable; up to where that is.
+        """Make all that has been written durable, and return its end.
 
         Raises:
             OSError: Something is lacking for that: it may be tried again.
@@ -217,7 +224,7 @@ class CommitLog:
         self._files.close()
 
     def _place(self, size: int) -> int:
-        """Where records of this size go."""
+        """Return the place for records of this size."""
         if self._later:
             raise RuntimeError("what waits must be written first")
         if self.failure is not None:
@@ -241,18 +248,18 @@ class CommitLog:
         if self._to_wipe is not None:
             self._wipe(*self._to_wipe)
         if position != self.written_offset:
-            # If the records do not follow, the next ones are written over it, or it is written again.
+            # If writing the records fails, this blank is overwritten, or written again.
             self._attempt(self.written_offset, encode_blank(position - self.written_offset))
         self._attempt(position, records)
         self.writing.end()
-        self._to_wipe = None  # from here on it counts as written, which nothing can fail in
+        self._to_wipe = None  # from here on, nothing can fail, and the records count as written
         self.written_offset = placed[1]
         return placed
 
     def _attempt(
         self, position: int, data: Buffer, may_pass: Callable[[BaseException], bool] = may_succeed_later
     ) -> None:
-        """Write; what must not be found by a later recovery, unless this counts as written, is remembered."""
+        """Write data. Until that succeeds, remember what a later recovery must not find."""
         self._to_wipe = position, position + len(data)
         try:
             self._files.write(position, data)
@@ -264,7 +271,7 @@ class CommitLog:
             raise StoreFailed("writing the commit log failed", error) from error
 
     def _wipe(self, start: int, end: int) -> None:
-        """Put zeros where a write failed half-way: a whole record in it must not come back to life."""
+        """Write zeros where a write failed half-way: no whole record in it may come back."""
         if start < self._files.end_offset:
             self._attempt(start, bytes(end - start), is_lack)
         self._to_wipe = None

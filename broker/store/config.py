@@ -15,14 +15,14 @@ _DELAY_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600,
 
 
 class FlushDiskType(Enum):
-    """When a message counts as stored."""
+    """The moment at which a message counts as stored."""
 
     SYNC_FLUSH = "SYNC_FLUSH"  # when it is on the disk
     ASYNC_FLUSH = "ASYNC_FLUSH"  # when it is written; on the disk half a second later
 
 
 class BrokerRole(Enum):
-    """Whether the store takes messages from producers, and tells of arrivals."""
+    """The role of the store: whether it takes messages from producers, and tells of arrivals."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
     SLAVE = "SLAVE"
@@ -30,7 +30,7 @@ class BrokerRole(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class StoreConfig:
-    """All settings of a `MessageStore`. File sizes must stay what they were when the store was made."""
+    """All settings of a `MessageStore`. File sizes must stay those of an existing store."""
 
     store_path_root_dir: Path
     mapped_file_size_commit_log: int = 1024 * _MIB
@@ -42,8 +42,10 @@ class StoreConfig:
     flush_disk_type: FlushDiskType = FlushDiskType.SYNC_FLUSH
     flush_interval_commit_log_ms: int = 500
     check_whole_log_bytes: int = 256 * _MIB
-    """A log of at most this size is checked from its start whenever it is opened; a larger one from its
-    checkpoint."""
+    """The size in bytes up to which a log is checked from its start whenever it is opened.
+
+    A larger one is checked from its checkpoint.
+    """
     open_files_max: int = OPEN_FILES_MAX
     broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
     max_message_size: int = 4 * _MIB

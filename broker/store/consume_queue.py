@@ -1,15 +1,16 @@
-"""ConsumeQueue: where in the commit log the messages of one queue lie.
+"""ConsumeQueue: the places in the commit log of the messages of one queue.
 
     i64 physicalOffset   of the record
     i32 size             of the record
     i64 tagsCode         Java's hash of its tags; of a delayed message, when it is to be delivered
 
-Entry number = queue offset = position / 20. A queue that does not begin at a file's start, or that misses
-a message that the log has lost, has blank entries there: (0, 0x7FFFFFFF, 0). Everything here can be made
-again from the log, so writes are not flushed one by one; what a crash leaves is checked by recovery.
+Entry number = queue offset = position / 20. A queue that does not begin at a file's start, or that
+misses a message that the log has lost, has blank entries there: (0, 0x7FFFFFFF, 0). Everything here
+can be made again from the log, so writes are not flushed one by one; what a crash leaves is checked
+by recovery.
 
-Entries are written as bytes and read as bytes or for numpy. The log itself is not known here, but for a
-callable in searches.
+Entries are written as bytes and read as bytes or for numpy. The log itself is not known here, but
+for a callable in searches.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 ENTRY = [("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]
-"""As numpy wants it."""
+"""The fields of an entry as a dtype of numpy."""
 ENTRY_STRUCT = struct.Struct(">qiq")
 ENTRY_BYTES = ENTRY_STRUCT.size
 BLANK_SIZE = 0x7FFFFFFF
@@ -41,13 +42,13 @@ STATES_WITHOUT_ENTRY = (
     MessageSysFlag.TRANSACTION_PREPARED.value,
     MessageSysFlag.TRANSACTION_ROLLBACK.value,
 )
-"""Messages in these states of a transaction get no entry, and so no offset in their queue."""
+"""The transaction states in which messages get no entry, and so no offset in their queue."""
 
 _BLANK = ENTRY_STRUCT.pack(0, BLANK_SIZE, 0)
 _LOOKED_BACK = 64
-"""So many entries before the one that was found show whether a search was led astray."""
+"""Entries before the one found that are read to show whether a search was led astray."""
 READ_ENTRIES_MAX = COPIED_BYTES_MAX // ENTRY_BYTES
-"""So many are read at a time; of a queue, nothing is worth a map."""
+"""Entries read at a time; a queue is never read by a map."""
 
 Entries: TypeAlias = "npt.NDArray[Any]"
 
@@ -58,25 +59,25 @@ class ConsumeQueue:
     __slots__ = ("_files", "has_codes", "max_offset", "min_offset")
 
     def __init__(self, group: FileGroup, directory: Path, file_size: int) -> None:
-        """Touches nothing on the disk before it is loaded or appended to."""
+        """Prepare without touching the disk, until the queue is loaded or appended to."""
         file_size -= file_size % ENTRY_BYTES
-        # Behind a missing file of a queue there is nothing that a checkpoint has noted.
+        # Nothing behind a missing file of a queue was noted by a checkpoint.
         self._files = MappedFileQueue(group, directory, file_size, may_miss_files=True)
         self.max_offset = 0
         self.min_offset = 0
         self.has_codes = directory.parent.name != SCHEDULE_TOPIC
-        """Whether its entries hold codes of tags; those of delayed messages hold times."""
+        """True if entries hold codes of tags; those of delayed messages hold times."""
 
     @property
     def directory(self) -> Path:
-        """Where its files are."""
+        """The directory of the queue's files."""
         return self._files.directory
 
     def load(self) -> None:
         """Find the files and the last entry, for tools: behind it, all is zero.
 
         Raises:
-            ForeignFile: A file that is none of this queue's, or one is missing.
+            ForeignFile: A file does not belong to this queue, or one is missing.
             UnreadableFile: The disk does not give what lies behind the last entry.
         """
         self._files.load()
@@ -85,15 +86,15 @@ class ConsumeQueue:
         self._skip_blanks()
 
     def adopt(self, sizes: Mapping[str, int | None]) -> list[str]:
-        """Take the files of its directory, by names and sizes; which ones it cannot take.
+        """Take the files of the directory by names and sizes; return those that it cannot take.
 
         Raises:
-            ForeignFile: A file that is none of this queue's.
+            ForeignFile: A file does not belong to this queue.
         """
         return self._files.adopt(sizes)
 
     def resume(self, min_offset: int, max_offset: int) -> bool:
-        """Stand where the queue stood at a checkpoint; False if a file is missing for that.
+        """Stand where the queue stood at a checkpoint; return False if a file is missing for that.
 
         What lies behind is of no use: all that came after the checkpoint comes again.
         """
@@ -105,7 +106,7 @@ class ConsumeQueue:
         return True
 
     def end_in_files(self) -> int:
-        """The offset behind the last entry in the files, whatever was noted; 0 without one.
+        """Return the offset behind the last entry in the files, whatever was noted; 0 without one.
 
         Raises:
             UnreadableFile: The disk does not give the entries.
@@ -118,7 +119,7 @@ class ConsumeQueue:
         return 0
 
     def record_end(self) -> int:
-        """Where the record of the last entry in the files ends, whatever was noted; 0 without one.
+        """Return the end of the last entry's record, whatever was noted; 0 without an entry.
 
         Raises:
             UnreadableFile: The disk does not give the entries.
@@ -130,7 +131,7 @@ class ConsumeQueue:
         return int(place + size) if size != BLANK_SIZE else 0
 
     def wipe_behind(self) -> None:
-        """Put zeros behind the last entry where a crash has left others: a RocketMQ broker would find them.
+        """Write zeros behind the last entry, where a RocketMQ broker would find leftovers.
 
         Raises:
             UnreadableFile: The disk does not give what lies there.
@@ -145,7 +146,7 @@ class ConsumeQueue:
             at = self._files.next_data(at + len(data))
 
     def append(self, queue_offset: int, entries: Buffer) -> None:
-        """Entries from a queue offset on. Those that are there already are not written again."""
+        """Append entries from a queue offset on, except those that are there already."""
         known = self.max_offset - queue_offset
         if known > 0:
             entries = memoryview(entries)[known * ENTRY_BYTES :]
@@ -158,7 +159,7 @@ class ConsumeQueue:
         self.max_offset = queue_offset + len(entries) // ENTRY_BYTES
 
     def last_entry(self) -> tuple[int, int, int] | None:
-        """The offset of the last entry that is not blank, with the place and the size of its record.
+        """Return the offset of the last entry that is not blank, and its record's place and size.
 
         Raises:
             UnreadableFile: The disk does not give the entries.
@@ -185,11 +186,11 @@ class ConsumeQueue:
             self._fill(queue_offset)
 
     def entries(self, queue_offset: int, count: int) -> Entries:
-        """Read up to so many entries, from an offset to the end of its file at most."""
+        """Read a number of entries from an offset on, at most to the end of its file."""
         return np.frombuffer(self.read(queue_offset, count), ENTRY)
 
     def read(self, queue_offset: int, count: int) -> Buffer:
-        """Read the bytes of these entries.
+        """Read the bytes of entries, as `entries` does.
 
         Raises:
             UnreadableFile: The disk does not give them.
@@ -199,12 +200,12 @@ class ConsumeQueue:
         return self._files.read(queue_offset * ENTRY_BYTES, count * ENTRY_BYTES) if count > 0 else b""
 
     def count_in_file(self, queue_offset: int, count_max: int) -> int:
-        """How many entries there are from an offset to the end of its file, up to a limit."""
+        """Return the number of entries from an offset to the end of its file, up to a limit."""
         in_file = self.next_file_offset(queue_offset) - queue_offset
         return min(count_max, in_file, self.max_offset - queue_offset)
 
     def next_file_offset(self, queue_offset: int) -> int:
-        """The first queue offset of the file behind the one in which an offset lies."""
+        """Return the first queue offset of the file behind the one in which an offset lies."""
         position = queue_offset * ENTRY_BYTES
         return (position + self._files.space_left(position)) // ENTRY_BYTES
 
@@ -213,12 +214,12 @@ class ConsumeQueue:
         self.min_offset = self._first_at_or_after(physical_offset)
 
     def has_files_before(self, queue_offset: int) -> bool:
-        """Whether it has files that hold nothing but entries before an offset."""
+        """Return whether there are files with nothing but entries before an offset."""
         files = self._files
         return len(files.files) > 1 and files.first_offset + files.file_size <= queue_offset * ENTRY_BYTES
 
     def delete_before(self, queue_offset: int) -> None:
-        """Delete these files.
+        """Delete the files with nothing but entries before an offset.
 
         Raises:
             OSError: The disk does not let one go.
@@ -226,9 +227,10 @@ class ConsumeQueue:
         self._files.delete_before(queue_offset * ENTRY_BYTES)
 
     def search(self, key: int, key_of: Callable[[Any], int], *, side: str = "left") -> int:
-        """The first offset whose entry has a key at least (right: beyond) the one sought.
+        """Return the first offset whose entry has a key not below (right: above) the one sought.
 
-        Keys must not fall from entry to entry. Blank entries are passed over by looking behind them.
+        Keys must not fall from entry to entry. Blank entries are passed over by looking behind
+        them.
         """
         low, high = self.min_offset, self.max_offset
         while low < high:
@@ -262,7 +264,7 @@ class ConsumeQueue:
         return None if found is None else self.entries(found, 1)[0]
 
     def _first_at_or_after(self, physical_offset: int) -> int:
-        """The first offset whose record lies at a place or behind it.
+        """Return the first offset whose record lies at a place or behind it.
 
         Raises:
             UnreadableFile: The disk does not give the entries, or they are damaged.
@@ -294,7 +296,7 @@ class ConsumeQueue:
         self.min_offset = self.max_offset if first is None else first
 
     def _fill(self, queue_offset: int) -> None:
-        """Blank entries up to an offset, so that it has its number; a new queue begins there."""
+        """Write blank entries up to an offset, which numbers it; a new queue begins there."""
         is_new = self.max_offset == self.min_offset
         if is_new and not self._files.files:
             self.min_offset = self.max_offset = self._file_start(queue_offset)
@@ -313,7 +315,7 @@ class ConsumeQueue:
         self._files.write(position, entries)
 
     def _end_of_entries(self, first: int) -> int:
-        """Where the entries of a file end; what was never written is not even read."""
+        """Return the end of a file's entries, without reading what was never written."""
         files = self._files
         end, next_file = first, self.next_file_offset(first)
         at = files.next_data(first * ENTRY_BYTES)

@@ -1,8 +1,8 @@
-"""Whether consume queues and index hold what the log says, where all of the log is looked at anyway.
+"""Compares consume queues and index with the log, where all of the log is looked at anyway.
 
-Their entries have no checksums, so a start compares those of a store that is not large with the records: a
-queue file of zeros, an older copy of one, or a tag or key whose code has changed would hide messages. What
-is done about a difference is not known here; nothing is written.
+Their entries have no checksums, so a start compares those of a store that is not large with the
+records: a queue file of zeros, an older copy of one, or a tag or key whose code has changed would
+hide messages. What is done about a difference is not known here; nothing is written.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _RUN_BYTES = 8 << 20
 
 
 class Looked(NamedTuple):
-    """What was found."""
+    """The result of a comparison."""
 
     wrong_queue: ConsumeQueue | None
-    """One that does not hold what the log says, if there is one."""
+    """A queue that does not hold what the log says, or None."""
     is_index_right: bool
 
 
 def look_at_all(parts: StoreParts, end_offset: int, expired_before: int) -> Looked:
     """Compare all that was carried from the log before a place, which must be without holes.
 
-    ``expired_before`` is where the log began when the queues were told so the last time.
+    ``expired_before`` is where the log began when the queues were last told so.
 
     Raises:
         UnreadableFile: The disk does not give the log.
@@ -83,7 +83,7 @@ def _holds(index: IndexService, keys: list[Keys], between: range) -> bool:
 
 
 def _pieces(log: CommitLog, end_offset: int) -> Iterator[tuple[int, Buffer, list[int]]]:
-    """The records of a log without holes: where they lie, their bytes, their sizes."""
+    """Yield the records of a log without holes: their place, their bytes, their sizes."""
     start = log.min_offset
     while start < end_offset:
         data = log.read(start, min(end_offset - start, _RUN_BYTES))
@@ -101,7 +101,7 @@ def _pieces(log: CommitLog, end_offset: int) -> Iterator[tuple[int, Buffer, list
 
 
 class _Comparison:
-    """How many entries of each queue were found to be right."""
+    """The number of entries of each queue that were found to be right."""
 
     def __init__(self) -> None:
         self._counts: dict[ConsumeQueue, int] = {}
@@ -125,7 +125,7 @@ class _Comparison:
         return True
 
     def finds_others(self, queue: ConsumeQueue, log_min_offset: int, expired_before: int) -> bool:
-        """Whether a queue has other entries than those, blank ones, and those that are about to expire."""
+        """Return whether a queue has other entries than those, but for blank and expiring ones."""
         try:
             return self._count(queue, log_min_offset, expired_before) != self._counts.get(queue, 0)
         except (WrongEntry, UnreadableFile):

@@ -1,8 +1,8 @@
-"""Who may use a store's directory, and whether the last one to use it has left in order.
+"""The lock of a store's directory, and the sign by which a start finds out about a crash.
 
-``lock`` is locked while a broker runs, in a way that keeps a RocketMQ broker out as well, and is kept out by
-it. ``abort`` is there while a broker runs and is removed at a clean stop; a start that finds it follows a
-crash. No other file of the store is known here.
+``lock`` is locked while a broker runs, in a way that keeps a RocketMQ broker out as well, and is
+kept out by it. ``abort`` is there while a broker runs and is removed at a clean stop; a start that
+finds it follows a crash. No other file of the store is known here.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ _NOT_OURS: Final = (errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS)
 
 
 def make_root(disk: Disk, root: Path) -> None:
-    """Make a store's directory, if it is not there, and see to it that a power loss leaves it there.
+    """Make a store's directory, if it is missing, in a way that survives a power loss.
 
-    A start may be killed between a directory and the flush of its name. So as long as none has come to
-    its end, every name above is flushed; those in directories that we may not open are not our making.
+    A start may be killed between a directory and the flush of its name. So as long as none has come
+    to its end, every name above is flushed; those in directories that we may not open are not our
+    making.
     """
     disk.make_directory(root)
     if CHECKPOINT in disk.names(root):
@@ -43,10 +44,10 @@ def _flush_if_ours(disk: Disk, directory: Path) -> None:
 
 
 def lock_directory(disk: Disk, root: Path) -> DiskLock:
-    """Take the right to use a directory, which must exist; it is held until it is released.
+    """Lock a directory, which must exist, until the lock is released.
 
     Raises:
-        StoreInUse: Another process has it, or this one already.
+        StoreInUse: Another process has locked it, or this one already.
         OSError: The lock file cannot be made or locked at all.
     """
     path = root / LOCK
@@ -74,17 +75,17 @@ class AbortFile:
         self._path = root / ABORT
 
     def exists(self) -> bool:
-        """Whether the last one has crashed; ask with the directory locked, and before `create`."""
+        """Return whether the last broker crashed; ask under the lock, before `create`."""
         return ABORT in self._disk.names(self._root)
 
     def is_of_another(self) -> bool:
-        """Whether another program has crashed; RocketMQ leaves nothing in the file, or a number."""
+        """Return whether another program crashed; RocketMQ leaves nothing or a number there."""
         return self.exists() and self._disk.read(self._path) != OUR_SIGN
 
     def create(self) -> None:
         """Leave the sign, durably; before anything else in the directory is changed.
 
-        It is written beside one that is there and renamed: an empty one would be another program's.
+        It is written beside an existing one and renamed: an empty one would be another program's.
         """
         new_path = self._path.with_name(f"{ABORT}.tmp")
         self._disk.write_whole(new_path, OUR_SIGN)

@@ -1,8 +1,8 @@
 """The disk, as the store sees it: the seam at which tests make it fail, forget and fill up.
 
-Everything that the store does to files goes through a `Disk`, and every error of it is an OSError that names
-the file. Files of messages are created at their full size and have it for good. A file that was deleted stays
-readable for whoever still has it open.
+Everything that the store does to files goes through a `Disk`, and every error of it is an OSError
+that names the file. Files of messages are created at their full size and have it for good. A file
+that was deleted stays readable for those who still have it open.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _LOOKED_INTO = 128
 _LOOKERS = 16
 
 _DONE_ALONE = 16
-"""So many jobs one thread has done before others would have been started."""
+"""Jobs that one thread has done before others would have been started."""
 
 _DOERS = 16
-"""Flushes that run together share what the file system writes of its own for them."""
+"""Threads for jobs: flushes that run together share what the file system writes for them."""
 
 
 class DiskUsage(NamedTuple):
@@ -41,7 +41,7 @@ class DiskUsage(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How much of what may be used is in use, from 0 to 1."""
+        """The used share of what may be used, from 0 to 1."""
         return self.used / max(self.used + self.free, 1)
 
 
@@ -50,10 +50,10 @@ class DiskFile(Protocol):
 
     @property
     def size(self) -> int:
-        """Its size, from the first day."""
+        """The size in bytes, fixed when the file is created."""
 
     def read(self, position: int, size: int) -> Buffer:
-        """So many bytes from a position on, never fewer; what changes later may or may not show in them."""
+        """Read this number of bytes, never fewer; later changes may or may not show in them."""
 
     def write(self, data: Buffer, position: int) -> None:
         """Write all of the data there, or raise OSError with some of it written."""
@@ -66,47 +66,48 @@ class DiskFile(Protocol):
         """
 
     def next_data(self, position: int) -> int | None:
-        """Where, from there on, the next byte may lie that was ever written; None if there is none."""
+        """Return where, from a position on, the next byte ever written may lie, or None."""
 
     def close(self) -> None:
-        """No more reads and writes. What was read stays valid."""
+        """End reads and writes. What was read stays valid."""
 
 
 class DiskLock(Protocol):
     """A lock that is held."""
 
     def release(self) -> None:
-        """Let others have it. A second call does nothing."""
+        """Release the lock. A second call does nothing."""
 
 
 class Disk(Protocol):
     """A file system, as far as the store needs one."""
 
     def create(self, path: Path, size: int) -> DiskFile:
-        """A new file of zeros, in a directory that exists. Its name is not yet durable."""
+        """Create a file of zeros, in a directory that exists. Its name is not yet durable."""
 
     def open(self, path: Path) -> DiskFile:
-        """A file that exists."""
+        """Open a file that exists."""
 
     def read(self, path: Path) -> bytes:
-        """All of a small file.
+        """Return the content of a small file.
 
         Raises:
             FileNotFoundError: There is nothing of this name.
-            OSError: There is something else than a file, or a link that leads nowhere; or the disk says no.
+            OSError: There is something else than a file, or a link that leads nowhere; or the disk
+                refuses.
         """
 
     def write_whole(self, path: Path, data: bytes) -> None:
-        """A small file with this content, flushed. Its name is not yet durable."""
+        """Write a small file with this content, and flush it. Its name is not yet durable."""
 
     def rename(self, path: Path, new_path: Path) -> None:
-        """Give a file another name, in place of what had it before."""
+        """Give a file another name, in place of any file that had it before."""
 
     def delete(self, path: Path) -> None:
         """Remove a file, or a directory that is empty."""
 
     def make_directory(self, path: Path) -> None:
-        """A directory, with those above it, where they are missing."""
+        """Make a directory, with those above it, where they are missing."""
 
     def flush_directory(self, path: Path) -> None:
         """Make the names in a directory durable.
@@ -117,35 +118,35 @@ class Disk(Protocol):
         """
 
     def names(self, path: Path) -> list[str]:
-        """What is in a directory, sorted; nothing if it does not exist."""
+        """Return the sorted names in a directory; none if it does not exist."""
 
     def look_into(self, paths: Sequence[Path]) -> Sequence[Mapping[str, int | None]]:
-        """What is in each of many directories: names, sorted, with the sizes of files; None for directories.
+        """Return the contents of directories: sorted names with file sizes, None for directories.
 
-        Nothing is in one that does not exist.
+        A directory that does not exist counts as empty.
 
         Raises:
-            OSError: The disk says no, or something is neither a file nor a directory.
+            OSError: The disk refuses, or something is neither a file nor a directory.
         """
 
     def do_all(self, jobs: Sequence[Callable[[], object]]) -> None:
-        """Do all of these, in any order, several at a time where that is faster: flushes, mostly.
+        """Do all jobs, in any order, several at a time where that is faster: flushes, mostly.
 
         Raises:
-            BaseException: What one of them has raised. Others may have been done or not.
+            BaseException: The first that a job has raised. Others may have been done or not.
         """
 
     def size_of(self, path: Path) -> int | None:
-        """A file's size; None if it does not exist or is a directory."""
+        """Return a file's size, or None if it does not exist or is a directory."""
 
     def modified_at(self, path: Path) -> float:
-        """When a file was last written, in seconds since 1970."""
+        """Return when a file was last written, in seconds since 1970."""
 
     def usage(self, path: Path) -> DiskUsage:
-        """How full the file system is that a directory lies on."""
+        """Return the usage of the file system that holds a directory."""
 
     def lock(self, path: Path) -> DiskLock:
-        """Lock a file, which is made if it is not there, against other processes and this one.
+        """Lock a file, which is made if it is missing, against other processes and this one.
 
         Raises:
             BlockingIOError: Another process has locked it.
@@ -157,15 +158,15 @@ class LocalDisk:
     """A `Disk` that is a real file system."""
 
     def create(self, path: Path, size: int) -> LocalFile:
-        """A new file of zeros."""
+        """Create a file of zeros."""
         return LocalFile(path, size)
 
     def open(self, path: Path) -> LocalFile:
-        """A file that exists."""
+        """Open a file that exists."""
         return LocalFile(path)
 
     def read(self, path: Path) -> bytes:
-        """All of a small file."""
+        """Return the content of a small file."""
         with os.fdopen(_open_regular(path, os.O_RDONLY), "rb") as file:
             try:
                 return file.read()
@@ -174,7 +175,7 @@ class LocalDisk:
                 raise
 
     def write_whole(self, path: Path, data: bytes) -> None:
-        """A small file with this content, flushed."""
+        """Write a small file with this content, and flush it."""
         descriptor = _open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             rest = memoryview(data)
@@ -199,7 +200,7 @@ class LocalDisk:
             path.unlink(missing_ok=True)
 
     def make_directory(self, path: Path) -> None:
-        """A directory, with those above it."""
+        """Make a directory, with those above it."""
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except FileExistsError as error:
@@ -214,14 +215,14 @@ class LocalDisk:
             os.close(descriptor)
 
     def names(self, path: Path) -> list[str]:
-        """What is in a directory, sorted."""
+        """Return the sorted names in a directory."""
         try:
             return sorted(entry.name for entry in path.iterdir())
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def look_into(self, paths: Sequence[Path]) -> list[dict[str, int | None]]:
-        """What is in each of many directories; several are looked into at a time, as the disk takes long."""
+        """Return the content of many directories, looked into by several threads."""
         parts = [paths[at : at + _LOOKED_INTO] for at in range(0, len(paths), _LOOKED_INTO)]
         if len(parts) < 2:
             return _look_into(paths)
@@ -233,7 +234,7 @@ class LocalDisk:
             return [found for look in looks for found in look.result()]
 
     def do_all(self, jobs: Sequence[Callable[[], object]]) -> None:
-        """Do all of these; many are shared out among threads, as far as there are any to be had."""
+        """Do all jobs; many are shared out among threads, as far as these can be started."""
         if len(jobs) <= _DONE_ALONE:
             _do(iter(jobs))
             return
@@ -249,15 +250,15 @@ class LocalDisk:
                 done.result()
 
     def size_of(self, path: Path) -> int | None:
-        """A file's size."""
+        """Return a file's size, or None."""
         return path.stat().st_size if path.is_file() else None
 
     def modified_at(self, path: Path) -> float:
-        """When a file was last written."""
+        """Return when a file was last written."""
         return path.stat().st_mtime
 
     def usage(self, path: Path) -> DiskUsage:
-        """How full the file system is that a directory lies on."""
+        """Return the usage of the file system that holds a directory."""
         stats = os.statvfs(path)
         used = stats.f_blocks - stats.f_bfree
         return DiskUsage(*(blocks * stats.f_frsize for blocks in (stats.f_blocks, used, stats.f_bavail)))
@@ -268,7 +269,7 @@ class LocalDisk:
 
 
 def _open_regular(path: Path, flags: int) -> int:
-    """Open a file as a descriptor, without waiting for whoever might be at the other end of a pipe.
+    """Open a regular file as a descriptor, without waiting for the other end of a pipe.
 
     Raises:
         FileNotFoundError: There is nothing.

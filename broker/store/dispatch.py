@@ -1,8 +1,8 @@
-"""What the log tells the consume queues about a run of records, and whoever waits for messages.
+"""Dispatcher: what the log tells the consume queues, and those who wait, about a run of records.
 
-A run is read in one of three ways that come to the same: a few records one by one, many as a `RecordChunk`,
-and what was just written from the memory of who wrote it. Which queue gets which entries is decided here;
-nothing is written.
+A run is read in one of three ways that come to the same: a few records one by one, many as a
+`RecordChunk`, and what was just written from the memory of its writer. Which queue gets which
+entries is decided here; nothing is written.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
 
 FEW = 128
-"""Up to so many, taking records one by one is cheaper than setting up arrays."""
+"""Up to this number, taking records one by one is cheaper than setting up arrays."""
 
 _COPIED_BYTES_MAX = 1 << 16  # pieces of bytes are cheaper than pieces of a view
 _REMEMBERED_BYTES_MAX = 128
@@ -49,10 +49,10 @@ _SIZE = struct.Struct(layout.struct_format(layout.HEAD[:1]))
 
 
 class MessageArrivingListener(Protocol):
-    """Whoever wants to know that a queue has new messages: the store's only word to the outside."""
+    """A listener for new messages in queues: the store's only word to the outside."""
 
     def arriving(self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]) -> None:
-        """The queue now ends at ``max_offset``; these are the tags codes of all that is new."""
+        """Tell that a queue now ends at ``max_offset``, and the tags codes of all that is new."""
 
 
 class QueueEntries(NamedTuple):
@@ -82,9 +82,9 @@ class _Run:
 
 
 def record_sizes(data: Buffer, count_max: int = sys.maxsize) -> list[int]:
-    """The sizes of the records that follow each other from the start of the data, up to a blank or zeros.
+    """Return the sizes of the records from the start of the data, up to a blank or zeros.
 
-    No more than so many of them: to find out takes a while, record by record.
+    ``count_max`` limits their number: to find them takes a while, record by record.
     """
     sizes: list[int] = []
     add, read = sizes.append, _SIZE.unpack_from
@@ -105,10 +105,10 @@ class Dispatcher:
     """Turns records into consume-queue entries."""
 
     def __init__(self, delay_level_ms: Sequence[int]) -> None:
-        """The delays of the levels, from 1 on."""
+        """Take the delays of the levels, from 1 on."""
         self._delay_level_ms = tuple(delay_level_ms)
         self.deleted_topics: dict[str, int] = {}
-        """Topics that were deleted, and where the log ended then: what lies before is passed over."""
+        """Deleted topics, and the ends of the log then: records before these are passed over."""
 
     def note_deleted(self, topic: str, physical_offset: int) -> None:
         """Pass over the records of a topic before a place in the log, from the next run on."""
@@ -116,17 +116,17 @@ class Dispatcher:
         self.deleted_topics = {**self.deleted_topics, topic: before}
 
     def entries_of_fresh(self, fresh: Iterable[FreshRun]) -> Iterable[QueueEntries]:
-        """The entries of records that were just written, in the order of the log."""
+        """Return the entries of records that were just written, in the order of the log."""
         return self._not_deleted(self._from_memory(fresh))
 
     def entries_of_few(
         self, data: Buffer, sizes: Sequence[int], physical_offset: int
     ) -> Iterable[QueueEntries]:
-        """The entries of a few records that lie back to back from a place in the log."""
+        """Return the entries of a few records that lie back to back from a place in the log."""
         return self._not_deleted(self._one_by_one(data, sizes, physical_offset))
 
     def entries_of_chunk(self, chunk: RecordChunk, physical_offset: int) -> Iterable[QueueEntries]:
-        """The same for many."""
+        """Return the entries of many records that lie back to back from a place in the log."""
         return self._not_deleted(self._all_at_once(chunk, physical_offset))
 
     def _not_deleted(self, runs: Iterable[QueueEntries]) -> Iterable[QueueEntries]:
@@ -230,14 +230,14 @@ class Dispatcher:
         return coded
 
     def _delay_ms(self, queue_id: int) -> int:
-        """A delay level has the queue before its number; beyond the last, the last counts."""
+        """Return the delay of the level whose queue this is; beyond the last, the last one's."""
         return self._delay_level_ms[max(0, min(queue_id, len(self._delay_level_ms) - 1))]
 
 
 def _runs(
     topic: str, queue_id: int, queue_offsets: npt.NDArray[np.int64], entries: Entries
 ) -> Iterator[QueueEntries]:
-    """Cut where offsets do not follow each other: the log has lost what was between."""
+    """Split entries where offsets do not follow each other, as the log has lost some."""
     cuts = np.flatnonzero(np.diff(queue_offsets) != 1) + 1
     starts = [0, *cuts.tolist()]
     for start, end in zip(starts, [*starts[1:], len(entries)], strict=True):

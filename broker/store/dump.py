@@ -1,4 +1,4 @@
-"""``python -m rocketpoll.broker.store.dump DIR``: a store's files, records and entries, for a person to read.
+"""Print a store's files, records and entries: ``python -m rocketpoll.broker.store.dump DIR``.
 
 It changes nothing and knows nothing that `inspection` does not tell it.
 """
@@ -19,7 +19,7 @@ from rocketpoll.broker.store.inspection import StoreInspection
 
 
 def dump_lines(root: Path, limit: int) -> Iterator[str]:
-    """The lines of the dump; of records and of each queue's entries the last ``limit``."""
+    """Yield the lines of the dump, with the last ``limit`` records and entries of each queue."""
     store = StoreInspection(root)
     recovered = store.recovered
     end = "in order" if store.was_stopped_in_order else "by a crash, or it runs"
@@ -57,7 +57,7 @@ def _described(message: StoredMessage) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line."""
+    """Run the command line; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m rocketpoll.broker.store.dump", description=__doc__)
     parser.add_argument("directory", type=Path, help="storePathRootDir of the store")
     parser.add_argument("--limit", type=int, default=20, help="records, and entries of a queue (default: 20)")

@@ -1,10 +1,11 @@
-"""Whether entries of a consume queue can be right, and whether the records they lead to are theirs.
+"""EntryCheck: can entries of a consume queue be right, and are the records they lead to theirs?
 
-Entries have no checksum. Of a record, its size, its offset in its queue and its place in the log are
-compared, which are in its first 36 bytes; and offsets ascend. Entries whose records are not looked at, as
-a filter does not want them, can still be seen to be wrong: zeros, records that overlap, places that the log
-had given up before, tags codes that no hash of Java can be. A bit among the lower half of a tags code that
-has changed is not seen here. The file of the queue is not known, nor what is done about a wrong entry.
+Entries have no checksum. Of a record, its size, its offset in its queue and its place in the log
+are compared, which are in its first 36 bytes; and offsets ascend. Entries whose records are not
+looked at, as a filter does not want them, can still be seen to be wrong: zeros, records that
+overlap, places that the log had given up before, tags codes that no hash of Java can be. A bit
+among the lower half of a tags code that has changed is not seen here. The file of the queue is not
+known, nor what is done about a wrong entry.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
     from rocketpoll.broker.store.consume_queue import Entries
 
 _HEAD = Struct(">i16xqq")
-"""Size, queue offset and place of a record."""
+"""The size, queue offset and place of a record."""
 
 HEAD_BYTES = _HEAD.size
 _FEW = 64
-"""So many entries are looked at one after the other."""
+"""Up to this number, entries are looked at one after the other."""
 _CODES = range(-(1 << 31), 1 << 31)
 _ANY = range(-(1 << 63), 1 << 63)
 _QUEUE_OFFSET_LOW, _PLACE_LOW = 24, 32
@@ -36,7 +37,7 @@ _LOW = (1 << 32) - 1
 
 
 class WrongEntry(Exception):
-    """A consume queue leads to a place where another message lies, or none, or cannot be right at all."""
+    """An entry leads to another message or to none, or cannot be right at all."""
 
     def __init__(self, place: int) -> None:
         super().__init__(place)
@@ -44,18 +45,22 @@ class WrongEntry(Exception):
 
 
 class EntryCheck:
-    """Looks whether entries of one queue that follow each other can be right, piece by piece."""
+    """A check, piece by piece, of successive entries of one queue."""
 
     def __init__(self, expired_before: int, *, has_codes: bool) -> None:
-        """Records before ``expired_before`` have no entries; ``has_codes``: of tags, and not times."""
+        """Begin a check of successive entries.
+
+        No entry leads before ``expired_before``; ``has_codes`` means that entries have codes of
+        tags, not times.
+        """
         self._end = expired_before
         self._has_codes = has_codes
 
     def check(self, entries: Buffer) -> None:
-        """Look at the next entries.
+        """Check the next entries.
 
         Raises:
-            WrongEntry: One of them cannot be right.
+            WrongEntry: An entry cannot be right.
         """
         if len(entries) <= _FEW * ENTRY_BYTES:
             self._check_few(entries)
@@ -85,7 +90,7 @@ class EntryCheck:
 
 
 def is_of_entry(head: Buffer, at: int, place: int, size: int, queue_offsets: range) -> bool:
-    """Whether a record that starts there is the one of an entry, by its first bytes."""
+    """Return whether the first bytes of a record are those of an entry's record."""
     own_size, queue_offset, own_place = _HEAD.unpack_from(head, at)
     return bool(own_size == size and own_place == place and queue_offset in queue_offsets)
 
@@ -93,7 +98,7 @@ def is_of_entry(head: Buffer, at: int, place: int, size: int, queue_offsets: ran
 def first_wrong_of_few(
     records: Sequence[Buffer], places: Sequence[int], sizes: Sequence[int], queue_offsets: range
 ) -> int | None:
-    """Find the first entry whose record is not its own, one after the other; None if there is none."""
+    """Return the first entry that leads to another record, looking one by one, or None."""
     number, left = 0, queue_offsets
     for piece in records:
         at, end = 0, len(piece)
@@ -113,9 +118,10 @@ def first_wrong(
     sizes: npt.NDArray[np.int64],
     queue_offsets: range,
 ) -> int | None:
-    """Find the first entry whose record is not its own; None if there is none.
+    """Return the first entry that leads to another record, or None.
 
-    Of places and offsets, what is beyond 32 bits is left out: no queue goes that far within one get.
+    Of places and offsets, what is beyond 32 bits is left out: no queue goes that far within one
+    get.
     """
     starts = np.cumsum(sizes) - sizes
     first = before = 0
@@ -138,7 +144,7 @@ def first_wrong(
 
 
 def _low_word(data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Numbers of 32 bits without a sign that start anywhere."""
+    """Read unsigned 32-bit numbers at any positions."""
     word = data[at].astype(np.int64)
     for byte in (1, 2, 3):
         word = word << 8 | data[at + byte]

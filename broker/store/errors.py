@@ -1,10 +1,11 @@
-"""What can go wrong with a store as a whole, sorted by what its operator can do.
+"""Errors of a store as a whole, sorted by what its operator can do.
 
     StoreError
     ├── StoreInUse        another process has it open: stop that one
     ├── ForeignFile       a file that is not of this store's making or settings: nothing was touched
     │   └── MissingFile   one between two that are there: put it back, if it holds messages
-    ├── UnreadableFile    the disk does not give a part of a file: look after the disk; all else is served
+    ├── UnreadableFile    the disk does not give a part of a file: look after the disk; all else is
+    │                     served
     ├── DamagedTable      a small table and its backup cannot be read: restore one of them
     ├── StoreFailed       the disk has failed: reads go on, writes need a restart
     └── StoreClosed       it has been shut down
@@ -22,37 +23,37 @@ _RESTART: Final = "; restart the broker"
 
 
 class StoreError(RocketPollError):
-    """The root of what the store reports."""
+    """The base of all errors that the store reports."""
 
 
 class StoreInUse(StoreError):
-    """A second process on the same directory."""
+    """Another process uses the same directory."""
 
 
 class ForeignFile(StoreError):
-    """A file whose name or size does not belong here."""
+    """A file's name or size does not belong here."""
 
 
 class MissingFile(ForeignFile):
-    """A file that should lie between two others is not there."""
+    """A file that should lie between two others is missing."""
 
 
 class UnreadableFile(StoreError):
-    """A part of a file that cannot be read."""
+    """A part of a file cannot be read."""
 
 
 class DamagedTable(StoreError):
-    """A table of which neither the file nor its backup can be read."""
+    """Neither a table's file nor its backup can be read."""
 
 
 class StoreFailed(StoreError):
-    """A flush has failed, or a write that cannot be undone; what is on disk is no longer certain."""
+    """A flush has failed, or a write that cannot be undone; what is on the disk is uncertain."""
 
     def __init__(self, what: str, cause: BaseException | None = None) -> None:
-        """Say what has failed, by which cause, and once what an operator can do."""
+        """Compose a message of what has failed, its cause, and once what an operator can do."""
         text = what if cause is None else f"{what}: {str(cause).removesuffix(_RESTART)}"
         super().__init__(f"{text}{_RESTART}")
 
 
 class StoreClosed(StoreError):
-    """Used after it was shut down."""
+    """The store was used after it was shut down."""

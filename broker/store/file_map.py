@@ -1,11 +1,13 @@
-"""FileMap: a file as it lies in memory, for those who want many of its bytes without a copy.
+"""FileMap: a file as it lies in memory, for callers that want many of its bytes without a copy.
 
-A map of which a page cannot be read ends the process with a signal when that page is touched. So only what
-lies in memory already is handed out, and cannot fail; all else is left to reads, whose errors are errors.
-mincore(2) tells one from the other: 10 µs for 8 MiB, which to copy takes a hundred times as long. Python
-knows no such call, and its own maps keep a descriptor each, so this goes to the C library directly.
+A map of which a page cannot be read ends the process with a signal when that page is touched. So
+only what lies in memory already is handed out, and cannot fail; all else is left to reads, whose
+errors are errors. mincore(2) tells one from the other: 10 µs for 8 MiB, which to copy takes a
+hundred times as long. Python knows no such call, and its own maps keep a descriptor each, so this
+goes to the C library directly.
 
-A map does not notice that its file was cut short: whoever asks for a part must know that the file has it.
+A map does not notice that its file was cut short: the caller must know that the file has the part
+it asks for.
 """
 
 from __future__ import annotations
@@ -34,13 +36,13 @@ _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 
 
 class FileMap:
-    """A read-only map of a whole file. It goes with the last slice of it."""
+    """A read-only map of a whole file, released with the last slice of it."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         """Map a file of a size above 0; its descriptor may be closed then.
 
         Raises:
-            OSError: There is no room for it.
+            OSError: There is no room for the map.
         """
         self._address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
         if self._address == _FAILED:
@@ -51,7 +53,7 @@ class FileMap:
         self._content = memoryview(content).cast("B").toreadonly()
 
     def in_memory(self, position: int, size: int) -> memoryview | None:
-        """Give a part of the file if all of it lies in memory; None if any must come from the disk."""
+        """Return a part of the file if all of it lies in memory, else None."""
         first = position - position % _PAGE
         pages = -(-(position + size - first) // _PAGE)
         found = ctypes.create_string_buffer(pages)

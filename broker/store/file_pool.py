@@ -1,17 +1,21 @@
-"""FilePool: the files of a store, open while they are used, and no more of them than may be open at a time.
+"""FilePool: the files of a store, open while they are used, and only so many at a time.
 
     PooledFile   a file of messages, entries or keys: opened when it is used, with one descriptor
-    FileGroup    files that are flushed together: those of the log, of all consume queues, of the index
-    FilePool     all groups of a store: when too many files are open, those go that were not used for long
+    FileGroup    files that are flushed together: those of the log, of all consume queues, of the
+        index
+    FilePool     all groups of a store: when too many files are open, those go that were not used
+        for
+                 long
 
-A file that was written to stays open until it is flushed: a descriptor that is opened later may not hear
-that the system could not write what came before. If too many such files are open, the oldest is flushed
-early, which is slow, and correct. A flush that fails is not tried again, as it might report success for what
-is lost: from then on its group takes no writes, and no flush of it succeeds.
+A file that was written to stays open until it is flushed: a descriptor that is opened later may not
+hear that the system could not write what came before. If too many such files are open, the oldest
+is flushed early, which is slow, and correct. A flush that fails is not tried again, as it might
+report success for what is lost: from then on its group takes no writes, and no flush of it
+succeeds.
 
-Whoever reads, writes or flushes holds the open file by a reference of its own, so that the pool can let go
-of one at any time, and reads need no lock: it is closed when the last reference is gone. What the bytes mean
-is not known here.
+A caller that reads, writes or flushes holds the open file by a reference of its own, so that the
+pool can let go of one at any time, and reads need no lock: it is closed when the last reference is
+gone. What the bytes mean is not known here.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ OPEN_FILES_MAX: Final = 4_096
 
 
 def never() -> bool:
-    """Everything is to be done."""
+    """Return False: nothing is cut short."""
     return False
 
 
@@ -44,16 +48,16 @@ class PooledFile:
     __slots__ = ("group", "open_file", "path", "was_used")
 
     def __init__(self, group: FileGroup, path: Path, open_file: DiskFile | None = None) -> None:
-        """Touch nothing on the disk: the file is there."""
+        """Take a file that exists, without touching the disk."""
         self.group = group
         self.path = path
         self.open_file = open_file
-        """What is open of it; only its group changes that."""
+        """The open file or None; only its group changes that."""
         self.was_used = False
-        """Whether it was used again since the pool has looked for files to close."""
+        """True if it was used since the pool last looked for files to close."""
 
     def read(self, position: int, size: int) -> Buffer:
-        """Read so many bytes from a position on.
+        """Read this number of bytes from a position on.
 
         Raises:
             UnreadableFile: The disk does not give them.
@@ -78,17 +82,17 @@ class PooledFile:
             StoreFailed: A flush of its group has failed.
         """
         group = self.group
-        # Marked before, as of a write that fails a part may have come about; and again behind it, as a
-        # flush that ran meanwhile took the mark and perhaps not the data.
+        # Mark the file before, as a write that fails may have written a part; and again behind it,
+        # as a flush that ran meanwhile took the mark and perhaps not the data.
         if self not in group.unflushed:
             group.keep_open(self)
         (self.open_file or group.opened(self)).write(data, position)
-        # A mark that is still seen here has not been taken yet: the flush that takes it comes behind us.
+        # A mark that is still here has not been taken yet: the flush that takes it comes later.
         if self not in group.unflushed:
             group.keep_open(self)
 
     def next_data(self, position: int) -> int | None:
-        """Find where the next byte may lie that was ever written; None if there is none.
+        """Return where the next byte may lie that was ever written, or None.
 
         Raises:
             UnreadableFile: The disk does not tell.
@@ -114,13 +118,13 @@ class FileGroup:
         self._pool = pool
         self._flushing = threading.Lock()
         self._directories: dict[Path, int] = {}
-        """Those with names that are not durable yet, and the number of the last change of each."""
+        """Directories with names that are not durable yet, and the number of their last change."""
         self._numbers = count(1)
         self._failure: str | None = None
         pool.groups.append(self)
 
     def create(self, path: Path, size: int) -> PooledFile:
-        """Create a file of zeros; that it is there is flushed with what is written to it."""
+        """Create a file of zeros; its name is flushed with what is written to it."""
         with self.lock:
             self._check()
             made = PooledFile(self, path, self._pool.with_room(lambda: self.disk.create(path, size)))
@@ -157,7 +161,7 @@ class FileGroup:
             self._directories[directory] = next(self._numbers)
 
     def forget_names(self, directory: Path) -> None:
-        """Have a directory flushed no more: it was moved or deleted."""
+        """Stop flushing a directory, which was moved or deleted."""
         with self.lock:
             self._directories.pop(directory, None)
 
@@ -165,7 +169,7 @@ class FileGroup:
         """Return when all names, and all that was written before the call, are on the disk.
 
         Returns:
-            False if ``is_over`` has said that this is to end early: any part of it may not be there.
+            False if ``is_over`` has said that this is to end early: any part of it may be missing.
 
         Raises:
             OSError: A directory cannot be opened for that, or its flush has failed.
@@ -209,7 +213,7 @@ class FileGroup:
                 del self._directories[directory]
 
     def flush_file(self, file: PooledFile) -> None:
-        """Return when what was written to a file before the call is on the disk; it may be closed then.
+        """Return when all earlier writes to a file are on the disk; it may be closed then.
 
         Raises:
             StoreFailed: The disk has failed.
@@ -248,38 +252,38 @@ class FilePool:
     """All files of a store."""
 
     def __init__(self, disk: Disk, open_files_max: int = OPEN_FILES_MAX) -> None:
-        """Have so many files open at a time, and one more for each thread that just uses one."""
+        """Limit the open files; each thread that just uses one may have one more."""
         self.disk = disk
         self.lock = threading.RLock()
         self.groups: list[FileGroup] = []
         self.idle: OrderedDict[PooledFile, None] = OrderedDict()
-        """Open files that are flushed, those in front that were opened first."""
+        """Open files that are flushed, those in front that are closed next."""
         self._open_files_max = open_files_max
 
     @property
     def open_count(self) -> int:
-        """How many files are open."""
+        """The number of open files."""
         return len(self.idle) + sum(len(group.unflushed) for group in self.groups)
 
     @property
     def is_crowded(self) -> bool:
-        """Whether so many open files wait for a flush that soon there is room for no others."""
+        """True if so many open files wait for a flush that soon there is no room for others."""
         return sum(len(group.unflushed) for group in self.groups) > self._open_files_max // 2
 
     def with_room(self, open_one: Callable[[], DiskFile]) -> DiskFile:
-        """Open or create one more file, letting go of others where it needs to; under the lock."""
+        """Open or create one more file, closing others if needed; under the lock."""
         while self.open_count >= self._open_files_max and self._close_one():
             pass
         while True:
             try:
                 return open_one()
             except OSError as error:  # noqa: PERF203  # each makes room for the next attempt
-                # Others in this process, or on this machine, have more open than was planned for.
+                # Other code in this process, or on this machine, has more files open than planned for.
                 if not lacks_descriptor(error) or not self._close_one():
                     raise
 
     def _close_one(self) -> bool:
-        """Let go of the file that was not used for longest, about; False if none is open."""
+        """Close the file that was not used for longest, about; return False if none is open."""
         while self.idle:
             file, _ = self.idle.popitem(last=False)
             if not file.was_used:
@@ -289,7 +293,7 @@ class FilePool:
             self.idle[file] = None
         for group in self.groups:
             for file in group.unflushed:
-                with suppress(Exception):  # whoever writes or flushes next is told of it
+                with suppress(Exception):  # the next write or flush reports it
                     group.flush_file(file)
                 if file in group.unflushed:  # something was lacking for that
                     return False

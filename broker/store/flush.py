@@ -1,9 +1,9 @@
-"""Flushing the log: group commit, and the interval of ASYNC_FLUSH.
+"""FlushService: flushes the log: group commit, and the interval of ASYNC_FLUSH.
 
-One thread flushes; whoever waits for an offset gets a future. All that wait when a flush begins, and were
-written before it, are done when it ends: one fdatasync acknowledges them all. When a flush fails, or what
-is to be done behind it, they and all later ones fail, and whoever owns the service is told. When something is
-lacking for it, they wait, and it is tried again.
+One thread flushes; a caller that waits for an offset gets a future. All that wait when a flush
+begins, and were written before it, are done when it ends: one fdatasync acknowledges them all. When
+a flush fails, or what is to be done behind it, they and all later ones fail, and the owner of the
+service is told. When something is lacking for it, they wait, and it is tried again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _AGAIN_SECONDS = 0.2
 
 
 class FlushService:
-    """Calls ``flush`` when somebody waits, and at an interval."""
+    """A thread that calls ``flush`` when somebody waits, and at an interval."""
 
     def __init__(
         self,
@@ -28,7 +28,10 @@ class FlushService:
         on_failure: Callable[[StoreError], None],
         interval_seconds: float | None,
     ) -> None:
-        """``flush`` gives the offset up to which it has made all durable; no interval: only on demand."""
+        """Prepare; ``flush`` returns the offset up to which all is durable.
+
+        Without an interval, flushes happen only on demand.
+        """
         self._flush = flush
         self._on_flushed = on_flushed
         self._on_failure = on_failure
@@ -42,11 +45,11 @@ class FlushService:
         self._thread = threading.Thread(target=self._work, name="FlushService", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread that flushes."""
         self._thread.start()
 
     def flushed(self, end_offset: int) -> Future[None]:
-        """Done when all before this offset is on the disk, or failed with the reason why it may not be."""
+        """Return a future that is done when all before an offset is on the disk, or fails."""
         future: Future[None] = Future()
         future.set_running_or_notify_cancel()  # it cannot be cancelled: the thread is to set it
         if end_offset <= self._flushed_offset:
@@ -101,7 +104,7 @@ class FlushService:
             self._fail(failure)
 
     def _tell(self) -> None:
-        """Let those go whose messages are on the disk; what was written since comes with the next flush."""
+        """Complete the futures of what is on the disk; the rest waits for the next flush."""
         with self._changed:
             done = [future for end_offset, future in self._waiting if end_offset <= self._flushed_offset]
             self._waiting = [each for each in self._waiting if each[0] > self._flushed_offset]

@@ -1,10 +1,11 @@
-"""Fresh: what the appenders know of the records that they wrote last, so that reput need not read them.
+"""Fresh: what the appenders know of their last records, so that reput need not read them.
 
     appender ── add ──> [run] [run] [run] ── take ──> reput
     chunk appender ──────> [chunk] [chunk] ─────────> reput
 
-They are a hint and no more: where one is missing, or what reput wants begins in the middle of it, the log is
-read, which says the same. So few are kept, and the oldest go first. One thread may add while another takes.
+They are a hint and no more: where one is missing, or what reput wants begins in the middle of it,
+the log is read, which says the same. So few are kept, and the oldest go first. One thread may add
+while another takes.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 
 _RUNS_MAX = 64
 RUN_BYTES_MAX = 1 << 16
-"""Of the records of a run: more are better read from the log, many at once."""
+"""The maximum size of a run's records: more are better read from the log, many at once."""
 
 _CHUNKS_MAX = 8
 CHUNK_BYTES_MAX = 8 << 20
-"""Of a chunk: what is kept of all of them must not grow with what clients send."""
+"""The maximum size of a chunk: the memory of all must not grow with what clients send."""
 
 
 class _Written(Protocol):
@@ -54,12 +55,12 @@ class FreshRun(NamedTuple):
 
     @property
     def start_offset(self) -> int:
-        """Where in the log it begins."""
+        """The place in the log where the run begins."""
         return self.records[0].physical_offset
 
 
 class FreshChunk(NamedTuple):
-    """Many records that were appended together, with the queue offsets that they got in their heads."""
+    """Many records that were appended together, with the queue offsets in their heads."""
 
     chunk: RecordChunk
     start_offset: int
@@ -67,20 +68,20 @@ class FreshChunk(NamedTuple):
 
 
 class Fresh(Generic[_Run]):
-    """The last that were written of a kind, each whole."""
+    """The last writes of one kind, each whole."""
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
-        """So many at most, and none that is larger."""
+        """Keep at most this number, and none that is larger than ``bytes_max``."""
         self._runs: deque[_Run] = deque(maxlen=count_max)
         self._bytes_max = bytes_max
 
     def add(self, run: _Run) -> None:
-        """This one has been written."""
+        """Keep what has just been written."""
         if run.end_offset - run.start_offset <= self._bytes_max:
             self._runs.append(run)
 
     def take(self, start: int, limit: int) -> _Run | None:
-        """The one that starts at a place in the log, if it is known and ends before a limit.
+        """Return what starts at a place in the log, if it is known and ends before a limit.
 
         What lies before that place is forgotten.
         """
@@ -97,12 +98,12 @@ class Fresh(Generic[_Run]):
 
 
 class FreshRecords(NamedTuple):
-    """Both kinds."""
+    """The last writes of both kinds."""
 
     runs: Fresh[FreshRun]
     chunks: Fresh[FreshChunk]
 
 
 def none_yet() -> FreshRecords:
-    """For a store that has written nothing so far."""
+    """Return the records of a store that has written nothing so far."""
     return FreshRecords(Fresh(_RUNS_MAX, RUN_BYTES_MAX), Fresh(_CHUNKS_MAX, CHUNK_BYTES_MAX))

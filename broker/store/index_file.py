@@ -1,4 +1,4 @@
-"""One index file: from the hash of a key to where in the log its messages lie. RocketMQ's own format.
+"""One index file: from the hash of a key to the places of its messages, in RocketMQ's own format.
 
     at                      bytes
     0                           8   beginTimestamp   of the first entry's message, ms
@@ -7,20 +7,22 @@
     24                          8   endPhyOffset
     32                          4   hashSlotCount    slots in use
     36                          4   indexCount       number of the next entry; the first is 1
-    40          4 x hashSlotNum     slots            newest entry with hash % hashSlotNum = slot; 0: none
+    40          4 x hashSlotNum     slots            newest entry with hash % hashSlotNum = slot, or
+        0
     ..          20 x indexNum       entries          number 0 is never used
                                 4   keyHash
                                 8   phyOffset
-                                4   timeDiff         seconds since beginTimestamp, cut to 0 .. 2^31 - 1
+                                4   timeDiff         seconds since beginTimestamp, 0 .. 2^31 - 1
                                 4   previous entry of the same slot; 0: none
 
-All numbers are signed and big-endian. The table of slots lies in memory while the file grows: what a batch
-touches is scattered all over it, and one small write each would cost more than all the rest. Entries are
-written at once; a flush writes the changed pages of the table, then the header. So after a crash the file
-is what it was at the last flush, unless the crash fell into a flush: then slots name entries that the
-header does not count, which `resume` finds out.
+All numbers are signed and big-endian. The table of slots lies in memory while the file grows: what
+a batch touches is scattered all over it, and one small write each would cost more than all the
+rest. Entries are written at once; a flush writes the changed pages of the table, then the header.
+So after a crash the file is what it was at the last flush, unless the crash fell into a flush: then
+slots name entries that the header does not count, which `resume` finds out.
 
-It must not know keys as text, topics, or other files. One thread appends; any may query, and one flush.
+It must not know keys as text, topics, or other files. One thread appends; any may query, and one
+flush.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 Positions: TypeAlias = "npt.NDArray[np.int64]"
 
 INDEX_HOPS_MAX = 4096
-"""How many entries one query looks at: whoever chooses keys can make them all share a slot."""
+"""The maximum number of entries that one query looks at, as all keys may share one slot."""
 
 _HEADER = struct.Struct(">4q2i")
 _SLOT = struct.Struct(">i")
@@ -56,30 +58,30 @@ _RESUMED_SLOTS = 1 << 12
 
 @dataclass(frozen=True)
 class IndexSizes:
-    """How many slots and entries a file has room for: `maxHashSlotNum` and `maxIndexNum`."""
+    """The room of a file for slots and entries: `maxHashSlotNum` and `maxIndexNum`."""
 
     hash_slot_num: int = 5_000_000
     index_num: int = 20_000_000
 
     def __post_init__(self) -> None:
-        """A file that holds no entry would be followed by the next for ever."""
+        """Raise ValueError for a file without room, which others would follow endlessly."""
         if self.hash_slot_num < 1 or self.index_num < 2:
             raise ValueError(f"needed at least 1 slot and 2 entries, found {self}")
 
     @property
     def entries_at(self) -> int:
-        """Where the entries start."""
+        """The position at which the entries start."""
         return _HEADER.size + self.hash_slot_num * _SLOT.size
 
     @property
     def file_bytes(self) -> int:
-        """How large the file is."""
+        """The size of the file, in bytes."""
         return self.entries_at + self.index_num * _ENTRY.size
 
 
 @dataclass(frozen=True)
 class IndexHeader:
-    """What stands in front of the slots, in this order."""
+    """The fields in front of the slots, in this order."""
 
     begin_timestamp: int = 0
     end_timestamp: int = 0
@@ -93,7 +95,7 @@ class IndexFile:
     """Keys of messages in the order of the log, up to a fixed number."""
 
     def __init__(self, file: PooledFile, sizes: IndexSizes) -> None:
-        """Opens what is there, for queries; see `create` and `resume` for more."""
+        """Open an existing file for queries; `create` and `resume` prepare it to grow."""
         self.path = file.path
         self._file = file
         self._sizes = sizes
@@ -108,13 +110,13 @@ class IndexFile:
 
     @classmethod
     def create(cls, group: FileGroup, path: Path, sizes: IndexSizes) -> IndexFile:
-        """A new file, ready to grow."""
+        """Create a file that is ready to grow."""
         index_file = cls(group.create(path, sizes.file_bytes), sizes)
         index_file._table = np.zeros(sizes.hash_slot_num, np.int32)
         return index_file
 
     def resume(self) -> bool:
-        """Get ready to grow; False if a crash has left slots and header at odds: the file is lost."""
+        """Get ready to grow. Return False if slots and header are at odds: the file is lost."""
         if self._table is not None:
             return True
         table = self._read_table()
@@ -136,13 +138,13 @@ class IndexFile:
         return table
 
     def entries(self) -> npt.NDArray[Any]:
-        """Read all entries: their hashes, places, times and those before them in their slots."""
+        """Read all entries: hashes, places, times, and the entries before them in their slots."""
         count = self._header.index_count - 1
         data = self._file.read(self._sizes.entries_at + _ENTRY.size, count * _ENTRY.size)
         return np.frombuffer(data, _ENTRY_FIELDS)
 
     def is_sound(self, entries: npt.NDArray[Any]) -> bool:
-        """Whether slots and entries, all of them, lead to each other as `append` has them do."""
+        """Return whether slots and all entries lead to each other as `append` has them do."""
         slots = entries["key_hash"].astype(np.int32) % np.int32(self._sizes.hash_slot_num)
         numbers = np.argsort(slots, kind="stable").astype(np.int32)
         in_order = slots[numbers]
@@ -155,28 +157,28 @@ class IndexFile:
         return bool((previous == entries["previous"]).all() and (table == own).all())
 
     def time_diffs(self, store_timestamps: Positions) -> npt.NDArray[np.int64]:
-        """What entries of messages that were stored at these times say of that."""
+        """Return the time differences in entries of messages stored at these times."""
         return _time_diffs(self._header.begin_timestamp, store_timestamps)
 
     @property
     def header(self) -> IndexHeader:
-        """As of the last append, on disk or not."""
+        """The header as of the last append, on disk or not."""
         return self._header
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no entry."""
+        """True if there is no entry."""
         return self._header.index_count <= 1
 
     @property
     def is_full(self) -> bool:
-        """Whether it takes no more entries."""
+        """True if no more entries fit."""
         return self._header.index_count >= self._sizes.index_num
 
     def append(
         self, key_hashes: IndexHashes, physical_offsets: Positions, store_timestamps: Positions
     ) -> int:
-        """Add keys, hashed by `index_hashes`, in the order of the log. Returns how many found room."""
+        """Add keys, hashed by `index_hashes`, in the order of the log; return how many fitted."""
         with self._lock:
             table, header = self._table, self._header
             count = min(len(key_hashes), self._sizes.index_num - header.index_count)
@@ -218,7 +220,7 @@ class IndexFile:
     def query(
         self, key_hash: int, begin_ms: int, end_ms: int, max_num: int, hops_max: int = INDEX_HOPS_MAX
     ) -> list[int]:
-        """Physical offsets of what was stored under this hash in this time, newest first.
+        """Return places in the log stored under a hash in a time span, newest first.
 
         Times count in whole seconds since the file's first entry, rounded down, as in RocketMQ.
         """
@@ -227,7 +229,7 @@ class IndexFile:
     def walk(
         self, key_hash: int, begin_ms: int, end_ms: int, max_num: int, hops_max: int
     ) -> tuple[list[int], int]:
-        """The same, and how many entries were looked at. Whatever the file holds, it ends."""
+        """Return what `query` does, and the number of entries looked at; damage ends it, too."""
         found: list[int] = []
         hops = 0
         number = self._slot(key_hash % self._sizes.hash_slot_num)
@@ -245,7 +247,7 @@ class IndexFile:
         return found, hops
 
     def count_last(self, physical_offset: int) -> int:
-        """How many entries at the very end are this message's."""
+        """Return the number of entries at the very end that are this message's."""
         number = last = self._header.index_count - 1
         while number > 0 and self._entry(number)[1] == physical_offset:
             number -= 1
@@ -262,17 +264,17 @@ class IndexFile:
         return int(_SLOT.unpack(self._file.read(_HEADER.size + slot * _SLOT.size, _SLOT.size))[0])
 
     def seal(self) -> None:
-        """Hand the table of slots to the file, and give its memory back: nothing will be added."""
+        """Hand the table of slots to the file, and free its memory: nothing will be added."""
         with self._lock:
             self._write_dirty_pages()
             self._table = None
 
     def flush(self) -> None:
-        """Return when all that was added is on the disk, and the file one that RocketMQ can open.
+        """Return when all that was added is on the disk, and RocketMQ can open the file.
 
         Raises:
             OSError: The disk has failed.
-            StoreFailed: It had failed before.
+            StoreFailed: The disk had failed before.
         """
         with self._lock:
             header = self._header

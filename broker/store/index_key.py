@@ -1,4 +1,4 @@
-"""The hash by which the index knows a key of a message, one at a time; many are hashed by `java_hash`.
+"""The hash by which the index knows a key of a message, one at a time; `java_hash` hashes many.
 
     topic # key     where a key is a UNIQ_KEY, or a word of KEYS
 
@@ -24,13 +24,13 @@ _INT_END = 1 << 31
 
 
 def index_hash(text: str) -> int:
-    """The hash by which the index files this text: never negative."""
+    """Return the hash by which the index files a text: never negative."""
     value = abs(java_string_hash(text))
     return value if value < _INT_END else 0
 
 
 def hash_keys(topic: str, unique_key: str | None, keys: str | None) -> list[int]:
-    """The hashes of a message's unique key, if it has one, and of each word of its keys."""
+    """Return the hashes of a message's unique key, if it has one, and of each word of its keys."""
     prefix = topic + INDEX_KEY_SEPARATOR
     hashes = [index_hash(prefix + word) for word in keys.split(KEY_SEPARATOR) if word] if keys else []
     return hashes if unique_key is None else [index_hash(prefix + unique_key), *hashes]

@@ -1,12 +1,13 @@
-"""The index: many index files, one after the other, from the texts of keys to places in the log.
+"""IndexService: many index files, one after the other, from texts of keys to places in the log.
 
-Files are named by when they were made (yyyyMMddHHmmssSSS, local time), and their names only grow. A file
-that is full is followed by the next. The index is derived from the log: whatever is lost of it, is
-dispatched again, and what it already holds is not added twice. After `load` and `discard_from`, records
-from `last_indexed_physical_offset` on, that one included, must come again.
+Files are named by when they were made (yyyyMMddHHmmssSSS, local time), and their names only grow. A
+file that is full is followed by the next. The index is derived from the log: whatever is lost of it
+is dispatched again, and what it already holds is not added twice. After `load` and `discard_from`,
+records from `last_indexed_physical_offset` on, that one included, must come again.
 
-It must not know the commit log, records as bytes, or the time: the clock is passed in. One thread at a time
-dispatches or discards, any may query; `flush`, `close` and `delete_before` may run in others meanwhile.
+It must not know the commit log, records as bytes, or the time: the clock is passed in. One thread
+at a time dispatches or discards, any may query; `flush`, `close` and `delete_before` may run in
+others meanwhile.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 NOTHING_INDEXED = -1
 
 Keys: TypeAlias = "tuple[IndexHashes, Positions, Positions]"
-"""Hashes of keys in the order of the log, where their messages lie, and when these were stored."""
+"""Hashes of keys in the order of the log, and their messages' places and store times."""
 
 _NAME_DIGITS = 17
 _INDEX_NAME = re.compile(f"[0-9]{{{_NAME_DIGITS}}}")
@@ -43,7 +44,7 @@ _ROLLBACK = MessageSysFlag.TRANSACTION_ROLLBACK.value
 
 
 class KeyedMessage(NamedTuple):
-    """What the index wants to know of a message."""
+    """The fields of a message that the index needs."""
 
     topic: str
     unique_key: str | None
@@ -61,7 +62,7 @@ def hashed(
     store_timestamps: npt.ArrayLike,
     sys_flags: npt.ArrayLike,
 ) -> Keys:
-    """Hash the keys of messages: what `IndexService.dispatch` adds of them, with the same arguments."""
+    """Hash the keys of messages for `IndexService.dispatch`, with the same arguments."""
     rows, hashes = chunks.hash_index_keys(topics, unique_keys, keys)
     kept = np.flatnonzero(np.asarray(sys_flags)[rows] & _TRANSACTION != _ROLLBACK)
     rows = rows[kept]
@@ -70,7 +71,7 @@ def hashed(
 
 
 def hashed_few(messages: Iterable[KeyedMessage]) -> Keys:
-    """The same for messages one by one."""
+    """Hash the keys of messages one by one."""
     hashes: list[int] = []
     places: list[int] = []
     times: list[int] = []
@@ -96,9 +97,9 @@ class IndexService:
         index_num: int = IndexSizes.index_num,
         hops_max: int = INDEX_HOPS_MAX,
     ) -> None:
-        """The sizes are those of RocketMQ's defaults; files of other sizes are refused.
+        """Prepare an index; the default sizes are RocketMQ's, and files of other sizes are refused.
 
-        A query looks at ``hops_max`` entries: whoever chooses keys can give all of them one hash.
+        A query looks at ``hops_max`` entries, as somebody might give one hash to all keys.
         """
         self._disk = pool.disk
         self._group = FileGroup(pool)
@@ -112,10 +113,11 @@ class IndexService:
         self._is_closed = False
 
     def load(self) -> None:
-        """Open what is there. Files at the end that a crash has torn are deleted: dispatch makes them anew.
+        """Open existing files; torn ones at the end are deleted, and dispatch makes them again.
 
         Raises:
-            ForeignFile: Something in the directory is no index file of these sizes. Nothing was touched.
+            ForeignFile: Something in the directory is not an index file of these sizes. Nothing was
+                touched.
         """
         self._disk.make_directory(self._directory)
         names = self._disk.names(self._directory)
@@ -131,7 +133,7 @@ class IndexService:
         self._files = tuple(files)
 
     def _check(self, path: Path) -> int:
-        """The size of a file that belongs here."""
+        """Return the size of a file that belongs here, else raise ForeignFile."""
         size, needed = self._disk.size_of(path), self._sizes.file_bytes
         if size is None or not _INDEX_NAME.fullmatch(path.name):
             raise ForeignFile(f"{path}: needed an index file, named by {_NAME_DIGITS} digits")
@@ -144,7 +146,7 @@ class IndexService:
 
     @property
     def last_indexed_physical_offset(self) -> int:
-        """Where the last message lies that has a key here; -1 if there is none."""
+        """The place of the last message that has a key here; -1 if there is none."""
         file = self._last_with_entries()
         return file.header.end_physical_offset if file else NOTHING_INDEXED
 
@@ -154,13 +156,13 @@ class IndexService:
         return tuple(file.path.name for file in self._files)
 
     def names_from(self, physical_offset: int) -> tuple[str, ...]:
-        """The names of the files that `delete_before` leaves, in order."""
+        """Return the names of the files that `delete_before` leaves, in order."""
         expired = self._ended_before(physical_offset)
         return tuple(file.path.name for file in self._files if file not in expired)
 
     @property
     def last_indexed_timestamp_ms(self) -> int:
-        """When that message was stored; 0 if there is none."""
+        """The store time of the last message with a key here, in milliseconds; 0 without one."""
         file = self._last_with_entries()
         return file.header.end_timestamp if file else 0
 
@@ -180,15 +182,15 @@ class IndexService:
         """Add the keys of messages, one element of each column for each, in the order of the log.
 
         Args:
-            topics: Where each message was sent.
-            unique_keys: Its UNIQ_KEY, or null.
-            keys: Its KEYS, words with spaces between, or null.
-            physical_offsets: Where it lies in the log, ascending.
-            store_timestamps: When it was stored, in milliseconds.
-            sys_flags: Messages that are rolled back have no keys.
+            topics: The topic of each message.
+            unique_keys: The UNIQ_KEY of each, or null.
+            keys: The KEYS of each, words with spaces between, or null.
+            physical_offsets: The place of each in the log, ascending.
+            store_timestamps: The store time of each, in milliseconds.
+            sys_flags: The sysFlag of each; messages that are rolled back have no keys.
 
         Returns:
-            How many keys were added: none of those that were already.
+            The number of keys added, without those that were there already.
         """
         places = np.asarray(physical_offsets, np.int64)
         start = int(np.searchsorted(places, self.last_indexed_physical_offset))
@@ -198,14 +200,14 @@ class IndexService:
         )
 
     def dispatch_few(self, messages: Iterable[KeyedMessage]) -> int:
-        """The same for messages one by one."""
+        """Add the keys of messages one by one; return the number added."""
         return self._add(*hashed_few(messages))
 
     def holds(self, hashes: IndexHashes, places: Positions, times: Positions, between: range) -> bool:
-        """Whether it can find these keys, which are all of messages between two places, and no others there.
+        """Return whether the index holds exactly these keys of messages between two places.
 
         Raises:
-            UnreadableFile: The disk does not give what it holds.
+            UnreadableFile: The disk does not give the entries.
         """
         done = 0
         for file in self._files:
@@ -240,7 +242,7 @@ class IndexService:
         return len(hashes) - start
 
     def _count_last(self, physical_offset: int) -> int:
-        """How many keys of the last message are here."""
+        """Return the number of keys here of the last message."""
         total = 0
         for file in reversed(self._files):
             count = file.count_last(physical_offset)
@@ -274,17 +276,17 @@ class IndexService:
         return file
 
     def _next_name(self, newest: IndexFile | None) -> str:
-        """By the clock, unless that stands still or goes back: then by the newest file's name."""
+        """Name a file by the clock, or if that stands still or goes back, by the newest file."""
         seconds, millis = divmod(self._now_ms(), 1000)
         local = datetime.fromtimestamp(seconds, timezone.utc).astimezone()
         by_clock = int(f"{local:%Y%m%d%H%M%S}{millis:03d}")
         return f"{max(by_clock, int(newest.path.name) + 1 if newest else 0):0{_NAME_DIGITS}d}"
 
     def query(self, topic: str, key: str, begin_ms: int, end_ms: int, max_num: int) -> list[int]:
-        """Physical offsets of messages that may have this key, newest first, as RocketMQ finds them.
+        """Return places of messages that may have this key, newest first, as RocketMQ finds them.
 
-        Other keys can share its hash: the messages must still be compared by text. ``key`` is one word of
-        KEYS or a UNIQ_KEY.
+        Other keys can share its hash: the messages must still be compared by text. ``key`` is one
+        word of KEYS or a UNIQ_KEY.
         """
         key_hash = index_hash(topic + INDEX_KEY_SEPARATOR + key)
         found: list[int] = []
@@ -300,7 +302,7 @@ class IndexService:
         return found
 
     def discard_from(self, physical_offset: int) -> int:
-        """Delete the files that reach to this place in the log or beyond it. Returns how many."""
+        """Delete the files that reach to a place in the log or beyond; return their number."""
         return self._remove([f for f in self._files if f.header.end_physical_offset >= physical_offset])
 
     def delete_before(self, physical_offset: int) -> int:
@@ -316,7 +318,7 @@ class IndexService:
         return expired
 
     def delete_all(self) -> int:
-        """Delete all files; the index starts anew."""
+        """Delete all files, so that the index starts empty; return their number."""
         return self._remove(list(self._files))
 
     def _remove(self, removed: list[IndexFile]) -> int:

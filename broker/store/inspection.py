@@ -1,7 +1,7 @@
-"""A store opened to be looked at: nothing in it is changed, not even locked.
+"""StoreInspection: a store opened to be looked at: nothing in it is changed, not even locked.
 
-What `dump` prints and `verify` checks comes from here. A store that is in use can be looked at as well;
-its newest messages may then be missing.
+What `dump` prints and `verify` checks comes from here. A store that is in use can be looked at as
+well; its newest messages may then be missing.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ class StoreInspection:
     """The log and the consume queues of a directory."""
 
     def __init__(self, root: Path) -> None:
-        """Raises `ForeignFile` where there is no store, or one that a start would have to repair first.
+        """Open a store for reading only.
 
-        And `DamagedTable` if its manifest cannot be read.
+        Raises:
+            ForeignFile: There is no store, or one that a start would have to repair first.
+            DamagedTable: The manifest cannot be read.
         """
         self.root = root
         self._disk = LocalDisk()
@@ -42,12 +44,12 @@ class StoreInspection:
 
     @property
     def was_stopped_in_order(self) -> bool:
-        """Whether the last broker to use it removed its sign."""
+        """True if the last broker that used the store removed its sign."""
         return self._disk.size_of(self.root / "abort") is None
 
     @property
     def torn_tail_at(self) -> int | None:
-        """Where, behind the end, there is something that is no record."""
+        """The place behind the end where something lies that is no record, or None."""
         found = next(pieces_behind(self.log, self.recovered.end_offset), None)
         if found is None:
             return None
@@ -55,7 +57,7 @@ class StoreInspection:
         return position + len(piece) - len(bytes(piece).lstrip(b"\0"))
 
     def records(self) -> Iterator[tuple[int, int, StoredMessage]]:
-        """Place, size and message of each good record."""
+        """Yield place, size and message of each good record."""
         position = self.log.first_offset
         holes = dict(self.recovered.holes)
         while position < self.recovered.end_offset:
@@ -70,11 +72,11 @@ class StoreInspection:
                 position += size
 
     def begin_of(self, topic: str) -> int:
-        """Return where in the log the messages of a topic begin: others were deleted, by age or with it."""
+        """Return where a topic's messages begin in the log, older or deleted ones left out."""
         return max(self.log.first_offset, self._manifest.deleted_topics.get(topic, 0))
 
     def queues(self) -> Iterator[tuple[str, int, ConsumeQueue]]:
-        """Topic, number and queue of each consume queue that has files."""
+        """Yield topic, number and queue of each consume queue that has files."""
         directory, group = self.root / "consumequeue", FileGroup(self._pool)
         for topic in self._disk.names(directory):
             for name in sorted(self._disk.names(directory / topic), key=int):
@@ -86,7 +88,7 @@ class StoreInspection:
 
 
 def _file_size(directory: Path) -> int:
-    """The size of the files there; all have the same."""
+    """Return the common size of the files in a directory."""
     sizes = {path.stat().st_size for path in directory.iterdir()} if directory.is_dir() else set()
     if len(sizes) != 1 or 0 in sizes:
         raise ForeignFile(

@@ -1,9 +1,10 @@
-"""Java's ``String.hashCode`` of many texts at once, and what the index makes of it.
+"""Java's ``String.hashCode`` of many texts at once, and index hashes made from it.
 
-The hash of a text is a polynomial in 31 over its UTF-16 code units, modulo 2^32. 31 is odd, so it can be
-divided by as well: with each byte of a buffer weighed by a falling power of 31 and all of it summed up
-from the left, the hash of any piece is the difference of two sums times one power. That holds for ASCII,
-where a byte is a code unit; the few pieces that are something else go through `java_string_hash`.
+The hash of a text is a polynomial in 31 over its UTF-16 code units, modulo 2^32. 31 is odd, so it
+can be divided by as well: with each byte of a buffer weighed by a falling power of 31 and all of it
+summed up from the left, the hash of any piece is the difference of two sums times one power. That
+holds for ASCII, where a byte is a code unit; the few pieces that are something else go through
+`java_string_hash`.
 
 Nothing here knows of files or messages.
 """
@@ -33,24 +34,24 @@ _NOT_ASCII = 0x80
 
 
 class Hashes(NamedTuple):
-    """Hashes of texts that others can be put in front of: each with 31 to the power of its length."""
+    """Hashes of texts, each with 31 to the power of its length, so that prefixes can be added."""
 
     values: Words
     scales: Words
 
     def behind(self, values: Words) -> Words:
-        """The hashes of the texts with others, of which these are the hashes, in front."""
+        """Return the hashes of the texts with prefixes that have these hashes."""
         return values * self.scales + self.values
 
 
 def index_hashes(values: Words) -> IndexHashes:
-    """What `index_key.index_hash` makes of texts, from their hashes."""
+    """Return what `index_key.index_hash` makes of texts, from their hashes."""
     # Like Java's, this abs() leaves the smallest number negative.
     return np.maximum(np.abs(values.view(np.int32)), 0)
 
 
 def rows_within(keys: pa.StringArray, words_max: int) -> int:
-    """Tell how many of the first rows of KEYS have so many words together at most."""
+    """Return how many of the first rows of KEYS have at most so many words together."""
     words = pc.add(pc.count_substring(keys, pattern=" "), 1).fill_null(0)
     return int(np.searchsorted(np.cumsum(words.to_numpy(zero_copy_only=False)), words_max, side="right"))
 
@@ -58,9 +59,9 @@ def rows_within(keys: pa.StringArray, words_max: int) -> int:
 def hash_index_keys(
     topics: pa.StringArray, unique_keys: pa.StringArray, keys: pa.StringArray
 ) -> tuple[Positions, IndexHashes]:
-    """The index hashes of ``topic#key`` for each row's unique key, if any, then for each word of its keys.
+    """Return index hashes of ``topic#key`` for each row's unique key, then each word of its keys.
 
-    Returns the rows that they belong to, in order, and the hashes.
+    The result is the rows that the hashes belong to, in order, and the hashes.
     """
     unique_rows = np.flatnonzero(_valid_rows(unique_keys))
     unique = Hashes(*(part[unique_rows] for part in hash_texts(unique_keys)))
@@ -73,13 +74,13 @@ def hash_index_keys(
 
 
 def hash_texts(texts: pa.StringArray) -> Hashes:
-    """The hashes of the texts; a null's means nothing."""
+    """Return the hashes of the texts; a null's means nothing."""
     text, offsets = _text_of(texts)
     return hash_pieces(text, offsets[:-1], offsets[1:])
 
 
 def hash_words(texts: pa.StringArray) -> tuple[Positions, Hashes]:
-    """The hashes of the words between spaces, in order, and in which text each stands."""
+    """Return the rows of the words between spaces, in order, and the words' hashes."""
     text, offsets = _text_of(texts)
     is_word = text != _SPACE
     if is_word.all():
@@ -95,7 +96,7 @@ def hash_words(texts: pa.StringArray) -> tuple[Positions, Hashes]:
 
 
 def hash_pieces(text: Bytes, starts: Positions, ends: Positions) -> Hashes:
-    """The hashes of pieces of one UTF-8 text."""
+    """Return the hashes of pieces of one UTF-8 text."""
     powers, inverse_powers = _powers(max(len(text).bit_length(), _POWERS_BITS_MIN))
     sums = np.zeros(len(text) + 1, np.uint32)
     np.cumsum(text * inverse_powers[: len(text)], dtype=np.uint32, out=sums[1:])
@@ -108,7 +109,7 @@ def hash_pieces(text: Bytes, starts: Positions, ends: Positions) -> Hashes:
 
 
 def _hash_one_by_one(text: Bytes, starts: Positions, ends: Positions, hashes: Hashes) -> None:
-    """Put right the hashes of the pieces that are not ASCII."""
+    """Correct the hashes of the pieces that are not ASCII."""
     foreign_bytes = np.concatenate(([0], np.cumsum(text >= _NOT_ASCII)))
     for row in np.flatnonzero(foreign_bytes[ends] > foreign_bytes[starts]).tolist():
         piece = text[starts[row] : ends[row]].tobytes().decode("utf-8", "replace")
@@ -117,7 +118,7 @@ def _hash_one_by_one(text: Bytes, starts: Positions, ends: Positions, hashes: Ha
 
 
 def _word_bounds(is_word: npt.NDArray[np.bool_], offsets: Positions) -> tuple[Positions, Positions]:
-    """Where words start and end: beside a space or a text's border."""
+    """Return the starts and ends of words, which lie beside a space or a text's border."""
     begins, finishes = is_word.copy(), is_word.copy()
     begins[1:] &= ~is_word[:-1]
     finishes[:-1] &= ~is_word[1:]
@@ -129,13 +130,13 @@ def _word_bounds(is_word: npt.NDArray[np.bool_], offsets: Positions) -> tuple[Po
 
 
 def _valid_rows(texts: pa.StringArray) -> npt.NDArray[np.bool_]:
-    """Which of the texts are no nulls."""
+    """Return a mask of the texts that are not null."""
     valid: npt.NDArray[np.bool_] = texts.is_valid().to_numpy(zero_copy_only=False)
     return valid
 
 
 def _text_of(texts: pa.StringArray) -> tuple[Bytes, Positions]:
-    """The bytes of all texts, and where in them each starts and the last one ends."""
+    """Return the bytes of all texts, and the bounds of each text in them."""
     if not len(texts):
         return np.zeros(0, np.uint8), np.zeros(1, np.int64)
     offsets = offsets_of(texts).astype(np.int64)
@@ -146,7 +147,7 @@ def _text_of(texts: pa.StringArray) -> tuple[Bytes, Positions]:
 
 @lru_cache(maxsize=4)
 def _powers(bits: int) -> tuple[Words, Words]:
-    """The first 2^bits powers of 31, and of its inverse."""
+    """Return the first 2^bits powers of 31, and of its inverse."""
     bases = np.full((2, 1 << bits), [[_BASE], [_BASE_INVERSE]], np.uint32)
     bases[:, 0] = 1
     powers, inverse_powers = np.cumprod(bases, axis=1, dtype=np.uint32)

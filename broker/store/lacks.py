@@ -1,9 +1,10 @@
-"""What an error means: something is lacking and may be there later, or the disk has failed.
+"""The meaning of an error: something is lacking and may be there later, or the disk has failed.
 
-Lacking are room, descriptors, memory, threads, and leave to write to a disk that is read-only. Nothing was
-lost then, and to try again is right. So it is whenever the disk refuses anything but a flush: what was asked
-for has changed nothing, or is done anew. A flush that has failed is another matter, whatever its error says:
-what it was for may be lost, and the next one may report success.
+What may be lacking is room, descriptors, memory, threads, and permission to write to a disk that is
+read-only. Nothing was lost then, and to try again is right. So it is whenever the disk refuses
+anything but a flush: what was asked for has changed nothing, or is done again. A flush that has
+failed is another matter, whatever its error says: what it was for may be lost, and the next one may
+report success.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 _LACKS = _NO_ROOM | _NO_DESCRIPTOR | {errno.ENOMEM, errno.EROFS}
 _NO_THREAD = "can't start new thread"
-"""What Python says of a thread that the system does not start; the error has no class of its own."""
+"""Python's message if the system starts no thread; the error has no class of its own."""
 
 
 class FlushFailed(OSError):
-    """A flush that was begun and has failed."""
+    """A flush was begun and has failed."""
 
 
 class Lacking(Exception):
@@ -31,10 +32,10 @@ class Lacking(Exception):
 
 
 def is_lack(error: BaseException) -> bool:
-    """Tell whether an error says that something is lacking, so that the same may succeed later.
+    """Return whether an error says that something is lacking, so that a retry may succeed.
 
-    A library that cannot be loaded is there, but lacks memory or descriptors; a module that is not there is
-    a mistake.
+    A library that cannot be loaded is there, but lacks memory or descriptors; a module that is
+    missing is a mistake.
     """
     if isinstance(error, OSError):
         return error.errno in _LACKS and not isinstance(error, FlushFailed)
@@ -44,19 +45,19 @@ def is_lack(error: BaseException) -> bool:
 
 
 def may_succeed_later(error: BaseException) -> bool:
-    """Tell whether what has failed is to be tried again: all but flushes, and mistakes of the program."""
+    """Return whether to try again: after all errors but failed flushes and programming mistakes."""
     if isinstance(error, (OSError, UnreadableFile)):
         return not isinstance(error, FlushFailed)
     return is_lack(error)
 
 
 def lacks_descriptor(error: OSError) -> bool:
-    """Tell whether closing another file may help."""
+    """Return whether closing another file may help."""
     return error.errno in _NO_DESCRIPTOR
 
 
 def what_is_wrong(error: BaseException) -> str:
-    """Describe to a person what keeps something from being done, with its file if there is one."""
+    """Describe an error to a person, with its file if there is one."""
     number = error.errno if isinstance(error, OSError) else None
     if number in _NO_ROOM:
         return f"the disk is full: {error}"
@@ -78,16 +79,16 @@ def _lacks_thread(error: BaseException) -> bool:
 
 
 class Hindrance:
-    """One thing that is kept from being done for now; told of when that begins, and when it is over."""
+    """Something that cannot be done for now; its begin and end are logged once each."""
 
     def __init__(self, what: str) -> None:
-        """``what`` says what is not done."""
+        """Begin without a hindrance; ``what`` says what is not done."""
         self._what = what
         self.text: str | None = None
-        """What is not done, and why; None while nothing is in the way."""
+        """The text of what is not done, and why; None while nothing is in the way."""
 
     def begin(self, error: BaseException) -> None:
-        """Something is in the way, or still is."""
+        """Note that something is in the way, or still is."""
         why = what_is_wrong(error)
         is_new = self.text is None
         self.text = f"{self._what}: {why}"
@@ -95,7 +96,7 @@ class Hindrance:
             _tell("%s: %s; it is tried again", self._what, why)
 
     def end(self) -> None:
-        """Nothing is in the way, or not any more."""
+        """Note that nothing is in the way, or not any more."""
         if self.text is not None:
             self.text = None
             _tell("it is over that %s", self._what)

@@ -1,7 +1,8 @@
-"""LargeBatch: very many messages of one template that go into the log together, made ready bit by bit.
+"""LargeBatch: very many messages of one template that go into the log together, prepared in steps.
 
-When it gets its place only what depends on that is left to be filled in, for all records at once: that takes
-a microsecond a record. What comes out are the records that a `UniformBatch` of the same messages makes.
+When it gets its place only what depends on that is left to be filled in, for all records at once:
+that takes a microsecond a record. What comes out are the records that a `UniformBatch` of the same
+messages makes.
 
 It knows neither files nor queues.
 """
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class LargeBatch:
-    """See the module."""
+    """Very many messages of one template, prepared in steps for one append."""
 
     def __init__(self, template: RecordTemplate, born_timestamp: int) -> None:
-        """Its messages were born at one time."""
+        """Begin an empty batch of messages with a common birth timestamp."""
         self.queue = template.queue
         self.sizes: list[int] = []
-        """Of the records."""
+        """The sizes of the records, in bytes."""
         self.longest_body = self.longest_properties = 0
         self._template = template
         self._born_timestamp = born_timestamp
@@ -38,11 +39,11 @@ class LargeBatch:
 
     @property
     def size(self) -> int:
-        """Of all records together."""
+        """The size of all records together, in bytes."""
         return len(self._records)
 
     def add(self, parts: UniformParts) -> None:
-        """Some more messages, at least one; RecordError if one cannot be stored."""
+        """Add some messages, at least one; raise RecordError if one cannot be stored."""
         batch = UniformBatch(self._template, parts, self._born_timestamp)
         self._records += batch.sealed(0, 0, 0)
         self.sizes += batch.sizes
@@ -51,7 +52,7 @@ class LargeBatch:
         self.longest_properties = max(self.longest_properties, *map(len, parts.properties))
 
     def ready(self) -> Generator[Future[None] | None, None, tuple[RecordChunk, Sealing]]:
-        """All records, without their places, and what seals them, in steps; no more may be added.
+        """Return, in steps, all records without their places, and what seals them; end additions.
 
         Raises:
             OSError, ImportError, MemoryError, RuntimeError: The tools for that cannot be loaded.

@@ -1,7 +1,8 @@
-"""numpy, loaded when the first array is wanted: `from rocketpoll.broker.store import lazy_numpy as np`.
+"""numpy, loaded for the first array: `from rocketpoll.broker.store import lazy_numpy as np`.
 
-To load it takes as long as all else that a broker does until it answers. Few messages need no arrays, and who
-has the time (a broker does, a second after its start) calls `load_numpy` beside.
+To load it takes as long as all else that a broker does until it answers. Few messages need no
+arrays, and a program that has the time (a broker does, a second after its start) calls `load_numpy`
+beside.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ if TYPE_CHECKING:
 
 
 def is_loaded() -> builtins.bool:
-    """Tell whether using it costs no time."""
+    """Return whether numpy is loaded, so that using it costs no time."""
     return "numpy" in sys.modules
 
 
 def load_numpy() -> None:
-    """Load it now, so that nobody waits for that later."""
+    """Load numpy now, so that nobody waits for that later."""
     import_module("numpy")
 
 
 def __getattr__(name: str) -> Any:
-    """The tool of this name, from then on without coming here."""
+    """Import the tool of this name, which later look-ups find without coming here."""
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     tool = globals()[name] = getattr(import_module("numpy"), name)

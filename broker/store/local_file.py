@@ -1,8 +1,9 @@
 """LocalFile: a file of a fixed size on a real file system, created sparse.
 
-Writes go through pwrite: storing into a map of a full disk would kill the process, a failed pwrite is an
-OSError. So is a read that fails. Little is read, as is what does not lie in memory; much that lies there is
-handed out as a slice of a map. Every error names the file.
+Writes go through pwrite: storing into a map of a full disk would kill the process, a failed pwrite
+is an OSError. So is a read that fails. Small parts are read, and so are parts that are not in
+memory; large parts that are in memory are handed out as slices of a map. Every error names the
+file.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from rocketpoll.broker.store.file_map import FileMap
 
 COPIED_BYTES_MAX = 1 << 16
-"""Up to so many bytes are read: copying them takes as long as finding out whether they lie in memory."""
+"""Up to this size, bytes are read: copying takes as long as finding out if they are in memory."""
 
 
 class LocalFile:
@@ -45,16 +46,16 @@ class LocalFile:
             raise
 
     def __del__(self) -> None:
-        """Like Python's own files: what a start that failed has opened does not stay open."""
+        """Close the file like Python's own files do, as after a start that failed."""
         self.close()
 
     @property
     def size(self) -> int:
-        """Its size when it was opened."""
+        """The size when the file was opened, in bytes."""
         return self._size
 
     def read(self, position: int, size: int) -> Buffer:
-        """Read so many bytes from a position on, or raise OSError."""
+        """Read this number of bytes from a position on, or raise OSError."""
         try:
             if size > COPIED_BYTES_MAX:
                 view = self._in_memory(position, size)
@@ -86,7 +87,7 @@ class LocalFile:
             raise FlushFailed(error.errno, error.strerror, str(self._path)) from error
 
     def next_data(self, position: int) -> int | None:
-        """Find where the next byte may lie that was ever written, to the file system's block."""
+        """Return where the next byte ever written may lie, to the file system's block, or None."""
         try:
             return os.lseek(self._descriptor, position, os.SEEK_DATA)
         except OSError as error:
@@ -96,13 +97,13 @@ class LocalFile:
             raise
 
     def close(self) -> None:
-        """Let go of the file. What was read stays valid."""
+        """Close the file. What was read stays valid."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def _open(self) -> None:
-        """Open what is there: to be read alone, if the disk is read-only."""
+        """Open an existing file, for reading only if the disk is read-only."""
         try:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
@@ -119,7 +120,7 @@ class LocalFile:
         self._is_read_only = False
 
     def _in_memory(self, position: int, size: int) -> memoryview | None:
-        """Give a slice of a map, if all of that lies in memory."""
+        """Return a slice of a map, if all of it lies in memory, else None."""
         if os.fstat(self._descriptor).st_size < position + size:  # it was cut short meanwhile
             return None
         if self._map is None:
@@ -132,7 +133,7 @@ class LocalFile:
         return self._map.in_memory(position, size)
 
     def _whole(self, data: bytes, position: int, size: int) -> bytes:
-        """Read on behind what one call gave: it gives up to 2 GiB, and less where the file ends."""
+        """Read on behind what one call gave: at most 2 GiB, and less where the file ends."""
         while len(data) < size:
             more = os.pread(self._descriptor, size - len(data), position + len(data))
             if not more:

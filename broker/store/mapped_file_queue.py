@@ -1,7 +1,8 @@
-"""Many files of one size, named by the offset of their first byte: one space of offsets.
+"""MappedFileQueue: many files of one size, named by the offset of their first byte, as one space.
 
-The commit log and each consume queue are such a space. Files exist without gaps between the first and the
-last; what was read stays readable when its file is deleted. What the bytes mean is not known here.
+The commit log and each consume queue are such a space. Files exist without gaps between the first
+and the last; what was read stays readable when its file is deleted. What the bytes mean is not
+known here.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ class MappedFileQueue:
     def __init__(
         self, group: FileGroup, directory: Path, file_size: int, *, may_miss_files: bool = False
     ) -> None:
-        """Touches nothing on the disk before it is loaded or written to.
+        """Prepare without touching the disk, until the files are loaded or written to.
 
-        ``may_miss_files``: a power loss may take the name of a file and leave that of the next one, so that
-        nobody waits for the first when the next one is made.
+        ``may_miss_files``: a power loss may take the name of a file and leave that of the next one,
+        so that nobody waits for the first when the next one is made.
         """
         self._group = group
         self._directory = directory
@@ -46,17 +47,17 @@ class MappedFileQueue:
 
     @property
     def directory(self) -> Path:
-        """Where the files are."""
+        """The directory of the files."""
         return self._directory
 
     @property
     def file_size(self) -> int:
-        """The size of each file."""
+        """The size of each file, in bytes."""
         return self._file_size
 
     @property
     def files(self) -> tuple[MappedFile, ...]:
-        """Those that exist, in order."""
+        """The files that exist, in order."""
         return self._files
 
     @property
@@ -72,14 +73,14 @@ class MappedFileQueue:
         return files[-1].from_offset + self._file_size if files else 0
 
     def load(self) -> None:
-        """Find the files of the directory, refusing any that cannot be ours before one is touched.
+        """Find the files of the directory; refuse foreign ones before any is touched.
 
-        A file without any bytes is what a power loss leaves of one whose size was never flushed: it gets
-        its size, and zeros.
+        A file without any bytes is what a power loss leaves of one whose size was never flushed: it
+        gets its size, and zeros.
 
         Raises:
             ForeignFile: A name or a size does not belong here.
-            MissingFile: One that should lie between two others is not there.
+            MissingFile: A file that should lie between two others is missing.
         """
         disk, directory = self._group.disk, self._directory
         (sizes,) = disk.look_into([directory])
@@ -93,11 +94,11 @@ class MappedFileQueue:
             disk.open(directory / name).write(bytes(1), self._file_size - 1)
 
     def adopt(self, sizes: Mapping[str, int | None]) -> list[str]:
-        """Take the files of the directory as they are, by their names and sizes, without a look at one.
+        """Take the files of the directory as they are, by names and sizes, without reading any.
 
         Returns:
-            Those that it does not take, as they lie behind one that is missing or has lost its bytes, or
-            have lost their own.
+            The files that it does not take, as they lie behind one that is missing or has lost its
+                bytes, or have lost their own.
 
         Raises:
             ForeignFile: A name or a size does not belong here.
@@ -131,20 +132,20 @@ class MappedFileQueue:
         raise ForeignFile(f"{self._directory / name} {fault}")
 
     def path_at(self, offset: int) -> Path:
-        """Name the file that an offset lies in, whether it is there or not."""
+        """Return the path of the file that an offset lies in, whether it exists or not."""
         return self._directory / f"{offset - offset % self._file_size:0{NAME_DIGITS}d}"
 
     def space_left(self, offset: int) -> int:
-        """Bytes from an offset to the end of its file."""
+        """Return the number of bytes from an offset to the end of its file."""
         return self._file_size - offset % self._file_size
 
     def write(self, offset: int, data: Buffer) -> None:
-        """Write data that ends within the file in which it starts, making that file if it is the next."""
+        """Write data within one file, and make that file if it is the next."""
         mapped = self._file_at(offset) or self._create(offset)
         mapped.file.write(data, offset - mapped.from_offset)
 
     def read(self, offset: int, size: int) -> Buffer:
-        """Read up to so many bytes from an offset to the end of its file; none where there is no file.
+        """Read bytes from an offset on, at most to the end of its file; none without a file.
 
         Raises:
             UnreadableFile: The disk does not give them.
@@ -163,7 +164,7 @@ class MappedFileQueue:
             raise
 
     def next_data(self, offset: int) -> int | None:
-        """Find where, from an offset on, the next byte may lie that was ever written.
+        """Return where, from an offset on, the next byte ever written may lie, or None.
 
         Raises:
             UnreadableFile: The disk does not tell.
@@ -176,11 +177,11 @@ class MappedFileQueue:
         return None
 
     def flush(self) -> None:
-        """Return when all that was written before the call is on the disk; its whole group's."""
+        """Return when all earlier writes of the whole group are on the disk."""
         self._group.flush()
 
     def flush_found(self) -> None:
-        """Make durable what was loaded, and its names: who wrote it may have been killed before that."""
+        """Make loaded files and names durable: their writer may have been killed before that."""
         if self._files:
             for mapped in self._files:
                 self._group.keep_open(mapped.file)
@@ -188,10 +189,11 @@ class MappedFileQueue:
             self._group.flush()
 
     def delete_before(self, offset: int) -> int:
-        """Delete the files that end at or before an offset, but never the last; how many these were.
+        """Delete the files that end at or before an offset, but never the last; return how many.
 
-        Each is gone for good before the next one goes: a power loss must not bring back the older of two.
-        One that cannot be deleted stays, and so do those behind it: none may be missing between two.
+        Each is gone for good before the next one goes: a power loss must not bring back the older
+        of two. One that cannot be deleted stays, and so do those behind it: none may be missing
+        between two.
 
         Raises:
             OSError: The disk does not let one go.

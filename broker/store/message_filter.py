@@ -1,4 +1,4 @@
-"""What a subscription lets through: first by the code in the consume queue, then by the messages.
+"""MessageFilter: what a subscription lets through, first by tags code, then by the messages.
 
 The store applies any filter of this shape; which there are is the broker's business.
 """
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
 
 class MessageFilter(Protocol):
-    """A subscription's two questions. The first is asked for many entries at once, or for one of a few."""
+    """The two questions of a subscription, of which the first is asked for one entry or many."""
 
     @property
     def needs_messages(self) -> bool:
-        """Whether codes alone do not decide, so that `by_messages` is to be asked as well."""
+        """True if codes alone do not decide, so that `by_messages` is to be asked as well."""
 
     @property
     def looks_max(self) -> int:
-        """How many messages `by_messages` may be asked about by one get: that keeps others waiting."""
+        """The maximum number of messages that `by_messages` looks at in one get, as others wait."""
 
     def matches_code(self, code: int) -> bool:
-        """Whether an entry may match, by its tags code alone."""
+        """Return whether an entry may match, by its tags code alone."""
 
     def by_tags_code(self, codes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Which entries may match, by their tags codes alone."""
+        """Return a mask of the entries that may match, by their tags codes alone."""
 
     def by_messages(self, chunk: RecordChunk) -> npt.NDArray[np.bool_] | None:
-        """Which of the messages whose codes may match do; None if all of them do."""
+        """Return a mask of the messages that match, or None if all do; their codes may match."""
 
     def cost_of(self, chunk: RecordChunk) -> int:
-        """How much longer `by_messages` takes than to read the messages; in bytes that could be read."""
+        """Return the extra cost of `by_messages`, in bytes that could be read in its time."""

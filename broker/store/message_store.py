@@ -1,8 +1,8 @@
 """MessageStore: the one door to log, consume queues and index.
 
-It opens what is there, lets messages in and out, keeps house, and closes in order. How a start makes good
-what a crash has left is said in `opening`, what a checkpoint is in `checkpointing`. Only when the store is
-open is anything taken or given out, and the listener told of arrivals.
+It opens what exists, takes and gives messages, keeps house, and closes in order. `opening` says how
+a start makes good what a crash has left; `checkpointing` says what a checkpoint is. Only an open
+store takes or gives out anything, and tells the listener of arrivals.
 
 It must not know sockets, clients or any other room of the broker: arrivals go to one listener.
 """
@@ -44,7 +44,7 @@ _INDEX_CANDIDATES_PER_RESULT = 4
 
 
 class MessageStore:
-    """One store in one directory. Made by its constructor, which recovers; ended by `shutdown`."""
+    """One store in one directory. The constructor recovers and opens it; `shutdown` ends it."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class MessageStore:
         listener: MessageArrivingListener | None = None,
         wake_reput: Callable[[], object] | None = None,
     ) -> None:
-        """``listener`` is told of what arrives once the store is open, not of what recovery finds.
+        """Open a store; ``listener`` is told of later arrivals, not of what recovery finds.
 
-        ``wake_reput`` is called, in any thread, when there is something to `reput`. Without it, that
-        happens at once, in the thread that appended or flushed.
+        ``wake_reput`` is called, in any thread, when there is something to `reput`. By default,
+        that happens at once, in the thread that appended or flushed.
 
         Raises:
             StoreInUse, ForeignFile, DamagedTable: As `store.errors` says. Nothing was changed.
@@ -119,11 +119,11 @@ class MessageStore:
 
     @property
     def is_opening(self) -> bool:
-        """Whether `finish_opening` is to be called again in a while."""
+        """True if `finish_opening` is to be called again in a while."""
         return not self._opening.is_finished and self._failure is None
 
     def finish_opening(self) -> bool:
-        """Write what a start has to write before messages are taken; False: something is lacking for that.
+        """Write what must be written before messages are taken. Return False if something lacks.
 
         Raises:
             OSError, StoreFailed: The disk has failed.
@@ -149,19 +149,19 @@ class MessageStore:
         return self._appended(self._appender.put_message(message))
 
     def put_draft(self, draft: RecordDraft) -> PutMessageResult:
-        """The same, of a message whose texts are bytes already."""
+        """Append one message whose texts are bytes already."""
         return self._appended(self._appender.put_draft(draft))
 
     def put_later(
         self, template: RecordTemplate, body: Buffer, properties: bytes, born_timestamp: int
     ) -> PutMessageResult | None:
-        """The same, written together with others by `write_out`, or before; why not, if it cannot be put."""
+        """Queue one message for the next `write_out`. Return None, or why it was refused."""
         return self._appender.put_later(template, body, properties, born_timestamp)
 
     def write_out(self) -> Sequence[PutMessageResult]:
-        """Write what was put to be written later: what came of each since the last time, in their order.
+        """Write the messages that were put later; return the results of all, in their order.
 
-        Nobody sees it before, and no answer may leave.
+        Nobody sees them before, and no answer may leave.
         """
         if not self._appender.write_out():
             return ()
@@ -176,14 +176,14 @@ class MessageStore:
     def put_uniform(
         self, template: RecordTemplate, parts: UniformParts, born_timestamp: int
     ) -> tuple[PutMessageResult, list[int]]:
-        """The same, where only flag, body and properties differ; and the sizes of the records."""
+        """Append messages that differ in flag, body and properties; return their sizes, too."""
         result, sizes = self._appender.put_uniform(template, parts, born_timestamp)
         return self._appended(result), sizes
 
     def put_large(
         self, template: RecordTemplate, parts: Iterable[UniformParts], born_timestamp: int, admit: Admit
     ) -> Generator[Future[None] | None, None, tuple[PutMessageResult, Sequence[int]]]:
-        """The same of very many messages, in steps; the last is ``admit`` and the append."""
+        """Append very many messages of one template, in steps, the last with ``admit``."""
         result, sizes = yield from self._chunks.put_large(template, parts, born_timestamp, admit)
         return self._appended(result), sizes
 
@@ -202,7 +202,7 @@ class MessageStore:
     def put_chunk_in_steps(
         self, records: Buffer, sizes: Sizes, admit: Admit
     ) -> Generator[Future[None] | None, None, PutMessageResult]:
-        """Append records of one queue, which must not change; the last step is ``admit`` and the append."""
+        """Append records of one queue, which must not change, in steps, the last with ``admit``."""
         return self._appended((yield from self._chunks.put_chunk(records, sizes, admit)))
 
     def _appended(self, result: PutMessageResult) -> PutMessageResult:
@@ -219,11 +219,11 @@ class MessageStore:
             self._carrying.begin(error)  # what was put is put
 
     def flushed(self, end_offset: int) -> Future[None]:
-        """Done when all before this offset is on the disk; one flush serves all that wait."""
+        """Return a future, done when all before an offset is on the disk; one flush serves many."""
         return self._flusher.flushed(end_offset)
 
     def wait_until_stored(self, result: PutMessageResult, timeout_seconds: float = 5.0) -> PutMessageResult:
-        """In SYNC_FLUSH, the result once it is known whether the message is on the disk."""
+        """Return the final result: in SYNC_FLUSH, wait until the message is on the disk."""
         if not self._is_sync or result.status is not PutMessageStatus.PUT_OK:
             return result
         try:
@@ -235,15 +235,15 @@ class MessageStore:
         return result
 
     def confirm_offset(self) -> int:
-        """Up to where messages are visible: a crash will not take them back."""
+        """Return up to where messages are visible: a crash will not take them back."""
         return self._parts.confirm_offset()
 
     def reput(self, is_over: Callable[[], bool] = lambda: False) -> bool:
-        """Carry what is confirmed to queues and index, and tell of it; False: that is to be tried again.
+        """Carry what is confirmed to queues and index, and tell of it; return whether that is all.
 
-        It is if something is lacking, or the disk does not give what is to be carried, which `state` tells
-        as a hindrance, or if ``is_over`` says, after a piece, that the rest is for another call. If it
-        fails in any other way, nothing more is taken.
+        It is not all if something is lacking, or the disk does not give what is to be carried,
+        which `state` shows as a hindrance, or if ``is_over`` stops it after a piece. After any
+        other failure, nothing more is taken.
         """
         is_all = True
         try:
@@ -262,11 +262,11 @@ class MessageStore:
 
     @property
     def is_reput_hindered(self) -> bool:
-        """Whether something kept the last `reput` from its work, so that it is to be tried again later."""
+        """True if something kept the last `reput` from its work, so that it must be repeated."""
         return self._carrying.text is not None
 
     def reput_again(self) -> None:
-        """Have messages carried if something has kept them from that; to be called every now and then."""
+        """Carry messages again after a hindrance; to be called every now and then."""
         if self.is_reput_hindered:
             self._wake_reput()
 
@@ -283,7 +283,7 @@ class MessageStore:
         scan_max: int = 800,
         message_filter: MessageFilter | None = None,
     ) -> GetMessageResult:
-        """Messages of a queue from an offset on; the defaults are RocketMQ's for messages in memory.
+        """Return messages of a queue from an offset on, by default as many as RocketMQ would.
 
         Raises:
             UnreadableFile: The disk does not give them.
@@ -297,25 +297,25 @@ class MessageStore:
         )
 
     def queue_offsets(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """The first offset that a queue holds, and the one that its next message gets."""
+        """Return the first offset that a queue holds, and the one that its next message gets."""
         queue = self._queues.get(topic, queue_id)
         return (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
 
     def queue_nums(self) -> dict[str, int]:
-        """How many queues each topic has by its queues with messages: the last one's number and one."""
+        """Return, by topic, one more than the number of the last queue that has messages."""
         return {topic: queue_id + 1 for topic, queue_id, _ in self._queues}
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False) -> int:
-        """The first offset stored at a time or later; upper: the last at that time or earlier."""
+        """Return the first offset stored at a time or later; upper: the last then or earlier."""
         return self._reader.offset_by_time(topic, queue_id, timestamp, upper=upper)
 
     def earliest_timestamp(self, topic: str, queue_id: int) -> int:
-        """When the first message of a queue was stored; -1 if there is none."""
+        """Return when the first message of a queue was stored, in ms; -1 if there is none."""
         queue = self._queues.get(topic, queue_id)
         return self._reader.earliest_timestamp(queue) if queue is not None else -1
 
     def record_at(self, physical_offset: int) -> Buffer | None:
-        """The record that starts at a place in the log; None if none does.
+        """Return the record that starts at a place in the log; None if none does.
 
         Raises:
             UnreadableFile: The disk does not give it.
@@ -325,9 +325,9 @@ class MessageStore:
         return self._reader.record_at(physical_offset)
 
     def query_message(self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int) -> list[Buffer]:
-        """Records with a key, or with a unique id, stored within a time span; newest first.
+        """Return records with a key or a unique id, stored within a time span; newest first.
 
-        None is of a topic of this name that was deleted.
+        Records of a deleted topic of this name are left out.
         """
         steps = self.query_message_in_steps(topic, key, max_num, begin_ms, end_ms)
         return [record for record in steps if record is not None]
@@ -335,7 +335,7 @@ class MessageStore:
     def query_message_in_steps(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
     ) -> Iterator[Buffer | None]:
-        """Find what `query_message` does, one record at a step, and None at a step that has found none."""
+        """Yield what `query_message` returns, or None at a step that has found nothing."""
         if self._index is None:
             return
         while not self._reput.catch_up_index(lambda: True):
@@ -355,14 +355,14 @@ class MessageStore:
 
     @property
     def has_much_to_flush(self) -> bool:
-        """Whether a checkpoint is due early, or whoever writes to another queue soon waits for a flush."""
+        """True if a checkpoint is due early, or a write to another queue soon waits for a flush."""
         return self._parts.pool.is_crowded
 
     def save_checkpoint(self) -> bool:
-        """Make log, queues and index durable, and note that they are; False: something is lacking for that.
+        """Make log, queues and index durable, and note that; return False if something lacks.
 
-        It is given up when the store is to take no more. If a flush of theirs fails, what the disk has of
-        them is unknown from then on: nothing more is taken.
+        It ends early when the store is to take no more. After a failed flush of theirs, the content
+        of the disk is unknown, and nothing more is taken.
 
         Raises:
             OSError, StoreFailed: The disk has failed.
@@ -385,14 +385,14 @@ class MessageStore:
         return is_saved
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic. Its messages stay in the log until that expires, but are not found again.
+        """Forget a topic. Its messages stay in the log until that expires, but are not found.
 
-        What is put into it meanwhile belongs to one of the same name, which begins where this one ends. One
-        that comes later begins at 0: by then, no crash can bring the old messages back. It begins where this
-        one ends as well if the files of its queues cannot be moved away, until the next start.
+        What is put into it meanwhile belongs to a new topic of its name, which begins where this
+        one ends, as does a later one if the files of its queues cannot be moved away. Otherwise a
+        later one begins at 0: by then, no crash can bring the old messages back.
 
         Raises:
-            OSError: The disk says no. Nothing has changed, and a restart finds nothing changed.
+            OSError: The disk refuses. Nothing has changed, and a restart finds nothing changed.
             StoreFailed: The disk has failed, so that nobody knows.
         """
         try:
@@ -404,25 +404,25 @@ class MessageStore:
 
     @property
     def half_deleted_topics(self) -> Sequence[str]:
-        """Topics that were deleted, of which others may still keep something: until `finish_deletion`."""
+        """Deleted topics of which others may keep something, until `finish_deletion`."""
         return self._checkpointing.half_deleted
 
     def finish_deletion(self, topic: str) -> None:
-        """Note that nobody keeps anything any more of a topic that was deleted, as offsets of groups.
+        """Note that nothing, such as offsets of groups, is kept any more of a deleted topic.
 
         A crash or an error before that leaves the topic among `half_deleted_topics`.
 
         Raises:
-            OSError, DamagedTable: The disk says no, or what was noted before cannot be read.
+            OSError, DamagedTable: The disk refuses, or the last notes cannot be read.
         """
         self._checkpointing.finish_deletion(topic)
 
     def clean(self) -> int:
-        """Delete what is too old, or what a disk that is filling up can no longer keep; how many files.
+        """Delete old files, or those that a full disk cannot keep; return their number.
 
-        Files go by age at the hours that are set, or by need at any time; never the last. A checkpoint comes
-        first: a crash must not find queues that end before messages that have gone, or their offsets would be
-        given twice. Where there is no room for one, what an older one has noted may go.
+        Files go by age at the hours that are set, or by need at any time; never the last. A
+        checkpoint comes first: a crash must not find queues that end before deleted messages, or
+        offsets would be given twice. Without room for one, an older one decides what may go.
         """
         checkpointing = self._checkpointing
         expired_until = self._retention.expired_until(self._now_ms(), self._log.last_timestamp)
@@ -444,7 +444,7 @@ class MessageStore:
             self._refusal = f"the disk is {used:.0%} full, over {limit:.0%}" if used >= limit else None
 
     def state(self) -> StoreState:
-        """What an operator looks at first."""
+        """Return what an operator looks at first."""
         hindrances = (self._starting, self._log.writing, self._log.flushing, self._carrying, self._noting)
         return StoreState(
             self._log.min_offset,
@@ -462,14 +462,13 @@ class MessageStore:
         self._failure = self._failure or str(failure)
 
     def take_no_more(self, why: str) -> None:
-        """Refuse messages from now on: the end has come. What was taken is still flushed, and told of."""
+        """Refuse messages from now on. What was taken is still flushed, and told of."""
         self._ending = why
 
     def shutdown(self) -> None:
-        """Make all durable, note that it is, and let others have the directory.
+        """Make all durable, note that it is, and release the directory.
 
-        If something is lacking for that, or it would take too long, what is not noted is found again by the
-        next start.
+        If something is lacking for that, or it takes too long, the next start finds the rest.
 
         Raises:
             OSError, StoreFailed: The disk has failed.
@@ -496,4 +495,4 @@ class MessageStore:
 
 
 def _nothing() -> None:
-    """Nothing: a finished flush makes nothing visible in ASYNC_FLUSH, and the store itself admits all."""
+    """Do nothing: in ASYNC_FLUSH a flush shows no messages, and the store itself admits all."""

@@ -2,24 +2,27 @@
 
 1. ``abort`` tells whether the last one stopped in order; then it is left by this one.
 2. The log is followed from the checkpoint to its end (`recovery`); its torn tail is wiped.
-   After a crash what was found is flushed: who wrote it may have been killed before that.
-3. Consume queues are what the manifest says, by the names and sizes of their files alone; from there on the
-   log is dispatched again. If a file is missing, if the log has a hole or has one no more, if the manifest is
-   not the one that was saved last, or if another program wrote the checkpoint, all are made again from the
-   log; they end where their files did at least. So is the index made again, if a file of it is missing.
-4. If queues were made again, or a deletion is to count from an earlier place, a checkpoint notes that: the
-   last one says otherwise. Else it is what a crash would go on from once more, and the next one has time.
+   After a crash what was found is flushed: its writer may have been killed before that.
+3. Consume queues are what the manifest says, by the names and sizes of their files alone; from
+   there on the log is dispatched again. If a file is missing, if the log has a hole or has one no
+   more, if the manifest is not the one that was saved last, or if another program wrote the
+   checkpoint, all are made again from the log; they end where their files did at least. So is the
+   index made again, if a file of it is missing.
+4. If queues were made again, or a deletion is to count from an earlier place, a checkpoint notes
+   that: the last one says otherwise. Else it is what a crash would go on from once more, and the
+   next one has time.
 
 What the log has lost is said to the operator, with the file.
 
-Before 3., nothing is deleted; no message is ever. If something is lacking to write with, such as room, the
-rest of what is to be written waits: what was found can be read meanwhile, and files of the log can go.
+Before 3., nothing is deleted; no message is ever. If something is lacking to write with, such as
+room, the rest of what is to be written waits: what was found can be read meanwhile, and files of
+the log can go.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -31,7 +34,7 @@ from rocketpoll.broker.store.checkpointing import Checkpointing
 from rocketpoll.broker.store.derived_check import QUEUES_MAX, Looked, look_at_all
 from rocketpoll.broker.store.directory_lock import AbortFile
 from rocketpoll.broker.store.errors import UnreadableFile
-from rocketpoll.broker.store.lacks import Lacking
+from rocketpoll.broker.store.lacks import Lacking, is_lack
 from rocketpoll.broker.store.manifest import Manifest
 from rocketpoll.broker.store.parts import COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, StoreParts
 from rocketpoll.broker.store.recovery import (
@@ -48,32 +51,30 @@ _NOT_LOOKED = Looked(None, is_index_right=True)
 
 
 class Opened(NamedTuple):
-    """What was found."""
+    """The findings of a start: whether it follows a crash, and the holes of the log."""
 
     recovered_from_crash: bool
     holes: tuple[tuple[int, int], ...]
 
 
 class _Taken(NamedTuple):
-    """How the queues that were found were taken."""
+    """The state in which the found queues were taken."""
 
     are_resumed: bool
     looked: Looked
-    ends: Mapping[tuple[str, int], int]
-    """Where they had ended, if all are made again and the manifest does not know."""
 
 
 class Opening:
     """One start: what it has found, and what is still to be written before messages may be put."""
 
     def __init__(self, found: Opened, steps: list[Callable[[], object]]) -> None:
-        """The steps may each be tried again."""
+        """Take the findings, and steps that may each be tried again."""
         self.found = found
         self._steps = steps
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing is left to be written."""
+        """True if nothing is left to be written."""
         return not self._steps
 
     def finish(self) -> None:
@@ -81,7 +82,8 @@ class Opening:
 
         Raises:
             Lacking: It is not time yet.
-            OSError, StoreError: As of the first step that failed. It comes first the next time.
+            OSError, StoreError: The first step that failed raised this. It comes first the next
+                time.
         """
         while self._steps:
             self._steps[0]()
@@ -89,11 +91,11 @@ class Opening:
 
 
 def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile) -> Opening:
-    """Open the parts of a store in a directory that is locked; what is to be written is left.
+    """Open the parts of a store in a locked directory; what is to be written is left.
 
     Raises:
         ForeignFile, DamagedTable, UnreadableFile: As `store.errors` says. No message was touched.
-        OSError: The disk says no.
+        OSError: The disk refuses.
     """
     disk, root, log = parts.disk, parts.root, parts.log
     for directory in (COMMIT_LOG, CONSUME_QUEUE, CONFIG):
@@ -107,16 +109,18 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     checkpoint = reliable_checkpoint(disk, root, log.files)
     was_ours = load_checkpoint(disk, root / CHECKPOINT) is not None and not abort.is_of_another()
     if abort.is_of_another():
-        # Before our sign takes the place of theirs: this start may end before its own checkpoint.
+        # Before our sign replaces the other program's: this start may end without a checkpoint.
         disk.delete(root / CHECKPOINT)
         disk.flush_directory(root)
     manifest = checkpointing.manifest()
+    checkpointing.resume(checkpoint)
     is_newest = _is_newest(checkpointing, manifest, checkpoint)
     if not is_newest:  # deletions that were half done then are over, and their topics may be there again
         manifest = replace(manifest, half_deleted=())
     checkpointing.half_deleted = manifest.half_deleted
-    recovered = _follow_log(parts, checkpointing, checkpoint, crashed=crashed)
-    # A power loss may have taken the end of the log: what will be written there comes after the deletion.
+    recovered = _follow_log(parts, checkpoint, crashed=crashed)
+    # A power loss may have taken the end of the log: what is written there now is newer than
+    # the deletion.
     parts.dispatcher.deleted_topics = {
         topic: min(at, recovered.end_offset) for topic, at in manifest.deleted_topics.items()
     }
@@ -126,32 +130,32 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     if crashed and manifest.entries_were_confirmed and _is_small(parts, recovered.end_offset):
         _warn_of_a_lost_end(parts, recovered.end_offset)
     noted_holes = tuple(hole for hole in manifest.holes if hole[0] >= log.min_offset)
+    lasting_holes = _lasting(parts, noted_holes)
     is_noted = (
         checkpoint is not None
         and is_newest
         and not recovered.holes
         and _is_of_this_log(manifest, parts)
-        and not any(record_behind(log.files, start) == start for start, _ in noted_holes)
+        and lasting_holes == noted_holes
     )
-    if not is_newest:  # a crash from here on would leave its backup alone, which would be believed
-        checkpointing.distrust(manifest)
-    taken = _take_queues(
-        parts, checkpointing, manifest, is_noted=is_noted, is_last_known=is_newest and was_ours
-    )
+    ends: Mapping[tuple[str, int], int] = {}
+    if not is_noted or (crashed and _is_small(parts, recovered.end_offset)):
+        ends = _given_ends(parts, manifest, recovered.end_offset, is_last_known=is_newest and was_ours)
+    taken = _take_queues(parts, checkpointing, manifest, is_noted=is_noted)
     is_resumed, looked = taken.are_resumed, taken.looked
     reput_from = max(manifest.safe_offset or 0, log.min_offset) if is_resumed else log.min_offset
     if is_resumed and looked.is_index_right:
         index_from = _index_start(parts, manifest, reput_from)
     else:
         index_from = _no_index(parts)
-    parts.reput.resume(reput_from, index_from, noted_holes if is_resumed else recovered.holes)
+    known_holes = lasting_holes if is_newest and _is_of_this_log(manifest, parts) else ()
+    holes = {**dict(known_holes), **dict(recovered.holes)}
+    parts.reput.resume(reput_from, index_from, tuple(sorted(holes.items())))
     steps: list[Callable[[], object]] = [
         abort.create,
         partial(wipe_behind, log.files, recovered.end_offset),
         partial(_carry, parts, recovered.end_offset),
-        partial(
-            _tidy_queues, parts, checkpointing, manifest, taken.ends, is_resumed=is_resumed, crashed=crashed
-        ),
+        partial(_tidy_queues, parts, checkpointing, manifest, ends, is_resumed=is_resumed, crashed=crashed),
     ]
     if not is_resumed or parts.dispatcher.deleted_topics != manifest.deleted_topics:
         steps.append(checkpointing.save)
@@ -159,34 +163,40 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
 
 
 def _take_queues(
-    parts: StoreParts,
-    checkpointing: Checkpointing,
-    manifest: Manifest,
-    *,
-    is_noted: bool,
-    is_last_known: bool,
+    parts: StoreParts, checkpointing: Checkpointing, manifest: Manifest, *, is_noted: bool
 ) -> _Taken:
-    """Let queues stand where the manifest says, if it says that of these; else all are to be made again.
-
-    ``is_last_known``: nobody has gone on with the queues since it was saved but this broker.
-    """
-    looked, ends = _NOT_LOOKED, {}
+    """Let queues stand where the manifest says, if it says that of these; else all are to be made again."""
+    looked = _NOT_LOOKED
     if is_noted and parts.queues.resume(manifest.queues()):
         looked = _look_at_all(parts, manifest)
         if looked.wrong_queue is None:
             checkpointing.noted_offset = manifest.safe_offset or 0
             checkpointing.expired_offset = manifest.log_min_offset
-            return _Taken(are_resumed=True, looked=looked, ends={})
-    if is_noted:
-        checkpointing.distrust(manifest)
-    if not is_last_known:
-        ends = _ends_in_files(parts)
+            return _Taken(are_resumed=True, looked=looked)
+    _clear_queues(parts, checkpointing, manifest)
+    return _Taken(are_resumed=False, looked=looked)
+
+
+def _clear_queues(parts: StoreParts, checkpointing: Checkpointing, manifest: Manifest) -> None:
+    """Delete the files of all queues, which makes room to note that on a full disk.
+
+    Nothing is written to a queue before it is noted: a crash would leave what the manifest takes for whole.
+    """
+    is_to_note = checkpointing.loaded_any  # of a new store there is nothing to distrust
+    try:
+        if is_to_note:
+            checkpointing.distrust(manifest)
+            is_to_note = False
+    except OSError as error:
+        if not is_lack(error):
+            raise
     parts.queues.clear()
-    return _Taken(are_resumed=False, looked=looked, ends=ends)
+    if is_to_note:
+        checkpointing.distrust(manifest)
 
 
 def _carry(parts: StoreParts, end_offset: int) -> None:
-    """Dispatch what was found; once a listener is told of that, it is for its thread to do."""
+    """Dispatch what was found; once a listener is told, only its own thread may do that."""
     if not parts.reput.tells:
         parts.reput.run()
     elif parts.reput.reput_from_offset < end_offset:
@@ -210,7 +220,7 @@ def _tidy_queues(
         if not is_resumed or parts.reput.made_again or parts.log.min_offset > manifest.log_min_offset:
             try:
                 checkpointing.expire_entries()
-            except UnreadableFile as error:  # whoever wants to read it is told
+            except UnreadableFile as error:  # its readers are told
                 _log.error("%s", error)  # its text says all
         else:
             parts.queues.expired_before = parts.log.min_offset
@@ -225,9 +235,7 @@ def _tidy_queues(
             parts.queues.wipe_behind()
 
 
-def _follow_log(
-    parts: StoreParts, checkpointing: Checkpointing, checkpoint: Checkpoint | None, *, crashed: bool
-) -> RecoveredLog:
+def _follow_log(parts: StoreParts, checkpoint: Checkpoint | None, *, crashed: bool) -> RecoveredLog:
     """Find the end of the log and go on there; the torn tail behind it is to be wiped."""
     log = parts.log
     recovery = LogRecovery(log.files, checkpoint)
@@ -235,14 +243,14 @@ def _follow_log(
     recovered = recovery.follow_from(log.min_offset if is_small else recovery.safe_offset)
     if crashed:
         log.files.flush_found()
-    checkpointing.sealed_from = min(recovery.sealed_from, recovered.end_offset)
     last_timestamp = max(recovered.last_timestamp, checkpoint.store_timestamp if checkpoint else 0)
-    log.resume(recovered.end_offset, last_timestamp)
+    sealed_from = min(recovery.sealed_from, recovered.end_offset)
+    log.resume(recovered.end_offset, last_timestamp, sealed_from)
     return recovered
 
 
 def _warn_of_holes(parts: StoreParts, recovered: RecoveredLog) -> None:
-    """Say where the log holds no messages between others, or before what a checkpoint knew."""
+    """Warn where the log holds no messages between others, or before what a checkpoint knew."""
     for start, end in recovered.holes:
         _log.warning(
             "%s is damaged: no message can be read from %d to %d of the commit log, which is passed over; "
@@ -254,7 +262,7 @@ def _warn_of_holes(parts: StoreParts, recovered: RecoveredLog) -> None:
 
 
 def _is_newest(checkpointing: Checkpointing, manifest: Manifest, checkpoint: Checkpoint | None) -> bool:
-    """Whether the manifest is the one that was saved last; if not, that is said."""
+    """Return whether the manifest is the one that was saved last; warn if not."""
     aside = checkpointing.set_aside
     if aside is not None:
         _log.warning(
@@ -265,9 +273,9 @@ def _is_newest(checkpointing: Checkpointing, manifest: Manifest, checkpoint: Che
             aside.path.name,
         )
         return False
-    if checkpoint is not None and checkpoint.safe_offset > checkpointing.known_offset(manifest):
+    if checkpoint is not None and not checkpointing.is_newest(manifest, checkpoint):
         _log.warning(
-            "%s is missing or of an older copy: it does not know of the last checkpoint, and all queues are "
+            "%s is missing or of an older copy: it is not the one that was saved last, and all queues are "
             "made again. Topics that were deleted since it was saved may be back",
             checkpointing.manifest_path,
         )
@@ -275,14 +283,28 @@ def _is_newest(checkpointing: Checkpointing, manifest: Manifest, checkpoint: Che
     return True
 
 
+def _given_ends(
+    parts: StoreParts, manifest: Manifest, end_offset: int, *, is_last_known: bool
+) -> Mapping[tuple[str, int], int]:
+    """Return the ends that queues are to have at least: the offsets before them were given.
+
+    With ASYNC_FLUSH queues may know of messages that a power loss took, and whose offsets are given again;
+    not if the log was once longer than now, of which only an older copy can be the reason.
+    """
+    was_longer = manifest.safe_offset is not None and end_offset < manifest.safe_offset
+    if is_last_known and not manifest.entries_were_confirmed and not was_longer:
+        return {}
+    return _ends_in_files(parts)
+
+
 def _ends_in_files(parts: StoreParts) -> dict[tuple[str, int], int]:
-    """Where queues end by their files, but for ends beyond what the log has ever had room for."""
-    count_max = parts.log.written_offset // RECORD_BYTES_MIN
+    """Return the ends of queues by their files, but for ends that the log never had room for."""
+    count_max = parts.log.files.end_offset // RECORD_BYTES_MIN
     return {key: end for key, end in parts.queues.ends_in_files().items() if end <= count_max}
 
 
 def _warn_of_missing_files(parts: StoreParts, manifest: Manifest, end_offset: int) -> None:
-    """Say what was in the log at the last checkpoint, which was ours, and is not there now."""
+    """Warn of parts of the log that were there at the last checkpoint, ours, and are gone."""
     files = parts.log.files
     if files.first_offset > manifest.log_min_offset:
         _log.warning(
@@ -303,7 +325,7 @@ def _warn_of_missing_files(parts: StoreParts, manifest: Manifest, end_offset: in
 
 
 def _warn_of_a_lost_end(parts: StoreParts, end_offset: int) -> None:
-    """Say if queues lead to places behind the end of the log, which they do only to what was flushed."""
+    """Warn if queues lead to places behind the end of the log, as they do only to flushed ones."""
     ends = []
     for _, _, queue in parts.queues:
         with suppress(UnreadableFile):
@@ -319,8 +341,16 @@ def _warn_of_a_lost_end(parts: StoreParts, end_offset: int) -> None:
         )
 
 
+def _lasting(parts: StoreParts, holes: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return those holes that hold no record now, either: what a disk refuses it may give again one day."""
+    log = parts.log
+    return tuple(
+        (start, end) for start, end in holes if record_behind(log.files, start, log.sealed_from) != start
+    )
+
+
 def _is_of_this_log(manifest: Manifest, parts: StoreParts) -> bool:
-    """Whether a manifest says how far this log had been dispatched; files may have expired since."""
+    """Return whether a manifest knows how far this log was dispatched; files may have expired."""
     return (
         manifest.safe_offset is not None
         and manifest.safe_offset <= parts.log.written_offset
@@ -329,7 +359,7 @@ def _is_of_this_log(manifest: Manifest, parts: StoreParts) -> bool:
 
 
 def _look_at_all(parts: StoreParts, manifest: Manifest) -> Looked:
-    """Whether queues and index hold what the log says; taken for granted of a large store."""
+    """Compare queues and index with the log; those of a large store are taken for right."""
     end_offset = manifest.safe_offset or 0
     if not _is_small(parts, end_offset):
         return _NOT_LOOKED
@@ -342,13 +372,13 @@ def _look_at_all(parts: StoreParts, manifest: Manifest) -> Looked:
 
 
 def _is_small(parts: StoreParts, end_offset: int) -> bool:
-    """Whether looking at all of a store up to a place in the log takes little time."""
+    """Return whether looking at all of a store up to a place in the log takes little time."""
     size = end_offset - parts.log.min_offset
     return size <= parts.config.check_whole_log_bytes and len(parts.queues) <= QUEUES_MAX
 
 
 def _index_start(parts: StoreParts, manifest: Manifest, reput_from: int) -> int:
-    """From where the index is made again, with what is of no use taken away."""
+    """Return from where the index is made again, and delete what is of no use."""
     index, first = parts.index, parts.log.min_offset
     if index is None:
         return reput_from

@@ -1,4 +1,4 @@
-"""StoreParts: log, consume queues, index and reput of one store, built and joined, not yet opened."""
+"""StoreParts: log, consume queues, index and reput of one store, joined and not yet opened."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONFIG: Final = "config"
 
 @dataclass(frozen=True)
 class StoreParts:
-    """What a store is made of; ``fresh`` joins those that append with reput."""
+    """The parts of a store; ``fresh`` joins those that append with reput."""
 
     config: StoreConfig
     disk: Disk
@@ -37,13 +37,13 @@ class StoreParts:
     fresh: FreshRecords
     reput: ReputMessageService
     is_sync: bool
-    """Whether a message is confirmed when it is on the disk, and not when it is written."""
+    """True if a message is confirmed when it is on the disk, and not when it is written."""
     confirm_offset: Callable[[], int]
-    """Up to where messages are visible: a crash will not take them back."""
+    """A function that returns up to where messages are visible: a crash will not take them back."""
 
     @classmethod
     def build(cls, config: StoreConfig, disk: Disk, now_ms: Callable[[], int]) -> StoreParts:
-        """Build them, without a touch to the disk."""
+        """Build the parts, without touching the disk."""
         root, pool = config.store_path_root_dir, FilePool(disk, config.open_files_max)
         log = CommitLog(pool, root / COMMIT_LOG, config.mapped_file_size_commit_log, now_ms)
         queues = QueueTable(pool, root / CONSUME_QUEUE, config.mapped_file_size_consume_queue)
@@ -73,7 +73,7 @@ class StoreParts:
         return self.config.store_path_root_dir
 
     def close(self) -> None:
-        """Close all files."""
+        """Close all files of the store."""
         self.log.close()
         self.queues.close()
         if self.index is not None:

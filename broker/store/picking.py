@@ -1,8 +1,8 @@
-"""Picking: which entries of a consume queue one get hands out, and how far into the queue it has looked.
+"""Picking: the entries of a consume queue that one get hands out, and how far it has looked.
 
-Entries come in pieces, few at first, so that little more of a queue is read than the limits of the get decide
-on. The first few are looked at one after the other: for them, that is cheaper than setting up arrays.
-Messages themselves are only known here as what a filter wants to look at.
+Entries come in pieces, few at first, so that little more of a queue is read than the limits of the
+get decide on. The first few are looked at one after the other: for them, that is cheaper than
+setting up arrays. Messages themselves are only known here as what a filter wants to look at.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 FEW = 64
-"""So many entries are looked at one after the other."""
+"""Up to this number, entries are looked at one after the other."""
 
 LOOK_BYTES_MAX = 4 << 20
-"""Of messages that one get looks into for those that match, as far as they weigh the same."""
+"""Bytes of messages that one get looks into for matches, as far as they weigh the same."""
 
 _LOOK_BYTES = 1 << 18
-"""Of messages that are looked into at a time."""
+"""Bytes of messages that are looked into at a time."""
 
 Numbers: TypeAlias = "list[int] | npt.NDArray[np.int64]"
 
 Records: TypeAlias = "Callable[[Numbers, Numbers], Iterable[Buffer]]"
-"""Gives the records at these places of these sizes, one behind the other."""
+"""A function that returns the records at these places of these sizes, in order."""
 
 
 class Limits(NamedTuple):
-    """Of one get: so many messages and bytes, but for the first message; so many entries are looked at."""
+    """The limits of one get: messages, their bytes but for the first, and entries to look at."""
 
     count_max: int
     bytes_max: int
@@ -46,7 +46,7 @@ class Limits(NamedTuple):
 
 
 class Picked(NamedTuple):
-    """Places and sizes of messages, how many entries were looked at, and what it means if there are none."""
+    """The messages' places and sizes, the number of entries looked at, and the status if none."""
 
     status: GetMessageStatus
     scanned: int
@@ -57,8 +57,8 @@ class Picked(NamedTuple):
 def pick_all(entries: Buffer, limits: Limits, log_min_offset: int) -> Picked | None:
     """Pick as many of the first few entries as are wanted, without a filter.
 
-    None if more are wanted, or if any of them is gone or too large: mostly, that is not so. Entries behind
-    them that are gone are left to the next get.
+    Return None if more are wanted, or if any of them is gone or too large: mostly, that is not so.
+    Entries behind them that are gone are left to the next get.
     """
     count = limits.count_max
     if count > FEW or count * ENTRY_BYTES > len(entries):
@@ -78,9 +78,9 @@ def pick_few(
     *,
     are_all: bool,
 ) -> Picked | None:
-    """Pick from the first few entries, one after the other; None if these do not decide, or are many.
+    """Pick from the first few entries, one by one; None if these do not decide, or are many.
 
-    They do if they are all that there are to look at.
+    They do decide if they are all that there are to look at.
     """
     if len(entries) > FEW * ENTRY_BYTES:
         return None
@@ -111,12 +111,12 @@ def pick_many(
     message_filter: MessageFilter | None,
     records: Records,
 ) -> Picked:
-    """Pick from entries that come in pieces; no more pieces are taken than it needs."""
+    """Pick from entries that come in pieces; no more pieces are taken than needed."""
     return _Picking(limits, log_min_offset, message_filter, records).pick(pieces)
 
 
 class _Picking:
-    """What one get has picked so far."""
+    """The messages that one get has picked so far."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class _Picking:
             entries = np.frombuffer(piece, ENTRY)
             places = entries["physical_offset"].astype(np.int64)
             sizes = entries["size"].astype(np.int64)
-            # What leads to no place at all has not gone: whoever reads it sees that it is damaged.
+            # An entry that leads to no place at all has not gone: its reader sees that it is damaged.
             is_there = (sizes != BLANK_SIZE) & ((places >= self._log_min_offset) | (places < 0))
             are_all_there = bool(is_there.all())
             is_missing |= not (self._scanned or is_there[0])
@@ -168,9 +168,10 @@ class _Picking:
         rows: npt.NDArray[np.int64] | None,
         scanned: int,
     ) -> bool:
-        """Take messages, as many as the limits let; whether one is reached.
+        """Take messages, as many as the limits let; return whether a limit is reached.
 
-        Their rows are their numbers among the next entries, of which so many are decided on if all are taken.
+        Their rows are their numbers among the next entries, of which so many are decided on if all
+        are taken.
         """
         within = int(np.searchsorted(np.cumsum(sizes), self._bytes_left, side="right"))
         taken = min(max(within, 0 if self._places else 1), self._count_left, len(sizes))
@@ -195,7 +196,7 @@ class _Picking:
         sizes: npt.NDArray[np.int64],
         is_there: npt.NDArray[np.bool_],
     ) -> bool:
-        """Take what is there and matches; whether a limit is reached."""
+        """Take the messages that exist and match; return whether a limit is reached."""
         wanted = self._filter
         if wanted is not None:
             is_there = is_there & wanted.by_tags_code(entries["tags_code"].astype(np.int64))
@@ -231,5 +232,5 @@ def _joined(parts: list[npt.NDArray[np.int64]]) -> Numbers:
 
 @lru_cache(maxsize=FEW)
 def _struct_of(count: int) -> Struct:
-    """So many entries at once."""
+    """Return a struct of this number of entries."""
     return Struct(">" + ENTRY_STRUCT.format[1:] * count)

@@ -1,7 +1,7 @@
-"""All consume queues: consumequeue/<topic>/<queueId>/, found, made and removed by topic and number.
+"""QueueTable: all consume queues: consumequeue/<topic>/<queueId>/, by topic and number.
 
-The files of a topic that goes are renamed as one into consumequeue.deleted/, which takes no time, and deleted
-there; what a crash leaves there, the next start deletes.
+The files of a topic that goes are renamed as one into consumequeue.deleted/, which takes no time,
+and deleted there; what a crash leaves there, the next start deletes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
 
 def topic_fault(topic: str) -> str | None:
-    """What is wrong with a topic's name, which is to become a directory's; None if nothing is."""
+    """Return what is wrong with a topic's name, which becomes a directory's; None if nothing is."""
     if _TOPIC.fullmatch(topic):
         return None
     if not topic:
@@ -36,7 +36,7 @@ def topic_fault(topic: str) -> str | None:
 
 
 class QueueSpan(NamedTuple):
-    """What one queue holds: its first offset, and the one that its next message gets."""
+    """The content of one queue: its first offset, and the one that its next message gets."""
 
     topic: str
     queue_id: int
@@ -45,13 +45,13 @@ class QueueSpan(NamedTuple):
 
 
 class QueueEnds(NamedTuple):
-    """All queues of one moment, and where each of them ended then."""
+    """All queues of one moment, and the end of each then."""
 
     queues: Mapping[tuple[str, int], ConsumeQueue]
     max_offsets: Sequence[int]
 
     def spans(self, left_out: Container[str] = ()) -> Iterator[QueueSpan]:
-        """Tell what they held then, but for what has expired since, and for some topics."""
+        """Yield what the queues held then, but for what has expired since, and for some topics."""
         for ((topic, queue_id), queue), max_offset in zip(self.queues.items(), self.max_offsets, strict=True):
             if topic not in left_out:
                 yield QueueSpan(topic, queue_id, min(queue.min_offset, max_offset), max_offset)
@@ -68,7 +68,7 @@ class QueueTable:
     """The consume queues that exist. One writer; any number of readers."""
 
     def __init__(self, pool: FilePool, directory: Path, file_size: int) -> None:
-        """Touches nothing on the disk before it is loaded or a queue is made."""
+        """Prepare without touching the disk, until queues are loaded or made."""
         self._disk = pool.disk
         self._group = FileGroup(pool, directory)
         self._directory = directory
@@ -76,17 +76,17 @@ class QueueTable:
         self._file_size = file_size
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self.expired_before = 0
-        """Records before this place in the log have no entries any more that are offered."""
+        """The place in the log before which records have no offered entries any more."""
         self._left: list[Path] = []
         """Files that lie behind one that is missing or has lost its bytes."""
 
     def load(self) -> None:
-        """Find the queues and their files by names and sizes, without a look at one.
+        """Find the queues and their files by names and sizes, without reading any.
 
-        Where each queue stands is to be said then by `resume`, unless all are to be made again: `clear`.
+        Then `resume` has to say where each queue stands, unless all are to be made again: `clear`.
 
         Raises:
-            ForeignFile: Something is no file of a consume queue, or has another size.
+            ForeignFile: Something is not a file of a consume queue, or has another size.
         """
         topics = self._disk.names(self._directory)
         for start in range(0, len(topics), _TOPICS_AT_A_TIME):
@@ -112,7 +112,7 @@ class QueueTable:
             self._left += [path / name for name in queue.adopt(sizes)]
 
     def resume(self, spans: Iterable[QueueSpan]) -> bool:
-        """Let each queue stand where it stood at a checkpoint; False if a file is missing for that.
+        """Let each queue stand where it did at a checkpoint; return False if a file is missing.
 
         What came later is taken away, as are queues that came later: it all comes again.
         """
@@ -131,17 +131,17 @@ class QueueTable:
         return True
 
     def wipe_behind(self) -> None:
-        """Put zeros behind the last entry of each queue, where a crash has left others."""
+        """Write zeros behind the last entry of each queue, where a crash may have left others."""
         for _, _, queue in self:
-            with suppress(UnreadableFile):  # whoever wants to read it is told
+            with suppress(UnreadableFile):  # its readers are told
                 queue.wipe_behind()
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, if it exists."""
+        """Return the queue, or None if it does not exist."""
         return self._queues.get((topic, queue_id))
 
     def get_or_make(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue; its files come with its first entry."""
+        """Return the queue, made if it is missing; its files come with its first entry."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             fault = topic_fault(topic)
@@ -152,21 +152,21 @@ class QueueTable:
         return queue
 
     def __iter__(self) -> Iterator[tuple[str, int, ConsumeQueue]]:
-        """Topic, number and queue of each."""
+        """Yield topic, number and queue of each."""
         for (topic, queue_id), queue in sorted(self._queues.items()):
             yield topic, queue_id, queue
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of queues."""
         return len(self._queues)
 
     def ends(self) -> QueueEnds:
-        """Note where each queue ends now; it takes no longer than it has to."""
+        """Record where each queue ends now, as fast as possible."""
         queues = dict(self._queues)
         return QueueEnds(queues, list(map(_END, queues.values())))
 
     def ends_in_files(self) -> dict[tuple[str, int], int]:
-        """Where each queue ends by its files alone, whatever was noted; it reads the last one of each."""
+        """Return the end of each queue by its last file alone, whatever was noted."""
         ends = {}
         for topic, queue_id, queue in self:
             with suppress(UnreadableFile):
@@ -174,7 +174,7 @@ class QueueTable:
         return ends
 
     def put_aside(self, topic: str) -> TopicAside:
-        """Take a topic out, at once; it is left to `delete`."""
+        """Take a topic out, at once; `delete` does the rest."""
         directory = None
         if topic in self._disk.names(self._directory):  # else no queue of it has had an entry
             taken = self._disk.names(self._deleted)
@@ -200,13 +200,13 @@ class QueueTable:
                 raise
 
     def hide(self, topic: str, before: Mapping[int, int]) -> None:
-        """Offer no entries of a topic before these offsets, nor any of its queues without one."""
+        """Offer no entries of a topic before these offsets, nor any of its other queues."""
         for name, queue_id, queue in self:
             if name == topic:
                 queue.min_offset = min(before.get(queue_id, queue.max_offset), queue.max_offset)
 
     def delete(self, aside: TopicAside) -> None:
-        """Delete the files of a topic that was put aside; it takes as long as there are files."""
+        """Delete the files of a topic that was put aside, which may take long."""
         for queue in aside.queues.values():
             queue.close()
         if aside.directory is not None:

@@ -1,8 +1,8 @@
-"""Finding messages: by queue offset, by time, by place in the log, by key.
+"""MessageReader: finds messages by queue offset, by time, by place in the log, by key.
 
-What is found is handed out as it lies in the log, without decoding: as one piece where messages lie together,
-as one that was gathered where they are scattered. Nothing here writes. What cannot be read is an
-`UnreadableFile` to whoever asks for it, and to nobody else.
+What is found is handed out as it lies in the log, without decoding: as one piece where messages lie
+together, as one that was gathered where they are scattered. Nothing here writes. What cannot be
+read is an `UnreadableFile` to the caller that asks for it, and to nobody else.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _SLICES_MAX = 256
 """With more pieces than this, one copy is cheaper than handing them all to the network."""
 
 _GAP_BYTES_MAX = 1 << 16
-"""Reading on over what lies between two messages is cheaper than reading twice, up to here."""
+"""Up to this size, reading on over what lies between two messages is cheaper than reading twice."""
 
 _STRETCH_BYTES_MAX = 8 << 20
-"""So much of the log is read at a time where messages are scattered over more."""
+"""Bytes of the log read at a time where messages are scattered over more."""
 
 _HEAD_BYTES = 128
 """Enough of a record to tell when it was stored."""
@@ -62,7 +62,7 @@ class MessageReader:
     """Reads log and consume queues together."""
 
     def __init__(self, log: CommitLog, queues: QueueTable) -> None:
-        """Any number of these may read while one writer appends."""
+        """Prepare; any number of readers may read while one writer appends."""
         self._log = log
         self._read_log = log.files.read
         self._file_size = log.files.file_size
@@ -76,9 +76,9 @@ class MessageReader:
         limits: Limits,
         message_filter: MessageFilter | None = None,
     ) -> GetMessageResult:
-        """Give messages of a queue from an offset on: the first however large, then as the limits let.
+        """Return messages of a queue from an offset on: the first however large, then up to limits.
 
-        None beyond the end of a consume-queue file is looked at.
+        It does not look beyond the end of a consume-queue file.
         """
         queue = self._queues.get(topic, queue_id)
         if queue is None:
@@ -107,8 +107,8 @@ class MessageReader:
     def _picked(
         self, queue: ConsumeQueue, queue_offset: int, limits: Limits, message_filter: MessageFilter | None
     ) -> Picked | None:
-        """What to hand out; None if no file has these entries."""
-        # Without a filter, mostly as many entries decide as messages are wanted.
+        """Return what to hand out, or None if no file has these entries."""
+        # Without a filter, as many entries as messages are wanted mostly suffice.
         first = FEW if message_filter is not None else limits.count_max
         entries = queue.read(queue_offset, min(first, limits.scan_max, READ_ENTRIES_MAX))
         if not entries:
@@ -131,7 +131,7 @@ class MessageReader:
         return picked
 
     def _records(self, queue_offsets: range, places: Numbers, sizes: Numbers) -> tuple[Buffer, ...]:
-        """The records that lie at these places, in order; they are of these offsets in their queue."""
+        """Return the records at these places, in order, which have these offsets in their queue."""
         first, size = int(places[0]), int(sum(sizes) if isinstance(sizes, list) else sizes.sum())
         span = int(places[-1] + sizes[-1]) - first
         for numbers, least in ((places, 0), (sizes, HEAD_BYTES)):
@@ -167,7 +167,7 @@ class MessageReader:
             raise WrongEntry(place)
 
     def _near(self, places: list[int], sizes: list[int], span: int) -> Buffer | None:
-        """A few records that lie near to each other, in one piece; None if a file ends between them."""
+        """Return a few records that lie near each other, in one piece; None across two files."""
         first = places[0]
         if first % self._file_size + span > self._file_size:
             return None
@@ -184,7 +184,7 @@ class MessageReader:
     def _stretches(
         self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
     ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """Cut where the next record lies in another file, or so far away that it is read by itself."""
+        """Split where the next record lies in another file, or too far away to be read along."""
         file_size = self._file_size
         ends = places + sizes
         gaps = places[1:] - ends[:-1]
@@ -196,7 +196,7 @@ class MessageReader:
             yield places[start:end], sizes[start:end]
 
     def _of_stretch(self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> tuple[Buffer, ...]:
-        """The records of a part of the log that is read in one piece."""
+        """Return the records of a part of the log that is read in one piece."""
         first, size = int(places[0]), int(sizes.sum())
         data = self._read(first, int(places[-1] + sizes[-1]) - first)
         if len(data) == size:
@@ -210,7 +210,7 @@ class MessageReader:
                 view[int(places[a]) - first : int(places[b - 1] + sizes[b - 1]) - first]
                 for a, b in zip(starts, stops, strict=True)
             ]
-            # What is little is put together: else all of what was read would be kept for it.
+            # Copy small results: slices of them would keep all of what was read in memory.
             return (b"".join(pieces),) if size <= COPIED_BYTES_MAX else tuple(pieces)
         gathered = chunks.take_bytes(chunks.py_buffer(data), places - first, sizes)
         return (memoryview(gathered.buffers()[2])[:size],)
@@ -227,7 +227,7 @@ class MessageReader:
         return data
 
     def record_at(self, physical_offset: int) -> Buffer | None:
-        """Give the record that starts at a place in the log; None if none does."""
+        """Return the record that starts at a place in the log; None if none does."""
         if not self._log.min_offset <= physical_offset < self._log.written_offset:
             return None
         record = self._log.record(physical_offset)
@@ -237,7 +237,7 @@ class MessageReader:
             return None
 
     def store_timestamp(self, entry: Any) -> int:
-        """Tell when the message of a consume-queue entry was stored; before all others, if it has expired.
+        """Return the store time of an entry's message; if it has expired, a time before all others.
 
         Raises:
             UnreadableFile: The disk does not give it.
@@ -255,9 +255,10 @@ class MessageReader:
         return stored_at(head)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False) -> int:
-        """Find the first offset stored at a time or later; upper: the last at that time or earlier.
+        """Return the first offset stored at a time or later; upper: the last then or earlier.
 
-        After the last message that is the queue's end, and its last offset; before the first, its first.
+        After the last message that is the queue's end, and its last offset; before the first, its
+        first.
         """
         queue = self._queues.get(topic, queue_id)
         if queue is None:
@@ -271,7 +272,7 @@ class MessageReader:
             raise _damaged(queue, "met in a search by time", wrong) from None
 
     def earliest_timestamp(self, queue: ConsumeQueue) -> int:
-        """Tell when the first message of a queue was stored; -1 if there is none."""
+        """Return when the first message of a queue was stored, in ms; -1 if there is none."""
         try:
             first = queue.search(_BEFORE_ALL + 1, self.store_timestamp)
             entry = queue.next_entry(first)
@@ -283,7 +284,7 @@ class MessageReader:
 def _pieces(
     queue: ConsumeQueue, queue_offset: int, count: int, first: Buffer, entry_check: EntryCheck
 ) -> Iterator[Buffer]:
-    """So many entries, of which the first are known and checked already."""
+    """Yield a number of entries, of which the first are known and checked already."""
     yield first
     done = len(first) // ENTRY_BYTES
     while done < count:

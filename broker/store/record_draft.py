@@ -1,8 +1,9 @@
 """RecordDraft: a message on its way into the log, still without a place, a queue offset and a time.
 
-Its texts are bytes already, so that whoever has them so needs to make nothing else of them. Once the log
-knows the rest, all of the record is put together in one go, with its checksum. What comes out is what
-`rmq_spark.wire.record.encode_record` makes of the same message, which also says best what cannot be stored.
+Its texts are bytes already, so that callers that have them so need not make anything else of them.
+Once the log knows the rest, all of the record is put together in one go, with its checksum. The
+result is what `rmq_spark.wire.record.encode_record` makes of the same message, which also says best
+what cannot be stored.
 
 It knows neither files nor queues.
 """
@@ -45,12 +46,12 @@ _HEADS = {
     for store_host_bytes, store_flag in ((layout.HOST_V4_BYTES, 0), (layout.HOST_V6_BYTES, 0x20))
     for sys_flag in (born_flag | store_flag,)
 }
-"""What stands before the body, by the widths of the hosts and the bits of sysFlag that must say the same."""
+"""The fields before the body, by the widths of the hosts and the matching bits of sysFlag."""
 
 
 @dataclass(slots=True, eq=False)
 class RecordDraft:
-    """One message: hosts as `Host.encode` makes them, properties in UTF-8, as `properties` draws them."""
+    """One message, its hosts as from `Host.encode`, its properties in UTF-8 as in `properties`."""
 
     topic: str
     queue_id: int
@@ -65,14 +66,14 @@ class RecordDraft:
     prepared_transaction_offset: int = 0
     magic: int = layout.MAGIC_V1
     size: int = field(default=0, init=False)
-    """Of the record, once it is prepared."""
+    """The size of the record in bytes, once it is prepared."""
 
     _head: Callable[..., bytes] = field(init=False)
     _behind_body: bytes = field(init=False)
     _body_crc: int = field(init=False)
 
     def prepare(self) -> None:
-        """Do what needs no place; RecordError says what of it cannot be stored."""
+        """Do what needs no place; raise RecordError if something cannot be stored."""
         properties = ready_properties(self.properties)
         body = self.body
         try:
@@ -86,7 +87,7 @@ class RecordDraft:
         self.size = head.size + len(body) + len(behind) + CHECKSUM_BYTES
 
     def sealed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
-        """The record with its place, its offset, its time and its checksum."""
+        """Return the record with its place, its offset, its time and its checksum."""
         body = self.body
         try:
             head = self._head(
@@ -100,7 +101,7 @@ class RecordDraft:
         return record + checksum_pieces(crc32(record))
 
     def fault(self) -> RecordError:
-        """What of this cannot be stored."""
+        """Return the error that says what of this cannot be stored."""
         try:
             encode_record(
                 StoredMessage(
@@ -127,12 +128,12 @@ class BatchDraft:
     """Messages that go into the log back to back, with successive queue offsets."""
 
     def __init__(self, drafts: Sequence[RecordDraft]) -> None:
-        """All must be prepared."""
+        """Take drafts that are all prepared."""
         self._drafts = drafts
         self.size = sum(draft.size for draft in drafts)
 
     def sealed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
-        """All records, with what the first one gets."""
+        """Return all records, given the place, offset and time of the first."""
         records = []
         for number, draft in enumerate(self._drafts, queue_offset):
             records.append(draft.sealed(number, physical_offset, store_timestamp))
@@ -141,7 +142,7 @@ class BatchDraft:
 
 
 def draft_of(message: StoredMessage) -> RecordDraft:
-    """The draft of a message; RecordError if it has no bytes."""
+    """Return the draft of a message; raise RecordError if it cannot be encoded."""
     try:
         properties = message.properties_text.encode()
     except UnicodeEncodeError:
@@ -165,13 +166,13 @@ def draft_of(message: StoredMessage) -> RecordDraft:
 
 @lru_cache(maxsize=4096)
 def topic_part(topic: str, magic: int) -> bytes:
-    """The topic behind its length, as the record has it."""
+    """Return the topic behind its length, as the record has it."""
     text = topic.encode()
     return _TOPIC_LENGTH[magic].pack(len(text)) + text
 
 
 def head_of(draft: RecordDraft) -> struct.Struct:
-    """What stands before the body; KeyError where hosts and sysFlag do not go together."""
+    """Return the struct before the body; raise KeyError if hosts and sysFlag do not match."""
     return _HEADS[len(draft.born_host), len(draft.store_host), draft.sys_flag & _HOSTS_V6]
 
 

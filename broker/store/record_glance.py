@@ -1,7 +1,8 @@
-"""What the consume queues and the index want to know of one record, without decoding the rest of it.
+"""The parts of one record that consume queues and index need, without decoding the rest of it.
 
-It is for a few records at a time: many are looked at as a `RecordChunk`. The records are those of a log that
-has been checked; if one does not hang together all the same, `decode_record` says what is wrong with it.
+It is for a few records at a time: many are looked at as a `RecordChunk`. The records are those of a
+log that has been checked; if one is inconsistent all the same, `decode_record` says what is wrong
+with it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _PIECE_ENDS = PROPERTY_SEPARATOR.encode()
 
 
 def pattern_of(name: str) -> bytes:
-    """What a property of this name begins with, with the end of the one before it."""
+    """Return the start of a property of this name, with the end of the one before it."""
     return (PROPERTY_SEPARATOR + name + NAME_VALUE_SEPARATOR).encode()
 
 
@@ -39,7 +40,7 @@ _UNIQ_KEY, _KEYS = pattern_of(UNIQ_KEY), pattern_of(KEYS)
 
 
 def _before_body(sys_flag: int) -> struct.Struct:
-    """What stands before the body; all but what is wanted is passed over."""
+    """Return a struct of the fields before the body that skips all but those wanted."""
     hosts = (
         (("", f"{layout.HOST_V6_BYTES if sys_flag & _BORN_V6 else layout.HOST_V4_BYTES}s"),),
         (("", f"{layout.HOST_V6_BYTES if sys_flag & _STORE_V6 else layout.HOST_V4_BYTES}s"),),
@@ -54,9 +55,9 @@ _HEAD_V4 = _HEADS[0]
 
 
 def glance(data: Buffer, position: int, size: int) -> tuple[bytes, int, int, int, int, bytes]:
-    """Topic, queue, queue offset, sysFlag, store time and properties of the record that starts there.
+    """Return topic, queue, queue offset, sysFlag, store time and properties of a record.
 
-    It is no named tuple, as making one takes as long as looking.
+    The result is no named tuple, as making one takes as long as looking.
     """
     head = _HEAD_V4
     try:
@@ -79,10 +80,10 @@ def glance(data: Buffer, position: int, size: int) -> tuple[bytes, int, int, int
 
 
 def stored_at(head: Buffer) -> int:
-    """Tell when a record was stored that starts with these bytes; what lies before its body is enough.
+    """Return when a record was stored, from its first bytes; all before its body is enough.
 
     Raises:
-        RecordError: It does not start a record.
+        RecordError: The bytes do not start a record.
     """
     try:
         _, _, _, sys_flag, time, _ = _HEAD_V4.unpack_from(head)
@@ -94,7 +95,7 @@ def stored_at(head: Buffer) -> int:
 
 
 def property_of(properties: bytes, pattern: bytes) -> bytes | None:
-    """The value of a property by the `pattern_of` its name, by the rules of `decode_properties`."""
+    """Return a property's value by its `pattern_of`, by the rules of `decode_properties`."""
     at = properties.rfind(pattern)
     while at >= 0:
         value = _value_at(properties, at + len(pattern))
@@ -105,7 +106,7 @@ def property_of(properties: bytes, pattern: bytes) -> bytes | None:
 
 
 def has_key(record: Buffer, topic: bytes, key: bytes) -> bool:
-    """Whether a record is of a topic and has a key, by text: the index knows hashes only."""
+    """Return whether a record is of a topic and has a key, by text: the index knows hashes only."""
     of_topic, _, _, _, _, properties = glance(record, 0, len(record))
     keys = property_of(properties, _KEYS) or b""
     return of_topic == topic and (

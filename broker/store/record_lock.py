@@ -1,11 +1,11 @@
 """RecordLock: the lock of a file as Java's ``FileChannel.tryLock(0, 1, false)`` sets it on Linux.
 
-That is a POSIX record lock on the first byte, which `fcntl.lockf` sets and `fcntl.flock` would not see. It
-ends with the process, however that ends; the file stays, and its content means nothing.
+That is a POSIX record lock on the first byte, which `fcntl.lockf` sets and `fcntl.flock` would not
+see. It ends with the process, however that ends; the file stays, and its content means nothing.
 
-A record lock belongs to a process: it does not keep the same process out, and is lost as soon as the
-process closes the file anywhere. Therefore this module remembers what it holds and does not touch the file
-a second time.
+A record lock belongs to a process: it does not keep the same process out, and is lost as soon as
+the process closes the file anywhere. Therefore this module remembers what it holds and does not
+touch the file a second time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RecordLock:
     """A lock that is held from its making until `release`."""
 
     def __init__(self, path: Path) -> None:
-        """Lock a file, which is made if it is not there, in a directory that exists.
+        """Lock a file, which is made if it is missing, in a directory that exists.
 
         Raises:
             BlockingIOError: Another process has locked it.
@@ -42,7 +42,7 @@ class RecordLock:
             _held.add(self._key)
 
     def release(self) -> None:
-        """Let others lock the file. A second call does nothing."""
+        """Release the lock. A second call does nothing."""
         with _guard:
             if self._descriptor >= 0:
                 _held.discard(self._key)

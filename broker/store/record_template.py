@@ -1,7 +1,8 @@
-"""RecordTemplate: what the records of messages have in common that one client sends to one queue.
+"""RecordTemplate: the common part of the records of messages that one client sends to one queue.
 
-Such messages differ in body, properties, birth and flag. All the rest is checked and put into bytes once,
-which is a third of what a record costs. What comes out is what a `RecordDraft` makes of the same message.
+Such messages differ in body, properties, birth and flag. All the rest is checked and put into bytes
+once, which is a third of what a record costs. The result is what a `RecordDraft` makes of the same
+message.
 
 It knows neither files nor queues.
 """
@@ -30,7 +31,7 @@ from rocketpoll.broker.store.record_draft import (
 
 
 class UniformParts(NamedTuple):
-    """What differs between messages of one template that come together: by field, one for each message."""
+    """The parts that differ between messages of one template: by field, one for each message."""
 
     flags: Sequence[int]
     bodies: Sequence[Buffer]
@@ -38,12 +39,17 @@ class UniformParts(NamedTuple):
 
 
 class RecordTemplate:
-    """See the module."""
+    """The common part of records of one queue, checked and encoded once."""
 
     __slots__ = ("common", "fixed_bytes", "flag", "queue", "seal")
 
     def __init__(self, common: RecordDraft) -> None:
-        """``common`` is one such message, or one without a body; RecordError if it cannot be stored."""
+        """Prepare the part that is common to messages like this one, whose body may be missing.
+
+        Raises:
+            RecordError: Such messages cannot be stored.
+            ValueError: Messages of open transactions have no templates.
+        """
         common.prepare()
         if common.sys_flag & TRANSACTION_MASK in STATES_WITHOUT_ENTRY:
             raise ValueError("messages of open transactions take no offsets, and come one by one")
@@ -51,7 +57,7 @@ class RecordTemplate:
         self.flag = common.flag
         self.queue = common.topic, common.queue_id
         head, before = head_of(common), topic_part(common.topic, common.magic)
-        # What a record has beside its body and its properties, which must be ready.
+        # The bytes of a record besides its body and its properties, which must be ready.
         self.fixed_bytes = head.size + len(before) + PROPERTIES_LENGTH.size + CHECKSUM_BYTES
         self.seal = _sealer(common, head.pack, before)
 
@@ -59,7 +65,7 @@ class RecordTemplate:
 def _sealer(
     common: RecordDraft, pack: Callable[..., bytes], before: bytes
 ) -> Callable[..., tuple[bytes, bytes]]:
-    """The function that makes a record of the rest; in a closure, as what it knows costs no look-up."""
+    """Return the function that makes a record of the rest, a closure for quick look-ups."""
     magic, queue_id, sys_flag = common.magic, common.queue_id, common.sys_flag
     born_host, store_host = common.born_host, common.store_host
     reconsume_times, prepared = common.reconsume_times, common.prepared_transaction_offset
@@ -75,7 +81,7 @@ def _sealer(
         physical_offset: int,
         store_timestamp: int,
     ) -> tuple[bytes, bytes]:
-        """All of it, and the checksum that ends it."""
+        """Return the record, and the checksum that ends it."""
         head = pack(
             size, magic, crc32(body) & mask, queue_id, flag, queue_offset,
             physical_offset, sys_flag, born_timestamp, born_host, store_timestamp,
@@ -91,7 +97,7 @@ class UniformBatch:
     """Messages of one template that go into the log back to back, with successive queue offsets."""
 
     def __init__(self, template: RecordTemplate, parts: UniformParts, born_timestamp: int) -> None:
-        """The parts of at least one."""
+        """Take the parts of at least one message."""
         self._template = template
         self._parts = parts._replace(properties=all_ready(parts.properties))
         self._born_timestamp = born_timestamp
@@ -101,7 +107,7 @@ class UniformBatch:
         self.size = sum(self.sizes)
 
     def sealed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
-        """All records, with what the first one gets; RecordError if one cannot be stored."""
+        """Return all records, given the first one's place; raise RecordError if one is invalid."""
         seal, born_timestamp = self._template.seal, self._born_timestamp
         pieces: list[bytes] = []
         try:
@@ -118,7 +124,7 @@ class UniformBatch:
         return b"".join(pieces)
 
     def fresh_records(self, queue_offset: int, physical_offset: int) -> list[FreshRecord]:
-        """What reput wants to know of them, likewise."""
+        """Return what reput needs to know of the records, given the place of the first."""
         queue, sizes = self._template.queue, self.sizes
         offsets = range(queue_offset, queue_offset + len(sizes))
         places = accumulate(sizes[:-1], initial=physical_offset)

@@ -1,15 +1,16 @@
-"""What the log holds after a stop or a crash: where it ends, and where it has holes.
+"""LogRecovery: what the log holds after a stop or a crash: where it ends, where it has holes.
 
-Records are followed and checked: size, magic, place, body CRC, the checksum of the whole. Where one does
-not hold, what is behind it decides what that means:
+Records are followed and checked: size, magic, place, body CRC, the checksum of the whole. Where one
+is wrong, what is behind it decides what that means:
 
 - nothing: the end. What is left there of a record that was never acknowledged is to be wiped
   (`wipe_behind`), so that no later, shorter append brings a stale record back to life behind it;
-- a whole record, or the place up to which all was once on the disk: a hole, made by a bad disk. What is
-  behind it stays; the hole is kept as it is, and reported.
+- a whole record, or the place up to which all was once on the disk: a hole, made by a bad disk.
+  What is behind it stays; the hole is kept as it is, and reported.
 
-What the disk does not give is a hole if that can be told, as it may give it again one day. If nothing is
-found behind it, nobody knows where the log ends: then there is no start, and nothing is changed.
+What the disk does not give is a hole if that can be told, as it may give it again one day. If
+nothing is found behind it, nobody knows where the log ends: then there is no start, and nothing is
+changed.
 
 Looking changes nothing; wiping writes zeros, behind the end only; nothing is ever deleted.
 """
@@ -18,14 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.record import StoredMessage, body_crc_of, decode_blank, decode_record
-from rmq_spark.wire.record_checksum import is_intact
-from rocketpoll.broker.store import chunks
+from rmq_spark.wire.record import decode_blank
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.checkpoint import CHECKPOINT, Checkpoint, load_checkpoint
 from rocketpoll.broker.store.commit_log import BLANK_BYTES
@@ -34,29 +32,23 @@ from rocketpoll.broker.store.disk import Disk
 from rocketpoll.broker.store.dispatch import record_sizes
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
-from rocketpoll.broker.store.queue_table import topic_fault
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from rmq_spark.wire.chunk import RecordChunk
-    from rmq_spark.wire.chunk.gather import Positions
+from rocketpoll.broker.store.record_check import RecordCheck
 
 CHECK_BYTES = 8 << 20
 CHECKED_ONE_BY_ONE = 4096
-"""A log of so many records is checked before pyarrow would be loaded."""
+"""A log of up to this number of records is checked without loading pyarrow."""
 
 _SEARCH_BYTES = 1 << 18
 _WIPE_BYTES = 1 << 18
 _PAGE = 4096
-"""What cannot be read, cannot be read page by page."""
+"""The unit in which a disk fails to give bytes."""
 
 _MAGIC_AT = 4
 _MAGICS = tuple((magic % (1 << 32)).to_bytes(4, "big") for magic in (layout.MAGIC_V1, layout.MAGIC_V2))
 
 
 class RecoveredLog(NamedTuple):
-    """What was found."""
+    """The end of the log, its latest store time, and its holes."""
 
     end_offset: int
     last_timestamp: int
@@ -64,7 +56,7 @@ class RecoveredLog(NamedTuple):
 
 
 def reliable_checkpoint(disk: Disk, root: Path, files: MappedFileQueue) -> Checkpoint | None:
-    """The checkpoint of a store, if it says something about this log, and nobody wrote to that after us."""
+    """Return a store's checkpoint if it fits this log, and no other program wrote after us."""
     checkpoint = load_checkpoint(disk, root / CHECKPOINT)
     # Another program that stops in order writes its own; one that was killed may have left ours.
     if checkpoint is None or AbortFile(disk, root).is_of_another():
@@ -75,16 +67,18 @@ def reliable_checkpoint(disk: Disk, root: Path, files: MappedFileQueue) -> Check
 class LogRecovery:
     """One look at a log that nobody writes to.
 
-    Before ``safe_offset``, all was on the disk once; from ``sealed_from`` on, all records have checksums.
+    Before ``safe_offset``, all was on the disk once; from ``sealed_from`` on, all records have
+    checksums.
     """
 
     def __init__(self, files: MappedFileQueue, checkpoint: Checkpoint | None) -> None:
-        """Without a checkpoint nothing is known, and any record may be another program's."""
+        """Prepare; without a checkpoint, any record may be another program's."""
         self._files = files
         self._checked_one_by_one = 0
         self._unreadable: UnreadableFile | None = None
         self.safe_offset = checkpoint.safe_offset if checkpoint else files.first_offset
         self.sealed_from = checkpoint.sealed_from if checkpoint else files.end_offset
+        self._check = RecordCheck(self.sealed_from)
 
     def follow_from(self, start: int) -> RecoveredLog:
         """Follow the log from where a record starts.
@@ -113,7 +107,7 @@ class LogRecovery:
         return RecoveredLog(position, last_timestamp, tuple(holes))
 
     def _behind_a_hole(self, start: int) -> int | None:
-        """Where the log goes on behind something that is no record; None if it does not."""
+        """Return where the log goes on behind something that is no record, or None."""
         self._unreadable = None
         found = self._next_record(start + 1)
         if found is None and start < self.safe_offset:
@@ -125,7 +119,7 @@ class LogRecovery:
         return found
 
     def _readable(self, position: int, size: int) -> Buffer:
-        """Read so many bytes, or fewer: up to the end of the file, and up to what the disk does not give."""
+        """Read bytes, at most to the end of the file or to what the disk does not give."""
         try:
             return self._files.read(position, size)
         except UnreadableFile as error:
@@ -135,7 +129,7 @@ class LogRecovery:
         return self._readable(position, size // 2)
 
     def _good_until(self, start: int) -> tuple[int, int]:
-        """Good records from a place on, within its file: where they end, and the last's store time."""
+        """Return the end of the good records of a file from a place on, and the last's time."""
         position, timestamp = start, 0
         file_end = start + self._files.space_left(start)
         while position < file_end:
@@ -154,60 +148,14 @@ class LogRecovery:
         return position, timestamp
 
     def _good_records(self, data: Buffer, sizes: list[int], physical_offset: int) -> tuple[int, int]:
-        """How many of the records are whole and in their place, and the latest store time among them."""
+        """Return how many of the records are whole and in place, and their latest store time."""
         if self._checked_one_by_one + len(sizes) <= CHECKED_ONE_BY_ONE:
             self._checked_one_by_one += len(sizes)
-            return self._good_one_by_one(data, sizes, physical_offset)
-        try:
-            chunk = chunks.RecordChunk(data[: sum(sizes)], sizes)
-        except RecordError:
-            return self._good_one_by_one(data, sizes, physical_offset)
-        bad = np.flatnonzero(~self._are_good(data, chunk, chunk.starts + physical_offset))
-        good = int(bad[0]) if len(bad) else len(sizes)
-        times = chunks.COLUMNS["storeTimestamp"].build(chunk).view("int64").to_numpy()[:good]
-        return good, int(times.max(initial=0))
-
-    def _are_good(self, data: Buffer, chunk: RecordChunk, places: Positions) -> npt.NDArray[np.bool_]:
-        """Which of these records are good."""
-        is_good = chunks.intact_records(chunk)
-        # Before that place others may have written: their records have a checksum of the body alone.
-        rows = np.flatnonzero(~is_good & (places < self.sealed_from))
-        starts = chunk.body_at[rows]
-        bounds = zip(starts.tolist(), (starts + chunk.body_length[rows]).tolist(), strict=True)
-        found_crcs = np.fromiter((body_crc_of(data[start:end]) for start, end in bounds), np.int64, len(rows))
-        is_good[rows] = found_crcs == chunk.head["body_crc"][rows]
-        topics = chunks.COLUMNS["topic"].build(chunk).dictionary_encode()
-        is_topic = np.array([topic_fault(topic) is None for topic in topics.dictionary.to_pylist()])
-        found: npt.NDArray[np.bool_] = (
-            is_good & (chunk.head["physical_offset"] == places) & is_topic[topics.indices.to_numpy()]
-        )
-        return found
-
-    def _good_one_by_one(self, data: Buffer, sizes: list[int], physical_offset: int) -> tuple[int, int]:
-        position = last_timestamp = 0
-        for number, size in enumerate(sizes):
-            message = self._decoded(data[position : position + size], physical_offset + position)
-            if message is None:
-                return number, last_timestamp
-            last_timestamp = max(last_timestamp, message.store_timestamp)
-            position += size
-        return len(sizes), last_timestamp
-
-    def _decoded(self, record: Buffer, physical_offset: int) -> StoredMessage | None:
-        """The message of a record, if that is whole and says that it belongs there."""
-        try:
-            message = decode_record(record)
-        except RecordError:
-            return None
-        is_good = (
-            message.physical_offset == physical_offset
-            and (physical_offset < self.sealed_from or is_intact(record))
-            and topic_fault(message.topic) is None
-        )
-        return message if is_good else None
+            return self._check.good_one_by_one(data, sizes, physical_offset)
+        return self._check.good_of_many(data, sizes, physical_offset)
 
     def _record_at(self, physical_offset: int) -> Buffer | None:
-        """What starts there, if it says that it is a record, that it belongs there, and where it ends."""
+        """Return what starts there, if it claims to be a record of that place, else None."""
         head = self._readable(physical_offset, layout.RECORD_BYTES_MIN)
         if len(head) < layout.RECORD_BYTES_MIN or bytes(head[_MAGIC_AT:][:4]) not in _MAGICS:
             return None
@@ -223,7 +171,7 @@ class LogRecovery:
         return record if len(record) == size else None
 
     def _next_record(self, start: int) -> int | None:
-        """The first place from there on where a record lies that belongs there."""
+        """Return the first place from there on with a record that belongs there, or None."""
         files = self._files
         position: int | None = start
         while position is not None:
@@ -234,7 +182,7 @@ class LogRecovery:
             for at in _magic_places(window):
                 place = position + at - _MAGIC_AT
                 record = self._record_at(place) if place >= start else None
-                if record is not None and self._decoded(record, place) is not None:
+                if record is not None and self._check.decoded(record, place) is not None:
                     return place
             if not window:
                 position += _PAGE - position % _PAGE
@@ -255,13 +203,14 @@ def _magic_places(window: bytes) -> list[int]:
     return sorted(places)
 
 
-def record_behind(files: MappedFileQueue, start: int) -> int | None:
+def record_behind(files: MappedFileQueue, start: int, sealed_from: int) -> int | None:
     """Find the first place from there on where a whole record lies that belongs there."""
-    return LogRecovery(files, None)._next_record(start)  # of this module
+    known = Checkpoint(files.first_offset, 0, sealed_from)
+    return LogRecovery(files, known)._next_record(start)  # of this module
 
 
 def pieces_behind(files: MappedFileQueue, end_offset: int) -> Iterator[tuple[int, Buffer]]:
-    """Behind the end of a log, the pieces that are not all zeros, and where they lie."""
+    """Yield the pieces behind the end of a log that are not all zeros, with their places."""
     position = files.next_data(end_offset)
     while position is not None:
         position = max(position, end_offset)
@@ -272,7 +221,7 @@ def pieces_behind(files: MappedFileQueue, end_offset: int) -> Iterator[tuple[int
 
 
 def wipe_behind(files: MappedFileQueue, end_offset: int) -> None:
-    """Zeros from the end of the log to the last byte that was ever written."""
+    """Write zeros from the end of the log to the last byte that was ever written."""
     wiped = False
     for position, piece in pieces_behind(files, end_offset):
         files.write(position, bytes(len(piece)))

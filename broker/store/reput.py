@@ -1,13 +1,13 @@
 """ReputMessageService: follows the log, and carries what is confirmed to consume queues and index.
 
-It has no thread and no timer. Whoever appends or flushes calls `run`; it takes what is new up to the
-confirm offset, so that nobody sees a message that a crash could still take back, and tells whoever wants to
-know once for each queue. A record that does not hang together, as a bit of it has changed since it was
-written, is passed over as a hole: nothing behind it waits for it. The index follows at its own pace, in
-larger runs: it is looked at rarely, and before every look it catches up.
+It has no thread and no timer. The code that appends or flushes calls `run`; it takes what is new up
+to the confirm offset, so that nobody sees a message that a crash could still take back, and tells
+the listener once for each queue. A record that is inconsistent, as a bit of it has changed since it
+was written, is passed over as a hole: nothing behind it waits for it. The index follows at its own
+pace, in larger runs: it is looked at rarely, and before every look it catches up.
 
-If nobody knows any more that a topic was deleted and made again, the log still tells: offsets of a queue
-begin anew behind messages that had them before.
+If nobody knows any more that a topic was deleted and made again, the log still tells: offsets of a
+queue begin again behind messages that had them before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.properties import KEYS, UNIQ_KEY
-from rmq_spark.wire.record import decode_blank, decode_record
+from rmq_spark.wire.record import decode_blank
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store.commit_log import BLANK_BYTES, CommitLog
 from rocketpoll.broker.store.consume_queue import ENTRY_STRUCT, ConsumeQueue
@@ -38,6 +38,7 @@ from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.fresh_records import FreshRecords, FreshRun
 from rocketpoll.broker.store.index_service import IndexService, KeyedMessage
 from rocketpoll.broker.store.queue_table import QueueTable
+from rocketpoll.broker.store.record_check import RecordCheck
 from rocketpoll.broker.store.record_glance import glance, pattern_of, property_of
 from rocketpoll.broker.store.recovery import record_behind
 
@@ -48,24 +49,24 @@ _log = logging.getLogger(__name__)
 RUN_BYTES_MAX = 4 << 20
 INDEX_BEHIND_MAX = 1 << 20
 RUN_RECORDS_MAX = 8_192
-"""So many at a time take some five milliseconds."""
+"""Records taken at a time, in some five milliseconds."""
 ONE_BY_ONE_MAX = 1024
-"""So many at a time go one by one while the tools for many are being loaded."""
+"""Records taken at a time, one by one, while the tools for many are being loaded."""
 _WORDS_MAX = 8_192
-"""Of the keys of messages that come to the index at a time, if there are several: a microsecond each."""
+"""Words of keys that come to the index at a time, if there are several: a microsecond each."""
 _ONE_BY_ONE_BYTES_MAX = 1 << 13
-"""Of messages that come to the index one by one: they may have a key for every two bytes."""
+"""Bytes of messages that come to the index one by one: they may have a key for every two bytes."""
 
 _UNIQ_KEY, _KEYS = pattern_of(UNIQ_KEY), pattern_of(KEYS)
 
 
 def _never() -> bool:
-    """There is time for everything."""
+    """Return False: there is time for everything."""
     return False
 
 
 class ReputMessageService:
-    """One follower of one log."""
+    """A follower of one log."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class ReputMessageService:
         confirm_offset: Callable[[], int],
         fresh: FreshRecords,
     ) -> None:
-        """What is in ``fresh`` is not read again. Nobody is told of anything before `tell`."""
+        """Prepare; what is in ``fresh`` is not read again. Nobody is told before `tell`."""
         self._log = log
         self._queues = queues
         self._index = index
@@ -85,10 +86,11 @@ class ReputMessageService:
         self._confirm_offset = confirm_offset
         self._fresh = fresh
         self._lock = threading.Lock()
+        self._check = RecordCheck(log.sealed_from)
         self.holes: tuple[tuple[int, int], ...] = ()
         """The places in the log where no record was found, by recovery or since."""
         self.made_again: set[str] = set()
-        """Topics that were deleted and made again, as nothing but the log has told."""
+        """Topics that were deleted and made again, as only the log has told."""
         self.reput_from_offset = 0
         self.index_from_offset = 0
 
@@ -99,18 +101,19 @@ class ReputMessageService:
         self.reput_from_offset = reput_from_offset
         self.index_from_offset = index_from_offset
         self.holes = holes
+        self._check = RecordCheck(self._log.sealed_from)
 
     def tell(self, listener: MessageArrivingListener) -> None:
-        """Tell a listener of what is dispatched from now on, and of nothing that was dispatched before."""
+        """Tell a listener of what is dispatched from now on, and of nothing dispatched before."""
         self._listener = listener
 
     @property
     def tells(self) -> bool:
-        """Whether a listener is told, so that only the thread that it lives in may `run` this."""
+        """True if a listener is told, so that only the listener's thread may `run` this."""
         return self._listener is not None
 
     def run(self, is_over: Callable[[], bool] = _never) -> bool:
-        """Dispatch what is confirmed and not dispatched yet; whether that is all of it.
+        """Dispatch what is confirmed and not dispatched yet; return whether that is all of it.
 
         ``is_over`` is asked after each piece whether the rest has to wait for another call.
         """
@@ -128,13 +131,13 @@ class ReputMessageService:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Nothing is dispatched meanwhile."""
+        """Enter a context in which nothing is dispatched."""
         with self._lock:
             yield
 
     @contextmanager
     def caught_up(self) -> Iterator[None]:
-        """Nothing is dispatched meanwhile, and the index is where the consume queues are."""
+        """Enter a context in which nothing is dispatched, and the index is up to date."""
         with self._lock:
             self._catch_up_index()
             yield
@@ -144,7 +147,7 @@ class ReputMessageService:
         self.reput_from_offset = min(self.reput_from_offset, physical_offset)
 
     def catch_up_index(self, is_over: Callable[[], bool] = _never) -> bool:
-        """Bring the index to where the consume queues are; whether it is there.
+        """Bring the index to where the consume queues are; return whether it is there.
 
         ``is_over`` is asked after each piece whether the rest has to wait for another call.
         """
@@ -168,8 +171,12 @@ class ReputMessageService:
         data, sizes, next_offset = self._next_records(start, confirmed)
         if len(sizes) <= FEW or not chunks.are_loaded():
             sizes, next_offset = _cut(sizes, ONE_BY_ONE_MAX, start, next_offset)
+            good, _ = self._check.good_one_by_one(data, sizes, start)
+            sizes, next_offset = _good(sizes, good, start, next_offset)
             self._dispatch(self._dispatcher.entries_of_few(data, sizes, start), next_offset)
             return
+        good, _ = self._check.good_of_many(data, sizes, start)
+        sizes, next_offset = _good(sizes, good, start, next_offset)
         self._carry(_chunk(data, sizes), start, next_offset)
 
     def _carry(self, chunk: RecordChunk, start: int, next_offset: int) -> None:
@@ -196,9 +203,9 @@ class ReputMessageService:
     ) -> None:
         """Clear a queue whose offsets begin for a second time: they are those of a new topic.
 
-        All that lies before the end of what the queue has held is of the topic that was deleted, in its other
-        queues, too. What lies behind that may be of the new one. Entries that come once more lie before it,
-        and an entry that is damaged leads nowhere.
+        All that lies before the end of what the queue has held is of the topic that was deleted, in
+        its other queues, too. What lies behind that may be of the new one. Entries that come once
+        more lie before it, and an entry that is damaged leads nowhere.
         """
         physical_offset, _, _ = ENTRY_STRUCT.unpack_from(entries)
         known_end = self._end_of_last_record(topic, queue_id, queue)
@@ -215,7 +222,7 @@ class ReputMessageService:
         queue.clear()
 
     def _end_of_last_record(self, topic: str, queue_id: int, queue: ConsumeQueue) -> int | None:
-        """Where the record of a queue's last entry ends, if it is there, and the entry's."""
+        """Return the end of the record of a queue's last entry, or None without that record."""
         with suppress(UnreadableFile, RecordError):
             last = queue.last_entry()
             if last is None:
@@ -256,21 +263,18 @@ class ReputMessageService:
             self._index_chunk(_chunk(data, sizes), start, next_offset)
 
     def _note_hole(self, start: int, end: int, error: RecordError) -> None:
-        """Pass over the first record between two places that does not hang together."""
+        """Pass over the first inconsistent record between two places."""
         if start < self._log.min_offset:  # it has been deleted meanwhile, which is no damage
             return
         try:
             data, sizes, _ = self._next_records(start, end)
         except RecordError:
             data, sizes = b"", [0]
-        place = start
-        for size in sizes:
-            if not _hangs_together(data[place - start : place - start + size]):
-                break
-            place += size
-        else:
+        good, _ = self._check.good_one_by_one(data, sizes, start)
+        if good == len(sizes):
             raise error
-        found = record_behind(self._log.files, place + 1)
+        place = start + sum(sizes[:good])
+        found = record_behind(self._log.files, place + 1, self._log.sealed_from)
         hole = place, end if found is None else min(found, end)
         self.holes = (*self.holes, hole)
         _log.error("the log is damaged from %d to %d, which is passed over: %s", *hole, error)
@@ -290,7 +294,7 @@ class ReputMessageService:
         self.index_from_offset = next_offset
 
     def _next_records(self, start: int, end: int) -> tuple[Buffer, list[int], int]:
-        """Records from a place in the log on, within one file, and the place behind them."""
+        """Return records from a place in the log on, within one file, and the place behind them."""
         stop, first = end, self._log.min_offset
         if start < first:
             return b"", [], min(first, end)
@@ -312,19 +316,18 @@ class ReputMessageService:
         return data, [], min(start + self._log.files.space_left(start), end)
 
 
-def _hangs_together(record: Buffer) -> bool:
-    try:
-        decode_record(record, check_crc=False)
-    except RecordError:
-        return False
-    return True
-
-
 def _cut(sizes: list[int], count_max: int, start: int, next_offset: int) -> tuple[list[int], int]:
-    """No more of the records from a place on than so many, and where they end."""
+    """Limit the number of records from a place on; return their sizes, and where they end."""
     if len(sizes) <= count_max:
         return sizes, next_offset
     return sizes[:count_max], start + sum(sizes[:count_max])
+
+
+def _good(sizes: list[int], count: int, start: int, next_offset: int) -> tuple[list[int], int]:
+    """Cut records down to those that are good, which are some unless there were none at all."""
+    if sizes and not count:
+        raise RecordError("log", at=start, needed="a whole record in its place", found=sizes[0])
+    return _cut(sizes, count, start, next_offset)
 
 
 def _chunk(data: Buffer, sizes: Sequence[int]) -> RecordChunk:
@@ -332,7 +335,7 @@ def _chunk(data: Buffer, sizes: Sequence[int]) -> RecordChunk:
 
 
 def key_columns(chunk: RecordChunk, start: int) -> dict[str, Any]:
-    """What the index wants to know of many records that lie back to back from a place in the log."""
+    """Return what the index needs of many records that lie back to back from a place in the log."""
     return {
         "topics": chunks.COLUMNS["topic"].build(chunk),
         "unique_keys": chunk.properties.values(UNIQ_KEY),
@@ -344,7 +347,7 @@ def key_columns(chunk: RecordChunk, start: int) -> dict[str, Any]:
 
 
 def keyed(data: Buffer, sizes: Sequence[int], start: int) -> Iterator[KeyedMessage]:
-    """Yield what the index wants to know of each of a few such records."""
+    """Yield what the index needs of each of a few such records."""
     position = 0
     for size in sizes:
         topic, _, _, sys_flag, store_timestamp, properties = glance(data, position, size)

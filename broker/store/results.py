@@ -1,4 +1,4 @@
-"""What a store answers: what came of storing a message, what was found, and how the store is.
+"""The answers of a store: results of puts and gets, and the state of the store.
 
 The statuses have RocketMQ's names.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PutMessageStatus(Enum):
-    """Whether a message is in the log."""
+    """The outcome of a put: whether a message is in the log."""
 
     PUT_OK = auto()
     FLUSH_DISK_TIMEOUT = auto()  # in the log, but whether on the disk is not known yet
@@ -40,7 +40,7 @@ class PutMessageResult(NamedTuple):
 
 
 class GetMessageStatus(Enum):
-    """What was found in a queue from an offset on."""
+    """The outcome of a get in a queue from an offset on."""
 
     FOUND = auto()
     NO_MATCHED_MESSAGE = auto()
@@ -64,18 +64,18 @@ class GetMessageResult(NamedTuple):
 
     @property
     def message_count(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return len(self.sizes)
 
     @property
     def body_bytes(self) -> int:
-        """How many bytes they have together."""
+        """The number of bytes of all records together."""
         return sum(map(len, self.buffers))
 
 
 @dataclass(frozen=True)
 class StoreState:
-    """What an operator looks at first."""
+    """The state of a store, as an operator needs it first."""
 
     min_offset: int
     written_offset: int
@@ -84,5 +84,5 @@ class StoreState:
     holes: tuple[tuple[int, int], ...]
     failure: str | None
     hindrance: str | None
-    """What is kept from being done for now, and by what."""
+    """The text of what cannot be done for now, and why; None if nothing hinders."""
     recovered_from_crash: bool

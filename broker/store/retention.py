@@ -1,12 +1,13 @@
-"""Which files of the log are old enough to go, or have to because the disk fills up.
+"""Retention: which files of the log are old enough to go, or have to because the disk fills up.
 
-By age, at the hours that are set: files last written longer ago than the reserved time, by the clock and by
-the newest message in the log. By need, at any time: above one ratio of the disk, files past their time at
-once; above a second, the oldest whatever its age. Oldest first, a few at a time, never the last; whoever
-reads a file goes on reading it.
+By age, at the hours that are set: files last written longer ago than the reserved time, by the
+clock and by the newest message in the log. By need, at any time: above one ratio of the disk, files
+past their time at once; above a second, the oldest whatever its age. Oldest first, a few at a time,
+never the last; a reader of a file goes on reading it.
 
-So a clock that is years ahead makes no file old by itself, and a message that was stored by such a clock
-makes none old once the clock is right again. Nor does a log grow old into which nobody writes.
+So a clock that is years ahead makes no file old by itself, and a message that was stored by such a
+clock makes none old once the clock is right again. Nor does a log grow old into which nobody
+writes.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ _HOUR_MS = 3_600_000
 
 
 class Retention:
-    """Says what may go from the front of the log."""
+    """The decision on what may go from the front of the log."""
 
     def __init__(self, config: StoreConfig, disk: Disk, files: MappedFileQueue) -> None:
-        """The hours are those of local time, as RocketMQ takes them."""
+        """Take the settings; their hours are those of local time, as RocketMQ takes them."""
         self._config = config
         self._disk = disk
         self._files = files
 
     def expired_until(self, now_ms: int, newest_ms: int) -> int:
-        """Tell up to where the log may or must go now, when the newest message was stored then."""
+        """Return up to where the log may or must go now, by the clock and its newest message."""
         used = self._disk.usage(self._config.store_path_root_dir).ratio
         must_go = used >= self._config.disk_space_clean_forcibly_ratio
         hour = datetime.fromtimestamp(now_ms / 1000, timezone.utc).astimezone().hour

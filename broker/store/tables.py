@@ -1,26 +1,30 @@
-"""Small tables kept as one JSON file each: topics.json, consumerOffset.json and their like.
+"""JsonTable: small tables kept as one JSON file each: topics.json, consumerOffset.json and others.
 
-A save writes the new table whole to ``<name>.tmp`` and flushes it, renames the file to ``<name>.bak``,
-renames ``<name>.tmp`` to the file, and flushes the directory. What a crash leaves behind:
+A save writes the new table whole to ``<name>.tmp`` and flushes it, renames the file to
+``<name>.bak``, renames ``<name>.tmp`` to the file, and flushes the directory. What a crash leaves
+behind:
 
     crash                     <name>    <name>.bak   <name>.tmp    read is
     before the first rename   old       older        any part      old, from the file
     between the renames       -         old          new, whole    old, from the backup
     after the second rename   new       old          -             new, from the file
 
-A power loss can also keep the second rename and forget the first: the file is new, the backup older. The
-new table is flushed before anything is renamed, so no state has a file or a backup that is not whole. In
-no state is ``<name>.tmp`` the only copy of a table whose save has returned, so it is never read: what
-lies in it was not confirmed, and a table that was removed on purpose must not come back out of it.
+A power loss can also keep the second rename and forget the first: the file is new, the backup
+older. The new table is flushed before anything is renamed, so no state has a file or a backup that
+is not whole. In no state is ``<name>.tmp`` the only copy of a table whose save has returned, so it
+is never read: what lies in it was not confirmed, and a table that was removed on purpose must not
+come back out of it.
 
-A table ends with a checksum of all before it, as its last member, which RocketMQ passes over: a digit that
-has changed would let a group pass over messages. Without one, it is another program's or of somebody's hand,
-and believed.
+A table ends with a checksum of all before it, as its last member, which RocketMQ passes over: a
+digit that has changed would let a group pass over messages. A table without one was written by
+another program or by hand, and is believed.
 
-Whoever removes both files starts with an empty table. A file that is there and cannot be read is another
-matter: an empty table in its place would deliver all messages again (RocketMQ does so).
+An operator who removes both files starts with an empty table. A file that is there and cannot be
+read is another matter: an empty table in its place would deliver all messages again (RocketMQ does
+so).
 
-This module knows bodies and a `Disk`, and no particular table; it starts no thread and keeps no table.
+This module knows bodies and a `Disk`, and no particular table; it starts no thread and keeps no
+table.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ Body = TypeVar("Body")
 
 _CHECKSUM = re.compile(rb'[,{]"checksum":([0-9]+)}\s*\Z')
 
-# What a disk says of content that it has lost. Other errors, such as a permission, are the operator's.
+# Errors of a disk that has lost content; others, such as a permission, are the operator's.
 _LOST_CONTENT = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
 
 
@@ -69,9 +73,9 @@ class JsonTable(Generic[Body]):
         self._loaded_from: Path | None = None
         self._set_aside: SetAside | None = None
         self.is_checked = False
-        """Whether what the last load has read had a checksum."""
+        """True if the table that was last loaded had a checksum."""
         self.was_replaced = False
-        """Whether the last save has come so far that a load finds the new table, unless the power fails."""
+        """True if a load finds the table of the last save, unless the power fails."""
 
     @property
     def path(self) -> Path:
@@ -80,22 +84,22 @@ class JsonTable(Generic[Body]):
 
     @property
     def loaded_from(self) -> Path | None:
-        """What the last load has read: the file or its backup; None if neither was there."""
+        """The file or its backup, whichever the last load has read; None if neither was there."""
         return self._loaded_from
 
     @property
     def set_aside(self) -> SetAside | None:
-        """The damaged file that the last load has replaced by its backup, if it was so; worth a warning."""
+        """The damaged file that the last load has replaced by its backup, or None."""
         return self._set_aside
 
     def load(self, default: Body) -> Body:
-        """The table as it was last saved, or the default if there is no file yet.
+        """Return the table as it was last saved, or the default if there is no file yet.
 
         What it returns is durable: a power loss after it does not bring an older table back.
 
         Raises:
             DamagedTable: There are files, and none of them can be read. Nothing was changed.
-            OSError: The disk says no.
+            OSError: The disk refuses.
         """
         with self._lock:
             value, source, damage = self._found()
@@ -120,13 +124,14 @@ class JsonTable(Generic[Body]):
     def save(self, value: Body) -> None:
         """Replace the table; it is durable when this returns.
 
-        After an error, a load finds the new table or the one before; to save again is safe. A table that
-        was not loaded yet is loaded first, so that a damaged file never takes the place of its backup.
+        After an error, a load finds the new table or the one before; to save again is safe. A table
+        that was not loaded yet is loaded first, so that a damaged file never takes the place of its
+        backup.
 
         Raises:
             BodyError: The value could not be read back. Nothing was changed.
             DamagedTable: As in `load`.
-            OSError: The disk says no.
+            OSError: The disk refuses.
         """
         data = encode_body(value)
         decode_body(self._body_type, data)
@@ -142,7 +147,7 @@ class JsonTable(Generic[Body]):
             self._disk.flush_directory(self._path.parent)
 
     def _found(self) -> tuple[Body | None, Path | None, str]:
-        """Return the table and its file, or None twice; and what is wrong with the file, if it is another."""
+        """Return the table and its file, or None twice; and what is wrong with another file."""
         value, damage = self._read(self._path)
         if value is not None:
             return value, self._path, ""
@@ -152,7 +157,7 @@ class JsonTable(Generic[Body]):
         return value, None if value is None else self._backup, damage
 
     def _read(self, path: Path) -> tuple[Body | None, str]:
-        """A file's table and an empty text; or None and what is wrong; or neither if it is not there."""
+        """Return a file's table and "", or None and what is wrong, or None and "" without it."""
         try:
             data = self._disk.read(path)
             self.is_checked = _is_checked(data)
@@ -167,7 +172,7 @@ class JsonTable(Generic[Body]):
             return None, str(error)
 
     def _put_aside(self, damage: str) -> SetAside:
-        """Give the damaged file a name that nothing has yet: what was put aside before stays, too."""
+        """Give the damaged file an unused name: what was put aside before stays, too."""
         taken = self._disk.names(self._path.parent)
         name = f"{self._path.name}.corrupt"
         number = 1
@@ -193,7 +198,7 @@ def with_checksum(data: bytes) -> bytes:
 
 
 def _is_checked(data: bytes) -> bool:
-    """Whether a table ends with its checksum.
+    """Return whether a table ends with its checksum.
 
     Raises:
         BodyError: The checksum is that of another table.

@@ -1,9 +1,9 @@
-"""Deleting a topic: noted first, then its queues go, then what was put meanwhile begins anew.
+"""TopicDeletion: noted first, then its queues go, then what was put meanwhile begins again.
 
     note it in the manifest ── pause reput, move the queues' files aside ── delete the files
 
-A crash before the note finds nothing changed; one after it finds the topic deleted. The messages stay in the
-log until that expires. What groups keep of the topic is not known here.
+A crash before the note finds nothing changed; one after it finds the topic deleted. The messages
+stay in the log until that expires. What groups keep of the topic is not known here.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from rocketpoll.broker.store.parts import StoreParts
 
 
 class TopicDeletion:
-    """Deletes topics of one store."""
+    """The deletion of topics of one store."""
 
     def __init__(self, parts: StoreParts, checkpointing: Checkpointing, appender: MessageAppender) -> None:
-        """Touch nothing."""
+        """Take the parts of the store, without touching the disk."""
         self._parts = parts
         self._checkpointing = checkpointing
         self._appender = appender
 
     def delete(self, topic: str) -> None:
-        """Forget the queues of a topic; what was put into it since then is to be carried once more.
+        """Forget the queues of a topic; what was put into it since then is carried once more.
 
         Raises:
-            OSError: The disk says no. Nothing has changed.
+            OSError: The disk refuses. Nothing has changed.
             StoreFailed: The disk has failed, so that nobody knows.
         """
         queues, reput, dispatcher = self._parts.queues, self._parts.reput, self._parts.dispatcher

@@ -1,8 +1,8 @@
-"""``python -m rocketpoll.broker.store.verify DIR``: is everything in a store as it should be?
+"""Check that a store is as it should be: ``python -m rocketpoll.broker.store.verify DIR``.
 
-The log is followed and each record checked; then the consume queues are compared with what the log says
-they must hold, entry by entry, but for the times at which delayed messages are due: their delays are a
-setting of the broker. It changes nothing, and ends with status 0 if all is well.
+The log is followed and each record checked; then the consume queues are compared with what the log
+says they must hold, entry by entry, but for the times at which delayed messages are due: their
+delays are a setting of the broker. It changes nothing, and ends with status 0 if all is well.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PLACE_AND_SIZE = 2
 
 
 def faults(root: Path) -> Iterator[str]:
-    """What is wrong, one line each."""
+    """Yield all that is wrong in a store, one line each."""
     store = StoreInspection(root)
     for start, end in store.recovered.holes:
         yield f"commit log: {end - start} bytes from {start} on are no records; those behind are kept"
@@ -44,7 +44,7 @@ def faults(root: Path) -> Iterator[str]:
 def _expected_entries(
     store: StoreInspection,
 ) -> dict[tuple[str, int], dict[int, tuple[int, int, int]]]:
-    """What each queue must hold, by offset."""
+    """Return what each queue must hold, by offset."""
     dispatcher = Dispatcher(_DELAYS_MS)
     expected: dict[tuple[str, int], dict[int, tuple[int, int, int]]] = defaultdict(dict)
     for place, size, _ in store.records():
@@ -84,7 +84,7 @@ def _queue_faults(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line."""
+    """Run the command line; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m rocketpoll.broker.store.verify", description=__doc__)
     parser.add_argument("directory", type=Path, help="storePathRootDir of the store")
     given = parser.parse_args(arguments)

@@ -1,8 +1,9 @@
-"""``rocketpoll archive FILE.zip``: what Spark's workers need of rocketpoll, for ``spark-submit --py-files``.
+"""``rocketpoll archive FILE.zip``: the modules that Spark's workers need, for ``--py-files``.
 
-Made of the modules that are installed where the command runs. The broker, the command line and whatever is
-compiled stay out: numpy, pyarrow and orjson have to be on the cluster. On the driver the archive has to be on
-PYTHONPATH, too, as Spark does not look for sources in what --py-files names.
+Made of the modules that are installed where the command runs. The broker, the command line and
+whatever is compiled stay out: numpy, pyarrow and orjson have to be on the cluster. On the driver
+the archive has to be on PYTHONPATH, too, as Spark does not look for sources in what --py-files
+names.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from typing import Final
 _HERE: Final = Path(__file__).resolve().parents[2]
 _LEFT_OUT: Final = _HERE / "rmq_spark" / "cli"
 _NAMES: Final = ("__init__.py", "errors.py")
-"""Of ``rocketpoll``, which has the broker as well: ``rocketpoll.Producer`` works on a cluster, too."""
+"""Modules of ``rocketpoll`` in the archive: ``rocketpoll.Producer`` works on a cluster, too."""
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def run_archive(arguments: Sequence[str]) -> int:
-    """The exit code."""
+    """Run ``rocketpoll archive`` and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="rocketpoll archive", description="an archive of the Spark source and sink, for --py-files"
     )

@@ -15,7 +15,7 @@ _PROGRAM: Final = Path(__file__).resolve().parents[2] / "rocketpoll" / "start_br
 
 
 def broker_command(arguments: Sequence[str]) -> list[str]:
-    """Return the command line of this installation's broker, whatever lies in the working directory."""
+    """Return the command line of this installation's broker, in any working directory."""
     return [sys.executable, str(_PROGRAM), *arguments]
 
 

@@ -1,7 +1,7 @@
 """``rocketpoll checkpoint DIR``: a query's batches and where they end; how to go on from there.
 
-Files of this machine are read without pyspark and Java, those of other file systems by a Spark of its own,
-with the settings that Spark finds.
+Files of this machine are read without pyspark and Java, those of other file systems by a Spark of
+its own, with the settings that Spark finds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _SHOWN: Final = 10
 
 
 def run_checkpoint(arguments: Sequence[str]) -> int:
-    """The exit code: 1 if the directory is no checkpoint of a rocketpoll query, or has no such batch."""
+    """Run ``rocketpoll checkpoint`` and return the exit code.
+
+    It is 1 if the directory is no checkpoint of a rocketpoll query, or has no such batch.
+    """
     given = _parsed(arguments)
     try:
         if given.start:
@@ -80,7 +83,7 @@ def _start(given: argparse.Namespace) -> str:
 
 @contextmanager
 def _reader(location: str) -> Iterator[SparkSession | None]:
-    """A session for what is not on this machine; None if it is."""
+    """Yield a session for a remote location, or None for a local one."""
     if urlparse(location).scheme in ("", "file"):
         yield None
         return

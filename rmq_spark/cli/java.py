@@ -20,19 +20,19 @@ _SECONDS: Final = 30
 
 
 class Java(NamedTuple):
-    """A Java that was found; ``version`` is None if it does not say."""
+    """A Java that was found; ``version`` is None if its version is not known."""
 
     path: str
     version: int | None
 
     @property
     def is_new_enough(self) -> bool:
-        """Whether Spark 4 runs on it."""
+        """True if Spark 4 runs on this Java."""
         return self.version is not None and self.version >= NEEDED
 
 
 def find_java() -> Java | None:
-    """The Java of JAVA_HOME, or else of PATH, as Spark looks for it; None if there is none."""
+    """Return the Java of JAVA_HOME, or else of PATH, as Spark looks for it, or None."""
     home = os.environ.get("JAVA_HOME")
     path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if path is None or not os.access(path, os.X_OK):
@@ -48,7 +48,7 @@ def find_java() -> Java | None:
 
 
 def java_fault() -> str | None:
-    """What is wrong with it, and how to mend it; None if all is well."""
+    """Return what is wrong with the Java found, and how to mend it; None if it will do."""
     java = find_java()
     if java is None:
         home = os.environ.get("JAVA_HOME")

@@ -25,7 +25,7 @@ COMMANDS: Final[Mapping[str, tuple[Command, str]]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code of the command; 2 if there is no such command."""
+    """Run a command and return its exit code; 2 if there is no such command."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] in (["--version"], ["-V"]):
         sys.stdout.write(f"rocketpoll {__version__}\n")

@@ -10,5 +10,5 @@ INSTALL: Final = f"{sys.executable} -m pip install 'pyspark>=4.0,<4.4'"
 
 
 def has_pyspark() -> bool:
-    """Whether this Python would find it; it is not imported."""
+    """Return whether this Python would find pyspark, without importing it."""
     return importlib.util.find_spec("pyspark") is not None

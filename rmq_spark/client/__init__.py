@@ -1,7 +1,8 @@
 """The client: connections, producer, consumers and administration, on blocking sockets.
 
-It knows the wire, and neither pyspark nor the broker: it talks to RocketMQ's brokers and ours alike. The
-names below are imported when they are first used, so that a program pays only for what it needs.
+It knows the wire, and neither pyspark nor the broker: it talks to brokers of RocketMQ and of
+rocketpoll alike. The names below are imported when they are first used, so that a program pays only for what
+it needs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Admin: what an operator does with a whole cluster, by names instead of addresses.
 
-Topics, consumer groups, their offsets and lag, resets, messages by key or id. It asks each broker that a
-topic or a cluster has, and puts the answers together; a broker that does not answer is an error, as half an
-answer would look like a whole one.
+Topics, consumer groups, their offsets and lag, resets, messages by key or id. `Admin` asks each
+broker that a topic or a cluster has, and combines the answers; a broker that does not answer is an
+error, as half an answer would look like a whole one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from rmq_spark.wire.record import decode_record
 
 ADMIN_TIMEOUT_MS: Final = 5_000
 LATEST_MS: Final = -1
-"""As a time: behind the last message."""
+"""Passed as a time: the end of each queue, behind its last message."""
 
 FOREVER_MS: Final = (1 << 63) - 1
 QUERY_MESSAGES_MAX: Final = 64
@@ -55,7 +55,15 @@ _Found = TypeVar("_Found")
 
 
 class Lag(NamedTuple):
-    """How far a group is in one queue; ``consumer_offset`` is None where it has stored nothing."""
+    """Progress of a consumer group in one queue.
+
+    Attributes:
+        queue: The queue.
+        broker_offset: Offset behind the last message of the queue.
+        consumer_offset: Offset at which the group goes on; None if it has committed nothing.
+        last_timestamp: Milliseconds since the epoch at which the last consumed message was stored,
+            or 0 if the broker does not say.
+    """
 
     queue: MessageQueue
     broker_offset: int
@@ -64,17 +72,32 @@ class Lag(NamedTuple):
 
     @property
     def messages(self) -> int:
-        """How many it has not consumed yet; all that there are, if it has stored nothing."""
+        """Number of messages still to be consumed; all of the queue's, if nothing was committed."""
         return max(self.broker_offset - (self.consumer_offset or 0), 0)
 
 
 class Admin:
-    """See the module. All methods may be called from any thread."""
+    """Administers topics, consumer groups and their offsets, and looks up messages.
+
+    All methods may be called from any thread, within the ``with`` statement. Besides the errors
+    that they list, they raise a `ClientError` if a name server or a broker that has to be asked does
+    not answer, or refuses.
+
+    Example:
+        with Admin("localhost:9876") as admin:
+            admin.create_topic("orders", queue_nums=4)
+            print(sum(each.messages for each in admin.lag("billing", "orders")))
+
+    Args:
+        name_servers: Addresses of the name servers, as ``"host:port;host:port"`` or an iterable of
+            ``"host:port"``. Defaults to the environment variable NAMESRV_ADDR.
+        instance: A `ClientInstance` to share with producers and consumers; ``name_servers`` is then
+            ignored. Without it, this object has an instance of its own.
+    """
 
     def __init__(
         self, name_servers: str | Iterable[str] | None = None, *, instance: ClientInstance | None = None
     ) -> None:
-        """``instance`` is shared with producers and consumers; without it this one has its own."""
         self.instance = instance or ClientInstance(name_servers, request_timeout_ms=ADMIN_TIMEOUT_MS)
         self._api = BrokerApi(self.instance.connections, ADMIN_TIMEOUT_MS)
 
@@ -90,19 +113,26 @@ class Admin:
     # ---- the cluster
 
     def cluster_info(self) -> ClusterInfo:
-        """All brokers, by name and by cluster."""
+        """Return all brokers, with their addresses, and the clusters that they belong to."""
         return self.instance.name_servers.admin.cluster_info()
 
     def route(self, topic: str) -> TopicRouteData:
-        """Where a topic lives."""
+        """Return the brokers and queues of a topic, as a name server knows them.
+
+        Raises:
+            RouteNotFound: No name server knows the topic.
+        """
         check_text("topic", topic, "orders")
         return self.instance.name_servers.route(topic)
 
     def masters(self, cluster: str | None = None) -> Mapping[str, str]:
-        """The addresses of all masters, or of those of a cluster, by name.
+        """Return the addresses of all masters by broker name.
+
+        Args:
+            cluster: Name of the cluster; None for all clusters.
 
         Raises:
-            BrokerNotFound: There are none.
+            BrokerNotFound: There are no masters.
         """
         info = self.cluster_info()
         names = info.broker_addr_table if cluster is None else info.cluster_addr_table.get(cluster, ())
@@ -116,13 +146,17 @@ class Admin:
         return found
 
     def runtime_info(self) -> Mapping[str, Mapping[str, str]]:
-        """What each broker says of itself, by name."""
+        """Return what each master reports about itself, by broker name: version, rates, disk."""
         return {name: self._api.admin.runtime_info(address) for name, address in self.masters().items()}
 
     # ---- topics
 
     def topics(self, cluster: str | None = None) -> frozenset[str]:
-        """All topics, or those of a cluster."""
+        """Return the names of all topics.
+
+        Args:
+            cluster: Name of the cluster; None for all clusters.
+        """
         return self.instance.name_servers.admin.topics(cluster)
 
     def create_topic(
@@ -133,7 +167,18 @@ class Admin:
         cluster: str | None = None,
         config: TopicConfig | None = None,
     ) -> None:
-        """Create a topic on all masters, or on those of a cluster, or change it there."""
+        """Create a topic on all masters, or change it where it exists.
+
+        Args:
+            topic: Name of the topic.
+            queue_nums: Number of queues on each master, for reading and for writing.
+            cluster: Name of the cluster; None for the masters of all clusters.
+            config: Full settings, instead of ``queue_nums``; its ``topic_name`` is ignored.
+
+        Raises:
+            MessageRejected: The name is not valid, or ``queue_nums`` is less than 1.
+            BrokerNotFound: There are no masters.
+        """
         check_topic(topic)
         check_range("queue_nums", queue_nums)
         config = config or TopicConfig(
@@ -143,7 +188,12 @@ class Admin:
             self._api.admin.create_topic(address, replace(config, topic_name=topic))
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Delete a topic, with its messages, from all brokers and name servers."""
+        """Delete a topic, with its messages, from all masters and name servers.
+
+        Args:
+            topic: Name of the topic.
+            cluster: Name of the cluster; None for all clusters.
+        """
         check_text("topic", topic, "orders")
         for address in self.masters(cluster).values():
             self._api.admin.delete_topic(address, topic)
@@ -151,7 +201,11 @@ class Admin:
         self.instance.routes.forget(topic)
 
     def topic_offsets(self, topic: str) -> Mapping[MessageQueue, TopicOffset]:
-        """What each queue of a topic holds."""
+        """Return the offsets that each queue of a topic begins and ends at, and its last write.
+
+        Raises:
+            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
+        """
         check_text("topic", topic, "orders")
         return dict(
             pair
@@ -164,14 +218,29 @@ class Admin:
     def create_group(
         self, group: str, *, cluster: str | None = None, config: SubscriptionGroupConfig | None = None
     ) -> None:
-        """Create a consumer group on all masters, or on those of a cluster, or change it there."""
+        """Create a consumer group on all masters, or change it where it exists.
+
+        Args:
+            group: Name of the group.
+            cluster: Name of the cluster; None for the masters of all clusters.
+            config: Settings of the group; its ``group_name`` is ignored.
+
+        Raises:
+            MessageRejected: The name is not valid.
+        """
         check_group(group)
         config = replace(config or SubscriptionGroupConfig(group_name=group), group_name=group)
         for address in self.masters(cluster).values():
             self._api.admin.create_group(address, config)
 
     def delete_group(self, group: str, *, cluster: str | None = None, with_offsets: bool = True) -> None:
-        """Forget a consumer group, with its retry topic and its dead letters."""
+        """Delete a consumer group, with its retry topic and its dead letters.
+
+        Args:
+            group: Name of the group.
+            cluster: Name of the cluster; None for the masters of all clusters.
+            with_offsets: Whether to delete its committed offsets as well.
+        """
         check_text("group", group, "billing")
         for address in self.masters(cluster).values():
             self._api.admin.delete_group(address, group, with_offsets=with_offsets)
@@ -181,13 +250,17 @@ class Admin:
                 self.delete_topic(topic, cluster)
 
     def groups(self) -> frozenset[str]:
-        """All consumer groups."""
+        """Return the names of all consumer groups."""
         return frozenset(
             group for address in self.masters().values() for group in self._api.admin.group_configs(address)
         )
 
     def groups_of_topic(self, topic: str) -> frozenset[str]:
-        """Who consumes a topic, or has."""
+        """Return the names of the groups that consume a topic, or have consumed it.
+
+        Raises:
+            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
+        """
         check_text("topic", topic, "orders")
         return frozenset(
             group
@@ -196,7 +269,7 @@ class Admin:
         )
 
     def members(self, group: str) -> tuple[Connection, ...]:
-        """Who is in a consumer group now; nobody, if it is offline."""
+        """Return the online members of a consumer group, by client id; empty if it is offline."""
         check_text("group", group, "billing")
         found: dict[str, Connection] = {}
         for address in self.masters().values():
@@ -210,7 +283,11 @@ class Admin:
     # ---- offsets
 
     def lag(self, group: str, topic: str) -> tuple[Lag, ...]:
-        """How far a group is in each queue of a topic, whether it is online or not."""
+        """Return the progress of a group in each queue of a topic, whether it is online or not.
+
+        Raises:
+            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
+        """
         check_text("group", group, "billing")
         check_text("topic", topic, "orders")
         found: list[Lag] = []
@@ -228,13 +305,19 @@ class Admin:
         return tuple(found)
 
     def set_offset(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
-        """Have a group go on at an offset of one queue.
+        """Have a consumer group go on at an offset of one queue, whether it is online or not.
 
-        Who is online is told, and others find it stored.
+        Online members are told to; for all others the offset is stored.
+
+        Args:
+            group: Name of the group.
+            queue: The queue.
+            queue_offset: Offset of the next message to consume.
 
         Raises:
             MessageRejected: The queue does not have that offset.
-            NotSupported: The group is online at a broker of 4.9, which can tell members only of times.
+            NotSupported: The group is online at a broker of RocketMQ 4.9, which can tell members
+                only of times.
         """
         check_text("group", group, "billing")
         check_queue("queue", queue)
@@ -250,9 +333,16 @@ class Admin:
     def reset_to_time(
         self, group: str, topic: str, timestamp_ms: int, *, is_force: bool = True
     ) -> Mapping[MessageQueue, int]:
-        """Have a group go on at a time, in all queues of a topic; `LATEST_MS`: behind the last message.
+        """Have a consumer group go on at a time, in all queues of a topic.
 
-        Without ``is_force`` no queue goes forward. Gives the offsets.
+        Args:
+            group: Name of the group.
+            topic: Name of the topic.
+            timestamp_ms: Milliseconds since the epoch, or `LATEST_MS` for the end of each queue.
+            is_force: Whether queues may go forward; otherwise they only go back.
+
+        Returns:
+            The offset at which the group goes on, by queue.
         """
         check_text("group", group, "billing")
         check_text("topic", topic, "orders")
@@ -268,7 +358,7 @@ class Admin:
     def _reset_online(
         self, group: str, broker_name: str, address: str, header: ResetOffsetRequestHeader
     ) -> Mapping[MessageQueue, int]:
-        """The members are told, and store their offsets themselves."""
+        """Tell the members, which store their offsets themselves."""
         try:
             return self._api.admin.reset_offset(address, header)
         except ConsumerNotOnline:  # the last has just left
@@ -277,7 +367,7 @@ class Admin:
     def _reset_offline(
         self, group: str, broker_name: str, address: str, header: ResetOffsetRequestHeader
     ) -> Mapping[MessageQueue, int]:
-        """Nobody is there to be told: what is stored is where they begin."""
+        """Store the offsets at which members begin that come later."""
         chosen: dict[MessageQueue, int] = {}
         for queue in self._queues_of(broker_name, header.topic):
             if header.timestamp == LATEST_MS:
@@ -292,10 +382,10 @@ class Admin:
         return chosen
 
     def _tell(self, group: str, address: str, queue: MessageQueue, queue_offset: int) -> None:
-        """Have the members go to an offset of one queue: what only 5.x and ours can be asked for."""
+        """Tell the members to go on at an offset of one queue; needs a 5.x or rocketpoll."""
         version = self.instance.connections.peer_version(address)
         if not self._api.agreement(address).extensions and version < _VERSION_5:
-            # It would pass over the queue and the offset, and send the group to the beginning of time.
+            # 4.9 would ignore queue and offset, and send the group to the beginning of time.
             remark = "RocketMQ 4.9 can tell members only of times: stop the group's consumers first"
             raise NotSupported(3, remark, address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
         header = ResetOffsetRequestHeader(
@@ -306,11 +396,14 @@ class Admin:
     # ---- messages
 
     def message_by_offset_id(self, offset_message_id: str) -> MessageExt:
-        """The message with the id that its broker gave it, from the broker that the id names.
+        """Return the message with an id given by its broker, from the broker that the id names.
+
+        Args:
+            offset_message_id: The id, as in ``SendResult.offset_message_id``.
 
         Raises:
-            MessageRejected: That is no such id.
-            BrokerRefused: The broker has no such message any more.
+            MessageRejected: The text is not an id of that kind.
+            BrokerRefused: The broker does not have the message any more.
         """
         check_text("offset_message_id", offset_message_id, "7F00000100002A9F0000000000000000")
         try:
@@ -331,14 +424,26 @@ class Admin:
         end_ms: int = FOREVER_MS,
         messages_max: int = QUERY_MESSAGES_MAX,
     ) -> tuple[MessageExt, ...]:
-        """The newest messages of a topic with a key, at most so many of each broker."""
+        """Return the newest messages of a topic that have a key.
+
+        Args:
+            topic: Name of the topic.
+            key: One of the message's keys.
+            begin_ms: Earliest store time, in milliseconds since the epoch.
+            end_ms: Latest store time, in milliseconds since the epoch.
+            messages_max: Most messages to return of each broker.
+        """
         check_text("topic", topic, "orders")
         check_text("key", key, "order-42")
         header = QueryMessageRequestHeader(topic, key, messages_max, begin_ms, end_ms, unique_key_query=False)
         return tuple(message for message in self._query(header) if key in message.keys)
 
     def messages_by_unique_id(self, topic: str, message_id: str) -> tuple[MessageExt, ...]:
-        """The messages with the id that their producer gave them: several, if one was sent again.
+        """Return the messages with an id given by their producer; several, if one was resent.
+
+        Args:
+            topic: Name of the topic.
+            message_id: The id, as in ``SendResult.message_id``.
 
         Raises:
             NotFound: There are none.
@@ -368,7 +473,7 @@ class Admin:
             raise ProtocolError(address, str(error)) from error
 
     def _brokers_of(self, topic: str) -> list[tuple[str, str]]:
-        """The masters that have a topic, by name, and their addresses; the route is asked for anew."""
+        """Return the names and addresses of a topic's masters, after asking for its route again."""
         route = self.instance.routes.refresh(topic)
         found = [
             (name, broker.broker_addrs[MASTER_ID])

@@ -1,4 +1,4 @@
-"""AdminCalls: what operators ask of one broker, a method for each request; typed headers in, values out."""
+"""AdminCalls: requests of operators to a broker, a method each; typed headers in, values out."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ from rmq_spark.wire.headers.topics import (
 from rmq_spark.wire.message_queue import MessageQueue
 
 RELAY_TIMEOUT_MS: Final = 15_000
-"""What a broker asks a consumer for us, it waits for ten seconds itself."""
+"""Milliseconds to wait where the broker asks a consumer, for which it waits ten seconds itself."""
 
 _FOUND_OR_NOT: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.QUERY_NOT_FOUND.value})
 
 
 class AdminCalls:
-    """See the module."""
+    """The requests of operators to a broker, a method each; the address comes first."""
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
@@ -69,12 +69,12 @@ class AdminCalls:
     # ---- messages
 
     def view_message(self, address: str, commit_log_offset: int) -> Buffer:
-        """The record at a place in the log."""
+        """Return the record at a position of the commit log."""
         header = ViewMessageRequestHeader(commit_log_offset)
         return self.calls.call(address, RequestCode.VIEW_MESSAGE_BY_ID, header).body
 
     def query_message(self, address: str, header: QueryMessageRequestHeader) -> Buffer:
-        """The records with a key, back to back; none if there are none."""
+        """Return the records with a key, back to back; empty if there are none."""
         return self.calls.call(address, RequestCode.QUERY_MESSAGE, header, accepted=_FOUND_OR_NOT).body
 
     # ---- topics
@@ -100,17 +100,17 @@ class AdminCalls:
         self.calls.call(address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(topic))
 
     def topic_configs(self, address: str) -> Mapping[str, TopicConfig]:
-        """All topics of a broker."""
+        """Return the settings of all topics of a broker, by name."""
         code = RequestCode.GET_ALL_TOPIC_CONFIG
         return self.calls.body(TopicConfigSerializeWrapper, address, code).topic_config_table
 
     def topic_stats(self, address: str, topic: str) -> TopicStatsTable:
-        """What the queues of a topic hold on a broker."""
+        """Return the offsets that the queues of a topic hold on a broker."""
         header = TopicRequestHeader(topic)
         return self.calls.body(TopicStatsTable, address, RequestCode.GET_TOPIC_STATS_INFO, header)
 
     def groups_of_topic(self, address: str, topic: str) -> frozenset[str]:
-        """Who consumes a topic, or has."""
+        """Return the names of the groups that consume a topic, or have consumed it."""
         header, code = TopicRequestHeader(topic), RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
         return self.calls.body(GroupList, address, code, header).group_list
 
@@ -121,47 +121,47 @@ class AdminCalls:
         self.calls.call(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, config)
 
     def delete_group(self, address: str, group: str, *, with_offsets: bool = False) -> None:
-        """Forget a consumer group."""
+        """Delete a consumer group, and its offsets if asked for."""
         header = DeleteSubscriptionGroupRequestHeader(group, with_offsets, with_offsets)
         self.calls.call(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
     def group_configs(self, address: str) -> Mapping[str, SubscriptionGroupConfig]:
-        """All consumer groups of a broker."""
+        """Return the settings of all consumer groups of a broker, by name."""
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
         return self.calls.body(SubscriptionGroupWrapper, address, code).subscription_group_table
 
     def group_config(self, address: str, group: str) -> SubscriptionGroupConfig:
-        """One consumer group of a broker; 4.9 knows only all of them."""
+        """Return the settings of one consumer group; RocketMQ 4.9 does not know this request."""
         header = GetSubscriptionGroupConfigRequestHeader(group)
         return self.calls.body(
             SubscriptionGroupConfig, address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header
         )
 
     def consume_stats(self, address: str, group: str, topic: str | None = None) -> ConsumeStats:
-        """How far a group is, in one topic or in all that it has offsets for."""
+        """Return a group's progress, in one topic or in all that it has offsets for."""
         header = GetConsumeStatsRequestHeader(group, topic)
         return self.calls.body(ConsumeStats, address, RequestCode.GET_CONSUME_STATS, header)
 
     def all_consume_stats(self, address: str, *, ordered_only: bool = False) -> ConsumeStatsList:
-        """How far all groups of a broker are."""
+        """Return the progress of all groups of a broker."""
         header = GetConsumeStatsInBrokerHeader(ordered_only)
         return self.calls.body(ConsumeStatsList, address, RequestCode.GET_BROKER_CONSUME_STATS, header)
 
     def consume_time_span(self, address: str, group: str, topic: str) -> tuple[QueueTimeSpan, ...]:
-        """How old the messages are that a group has yet to consume."""
+        """Return the store times of the messages that a group has yet to consume, by queue."""
         header, code = QueryConsumeTimeSpanRequestHeader(topic, group), RequestCode.QUERY_CONSUME_TIME_SPAN
         return self.calls.body(QueryConsumeTimeSpanBody, address, code, header).consume_time_span_set
 
     def consumer_offsets(self, address: str) -> Mapping[str, Mapping[int, int]]:
-        """All stored offsets of a broker, by ``topic@group`` and queue."""
+        """Return all stored offsets of a broker, by ``topic@group`` and queue."""
         code = RequestCode.GET_ALL_CONSUMER_OFFSET
         return self.calls.body(ConsumerOffsetSerializeWrapper, address, code).offset_table
 
     def reset_offset(self, address: str, header: ResetOffsetRequestHeader) -> Mapping[MessageQueue, int]:
-        """Have a group that is online go to a time, or on 5.x and ours to an offset of one queue.
+        """Have an online group go to a time, or, on 5.x and rocketpoll, to an offset of one queue.
 
         Raises:
-            ConsumerNotOnline: No member is there; its offsets can be stored directly.
+            ConsumerNotOnline: No member is online; its offsets can be stored directly.
         """
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
         return self.calls.body(ResetOffsetBody, address, code, header).offset_table
@@ -173,28 +173,28 @@ class AdminCalls:
     # ---- clients
 
     def consumer_connection(self, address: str, group: str) -> ConsumerConnection:
-        """Who is in a consumer group.
+        """Return the online members of a consumer group.
 
         Raises:
-            ConsumerNotOnline: Nobody.
+            ConsumerNotOnline: There are none.
         """
         header, code = ConsumerGroupRequestHeader(group), RequestCode.GET_CONSUMER_CONNECTION_LIST
         return self.calls.body(ConsumerConnection, address, code, header)
 
     def producer_connection(self, address: str, group: str) -> ProducerConnection:
-        """Who is in a producer group; refused (1) if nobody is."""
+        """Return the online members of a producer group; refused (1) if there are none."""
         header, code = GetProducerConnectionListRequestHeader(group), RequestCode.GET_PRODUCER_CONNECTION_LIST
         return self.calls.body(ProducerConnection, address, code, header)
 
     def producers(self, address: str) -> ProducerTableInfo:
-        """All producers of a broker, by group."""
+        """Return all producers of a broker, by group."""
         return self.calls.body(ProducerTableInfo, address, RequestCode.GET_ALL_PRODUCER_INFO)
 
     def consumer_running_info(self, address: str, group: str, client_id: str) -> ConsumerRunningInfo:
-        """What a consumer is doing: the broker asks it.
+        """Return a consumer's report on itself, for which the broker asks it.
 
         Raises:
-            ConsumerNotOnline: It does not answer.
+            ConsumerNotOnline: The consumer does not answer.
         """
         code = RequestCode.GET_CONSUMER_RUNNING_INFO
         header = GetConsumerRunningInfoRequestHeader(group, client_id)
@@ -204,7 +204,7 @@ class AdminCalls:
     def consume_message_directly(
         self, address: str, header: ConsumeMessageDirectlyResultRequestHeader
     ) -> ConsumeMessageDirectlyResult:
-        """Have a consumer consume one message now: the broker asks it."""
+        """Have a consumer consume one message now, which the broker asks it to."""
         code = RequestCode.CONSUME_MESSAGE_DIRECTLY
         calls = Calls(self.calls.ask, RELAY_TIMEOUT_MS)
         return calls.body(ConsumeMessageDirectlyResult, address, code, header)
@@ -212,11 +212,11 @@ class AdminCalls:
     # ---- the broker
 
     def runtime_info(self, address: str) -> Mapping[str, str]:
-        """What a broker says of itself."""
+        """Return a broker's report on itself."""
         return self.calls.body(KVTable, address, RequestCode.GET_BROKER_RUNTIME_INFO).table
 
     def broker_config(self, address: str) -> Mapping[str, str]:
-        """A broker's settings."""
+        """Return a broker's settings."""
         answer = self.calls.call(address, RequestCode.GET_BROKER_CONFIG)
         header_of(address, RequestCode.GET_BROKER_CONFIG, answer)
         lines = bytes(answer.body).decode("utf-8", "replace").splitlines()
@@ -224,6 +224,6 @@ class AdminCalls:
         return {name.strip(): value.strip() for name, _, value in pairs}
 
     def broker_stats(self, address: str, stats_name: str, stats_key: str) -> BrokerStatsData:
-        """One counter of a broker's; refused (1) if nothing has been counted."""
+        """Return one counter of a broker; refused (1) if nothing has been counted."""
         header = ViewBrokerStatsDataRequestHeader(stats_name, stats_key)
         return self.calls.body(BrokerStatsData, address, RequestCode.VIEW_BROKER_STATS_DATA, header)

@@ -1,6 +1,6 @@
-"""What brokers' answers to sends and pulls come to: a value, or the refusal or fault that they stand for.
+"""Answers of brokers to sends and pulls, as values, or as the errors that they stand for.
 
-It knows no connection; `broker_api` asks.
+This module knows no connection; `broker_api` asks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def sent(
     header: SendMessageRequestHeader,
     message_id: str,
 ) -> SendResult:
-    """What an answer to a send says."""
+    """Return the result that an answer to a send stands for, or raise the refusal."""
     status = _SENT.get(answer.code)
     if status is None:
         raise refusal(answer.code, answer.remark, address, request_code)
@@ -47,7 +47,7 @@ def sent(
 def pulled(
     address: str, request_code: int, answer: RemotingCommand, accepted: Collection[int] = _PULLED
 ) -> PullResult:
-    """What an answer to a pull says."""
+    """Return the result that an answer to a pull stands for, or raise the refusal."""
     checked(address, request_code, answer, accepted)
     found = header_of(address, request_code, answer)
     status = PullStatus(answer.code)

@@ -1,7 +1,7 @@
-"""Arguments: whether callers give what is needed, and what they are told if they do not.
+"""Arguments: checks of the values that callers give, and the errors that explain what is wrong.
 
-What is of another kind is refused at the call that it was given to, and not where it would be used, in
-another thread perhaps, or by a broker. This module knows no client.
+A value of the wrong type is refused by the call that it was given to, and not where it would be
+used, in another thread perhaps, or by a broker. This module knows no client.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ _TIME: Final = (int, float)
 
 
 def wrong_kind(name: str, needed: str, found: str, example: str) -> TypeError:
-    """What is raised where something is of another kind than is needed."""
+    """Return the error to raise for a value of the wrong type."""
     return TypeError(f"{name}: needed {needed}, found {found}; for example: {example}")
 
 
 def check_kind(name: str, found: object, kinds: type | tuple[type, ...], needed: str, example: str) -> None:
-    """Refuse what is of none of these kinds.
+    """Raise an error if a value has none of these types.
 
     Raises:
-        TypeError: Says what was needed, what was found, and shows an example.
+        TypeError: The message says what was needed and what was found, and shows an example.
     """
     if not isinstance(found, kinds):
         raise wrong_kind(name, needed, f"{type(found).__name__} {excerpt(found)}", example)
 
 
 def check_text(name: str, found: object, example: str) -> None:
-    """Refuse what is no text.
+    """Raise an error if a value is not a str.
 
     Raises:
-        TypeError: Says what was found, and shows an example.
+        TypeError: The message says what was found, and shows an example.
     """
     check_kind(name, found, str, "a text (str)", repr(example))
 
 
 def check_number(name: str, found: object, example: int) -> None:
-    """Refuse what is no whole number; True and False are none.
+    """Raise an error if a value is not an int; True and False are not.
 
     Raises:
-        TypeError: Says what was found, and shows an example.
+        TypeError: The message says what was found, and shows an example.
     """
     _check_number(name, found, _NUMBER, "a whole number (int)", example)
 
 
 def check_range(name: str, found: int, least: int = 1, most: int | None = None) -> None:
-    """Refuse what is no whole number within limits.
+    """Raise an error if a value is not an int within limits.
 
     Raises:
-        MessageRejected: It is outside of them.
-        TypeError: It is no whole number.
+        MessageRejected: The value is outside of the limits.
+        TypeError: The value is not an int.
     """
     check_number(name, found, max(least, 1))
     if found < least or (most is not None and found > most):
@@ -65,10 +65,10 @@ def check_range(name: str, found: int, least: int = 1, most: int | None = None) 
 
 
 def check_time_ms(name: str, found: object) -> None:
-    """Refuse what is no number of milliseconds.
+    """Raise an error if a value is not a number of milliseconds.
 
     Raises:
-        TypeError: Says what was found, and shows an example.
+        TypeError: The message says what was found, and shows an example.
     """
     _check_number(name, found, _TIME, "a number of milliseconds", 3_000)
 
@@ -80,19 +80,19 @@ def _check_number(name: str, found: object, kinds: tuple[type, ...], needed: str
 
 
 def check_queue(name: str, found: object) -> None:
-    """Refuse what is no queue.
+    """Raise an error if a value is not a `MessageQueue`.
 
     Raises:
-        TypeError: Says what was found, and shows an example.
+        TypeError: The message says what was found, and shows an example.
     """
     check_kind(name, found, MessageQueue, "a MessageQueue", _QUEUE_EXAMPLE)
 
 
 def checked_queues(name: str, found: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
-    """Several queues; one alone, or names instead of queues, are refused.
+    """Return several queues as a set; refuse one alone, or names instead of queues.
 
     Raises:
-        TypeError: Says what was found, and shows an example.
+        TypeError: The message says what was found, and shows an example.
     """
     example = f"[{_QUEUE_EXAMPLE}]"
     if isinstance(found, str):

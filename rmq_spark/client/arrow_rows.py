@@ -1,13 +1,13 @@
-"""Rows of Arrow tables, cut into what travels in one request, as records or as messages.
+"""Rows of Arrow tables, cut into requests, as records or as messages.
 
-    body             what is sent; binary or text, never empty
-    topic            where to, unless all go to one
+    body             the payload; binary or text, never empty
+    topic            the topic, unless one is given for all rows
     keys, tags       text
     properties       a map of text to text
     flag             a 32-bit number
     bornTimestamp    when the message was made; now, if it is not given
 
-What no broker would take is refused before any of its piece is sent. It knows no broker.
+What no broker would take is refused before any of its piece is sent. This module knows no broker.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Piece(NamedTuple):
 
 
 def record_batches(given: Iterable[Any]) -> Iterator[pa.RecordBatch]:
-    """Those that tables consist of, and those that were given as such."""
+    """Yield the record batches of tables, and those that were given as such."""
     for rows in given:
         if isinstance(rows, pa.Table):
             yield from rows.to_batches()
@@ -55,7 +55,7 @@ def record_batches(given: Iterable[Any]) -> Iterator[pa.RecordBatch]:
 def pieces(
     rows: pa.RecordBatch, topic: str | None, bytes_max: int, rows_max: Callable[[str], int]
 ) -> Iterator[Piece]:
-    """Rows, by topic, in the sizes in which they travel."""
+    """Yield rows by topic, in the sizes in which they travel."""
     _check_columns(rows)
     if topic is not None:
         yield from _sized(rows, check_topic_to_send_to(topic), bytes_max, rows_max(topic))
@@ -103,7 +103,7 @@ def _sized(rows: pa.RecordBatch, topic: str, bytes_max: int, rows_max: int) -> I
 
 
 def _property_lengths(rows: pa.RecordBatch) -> Any:
-    """How many bytes the properties of each row take."""
+    """Return the number of bytes that the properties of each row take."""
     total = np.zeros(rows.num_rows, np.int64)
     for name in ("keys", "tags"):
         if name in rows.schema.names:
@@ -117,7 +117,7 @@ def _property_lengths(rows: pa.RecordBatch) -> Any:
 def record_columns(
     rows: pa.RecordBatch, queue: MessageQueue, born_host: str, store_host: str
 ) -> dict[str, Any]:
-    """What the chunk codec makes records of."""
+    """Return the columns that the chunk codec makes records of."""
     columns = {name: rows.column(name) for name in rows.schema.names if name != "topic"}
     columns.setdefault("bornTimestamp", pa.scalar(_now_ms(), pa.timestamp("ms", tz="UTC")))
     sys_flag = _BORN_V6 if parse_host(born_host).is_v6 else 0
@@ -133,7 +133,7 @@ def record_columns(
 
 
 def message_columns(rows: pa.RecordBatch) -> dict[str, Any]:
-    """What a batch is made of: the broker puts the same born timestamp on all its messages."""
+    """Return the columns of a batch; the broker gives all its messages the same born timestamp."""
     return {name: rows.column(name) for name in rows.schema.names if name not in ("topic", "bornTimestamp")}
 
 

@@ -1,9 +1,10 @@
 """Arrow tables sent at bulk speed: a row is a message (`arrow_rows`).
 
-A broker of ours takes megabytes of ready-encoded records at a time (APPEND_CHUNK), a RocketMQ broker batches.
-Several requests are under way at once, each to the next of the topic's queues. Rows of one request stay in
-their order; all rows do, if they are given a queue. Bodies are sent as they are, uncompressed, as RocketMQ
-does with batches; messages that go as chunks have no UNIQ_KEY, and are known by their offset message ids.
+A broker of ours takes megabytes of ready-encoded records at a time (APPEND_CHUNK), a RocketMQ
+broker batches. Several requests are under way at once, each to the next of the topic's queues. Rows
+of one request stay in their order; all rows do, if they are given a queue. Bodies are sent as they
+are, uncompressed, as RocketMQ does with batches; messages that go as chunks have no UNIQ_KEY, and
+are known by their offset message ids.
 """
 
 from __future__ import annotations
@@ -44,11 +45,17 @@ IN_FLIGHT: Final = 4
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 CHUNK_ROWS: Final = 50_000
 CHUNK_TIMEOUT_MS: Final = 30_000
-"""Several megabytes wait for those before them."""
+"""Milliseconds to wait for a response: several megabytes wait for those before them."""
 
 
 class SentSpan(NamedTuple):
-    """So many messages, at successive offsets of a queue from the first on."""
+    """Messages that are stored at successive offsets of a queue.
+
+    Attributes:
+        queue: The queue.
+        queue_offset: Offset of the first message.
+        message_count: Number of messages.
+    """
 
     queue: MessageQueue
     queue_offset: int
@@ -56,7 +63,12 @@ class SentSpan(NamedTuple):
 
 
 class BulkResult(NamedTuple):
-    """How many messages were stored, and where."""
+    """Result of sending a table.
+
+    Attributes:
+        message_count: Number of messages stored.
+        spans: Queue offsets at which they are stored.
+    """
 
     message_count: int
     spans: tuple[SentSpan, ...]
@@ -64,7 +76,7 @@ class BulkResult(NamedTuple):
 
 @dataclass
 class _Request:
-    """One piece, under way: where to, and what has become of it."""
+    """One piece that is under way: its queue, its answer, and the tries that failed."""
 
     topic: str
     rows: pa.RecordBatch
@@ -83,15 +95,23 @@ def send_batches(
     chunk_bytes: int = CHUNK_BYTES,
     timeout_ms: int = CHUNK_TIMEOUT_MS,
 ) -> BulkResult:
-    """Send all rows of record batches or tables.
+    """Send all rows of record batches or tables; see `Producer.send_batches`.
 
-    ``queue`` keeps all of them in order in one queue: then one request at a time is under way, whatever
-    ``in_flight`` says, and what fails is not tried again. ``timeout_ms`` holds for each request.
+    Args:
+        producer: The producer to send with.
+        batches: Tables or record batches; `arrow_rows` lists their columns.
+        topic: The topic of all rows; by default each row names its own.
+        queue: Keeps all rows in order in one queue: then one request at a time is under way,
+            whatever ``in_flight`` says, and none is tried again.
+        in_flight: Most requests under way at once.
+        chunk_bytes: Most bytes of one request.
+        timeout_ms: Milliseconds to wait for each response.
 
     Raises:
-        MessageRejected: A column is unknown, or a row cannot be a message. What was sent before stays sent.
+        MessageRejected: A column is unknown, or a row cannot be a message. What was sent before
+            stays sent.
         PartlySent: A request failed for good; ``results`` are the spans that are stored.
-        SendFailed: The first request did.
+        SendFailed: The first request failed for good.
     """
     bulk = _Bulk(producer, queue, timeout_ms)
     bytes_max = min(chunk_bytes, producer.rules.max_message_bytes)
@@ -107,14 +127,14 @@ def send_batches(
         while pending:
             bulk.settle(pending.popleft())
     finally:
-        for request in pending:  # nobody leaves while answers are under way
+        for request in pending:  # wait for the answers that are under way
             with suppress(ClientError):
                 request.answer.result()
     return BulkResult(bulk.sent, tuple(bulk.spans))
 
 
 class _Bulk:
-    """The requests of one call."""
+    """The requests of one call of `send_batches`."""
 
     def __init__(self, producer: Producer, queue: MessageQueue | None, timeout_ms: int) -> None:
         self._producer = producer
@@ -124,14 +144,14 @@ class _Bulk:
         self.sent = 0
 
     def rows_max(self, topic: str) -> int:
-        """How many rows fit into one request: a batch holds fewer, and whoever may get one counts."""
+        """Return the rows of one request: fewer if any of the brokers takes batches only."""
         for name in {queue.broker_name for queue in self._producer.publish_queues(topic)}:
             if not self._takes_chunks(name):
                 return BATCH_MESSAGES_MAX
         return CHUNK_ROWS
 
     def _takes_chunks(self, broker_name: str) -> bool:
-        """Whether a broker of this name takes chunks."""
+        """Return whether the broker of this name takes chunks."""
         instance = self._producer.instance
         try:
             agreement = instance.api.agreement(instance.routes.master_address(broker_name))
@@ -140,7 +160,7 @@ class _Bulk:
         return Extension.APPEND_CHUNK in agreement.extensions
 
     def start(self, request: _Request) -> None:
-        """Send it to the next queue, without waiting for the answer."""
+        """Send a request to the next queue, without waiting for the answer."""
         producer = self._producer
         failed = request.queue.broker_name if request.queue is not None else None
         queue = self._queue or producer.choice.choose(producer.publish_queues(request.topic), failed)
@@ -162,7 +182,7 @@ class _Bulk:
             request.answer.set_exception(error)
 
     def settle(self, request: _Request) -> None:
-        """Wait for its answer; what may do better elsewhere is sent again, and what follows waits."""
+        """Wait for the answer; send the request again where it may do better, while others wait."""
         while (error := self._outcome(request)) is not None:
             request.tries.append(error)
             may_do_better = isinstance(error, (*CONNECTION_FAULTS, BrokerNotFound, _CutShort)) or (
@@ -179,7 +199,7 @@ class _Bulk:
             self.start(request)
 
     def _outcome(self, request: _Request) -> ClientError | None:
-        """Note what of it is stored; why the rest, which stays in it, is not."""
+        """Note the rows that are stored; return why the rest, left in the request, is not."""
         try:
             found = request.answer.result()
         except ClientError as error:

@@ -1,11 +1,11 @@
 """AsyncSends: sends whose results come by futures, tried again where a connection fails.
 
     send ──> request ──> answered: the future has the result, or the refusal
-                └─ connection fails ──> once more to another broker, by a thread of its own: whoever finds
-                                        out that it failed has answers of others to read
+                └─ connection fails ──> once more to another broker, by a thread of its own: the one
+                                        that finds out has answers of others to read
 
-So many may wait for answers at once, with so many bytes; who wants to send more waits, and is told if that
-takes too long.
+Only so many sends, with so many bytes, may wait for answers at once; a caller who wants to send
+more waits, and gets an error if that takes too long.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 QueuesOf = Callable[[str], Sequence[MessageQueue]]
 
 RETRY_MS_MIN: Final = 50
-"""With less time left no try is begun: it would be given up while the broker stores the message."""
+"""Least milliseconds for a try; with less, it would be given up while the broker stores."""
 
 _AGAIN_THREADS: Final = 4
 
@@ -73,11 +73,11 @@ class AsyncSends:
         self._to_send_again: dict[_AsyncSend, None] = {}
 
     def start(self) -> None:
-        """From now on what fails is tried again; what waited in another process is forgotten."""
+        """Have failures tried again from now on; forget sends that waited in another process."""
         self._begin()
 
     def stop(self) -> None:
-        """What fails from now on has failed."""
+        """Try nothing again from now on."""
         self._again.stop(0)
         with self._mutex:
             left, self._to_send_again = self._to_send_again, {}
@@ -85,11 +85,11 @@ class AsyncSends:
             send.ends()
 
     def send(self, prepared: Outgoing, fixed: MessageQueue | None, timeout_ms: int) -> SendFuture:
-        """Send; to ``fixed``, if given, and then only once.
+        """Send a message and return the future of its result; to ``fixed``, if given, with one try.
 
         Raises:
-            TooManyPending: So much waits for answers that there was no room within the time.
-            MessageRejected: Nobody would read the answer.
+            TooManyPending: Too much waits for answers, and no room was made within the time.
+            MessageRejected: The instance has no threads that would read the answer.
         """
         if self.instance.connections.reads_itself:
             needed = "a ClientInstance whose connections are read by threads"
@@ -101,12 +101,12 @@ class AsyncSends:
         return send.future
 
     def try_again(self, send: _AsyncSend) -> bool:
-        """Have something tried again soon; not if nobody can do that."""
+        """Have a send tried again soon; return False if no thread can do that."""
         with self._mutex:
             self._to_send_again[send] = None
         task = self._again.schedule(lambda: self._try_again(send))
-        # With nothing to do it is done already, or nobody does it, as there are no threads to be had, or as
-        # this has stopped: whoever takes the send out knows.
+        # A cancelled task has run already, or never will: there is no thread, or this has stopped.
+        # Taking the send out tells which.
         may_be_left = task.is_cancelled or not self._again.thread_count
         return not (may_be_left and self._is_taken(send))
 
@@ -120,7 +120,7 @@ class AsyncSends:
 
 
 class _AsyncSend(Waiter):
-    """One of them, and what waits for the answers to its tries."""
+    """One send, which waits for the answers to its tries."""
 
     def __init__(
         self,
@@ -139,26 +139,26 @@ class _AsyncSend(Waiter):
         self._failed: str | None = None
 
     def attempt(self) -> None:
-        """Send it, to a queue that has not failed."""
+        """Send the message, to a queue that has not failed."""
         sends, prepared = self._sends, self._prepared
         try:
             chosen = self._fixed or sends.choice.choose(sends.queues_of(prepared.topic), self._failed)
-            self._failed = chosen.broker_name  # if it fails, that is
+            self._failed = chosen.broker_name  # the queue to avoid, should this try fail
             self.asked_at = time.monotonic()
             self._address = sends.instance.routes.master_address(chosen.broker_name)
             self._header = prepared.header(chosen)
             sends.instance.connections.reach(self._address, self._connect_ms())
             sends.instance.api.send_to(self, self._address, self._header, prepared.body)
-        except Exception as error:  # noqa: BLE001  # whatever it is, whoever waits for the future shall hear of it
+        except Exception as error:  # noqa: BLE001  # any error must reach the future
             self.failed(error)
 
     def _connect_ms(self) -> int:
-        """The share of the time that a connection may take, so that other brokers have theirs."""
+        """Return the milliseconds that connecting may take: other brokers have their share."""
         tries_left = 0 if self._fixed else self._sends.retries - len(self._tries)
         return max(int((self.deadline - self.asked_at) * 1000), 1) // (max(tries_left, 0) + 1)
 
     def answered(self, command: RemotingCommand) -> None:
-        """It is stored, or refused."""
+        """Resolve the future: the message is stored, or refused."""
         result = sent(self._address, self.request_code, command, self._header, self._prepared.message_id)
         self._sends.choice.sent(self._header.broker_name or "", (time.monotonic() - self.asked_at) * 1000)
         self._leave()
@@ -166,9 +166,9 @@ class _AsyncSend(Waiter):
             self.future.set_result(result)
 
     def failed(self, error: Exception) -> None:
-        """Once more, or that was it."""
+        """Have the send tried again, or let the future fail."""
         if isinstance(error, ClientError):
-            forget_frames(error)  # whoever keeps the future keeps the error, and they would keep the message
+            forget_frames(error)  # a future that is kept would keep the message alive
         if isinstance(error, (*CONNECTION_FAULTS, BrokerNotFound)) and self._fixed is None:
             self._tries.append(error)
             if self._failed is not None:
@@ -180,7 +180,7 @@ class _AsyncSend(Waiter):
             self._ends_with(error)
 
     def ends(self) -> None:
-        """It is not tried again."""
+        """Let the future fail: the send is not tried again."""
         error = SendFailed(self._prepared.topic, self._tries)
         error.__cause__ = self._tries[-1]
         self._ends_with(error)

@@ -1,7 +1,8 @@
-"""BrokerApi: what clients ask of brokers, a method for each request; typed headers in, values out.
+"""BrokerApi: requests that clients make of brokers, a method each; typed headers in, values out.
 
-Every method takes the broker's address first, and raises `BrokerRefused` of the kind that fits where the
-broker says no, or one of `CONNECTION_FAULTS`. It tries nothing twice. What operators ask is `admin_calls`.
+Every method takes the broker's address first, and raises `BrokerRefused` of the fitting kind where
+the broker refuses, or one of `CONNECTION_FAULTS`. It tries nothing twice. The requests of operators
+are in `admin_calls`.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from rmq_spark.client.admin_calls import AdminCalls
 
 HOLD_MARGIN_MS: Final = 10_000
-"""How much longer than the broker may hold a pull its answer is waited for."""
+"""Milliseconds that the answer to a pull is waited for beyond the time that it may be held."""
 
 LOCK_TIMEOUT_MS: Final = 1_000
 
@@ -61,23 +62,32 @@ _SUSPEND: Final = PullSysFlag.SUSPEND.value
 
 
 class BrokerApi:
-    """See the module. All methods may be called from any thread."""
+    """The requests that clients make of brokers, one method each, as in RocketMQ's protocol.
+
+    Every method takes the broker's address (``host:port``) first. It raises `BrokerRefused` of the
+    fitting kind if the broker refuses, or one of ConnectionFailed, ConnectionClosed, RequestTimeout
+    and ProtocolError if there is no response; nothing is tried twice. Methods may be called from
+    any thread.
+
+    Args:
+        connections: The connections that requests go over.
+        timeout_ms: Milliseconds to wait for a response, unless a method says otherwise.
+    """
 
     def __init__(self, connections: Connections, timeout_ms: int = REQUEST_TIMEOUT_MS) -> None:
-        """``timeout_ms`` is what every answer may take, unless a method says otherwise."""
         self.calls = Calls(connections.request, timeout_ms)
         self.connections = connections
         self.timeout_ms = timeout_ms
 
     @cached_property
     def admin(self) -> AdminCalls:
-        """What operators ask; a program that sends or consumes never loads it."""
-        from rmq_spark.client.admin_calls import AdminCalls  # noqa: PLC0415  # as said
+        """Requests of operators; a program that only sends or consumes never loads them."""
+        from rmq_spark.client.admin_calls import AdminCalls  # noqa: PLC0415  # for operators only
 
         return AdminCalls(self.calls)
 
     def agreement(self, address: str) -> Agreement:
-        """What this broker offers beyond RocketMQ."""
+        """Return the extensions that a broker and this client share, connecting if need be."""
         return self.connections.agreement(address)
 
     # ---- sending
@@ -90,7 +100,15 @@ class BrokerApi:
         message_id: str,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """One message, or a batch if the header says so; ``message_id`` is the id that its sender gave it."""
+        """Send a message, or a batch if the header says so, and wait until it is stored.
+
+        Args:
+            address: The broker.
+            header: The request's header.
+            body: Body of the message, or the encoded batch.
+            message_id: Id that the sender gave the message; it is returned in the result.
+            timeout_ms: Milliseconds to wait for the response.
+        """
         command = send_command(header, body)
         answer = self.connections.request(address, command, self._timeout(timeout_ms))
         return sent(address, command.code, answer, header, message_id)
@@ -103,7 +121,7 @@ class BrokerApi:
         message_id: str,
         timeout_ms: int | None = None,
     ) -> Future[SendResult]:
-        """The same, answered by a future."""
+        """Send a message, or a batch, and return a future of the result; see `send`."""
         command = send_command(header, body)
 
         def interpret(answer: RemotingCommand) -> SendResult:
@@ -113,11 +131,11 @@ class BrokerApi:
         return self.connections.request_async(address, command, timeout_ms, interpret, may_gather=True)
 
     def send_to(self, waiter: Waiter, address: str, header: SendMessageRequestHeader, body: Buffer) -> None:
-        """The same; the waiter gets the answer, of which `sent` says what it means."""
+        """Send a message, or a batch, and have the waiter told the response, for `answers.sent`."""
         self.connections.ask(address, waiter, send_command(header, body))
 
     def send_one_way(self, address: str, header: SendMessageRequestHeader, body: Buffer) -> None:
-        """The same, with nobody ever knowing what became of it."""
+        """Send a message, or a batch, without a response."""
         self.connections.send_one_way(address, send_command(header, body), self.timeout_ms)
 
     def append_chunk(
@@ -127,7 +145,10 @@ class BrokerApi:
         sized_records: Buffer,
         timeout_ms: int | None = None,
     ) -> Future[AppendResult]:
-        """Ready-encoded records with their sizes in front, where `agreement` has APPEND_CHUNK."""
+        """Append encoded records, their sizes in front, and return a future of the result.
+
+        The broker's `agreement` must have APPEND_CHUNK.
+        """
         command = command_of(RequestCode.APPEND_CHUNK, header, sized_records)
 
         def interpret(answer: RemotingCommand) -> AppendResult:
@@ -138,11 +159,11 @@ class BrokerApi:
         return self.connections.request_async(address, command, self._timeout(timeout_ms), interpret)
 
     def send_back(self, address: str, header: ConsumerSendMsgBackRequestHeader) -> None:
-        """A message that could not be consumed: deliver it again later, or to the dead letters."""
+        """Have a message that was not consumed delivered again later, or made a dead letter."""
         self.calls.call(address, RequestCode.CONSUMER_SEND_MSG_BACK, header)
 
     def end_transaction(self, address: str, header: EndTransactionRequestHeader) -> None:
-        """Commit a half message, roll it back, or leave it open; never answered."""
+        """Commit a half message, roll it back, or leave it open; there is no response."""
         command = command_of(RequestCode.END_TRANSACTION, header)
         self.connections.send_one_way(address, command, self.timeout_ms)
 
@@ -151,7 +172,14 @@ class BrokerApi:
     def pull(
         self, address: str, header: PullMessageRequestHeader, timeout_ms: int | None = None
     ) -> PullResult:
-        """Messages of a queue; held by the broker, if the header lets it, until there are some."""
+        """Pull messages of a queue; if the header allows it, the broker waits for some.
+
+        Args:
+            address: The broker.
+            header: The request's header.
+            timeout_ms: Milliseconds to wait for the response; by default 10 s more than the broker
+                may hold the request.
+        """
         command, timeout_ms = self._pull_command(header, timeout_ms, is_chunk=False)
         answer = self.connections.request(address, command, timeout_ms)
         return pulled(address, command.code, answer)
@@ -164,7 +192,11 @@ class BrokerApi:
         *,
         is_chunk: bool = False,
     ) -> Answer[PullResult]:
-        """The same, answered by a future; ``is_chunk``: in megabytes, where `agreement` has PULL_CHUNK."""
+        """Pull messages of a queue, and return a future of the result; see `pull`.
+
+        With ``is_chunk``, megabytes are pulled at once; the broker's `agreement` must have
+        PULL_CHUNK.
+        """
         command, timeout_ms = self._pull_command(header, timeout_ms, is_chunk=is_chunk)
 
         def interpret(answer: RemotingCommand) -> PullResult:
@@ -173,7 +205,7 @@ class BrokerApi:
         return self.connections.request_async(address, command, timeout_ms, interpret)
 
     def takes_chunks(self, address: str) -> bool:
-        """Whether this broker answers pulls in megabytes."""
+        """Return whether a broker answers pulls in chunks of megabytes."""
         return Extension.PULL_CHUNK in self.agreement(address).extensions
 
     def _pull_command(
@@ -191,10 +223,10 @@ class BrokerApi:
     def query_consumer_offset(
         self, address: str, group: str, queue: MessageQueue, *, zero_if_young: bool = True
     ) -> int | None:
-        """What a group has stored; None for nothing.
+        """Return the offset that a group has stored for a queue, or None.
 
-        A broker says 0 instead where a queue still has its first message and not many others, unless
-        ``zero_if_young`` is False and it is a 5.x or ours.
+        A broker returns 0 instead of None for a queue that still has its first message and not many
+        others, unless ``zero_if_young`` is False and the broker is a 5.x or rocketpoll's.
         """
         header = QueryConsumerOffsetRequestHeader(
             group, queue.topic, queue.queue_id, None if zero_if_young else False
@@ -209,7 +241,7 @@ class BrokerApi:
     def update_consumer_offset(
         self, address: str, group: str, queue: MessageQueue, commit_offset: int, *, one_way: bool = False
     ) -> None:
-        """Store a group's offset, forwards or back; ``one_way``: without hearing of it."""
+        """Store a group's offset, forwards or back; with ``one_way``, without a response."""
         header = UpdateConsumerOffsetRequestHeader(group, queue.topic, queue.queue_id, commit_offset)
         code = RequestCode.UPDATE_CONSUMER_OFFSET
         if one_way:
@@ -218,27 +250,30 @@ class BrokerApi:
             self.calls.call(address, code, header)
 
     def max_offset(self, address: str, queue: MessageQueue) -> int:
-        """The offset that the next message of a queue will get."""
+        """Return the offset that the next message of a queue will get."""
         header = GetMaxOffsetRequestHeader(queue.topic, queue.queue_id)
         found: int = self.calls.header(address, RequestCode.GET_MAX_OFFSET, header).offset
         return found
 
     def min_offset(self, address: str, queue: MessageQueue) -> int:
-        """The first offset that a queue still holds; 0 for one that never held any."""
+        """Return the first offset that a queue still holds; 0 for one that never held any."""
         header = GetMinOffsetRequestHeader(queue.topic, queue.queue_id)
         found: int = self.calls.header(address, RequestCode.GET_MIN_OFFSET, header).offset
-        return max(found, 0)  # 4.9 says -1 of a queue that has no file yet
+        return max(found, 0)  # 4.9 answers -1 for a queue that has no file yet
 
     def search_offset(
         self, address: str, queue: MessageQueue, timestamp_ms: int, boundary_type: str | None = None
     ) -> int:
-        """The first offset stored at a time or after it (LOWER), or the last before (UPPER, not 4.9)."""
+        """Return the first offset stored at a time or after it (LOWER), or the last before (UPPER).
+
+        ``timestamp_ms`` is in milliseconds since the epoch; RocketMQ 4.9 does not know UPPER.
+        """
         header = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms, boundary_type)
         found: int = self.calls.header(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header).offset
         return found
 
     def earliest_store_time(self, address: str, queue: MessageQueue) -> int | None:
-        """When the oldest message of a queue was stored, in ms; None if it has none."""
+        """Return the store time of a queue's oldest message, in ms since the epoch, or None."""
         header = GetEarliestMsgStoretimeRequestHeader(queue.topic, queue.queue_id)
         found: int = self.calls.header(address, RequestCode.GET_EARLIEST_MSG_STORETIME, header).timestamp
         return None if found < 0 else found
@@ -246,7 +281,7 @@ class BrokerApi:
     # ---- groups
 
     def heartbeat(self, address: str, data: HeartbeatData) -> int:
-        """This client lives, and is in these groups; the broker's version."""
+        """Tell a broker that this client lives, and its groups; return the broker's version."""
         return self.calls.call(address, RequestCode.HEART_BEAT, None, data).version
 
     def unregister(
@@ -257,12 +292,12 @@ class BrokerApi:
         consumer_group: str | None = None,
         timeout_ms: int | None = None,
     ) -> None:
-        """This client leaves a group."""
+        """Tell a broker that this client leaves a group."""
         header = UnregisterClientRequestHeader(client_id, producer_group, consumer_group)
         self.calls.call(address, RequestCode.UNREGISTER_CLIENT, header, timeout_ms=timeout_ms)
 
     def consumer_ids(self, address: str, group: str) -> tuple[str, ...]:
-        """The client ids of a group's members that are online."""
+        """Return the client ids of a group's members that are online."""
         code, header = RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader(group)
         answer = self.calls.call(address, code, header, accepted=_NO_MEMBERS)
         if answer.code != ResponseCode.SUCCESS:
@@ -272,17 +307,17 @@ class BrokerApi:
         return body_of(address, GetConsumerListByGroupResponseBody, answer).consumer_id_list
 
     def check_client_config(self, address: str, body: CheckClientRequestBody) -> None:
-        """Whether this broker filters by an expression.
+        """Raise an error unless a broker can filter by an expression.
 
         Raises:
-            BrokerRefused: It does not, or cannot read it.
+            BrokerRefused: The broker cannot filter like that, or cannot read the expression.
         """
         self.calls.call(address, RequestCode.CHECK_CLIENT_CONFIG, None, body)
 
     def lock(
         self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> frozenset[MessageQueue]:
-        """Hold queues for 60 s, to be consumed in order; those that are held now."""
+        """Lock queues for 60 s, to be consumed in order, and return those that are locked now."""
         body = LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=frozenset(queues))
         code = RequestCode.LOCK_BATCH_MQ
         answer = self.calls.call(address, code, None, body, timeout_ms=LOCK_TIMEOUT_MS)
@@ -297,7 +332,7 @@ class BrokerApi:
         *,
         one_way: bool = False,
     ) -> None:
-        """Let go of queues."""
+        """Unlock queues; with ``one_way``, without a response."""
         body = LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=frozenset(queues))
         code = RequestCode.UNLOCK_BATCH_MQ
         if one_way:
@@ -310,6 +345,6 @@ class BrokerApi:
 
 
 def send_command(header: SendMessageRequestHeader, body: Buffer) -> RemotingCommand:
-    """The request that sends a message, or a batch."""
+    """Return the request that sends a message, or a batch."""
     code = RequestCode.SEND_BATCH_MESSAGE if header.batch else RequestCode.SEND_MESSAGE_V2
     return command_of(code, header, body)

@@ -1,7 +1,8 @@
-"""BrokerRequests: what brokers ask of a client, led to the consumer or producer that it is for.
+"""BrokerRequests: requests that brokers make of a client, passed to the member that each is for.
 
-Only "the members of your group have changed" is dealt with on the spot, on the thread that reads. All else
-gets a thread of its own, as it may take as long as a user's listener does; so many at a time and no more.
+Only "the members of your group have changed" is dealt with on the spot, on the thread that reads.
+Every other request gets a thread of its own, as it may take as long as a user's listener does; only
+so many are handled at a time.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ _PRODUCER_GROUP: Final = "PGROUP"
 
 
 class NotForUs(ClientError):
-    """A broker asks for somebody who is not here."""
+    """A broker asks for a member that is not in this client."""
 
     def __str__(self) -> str:
         return f"there is no {self.args[0]} in this client"
 
 
 class BrokerRequests(ProcessBound):
-    """Leads brokers' requests to the members of one client."""
+    """Passes brokers' requests to the members of one client."""
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class BrokerRequests(ProcessBound):
         consumers: Mapping[str, ConsumerMember],
         producers: Mapping[str, ProducerMember | None],
     ) -> None:
-        """Both by group; they may change."""
+        """Make a dispatcher; both mappings are by group, and may change at any time."""
         self._client_id = client_id
         self._consumers = consumers
         self._producers = producers
@@ -62,7 +63,7 @@ class BrokerRequests(ProcessBound):
         ProcessBound.__init__(self)
 
     def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        """Take a request of a broker; what is answered later goes out by the connection."""
+        """Take a request of a broker; return its answer, or None if that goes out later."""
         codec = exchange_of(request.code).request
         if request.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED and codec is not None:
             consumer = self._consumers.get(codec.decode(request.ext_fields).consumer_group)
@@ -92,7 +93,7 @@ class BrokerRequests(ProcessBound):
         return None
 
     def forked(self) -> None:
-        """Take as many requests as ever: those that are under way are the parent's."""
+        """Free all slots: the requests that are under way are the parent's."""
         self._free = threading.Semaphore(AT_ONCE_MAX)
 
     def _handle(
@@ -109,7 +110,7 @@ class BrokerRequests(ProcessBound):
         except NotForUs as error:
             _log.info("%s: request %d: %s", connection.address, request.code, error)
             answer = request.respond(ResponseCode.SYSTEM_ERROR, str(error))
-        except BaseException as error:  # noqa: BLE001  # the broker shall hear of it, also of a listener's sys.exit
+        except BaseException as error:  # noqa: BLE001  # any error is answered, a listener's sys.exit too
             _log.exception("%s: request %d failed", connection.address, request.code)
             answer = request.respond(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         finally:
@@ -131,13 +132,13 @@ class BrokerRequests(ProcessBound):
         producer.check_transaction_state(address, message, header)
 
     def _reset_offsets(self, _: str, request: RemotingCommand, header: Any) -> None:
-        from rmq_spark.wire.bodies.stats import ResetOffsetBody  # noqa: PLC0415  # operators seldom ask
+        from rmq_spark.wire.bodies.stats import ResetOffsetBody  # noqa: PLC0415  # rarely needed
 
         offsets = decode_body(ResetOffsetBody, request.body).offset_table
         self._consumer(header.group).reset_offsets(header.topic, offsets)
 
     def _consume_status(self, _: str, __: RemotingCommand, header: Any) -> GetConsumerStatusBody:
-        from rmq_spark.wire.bodies.stats import GetConsumerStatusBody  # noqa: PLC0415  # operators seldom ask
+        from rmq_spark.wire.bodies.stats import GetConsumerStatusBody  # noqa: PLC0415  # rarely needed
 
         status = self._consumer(header.group).consume_status(header.topic)
         return GetConsumerStatusBody(message_queue_table=status)

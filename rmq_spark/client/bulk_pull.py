@@ -1,16 +1,17 @@
-"""BulkPull: the records of one queue from one offset to another, as they lie in the log, at bulk speed.
+"""BulkPull: the records of one queue between two offsets, as they lie in the log, at bulk speed.
 
     asked for      [o, o+n) [o+n, o+2n) [o+2n, ...      several at once, as offsets have no gaps
     answered       the whole span, or its first part: then the rest is asked for before what follows
     handed out     in order, each offset once
 
-How many messages a broker gives at once (RocketMQ: 32, or 256 KiB) is learnt from its answers. One of ours is
-asked for chunks of megabytes, with the records' sizes in front: how many messages those are, the first answer
-says, and until it is there nothing more is asked for. A filter is applied by the broker, and makes
-the spans unknown: then one pull is under way while the last answer is worked on.
+How many messages a broker gives at once (RocketMQ: 32, or 256 KiB) is learnt from its answers. One
+of ours is asked for chunks of megabytes, with the records' sizes in front: how many messages those
+are, the first answer says, and until it is there nothing more is asked for. A filter is applied by
+the broker, and makes the spans unknown: then one pull is under way while the last answer is worked
+on.
 
-It knows one broker's address and no routes: who is to be asked is the caller's business. A connection that
-fails is made again, and the pulls that were under way are asked again.
+This module knows one broker's address and no routes: choosing the broker is left to the caller. A
+connection that fails is made again, and the pulls that were under way are asked again.
 """
 
 from __future__ import annotations
@@ -38,12 +39,15 @@ from rmq_spark.wire.record import record_size
 
 IN_FLIGHT: Final = 4
 CHUNKS_IN_FLIGHT: Final = 2
-"""One is worked on and one arrives. More would be cold in the cache by their turn, and need fresh memory."""
+"""Chunks pulled at once: one is worked on and one arrives.
+
+More would be cold in the cache by their turn, and need fresh memory.
+"""
 
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 CHUNK_MESSAGES: Final = 100_000
 FIRST_MESSAGES: Final = 32
-"""What a RocketMQ broker gives, if nobody has changed its settings."""
+"""Messages that a RocketMQ broker gives at once, if nobody has changed its settings."""
 
 PATIENCE_MAX: Final = 256
 TRIES: Final = 3
@@ -55,9 +59,12 @@ _PATIENCE_SECONDS: Final = 2.0
 
 
 class RawChunk(NamedTuple):
-    """Records back to back; ``sizes``, a numpy array, says how long each is, where the broker has told.
+    """Records that lie back to back, as `BulkPull` yields them.
 
-    What follows begins at ``next_offset``.
+    Attributes:
+        records: The stored records.
+        sizes: Array (numpy) of their lengths in bytes, if the broker has sent them, else None.
+        next_offset: Queue offset of the message behind them.
     """
 
     records: Buffer
@@ -67,17 +74,30 @@ class RawChunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullRules:
-    """How it is pulled."""
+    """Settings of a `BulkPull`."""
 
     subscription: str = _ALL
+    """Filter that the broker applies: tags (``"red || blue"``) or a condition; ``"*"`` for all."""
+
     expression_type: str = TAG_EXPRESSION
+    """Kind of the filter: TAG or SQL92."""
+
     in_flight: int = IN_FLIGHT
-    """At most; of chunks `CHUNKS_IN_FLIGHT` are enough."""
+    """Most pulls under way at once; of chunks, at most two."""
     chunk_bytes: int = CHUNK_BYTES
+    """Most bytes of one chunk; for rocketpoll's brokers."""
+
     chunk_messages: int = CHUNK_MESSAGES
+    """Most messages of one chunk; for rocketpoll's brokers."""
+
     wait_ms: int = WAIT_MS
+    """Milliseconds to wait for messages, where the queue ends before the end offset."""
+
     timeout_ms: int = HOLD_MARGIN_MS
+    """Milliseconds to wait for each response, besides ``wait_ms``."""
+
     tries: int = TRIES
+    """Number of faults in a row of the connection after which to give up."""
 
 
 class _Span(NamedTuple):
@@ -89,7 +109,27 @@ class _Span(NamedTuple):
 
 
 class BulkPull(ProcessBound):
-    """See the module. Iterate over it, in one thread, once."""
+    """The records of one queue between two offsets, at bulk speed: an iterable of `RawChunk`.
+
+    Iterate over it once, in one thread. Several pulls are under way at once; where a connection
+    fails, it is made again and the pulls are repeated. Each offset is yielded once, in order.
+
+    Example:
+        from rmq_spark.client.message import decode_messages
+
+        for chunk in BulkPull(instance.api, address, "reader", queue, start=0, end=1_000):
+            for message in decode_messages(chunk.records, queue.broker_name):
+                print(message.queue_offset, message.body)
+
+    Args:
+        api: Requests to brokers, as a `ClientInstance` has them in ``api``.
+        address: The broker that has the queue, as ``host:port``.
+        group: Name of the consumer group that pulls; its offsets are not changed.
+        queue: The queue to read.
+        start: Offset of the first message.
+        end: Offset behind the last message; the queue must reach it within ``rules.wait_ms``.
+        rules: Settings; `PullRules()` by default.
+    """
 
     def __init__(
         self,
@@ -101,18 +141,17 @@ class BulkPull(ProcessBound):
         end: int,
         rules: PullRules | None = None,
     ) -> None:
-        """From ``start`` to before ``end``, which the queue must reach within ``wait_ms``."""
         self._api = api
         self._address = address
         self._queue = queue
         self._end = end
         self._rules = rules or PullRules()
         self._is_filtered = self._rules.subscription.strip() not in ("", _ALL)
-        self._next_offset = start  # what is handed out next
+        self._next_offset = start  # offset of the next record to yield
         self._asked_to = start
         self._spans: deque[_Span] = deque()
         self._per_pull = 0
-        self._knows_how_many = False  # the broker gives at once
+        self._knows_how_many = False  # messages that the broker gives at once
         self._cap = 0  # the last number that was less than asked for
         self._patience = 1  # so many full answers before more is asked for
         self._full_answers = 0
@@ -134,15 +173,17 @@ class BulkPull(ProcessBound):
         ProcessBound.__init__(self)
 
     def forked(self) -> None:
-        """Ask anew for what is under way: that comes to the parent."""
+        """Repeat the pulls that are under way: their answers come to the parent process."""
         self._ask_from_here()
 
     def __iter__(self) -> Iterator[RawChunk]:
-        """All chunks, in order; none of them is empty.
+        """Yield all chunks, in order; none of them is empty.
 
         Raises:
-            OffsetMoved: The queue does not hold these offsets any more, or not yet and none came in time.
-            BrokerRefused: The broker does not let it be read.
+            OffsetMoved: The queue does not hold these offsets any more, or not yet and none came in
+                time.
+            BrokerRefused: The broker does not let the queue be read.
+            ClientError: The connection has failed several times in a row.
         """
         while self._next_offset < self._end:
             try:
@@ -172,10 +213,10 @@ class BulkPull(ProcessBound):
             self._asked_to = end
 
     def _ask_ahead(self, next_offset: int, span: _Span) -> None:
-        """While what came of a span is worked on; what did not come of it is first.
+        """Pull on while an answer is worked on; first the rest of its span, if there is one.
 
-        An answer that leads beyond its span, as there are offsets without messages, has brought some of what
-        was asked for behind it: that must not come twice.
+        An answer that leads beyond its span, as there are offsets without messages, has brought
+        some of what was asked for behind it: that must not come twice.
         """
         if next_offset > span.end:
             self._spans.clear()
@@ -210,14 +251,14 @@ class BulkPull(ProcessBound):
         self._ask_from_here()
 
     def _ask_from_here(self) -> None:
-        """Forget what was asked for: it is asked for again, from what is handed out next."""
+        """Drop all pulls that are under way: they are repeated from the next offset to yield."""
         self._spans.clear()
         self._asked_to = self._next_offset
 
     # ---- answers
 
     def _taken(self, result: PullResult) -> RawChunk | None:
-        """What to hand out of the answer to the first of the spans, and what is still to be asked."""
+        """Return the chunk in the answer to the first span, and pull on; None if there is none."""
         span = self._spans.popleft()
         if result.pull_status is PullStatus.OFFSET_ILLEGAL:
             raise self._moved(span.start, result)
@@ -234,7 +275,7 @@ class BulkPull(ProcessBound):
         try:
             self._ask_ahead(next_offset, span)
         except CONNECTION_FAULTS:
-            self._ask_from_here()  # in the next turn; what has come is handed out before
+            self._ask_from_here()  # in the next turn; the records at hand are yielded first
         if result.pull_status is not PullStatus.FOUND:
             return None
         records, sizes = self._before_the_end(result) if next_offset > self._end else result[5:7]
@@ -243,8 +284,9 @@ class BulkPull(ProcessBound):
     def _learn(self, given: int, span: _Span, result: PullResult) -> None:
         """Ask for no more at once than the broker gives.
 
-        Whether it gives more is tried again and again, as messages are of different lengths; and seldom, if
-        it is always as many as before: what is missing of a span costs a pull of its own.
+        Whether it gives more is tried again and again, as messages are of different lengths; and
+        seldom, if it is always as many as before: what is missing of a span costs a pull of its
+        own.
         """
         wanted = span.end - span.start
         self._full_answers += 1
@@ -262,7 +304,7 @@ class BulkPull(ProcessBound):
         self._knows_how_many = True
 
     def _wait_for(self, span: _Span) -> None:
-        """The queue ends here, before what was asked for: more may be about to come."""
+        """Wait for messages where the queue ends before the offsets that were asked for."""
         self._spans.clear()
         held = self._pull(
             span.start,
@@ -279,7 +321,7 @@ class BulkPull(ProcessBound):
         self._spans.append(held._replace(answer=answered))
 
     def _before_the_end(self, result: PullResult) -> tuple[Buffer, Any]:
-        """The records before the end, where a filter has led beyond it."""
+        """Return the records before the end, where a filter has led beyond it."""
         records = memoryview(result.records)
         at = count = 0
         try:

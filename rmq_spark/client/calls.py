@@ -1,6 +1,7 @@
-"""Calls: one request with typed header and body, one answer; what is not a success is an exception.
+"""Calls: one request with typed header and body, one answer; all but success is an exception.
 
-Both the calls of brokers and those of name servers are made of these. It knows no request by name.
+Both the calls of brokers and those of name servers are made of these. This module knows no request
+by name.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Ask = Callable[[str, RemotingCommand, int], RemotingCommand]
 
 
 def command_of(code: int, header: Any = None, body: object = b"") -> RemotingCommand:
-    """A request; ``body`` is bytes, or a body class."""
+    """Return a request; ``body`` is bytes, or an instance of a body class."""
     ext_fields: dict[str, str] = {}
     if header is not None:
         codec = exchange_of(code).request
@@ -37,10 +38,10 @@ def command_of(code: int, header: Any = None, body: object = b"") -> RemotingCom
 def checked(
     address: str, request_code: int, answer: RemotingCommand, accepted: Collection[int] = SUCCESS
 ) -> RemotingCommand:
-    """The answer, if its code is one of those.
+    """Return the answer, if its code is one of those accepted.
 
     Raises:
-        BrokerRefused: It is not; the kind depends on the code.
+        BrokerRefused: Its code is another; the class depends on the code.
     """
     if answer.code not in accepted:
         raise refusal(answer.code, answer.remark, address, request_code)
@@ -48,7 +49,7 @@ def checked(
 
 
 def header_of(address: str, request_code: int, answer: RemotingCommand) -> Any:
-    """The typed header of an answer."""
+    """Return the typed header of an answer."""
     codec = exchange_of(request_code).response
     if codec is None:
         raise TypeError(f"the answer to request {request_code} has no header")
@@ -59,7 +60,7 @@ def header_of(address: str, request_code: int, answer: RemotingCommand) -> Any:
 
 
 def body_of(address: str, body_type: type[_Body], answer: RemotingCommand) -> _Body:
-    """The JSON body of an answer; all of its fields at their defaults, if it has none."""
+    """Return the JSON body of an answer, with all fields at their defaults if there is none."""
     try:
         return decode_body(body_type, answer.body or b"{}")
     except WireError as error:
@@ -67,10 +68,10 @@ def body_of(address: str, body_type: type[_Body], answer: RemotingCommand) -> _B
 
 
 class Calls:
-    """Calls to any address, over whatever asks."""
+    """Typed requests to any address, over a function that asks."""
 
     def __init__(self, ask: Ask, timeout_ms: int) -> None:
-        """``ask`` gives the answer to a request, whatever its code."""
+        """Make calls by ``ask``, which returns the answer to a request, whatever its code is."""
         self.ask = ask
         self.timeout_ms = timeout_ms
 
@@ -84,17 +85,17 @@ class Calls:
         accepted: Collection[int] = SUCCESS,
         timeout_ms: int | None = None,
     ) -> RemotingCommand:
-        """The answer to one request."""
+        """Make a request and return the answer."""
         command = command_of(code, header, body)
         answer = self.ask(address, command, self.timeout_ms if timeout_ms is None else timeout_ms)
         return checked(address, code, answer, accepted)
 
     def header(self, address: str, code: int, header: Any = None, body: object = b"") -> Any:
-        """The typed header of the answer."""
+        """Make a request and return the typed header of the answer."""
         return header_of(address, code, self.call(address, code, header, body))
 
     def body(
         self, body_type: type[_Body], address: str, code: int, header: Any = None, body: object = b""
     ) -> _Body:
-        """The JSON body of the answer."""
+        """Make a request and return the JSON body of the answer."""
         return body_of(address, body_type, self.call(address, code, header, body))

@@ -1,12 +1,14 @@
 """Connection: one socket to one address, requests matched with their answers.
 
-    request ──> opaque (`waiters`) ──> socket (`frame_writer`) ──> FrameReader ──> opaque ──> whoever waits
+    request ──> opaque (`waiters`) ──> socket (`frame_writer`) ──> FrameReader ──> opaque ──> waiter
 
-Answers come in any order. Either a thread of the connection reads, or (``reads_itself``) whoever waits does
-so, which saves two switches of threads for each request: made for a program with one puller.
+Answers come in any order. Either a thread of the connection reads, or (``reads_itself``) the thread
+that waits does, which saves two switches of threads for each request: made for a program with one
+puller.
 
-Every wait is bounded, and ends in an exception: on garbage, on answers that nobody asked for, and on the
-stream's end all that wait are told at once. It knows neither routes nor what requests mean.
+Every wait is bounded, and ends in an exception: on garbage, on answers that nobody asked for, and
+on the stream's end all that wait are told at once. This module knows neither routes nor what
+requests mean.
 """
 
 from __future__ import annotations
@@ -44,12 +46,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 OnRequest = Callable[["Connection", RemotingCommand], "RemotingCommand | None"]
-"""What a broker asks its client. Called by whoever reads: it must not wait for this connection."""
+"""Handles a request of a broker, in the thread that reads: it must not wait for the connection."""
 
 CONNECT_TIMEOUT_MS: Final = 3_000
 
 SILENCE_SECONDS: Final = 1.0
-"""A peer that has said nothing for so long while a request waited in vain has gone without a word."""
+"""A peer that sends nothing for so long while a request waits in vain counts as gone."""
 
 _SILENCE: Final = {
     "TCP_KEEPIDLE": 30,
@@ -57,19 +59,19 @@ _SILENCE: Final = {
     "TCP_KEEPCNT": 3,
     "TCP_USER_TIMEOUT": 60_000,
 }
-"""When a silent peer is asked whether it is there, in seconds; how long it may owe an answer, in ms."""
+"""Socket options that find a silent peer: times in seconds, TCP_USER_TIMEOUT in milliseconds."""
 
 _READ_BYTES: Final = 1 << 18
 _ONE_WAY: Final = CommandFlag.ONE_WAY.value
 
 
 def as_it_is(command: RemotingCommand) -> RemotingCommand:
-    """An answer that its asker reads himself."""
+    """Return the raw response; the caller interprets it."""
     return command
 
 
 class Connection:
-    """One socket to one address. All methods may be called from any thread."""
+    """A socket to one address, for requests and responses. All methods are thread-safe."""
 
     def __init__(
         self,
@@ -82,7 +84,11 @@ class Connection:
         frame_bytes_max: int = FRAME_BYTES_MAX,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """``on_closed`` is told once, by whoever finds out; ``clock`` is `time.monotonic` as it is now."""
+        """Take over a connected socket.
+
+        ``on_closed`` is called once, by the thread that finds out; ``clock`` is `time.monotonic` by
+        default.
+        """
         self.address = address
         self.clock = clock = clock or time.monotonic
         self.peer_version = 0
@@ -114,7 +120,11 @@ class Connection:
         timeout_ms: int = CONNECT_TIMEOUT_MS,
         tls: TlsClient | None = None,
     ) -> Connection:
-        """A connection to ``host:port``; its handshake, if there is one, has what time connecting leaves."""
+        """Connect to ``host:port``; a TLS handshake has the time that connecting leaves.
+
+        Raises:
+            ConnectionFailed: No connection, or no TLS, within ``timeout_ms``.
+        """
         host, port = parse_address(address)
         deadline = time.monotonic() + timeout_ms / 1000
         try:
@@ -137,17 +147,17 @@ class Connection:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has ended."""
+        """True if the connection has ended."""
         return self._waiters.ended is not None
 
     @property
     def waiting(self) -> int:
-        """How many answers are waited for."""
+        """Number of answers that are waited for."""
         return len(self._waiters)
 
     @property
     def local_address(self) -> str:
-        """This machine's own address on the way to the peer."""
+        """Address of this machine on the way to the peer; empty once the connection has ended."""
         try:
             return str(self._socket.getsockname()[0])
         except OSError:
@@ -156,12 +166,13 @@ class Connection:
     # ---- asking
 
     def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
-        """Ask, and wait for the answer, whatever its code is.
+        """Send a request, wait for the response, and return it, whatever its code is.
 
         Raises:
-            RequestTimeout: It has not come in time. A peer that has been silent for a second is left.
+            RequestTimeout: No response came in time. If the peer has been silent for a second, the
+                connection is closed as well.
             ConnectionClosed: The stream ended first.
-            ProtocolError: What came was no answer.
+            ProtocolError: The bytes that came are not a response.
         """
         answer: Answer[RemotingCommand] = self.request_async(command, timeout_ms)
         try:
@@ -178,19 +189,21 @@ class Connection:
         *,
         may_gather: bool = False,
     ) -> Answer[Any]:
-        """Ask; the answer comes in the future, by way of ``interpret``, which may raise.
+        """Send a request and return a future of the response, as ``interpret`` turns it.
 
-        A future's callbacks are run by whoever reads: they must not wait for this connection.
+        If ``interpret`` raises an error, the future fails with it. Callbacks of the future run in
+        the thread that reads: they must not wait for this connection.
         """
         answer: Answer[Any] = Answer(self, command.code, timeout_ms, self.clock(), interpret)
         self.ask(answer, command, may_gather=may_gather)
         return answer
 
     def ask(self, waiter: Waiter, command: RemotingCommand, *, may_gather: bool = False) -> None:
-        """Ask; the waiter is told, by whoever reads.
+        """Send a request; the thread that reads tells the waiter the response.
 
-        ``may_gather`` leaves writing to a thread, which sends all that has gathered at once: many times as
-        fast for somebody who has thousands to send, and a switch of threads slower for one.
+        ``may_gather`` leaves writing to a thread, which sends all that has gathered at once: many
+        times as fast for somebody who has thousands to send, and a switch of threads slower for
+        one.
         """
         command = command.with_opaque(self._waiters.add(waiter))
         try:
@@ -205,21 +218,21 @@ class Connection:
                 raise
 
     def send_one_way(self, command: RemotingCommand, timeout_ms: int) -> None:
-        """Say something that is not answered."""
+        """Send a request that is not answered."""
         command = command._replace(opaque=self._waiters.next_opaque(), flag=command.flag | _ONE_WAY)
         self._writer.write(command, self.clock() + timeout_ms / 1000, timeout_ms)
 
     def send(self, command: RemotingCommand, timeout_ms: int = CONNECT_TIMEOUT_MS) -> None:
-        """Send a command as it is: an answer to what the broker asked."""
+        """Send a command as it is: an answer to a request of the broker."""
         self._waiters.check_has_not_ended()
         self._writer.write(command, self.clock() + timeout_ms / 1000, timeout_ms)
 
     def forget(self, waiter: Waiter) -> None:
-        """Tell it nothing, whatever comes: nobody wants its answer any more."""
+        """Tell a waiter nothing, whatever comes: its answer is not wanted any more."""
         self._waiters.forget(waiter)
 
     def close(self, why: str = "it was closed here") -> None:
-        """End it; all that wait are told."""
+        """Close the connection, and tell all that wait."""
         self._end(ConnectionClosed(self.address, why))
 
     def _check_has_not_ended(self) -> None:
@@ -227,7 +240,7 @@ class Connection:
         self._waiters.check_has_not_ended()
 
     def notice_end(self) -> None:
-        """Where nobody reads between requests, nobody has noticed that the broker has gone: look."""
+        """Find out whether the broker has closed the connection, where no thread reads."""
         if self._reads_itself and not self.is_closed and len(self._waiters) <= 1 and self._has_gone():
             self._end(ConnectionClosed(self.address, self._why_gone("the broker has closed it")))
 
@@ -242,9 +255,9 @@ class Connection:
     # ---- reading
 
     def read_for(self, answer: Answer[Any], timeout: float | None) -> float | None:
-        """Where no thread reads, do so until this answer is there or time is over, in turns with others.
+        """Read until the answer is there or time is over, in turns with others, if no thread does.
 
-        Gives how long there is still to wait.
+        Return the seconds that are still to be waited for.
         """
         if not self._reads_itself:
             return timeout
@@ -261,7 +274,7 @@ class Connection:
                     with self._turn:
                         self._is_read = False
                         self._turn.notify_all()
-        return 0 if timeout is not None else TICK_SECONDS  # another who reads may be about to resolve it
+        return 0 if timeout is not None else TICK_SECONDS  # another reader may be resolving it
 
     def _takes_turn(self, answer: Answer[Any], seconds: float) -> bool:
         with self._turn:
@@ -273,14 +286,14 @@ class Connection:
             return True
 
     def _read_on(self) -> None:
-        """What the connection's thread does."""
+        """Read until the connection ends: the work of its thread."""
         while not self.is_closed:
             self._read_once(None)
             if self.clock() - self._swept_at >= TICK_SECONDS:
                 self._sweep()
 
     def _read_once(self, seconds: float | None) -> None:
-        """What has arrived, or arrives within this time."""
+        """Handle the data that has arrived, or arrives within this time."""
         try:
             if seconds is not None:
                 self._socket.settimeout(seconds)
@@ -306,15 +319,15 @@ class Connection:
             self._end(ProtocolError(self.address, str(error)))
 
     def _why_gone(self, why: str) -> str:
-        """Brokers do not always tell somebody whom they do not let in."""
-        if self.peer_version or self._frames.bytes_held >= PREFIX_BYTES:  # an alert of TLS has fewer
+        """Add a hint about TLS to a reason: brokers do not always tell clients that they refuse."""
+        if self.peer_version or self._frames.bytes_held >= PREFIX_BYTES:  # an alert of TLS is shorter
             return why
         is_plain = isinstance(self._socket, socket.socket)
         wanted = "TLS" if is_plain else "a certificate from this client, or another one"
         return f"{why}, and never answered anything: does it want {wanted}?"
 
     def _receive(self) -> int:
-        """How many bytes have arrived; those of a large answer go where they belong."""
+        """Read, and return the number of bytes; those of a large answer go to their place."""
         room = self._frames.room()
         if room is None:
             data = self._socket.recv(_READ_BYTES)
@@ -335,7 +348,7 @@ class Connection:
             self._end(error)
 
     def _asked(self, command: RemotingCommand) -> None:
-        """The broker wants something."""
+        """Answer a request of the broker."""
         try:
             if self._on_request is None:
                 answer: RemotingCommand | None = command.respond(
@@ -343,17 +356,17 @@ class Connection:
                 )
             else:
                 answer = self._on_request(self, command)
-        except Exception as error:  # noqa: BLE001  # the one who asked shall hear of it
+        except Exception as error:  # noqa: BLE001  # the broker gets an answer in any case
             _log.exception("%s: request %d of the broker failed", self.address, command.code)
             answer = command.respond(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         if answer is not None and not command.is_one_way:
-            with suppress(ClientError):  # it has gone, then, and needs no answer
+            with suppress(ClientError):  # the broker has gone, and needs no answer
                 self.send(answer)
 
     # ---- ends
 
     def _sweep(self) -> None:
-        """Tell those whose time is over."""
+        """Tell the waiters whose time is over."""
         self._swept_at = now = self.clock()
         for waiter in self._waiters.late(now):
             self._give_up_on(waiter)
@@ -364,9 +377,10 @@ class Connection:
             self._waited_in_vain(waiter)
 
     def _waited_in_vain(self, waiter: Waiter) -> None:
-        """End the connection if the peer is not slow but silent, which would cost every request its time.
+        """End the connection if the peer is not slow but silent, which would stall every request.
 
-        One request that had little time says nothing of the peer: others wait on this connection, too.
+        One request that had little time says nothing of the peer: others wait on this connection,
+        too.
         """
         if self._received_at > waiter.asked_at:
             return
@@ -392,7 +406,7 @@ class Connection:
             self._on_closed(self)
 
     def forked(self) -> None:
-        """Let go of the socket, which stays open in the parent process: nothing is said on it here."""
+        """Let go of the socket, which stays open in the parent; nothing is sent on it here."""
         error = ConnectionClosed(self.address, "it belongs to the process that this one was forked from")
         self._waiters.forked(error)
         with suppress(OSError):
@@ -400,20 +414,20 @@ class Connection:
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Host and port of ``host:port`` or ``[v6]:port``."""
+    """Return host and port of ``host:port`` or ``[v6]:port``."""
     host, _, port = address.strip().rpartition(":")
     if not host or "/" in host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise ConnectionFailed(address, "an address is host:port, as localhost:9876")
     host = host.removeprefix("[").removesuffix("]")
     try:
         host.encode("idna")
-    except UnicodeError as error:  # which looking it up would raise
+    except UnicodeError as error:  # looking the host up would raise it
         raise ConnectionFailed(address, "its host cannot be a host's name") from error
     return host, int(port)
 
 
 def _tell_silence_early(sock: socket.socket) -> None:
-    """Have the system ask a silent peer soon: after two hours, its default, a NAT has forgotten the way."""
+    """Have the system probe a silent peer soon; its default, two hours, is too late for a NAT."""
     for name, value in _SILENCE.items():
         option = getattr(socket, name, None)  # not every system has all of them
         if option is not None:

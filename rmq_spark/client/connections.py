@@ -1,9 +1,9 @@
 """Connections: requests on their way to an address, over the one connection that `lines` has to it.
 
-They are signed, where the client has credentials, and go in the best header that the peer reads. Which that
-is, and what else a rocketpoll broker offers, is asked once on each connection, before the first request to a
-broker; a RocketMQ broker does not know the question, and is spoken to in its own binary header from then on.
-It knows neither routes nor what requests mean.
+Requests are signed, where the client has credentials, and go in the best header that the peer
+reads. Which that is, and what else a rocketpoll broker offers, is asked once on each connection,
+before the first request to a broker; a RocketMQ broker does not know the question, and is spoken to
+in its own binary header from then on. This module knows neither routes nor what requests mean.
 """
 
 from __future__ import annotations
@@ -34,7 +34,13 @@ _PATIENCE_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who the client says it is, to brokers with access lists."""
+    """The keys that a client signs its requests with, for brokers with access lists (ACL).
+
+    Attributes:
+        access_key: Name of the account.
+        secret_key: Key of the signature; it is never sent.
+        security_token: Token sent along with temporary keys.
+    """
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -42,7 +48,22 @@ class Credentials:
 
 
 class Connections:
-    """The connections of one client. All methods may be called from any thread."""
+    """The connections of one client, at most one to each address.
+
+    All methods may be called from any thread.
+
+    Args:
+        credentials: Keys that requests are signed with.
+        tls: TLS settings of all connections.
+        on_request: Called with each request that a broker makes of this client.
+        on_closed: Called with the address of each connection that has ended.
+        extensions: Extensions that brokers are asked for.
+        reads_itself: Whether the threads that wait for responses also read them.
+        connect_timeout_ms: Milliseconds to wait for a connection.
+
+    Raises:
+        TlsRejected: The TLS settings cannot work.
+    """
 
     def __init__(
         self,
@@ -55,16 +76,11 @@ class Connections:
         reads_itself: bool = False,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
     ) -> None:
-        """``on_closed`` is told the address; ``extensions`` are those that brokers are asked for.
-
-        Raises:
-            TlsRejected: These settings cannot work.
-        """
         self._credentials = credentials
         self._tls = None
         if tls is not None:
             from rmq_spark.client.tls_client import TlsClient  # noqa: PLC0415  # brings OpenSSL
-            from rmq_spark.client.tls_settings import TlsSettings  # noqa: PLC0415  # only who speaks TLS
+            from rmq_spark.client.tls_settings import TlsSettings  # noqa: PLC0415  # needed for TLS only
 
             check_kind("tls", tls, TlsSettings, "TlsSettings", "TlsSettings.of_files(ca_file='ca.pem')")
             self._tls = TlsClient(tls)
@@ -85,9 +101,16 @@ class Connections:
         *,
         is_broker: bool = True,
     ) -> RemotingCommand:
-        """Ask, and wait for the answer, whatever its code is; connecting and agreeing come on top.
+        """Send a request, connecting first if need be; return the response, whatever its code.
 
-        ``is_broker=False`` asks a name server: there is nothing to agree on.
+        Args:
+            address: The peer, as ``host:port``.
+            command: The request.
+            timeout_ms: Milliseconds to wait for the response, not counting the time to connect.
+            is_broker: False for a name server, with which there is nothing to agree on.
+
+        Raises:
+            ConnectionFailed, ConnectionClosed, RequestTimeout, ProtocolError: No response came.
         """
         connection, command = self._prepared(address, command, is_broker=is_broker)
         return connection.request(command, timeout_ms)
@@ -101,68 +124,77 @@ class Connections:
         *,
         may_gather: bool = False,
     ) -> Answer[Any]:
-        """Ask a broker; see `Connection.request_async`. It connects, if need be, before it comes back."""
+        """Send a request to a broker, connecting first if need be, and return its response to come.
+
+        Args:
+            address: The broker, as ``host:port``.
+            command: The request.
+            timeout_ms: Milliseconds to wait for the response.
+            interpret: Turns the response into the result, or raises an error instead.
+            may_gather: Whether the request may wait to be written together with others.
+        """
         connection, command = self._prepared(address, command)
         return connection.request_async(command, timeout_ms, interpret, may_gather=may_gather)
 
     def ask(self, address: str, waiter: Waiter, command: RemotingCommand) -> None:
-        """Ask a broker, together with what others ask soon; the waiter is told by a thread that reads."""
+        """Send a request to a broker, gathered with others; a reading thread tells the waiter."""
         connection, command = self._prepared(address, command)
         connection.ask(waiter, command, may_gather=True)
 
     def send_one_way(
         self, address: str, command: RemotingCommand, timeout_ms: int = REQUEST_TIMEOUT_MS
     ) -> None:
-        """Tell a broker something that is not answered."""
+        """Send a request to a broker that is not answered."""
         connection, command = self._prepared(address, command)
         connection.send_one_way(command, timeout_ms)
 
     def reach(self, address: str, timeout_ms: int) -> None:
-        """Connect to a broker and agree with it, if need be, within this time.
+        """Connect to a broker and agree with it, if need be, within a time in milliseconds.
 
         Raises:
-            ConnectionFailed: Nobody is there, or it takes longer. Then connecting goes on for others.
+            ConnectionFailed: No broker answers, or it takes longer; connecting then goes on for
+                others.
         """
         self._lines.line(address, seconds=timeout_ms / 1000)
 
     def agreement(self, address: str) -> Agreement:
-        """What a broker and this client may use towards each other."""
+        """Return the features that a broker and this client agree on, connecting if need be."""
         return self._lines.line(address).agreement or Agreement()
 
     def peer_version(self, address: str) -> int:
-        """The version that a peer has last called its own; 0 before it has said anything."""
+        """Return the version that a peer last gave as its own; 0 if it has sent nothing yet."""
         line = self._lines.there(address)
         return line.connection.peer_version if line is not None else 0
 
     def local_address(self, address: str) -> str:
-        """This machine's own address on the way to a peer."""
+        """Return this machine's own address on the way to a peer, connecting if need be."""
         return self._lines.line(address, is_broker=False).connection.local_address
 
     def close(self, address: str, why: str = "it was closed here") -> None:
-        """End the connection to one address, if there is one."""
+        """End the connection to an address, if there is one."""
         line = self._lines.there(address)
         if line is not None:
             line.connection.close(why)
 
     def is_ready(self, address: str) -> bool:
-        """Whether a broker can be asked at once: connected, and agreed with."""
+        """Return whether a broker is connected and agreed with, so that it can be asked at once."""
         return self._lines.is_ready(address)
 
     def is_silent(self, address: str) -> bool:
-        """Whether no broker answers there, for all that is known; looked at again while somebody asks."""
+        """Return whether a broker has fallen silent; while this is asked, it is dialled again."""
         return self._lines.is_silent(address)
 
     @property
     def silent_addresses(self) -> tuple[str, ...]:
-        """Where no broker answers, for all that is known."""
+        """The addresses at which no broker is known to answer."""
         return self._lines.silent_addresses
 
     def agreed_addresses(self) -> tuple[str, ...]:
-        """The brokers that are connected now."""
+        """Return the addresses of the brokers that are connected now."""
         return self._lines.ready_addresses()
 
     def shutdown(self) -> None:
-        """End them all; what is asked afterwards is refused, and who waits for one is told."""
+        """Close all connections; pending and later requests raise an error."""
         self._lines.shutdown()
 
     # ---- connecting, agreeing, signing
@@ -191,7 +223,7 @@ class Connections:
         question = command_of(RequestCode.EXTENSIONS, ExtensionsHeader.of(self._extensions))
         answer = connection.request(self._signed(connection, question), REQUEST_TIMEOUT_MS)
         if answer.code != ResponseCode.SUCCESS:
-            # A broker that refuses for another reason says so again, to what is asked next.
+            # A broker that refuses for another reason refuses the next request as well.
             return Agreement()
         header: ExtensionsHeader = header_of(connection.address, RequestCode.EXTENSIONS, answer)
         agreed = header.extensions & self._extensions

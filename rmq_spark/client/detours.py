@@ -1,7 +1,8 @@
-"""Detours: where brokers are reached, if not at the addresses that name servers give.
+"""Detours: the addresses of brokers that are not reached where name servers say.
 
-A broker behind a NAT, or in a container, tells name servers an address that only its neighbours can use.
-What name servers answer is changed here before anybody sees it; how answers are got is not known here.
+A broker behind a NAT, or in a container, tells name servers an address that only its neighbours can
+use. Answers of name servers are changed here before anybody sees them; how they are got is not
+known here.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ _MASTER_ID: Final = 0
 
 
 class Detours:
-    """Addresses to use: by a broker's name, which stands for its master, or by the address that is given."""
+    """Addresses to use, by a broker's name (which stands for its master) or its given address."""
 
     def __init__(self, instead: Mapping[str, str] | None = None) -> None:
-        """Take what to use in place of what.
+        """Take the addresses to use, by the names or addresses that they replace.
 
         Raises:
-            TypeError: It is no mapping of texts.
-            MessageRejected: What is to be used is no address.
+            TypeError: The argument is not a mapping of texts.
+            MessageRejected: An address to use is not valid.
         """
         check_kind(_NAME, instead, (Mapping, NoneType), "a mapping of texts", _EXAMPLE)
         self._instead = dict(instead or {})
@@ -67,4 +68,4 @@ class Detours:
 
 
 NO_DETOURS: Final = Detours()
-"""Brokers are where name servers say."""
+"""Leaves all brokers where name servers say."""

@@ -1,8 +1,9 @@
-"""Ending: how a client ends, whoever asks for it, how often, and at whatever moment.
+"""Ending: ends a client once, however often and at whatever moment that is asked for.
 
-A signal handler may ask, in the midst of a call that holds a lock which ending needs. So a thread ends the
-client; who asks waits for it, and no longer than is said. A program that ends meanwhile waits once more for
-as long, so that what is said to brokers last is said. Nothing here knows what is ended.
+A signal handler may ask, in the midst of a call that holds a lock which ending needs. So a thread
+ends the client; the caller waits for it, and no longer than is said. A program that ends meanwhile
+waits once more for as long, so that the last words to brokers are sent. Nothing here knows what is
+ended.
 """
 
 from __future__ import annotations
@@ -13,21 +14,21 @@ from collections.abc import Callable
 
 
 class Ending:
-    """Does something once, in a thread of its own."""
+    """Runs a function once, in a thread of its own."""
 
     def __init__(self, name: str, end: Callable[[], None], seconds: float) -> None:
         self._name = name
         self._end = end
         self._seconds = seconds
         self._still_to_begin = [None]
-        self._under_way = threading.Lock()  # no event: a signal handler could come in between its own locks
+        self._under_way = threading.Lock()  # an Event is not safe in signal handlers
         self._under_way.acquire()
         self._ender: threading.Thread | None = None
 
     def run(self) -> None:
-        """Begin, unless somebody has; come back when it is done, or the time is over."""
+        """Begin, unless another has; return when it is done, or the time is over."""
         try:
-            self._still_to_begin.pop()  # one step, which no signal handler can come in between
+            self._still_to_begin.pop()  # atomic: no signal handler can come in between
         except IndexError:
             if self._ender is not threading.current_thread():
                 self._wait()

@@ -1,39 +1,40 @@
-"""What can go wrong for a client, sorted by what the caller can do about it.
+"""Errors of the client, sorted by what the caller can do about them.
 
     ClientError                      a `RocketPollError`; every one of these can be pickled
     ├── ConnectionFailed             nobody answers there: check address and port, try again later
     │   ├── TlsFailed                somebody does, but not with a TLS that this client trusts
-    │   └── NoNameServer             nobody answers at any of the name servers, or none was given
-    ├── ConnectionClosed             it ended under way; whether the broker has acted is not known
-    ├── RequestTimeout               no answer in time; likewise not known
-    ├── ProtocolError                what came back cannot be an answer: another program listens there
+    │   └── NoNameServer             no name server answers, or none was given
+    ├── ConnectionClosed             ended under way; the broker may have acted on the request
+    ├── RequestTimeout               no answer in time; the broker may have acted on the request
+    ├── ProtocolError                not a broker's answer: another program listens there
     ├── RouteNotFound                the name servers know no such topic: create it
-    │   └── TopicNotUsable           it may not be written, or read: change its perm, or start its masters
-    ├── BrokerNotFound               no route leads to a broker of that name, or it has no master now
-    ├── BrokerRefused                the broker understood, and said no: ``code`` and ``remark`` say why
+    │   └── TopicNotUsable           not writable, or readable: change its perm, start its masters
+    ├── BrokerNotFound               no route leads to the broker, or it has no master now
+    ├── BrokerRefused                the broker understood, and refused; see ``code``, ``remark``
     │   ├── SystemBusy               2, 215: try again later, slower
     │   ├── NotSupported             3: an older broker, or none of this kind
     │   ├── MessageIllegal           13: send something else
-    │   ├── NoPermission             16: ask whoever runs the broker
+    │   ├── NoPermission             16: ask the operator of the broker
     │   ├── TopicNotFound            17: create the topic
     │   ├── NotFound                 22, 208: there is no such offset, message or key
-    │   ├── SubscriptionRejected     23 to 28: the expression is wrong, or the heartbeat has not arrived yet
+    │   ├── SubscriptionRejected     23 to 28: the expression is wrong, or not known there yet
     │   └── ConsumerNotOnline        206, 207: no member of the group can be asked
-    ├── MessageRejected              found out before anything was sent: correct the message
-    ├── SendFailed                   all tries of a send; ``tries`` carries what became of each
-    │   └── PartlySent               of several requests the first went well: ``results`` has them
-    ├── TooManyPending               so many sends wait for their answers already: wait for some of them
-    ├── OffsetMoved                  the queue does not hold what was asked for; it says where to go on
-    ├── NotAssigned                  that queue is not this consumer's, at least not now: see ``assignment()``
+    ├── MessageRejected              found before anything was sent: correct the message
+    ├── SendFailed                   all tries of a send; ``tries`` has the outcome of each
+    │   └── PartlySent               of several requests the first succeeded; see ``results``
+    ├── TooManyPending               too many sends wait for their answers: wait for some of them
+    ├── OffsetMoved                  the queue does not hold the offset; it says where to go on
+    ├── NotAssigned                  the queue is not this consumer's now: see ``assignment()``
     ├── OffsetOutOfRange             the queue has no such offset; it says which it has
     ├── SubscriptionConflict         both subscribed and assigned: make another consumer
-    ├── TlsRejected                  TLS settings that cannot work: correct the setting that it names
+    ├── TlsRejected                  TLS settings that cannot work: correct the one that it names
     ├── OffsetFileDamaged            of a group that broadcasts: mend the file, or delete it
-    ├── OffsetFileFailed             it cannot be read or written: see to its directory
-    └── ClientShutDown               it was shut down, or was never started
+    ├── OffsetFileFailed             cannot be read or written: check its directory
+    └── ClientShutDown               the client was shut down, or was never started
 
-The first four are faults of the way to a broker (`CONNECTION_FAULTS`): another broker may do better.
-This module knows no socket and no client.
+Faults of the way to a broker (`CONNECTION_FAULTS`: ConnectionFailed, ConnectionClosed,
+RequestTimeout, ProtocolError) are those where another broker may do better. This module knows no
+socket and no client.
 """
 
 from __future__ import annotations
@@ -46,11 +47,21 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 
 
 class ClientError(RocketPollError):
-    """The root of what a client reports. Arguments stay in ``args``, so that pickling keeps them."""
+    """Base class of all errors that the client raises.
+
+    Constructor arguments stay in ``args``, so that every error can be pickled.
+    """
 
 
 class ConnectionFailed(ClientError):
-    """Nobody answers at an address."""
+    """No connection could be made to an address.
+
+    Check the address and the port, or try again later.
+
+    Attributes:
+        address: The address, as ``host:port``.
+        why: The reason.
+    """
 
     def __init__(self, address: str, why: str) -> None:
         super().__init__(address, why)
@@ -62,14 +73,18 @@ class ConnectionFailed(ClientError):
 
 
 class TlsFailed(ConnectionFailed):
-    """Somebody answers at an address, but TLS fails."""
+    """A server answers at an address, but the TLS handshake with it fails."""
 
     def __str__(self) -> str:
         return f"no TLS with {self.address}: {self.why}"
 
 
 class NoNameServer(ConnectionFailed):
-    """No name server answers; ``tries`` says what became of each that was asked."""
+    """No name server answers, or none was given.
+
+    Attributes:
+        tries: The error of each name server that was asked.
+    """
 
     def __init__(self, tries: Sequence[ClientError] = ()) -> None:
         super().__init__(", ".join(getattr(error, "address", "?") for error in tries), "")
@@ -84,7 +99,12 @@ class NoNameServer(ConnectionFailed):
 
 
 class ConnectionClosed(ClientError):
-    """A connection ended while, or before, an answer was waited for."""
+    """A connection ended before the response came. The broker may have acted on the request.
+
+    Attributes:
+        address: The address, as ``host:port``.
+        why: The reason.
+    """
 
     def __init__(self, address: str, why: str) -> None:
         super().__init__(address, why)
@@ -96,7 +116,13 @@ class ConnectionClosed(ClientError):
 
 
 class RequestTimeout(ClientError):
-    """An answer has not come in time."""
+    """A response did not come in time. The broker may have acted on the request.
+
+    Attributes:
+        address: The address, as ``host:port``.
+        request_code: RocketMQ's code of the request.
+        timeout_ms: Milliseconds that the response was waited for.
+    """
 
     def __init__(self, address: str, request_code: int, timeout_ms: int) -> None:
         super().__init__(address, request_code, timeout_ms)
@@ -110,7 +136,12 @@ class RequestTimeout(ClientError):
 
 
 class ProtocolError(ClientError):
-    """What came from a peer is no answer to what it was asked."""
+    """A response cannot be a broker's: another program may listen at the address.
+
+    Attributes:
+        address: The address, as ``host:port``.
+        why: The reason.
+    """
 
     def __init__(self, address: str, why: str) -> None:
         super().__init__(address, why)
@@ -125,7 +156,12 @@ CONNECTION_FAULTS: Final = (ConnectionFailed, ConnectionClosed, RequestTimeout, 
 
 
 class RouteNotFound(ClientError):
-    """No name server knows a topic, or, as `TopicNotUsable`, none of its queues can be used."""
+    """The name servers know no such topic: create it, or check its name.
+
+    Attributes:
+        topic: Name of the topic.
+        why: The reason.
+    """
 
     def __init__(self, topic: str, why: str = "the name servers know no such topic") -> None:
         super().__init__(topic, why)
@@ -137,14 +173,22 @@ class RouteNotFound(ClientError):
 
 
 class TopicNotUsable(RouteNotFound):
-    """A topic is there, and none of its queues can be used for what is wanted: it is not to be made anew."""
+    """The topic exists, but none of its queues can be written, or read.
+
+    Creating it again is no remedy: change its permissions, or start its masters.
+    """
 
     def __str__(self) -> str:
         return f"no route to topic {self.topic}: {self.why}"
 
 
 class BrokerNotFound(ClientError):
-    """No route leads to a broker."""
+    """No route leads to a broker, or it has no master now.
+
+    Attributes:
+        broker_name: Name of the broker.
+        why: The reason.
+    """
 
     def __init__(self, broker_name: str, why: str = "no route names it") -> None:
         super().__init__(broker_name, why)
@@ -156,7 +200,14 @@ class BrokerNotFound(ClientError):
 
 
 class BrokerRefused(ClientError):
-    """A broker, or a name server, said no."""
+    """A broker, or a name server, answered a request with an error code.
+
+    Attributes:
+        code: RocketMQ's response code.
+        remark: The explanation sent with it, if any.
+        address: The address that refused, as ``host:port``.
+        request_code: RocketMQ's code of the request.
+    """
 
     def __init__(self, code: int, remark: str | None, address: str, request_code: int) -> None:
         super().__init__(code, remark, address, request_code)
@@ -173,35 +224,35 @@ class BrokerRefused(ClientError):
 
 
 class SystemBusy(BrokerRefused):
-    """It has too much to do at the moment."""
+    """The broker is overloaded at the moment (2, 215): try again later, slower."""
 
 
 class NotSupported(BrokerRefused):
-    """It does not know this request."""
+    """The broker does not know the request (3): it is older, or of another kind."""
 
 
 class MessageIllegal(BrokerRefused):
-    """It will never take this message."""
+    """The broker will never accept the message (13): send something else."""
 
 
 class NoPermission(BrokerRefused):
-    """Not allowed: by the topic, the group, the broker or its access list."""
+    """The topic, the group, the broker or its access list forbids the request (16)."""
 
 
 class TopicNotFound(BrokerRefused):
-    """It has no such topic."""
+    """The broker does not have the topic (17): create it."""
 
 
 class NotFound(BrokerRefused):
-    """There is nothing of that kind."""
+    """The broker does not have the offset, message or key asked for (22, 208)."""
 
 
 class SubscriptionRejected(BrokerRefused):
-    """It cannot filter by this subscription, or has not heard of it yet."""
+    """The broker cannot filter by the subscription, or does not know it yet (23 to 28)."""
 
 
 class ConsumerNotOnline(BrokerRefused):
-    """No consumer could be asked."""
+    """No member of the consumer group could be asked (206, 207)."""
 
 
 _KINDS: Final[Mapping[int, type[BrokerRefused]]] = {
@@ -225,18 +276,24 @@ _KINDS: Final[Mapping[int, type[BrokerRefused]]] = {
 
 
 _OF_ACCESS_LISTS: Final = "AclException"
-"""RocketMQ 4.9 has no code for what its access lists do not permit, only this class's name."""
+"""Class name by which RocketMQ 4.9 reports a refusal of its access lists; it has no code."""
 
 
 def refusal(code: int, remark: str | None, address: str, request_code: int) -> BrokerRefused:
-    """The refusal that a code stands for."""
+    """Return the error of the class that a response code stands for."""
     if code == ResponseCode.SYSTEM_ERROR and _OF_ACCESS_LISTS in (remark or ""):
         return NoPermission(code, remark, address, request_code)
     return _KINDS.get(code, BrokerRefused)(code, remark, address, request_code)
 
 
 class MessageRejected(ClientError, ValueError):
-    """A message, or a name, that no broker would take."""
+    """A message, a name or a setting was refused before anything was sent.
+
+    Attributes:
+        what: The field or setting that is wrong.
+        needed: The values that are allowed, in words.
+        found: The value that was given.
+    """
 
     def __init__(self, what: str, needed: str, found: object) -> None:
         found = found if isinstance(found, (int, str)) else excerpt(found)
@@ -250,7 +307,14 @@ class MessageRejected(ClientError, ValueError):
 
 
 class SendFailed(ClientError):
-    """Every try of a send failed; the last is also the cause. Some may have been stored all the same."""
+    """All tries of a send failed; one of them may have stored the message all the same.
+
+    The last try is also the cause of this error.
+
+    Attributes:
+        topic: Name of the topic.
+        tries: The error of each try.
+    """
 
     def __init__(self, topic: str, tries: Sequence[ClientError]) -> None:
         super().__init__(topic, tuple(tries))
@@ -262,10 +326,18 @@ class SendFailed(ClientError):
 
 
 class PartlySent(SendFailed):
-    """The first ``messages_sent`` messages are stored; the others may be, but need to be sent again.
+    """Some messages of a batch or a table were stored, then a request failed.
 
-    Rows of a table that name their topics are sent topic by topic, each record batch in turn: the first are
-    the first in that order, and ``results`` says of which topic and queue each span is.
+    The first ``messages_sent`` messages are stored; the others may be, but need to be sent again.
+    Rows of a table that name their topics are sent topic by topic, record batch by record batch:
+    the first ones are the first in that order.
+
+    Attributes:
+        topic: Name of the topic.
+        tries: The error of each try of the request that failed.
+        results: Results of the requests that succeeded: a `SendResult` for each, or, for a table,
+            the spans of queue offsets that are stored.
+        messages_sent: Number of messages that are stored for certain.
     """
 
     def __init__(
@@ -281,7 +353,14 @@ class PartlySent(SendFailed):
 
 
 class TooManyPending(ClientError):
-    """A producer has as many sends under way as it may have, or as many bytes of them."""
+    """A producer's limit of unanswered sends, or of their bytes, was reached for too long.
+
+    Wait for some of them, or raise ``pending_max`` or ``pending_bytes_max``.
+
+    Attributes:
+        sends: Number of sends that wait for their responses.
+        size: Number of bytes in their bodies.
+    """
 
     def __init__(self, sends: int, size: int) -> None:
         super().__init__(sends, size)
@@ -296,7 +375,15 @@ class TooManyPending(ClientError):
 
 
 class OffsetMoved(ClientError):
-    """A queue holds the offsets from ``min_offset`` to before ``max_offset``, and not the one asked for."""
+    """A queue does not hold the offset that was asked for.
+
+    Attributes:
+        queue: The queue, in words.
+        queue_offset: The offset that was asked for.
+        min_offset: First offset that the queue holds.
+        max_offset: Offset behind the last one that the queue holds.
+        next_begin_offset: Offset at which to go on.
+    """
 
     def __init__(
         self, queue: str, queue_offset: int, min_offset: int, max_offset: int, next_begin_offset: int
@@ -316,7 +403,7 @@ class OffsetMoved(ClientError):
 
 
 class NotAssigned(ClientError):
-    """The queue is not this consumer's, at least not now."""
+    """A queue is not assigned to this consumer now; `assignment()` lists those that are."""
 
     def __init__(self, queue: object) -> None:
         super().__init__(queue)
@@ -326,7 +413,7 @@ class NotAssigned(ClientError):
 
 
 class OffsetOutOfRange(ClientError):
-    """There is no such offset in the queue."""
+    """A queue does not have the offset to seek to; the error says which offsets it has."""
 
     def __init__(self, queue: object, offset: int, least: int, most: int) -> None:
         super().__init__(queue, offset, least, most)
@@ -337,14 +424,19 @@ class OffsetOutOfRange(ClientError):
 
 
 class SubscriptionConflict(ClientError):
-    """Both subscribed and assigned, which would contradict each other."""
+    """A consumer was both subscribed to topics and assigned queues: make another consumer."""
 
     def __str__(self) -> str:
         return "a consumer either subscribes to topics or is assigned queues: make another consumer"
 
 
 class TlsRejected(ClientError):
-    """TLS settings that cannot work; ``setting`` is the one to correct."""
+    """TLS settings cannot work.
+
+    Attributes:
+        setting: Name of the setting to correct.
+        problem: The reason.
+    """
 
     def __init__(self, setting: str, problem: str) -> None:
         super().__init__(setting, problem)
@@ -356,7 +448,10 @@ class TlsRejected(ClientError):
 
 
 class OffsetFileDamaged(ClientError):
-    """Neither the file of offsets nor its backup can be read."""
+    """Neither the offset file of a broadcasting group nor its backup can be read.
+
+    Mend one of them, or delete both to start without offsets.
+    """
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(path, why)
@@ -367,7 +462,7 @@ class OffsetFileDamaged(ClientError):
 
 
 class OffsetFileFailed(ClientError):
-    """The file of offsets of a group that broadcasts cannot be read or written."""
+    """The offset file of a broadcasting group cannot be read or written: check its directory."""
 
     def __init__(self, path: str, doing: str, why: str) -> None:
         super().__init__(path, doing, why)
@@ -378,14 +473,14 @@ class OffsetFileFailed(ClientError):
 
 
 class ClientShutDown(ClientError):
-    """The client does not run."""
+    """The client was shut down, or was never started."""
 
     def __init__(self, what: str = "the client was shut down") -> None:
         super().__init__(what)
 
 
 def name_of_request(code: int) -> str:
-    """A request as people know it."""
+    """Return the name of a request code, for error messages."""
     return RequestCode(code).name if code in RequestCode.__members__.values() else f"request {code}"
 
 
@@ -394,7 +489,7 @@ def _name_of_response(code: int) -> str:
 
 
 def forget_frames(error: BaseException) -> None:
-    """Take the tracebacks from an error and from those that it comes of, and all that their frames hold."""
+    """Drop the tracebacks of an error and its causes, and with them all that their frames hold."""
     found: list[BaseException | None] = [error]
     seen: set[int] = set()
     while found:

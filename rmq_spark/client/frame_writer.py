@@ -1,11 +1,12 @@
 """FrameWriter: requests to a socket, at once or gathered, and never for longer than they have time.
 
-    write     whoever asks writes: soonest for one
-    gather    a thread writes all that has come in the meantime at once: many times as fast for thousands
+    write     the asking thread writes: soonest for one
+    gather    a thread writes all that has come in the meantime at once: many times as fast for
+              thousands
 
-Half a request cannot be taken back. Whoever has no more time in the middle of one leaves the rest to the next
-who writes: others share the connection. It ends where a peer takes nothing of what has gathered for long, and
-where nobody knows how much was sent.
+Half a request cannot be taken back. A thread that has no more time in the middle of one leaves the
+rest to the next that writes: others share the connection. It ends where a peer takes nothing of
+what has gathered for long, and where nobody knows how much was sent.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
     from rmq_spark.client.tls_socket import TlsSocket
 
 TICK_SECONDS: Final = 1.0
-"""How long a call to the socket takes at most; the socket's own timeout."""
+"""Most seconds of one call to the socket: the socket's own timeout."""
 
 WRITE_TIMEOUT_MS: Final = 30_000
-"""For what has gathered: a peer that takes nothing for so long is left."""
+"""Milliseconds for gathered requests; a peer that takes nothing for so long is left."""
 
 _LARGE_BODY_BYTES: Final = 1 << 16
 
@@ -45,7 +46,7 @@ class FrameWriter:
         end: Callable[[ClientError], None],
         why_gone: Callable[[str], str],
     ) -> None:
-        """``check`` raises if nothing can be written any more; ``end`` ends the connection.
+        """Make a writer; ``check`` raises if nothing can be written any more, ``end`` closes.
 
         ``why_gone`` says more of why the peer may have gone.
         """
@@ -64,11 +65,11 @@ class FrameWriter:
         self._is_closed = False
 
     def write(self, command: RemotingCommand, deadline: float, timeout_ms: int) -> None:
-        """Write it now.
+        """Write a request now.
 
         Raises:
             RequestTimeout: The peer takes nothing, or not all of it.
-            ConnectionClosed: The connection is at its end.
+            ConnectionClosed: The connection has ended.
         """
         if not self._writing.acquire(timeout=max(deadline - self._clock(), 0)):
             raise RequestTimeout(self._address, command.code, timeout_ms)
@@ -80,13 +81,13 @@ class FrameWriter:
             self._writing.release()
 
     def gather(self, command: RemotingCommand) -> None:
-        """Have it written soon, with what else there will be by then."""
+        """Have a request written soon, with those that gather until then."""
         pieces = _pieces_of(command)
         with self._mutex:
             is_first = not self._gathered
             self._gathered.extend(pieces)
             if not is_first:
-                return  # the first has said so already, and the thread has not taken it yet
+                return  # the thread was notified, and has not woken yet
             if self._has_thread():
                 self._has_gathered.notify()
                 return
@@ -106,13 +107,13 @@ class FrameWriter:
         return True
 
     def close(self) -> None:
-        """Nothing more is written."""
+        """Write nothing more, and let the thread end."""
         self._is_closed = True
         with self._mutex:
             self._has_gathered.notify()
 
     def _write_on(self) -> None:
-        """What the thread does that writes what has gathered."""
+        """Write what has gathered, again and again: the work of the thread."""
         while not self._is_closed:
             with self._mutex:
                 while not self._gathered and not self._is_closed:
@@ -120,7 +121,7 @@ class FrameWriter:
             self._write_gathered()
 
     def _write_gathered(self) -> None:
-        with suppress(ClientError), self._writing:  # those who wait for answers are told of a failure
+        with suppress(ClientError), self._writing:  # a failure is told to the waiters
             with self._mutex:
                 pieces, self._gathered = self._gathered, deque()
             deadline = self._clock() + WRITE_TIMEOUT_MS / 1000
@@ -128,7 +129,7 @@ class FrameWriter:
                 self._end(ConnectionClosed(self._address, "it takes no more requests"))
 
     def _write_until(self, deadline: float, pieces: Iterable[Buffer]) -> bool:
-        """Write the rest of what another has begun, and then these; whether there was time for that.
+        """Write the rest of what another has begun, and then these; return False if time ran out.
 
         Of a frame of which nothing was sent nothing is kept; of one that was begun, its rest.
         """
@@ -141,8 +142,8 @@ class FrameWriter:
                     self._withdraw(own)
                     return False
         except ClientError:
-            raise  # which has ended it
-        except BaseException:  # as Ctrl-C: how much has been sent, nobody knows
+            raise  # the connection has ended
+        except BaseException:  # Ctrl-C, for example: nobody knows how much was sent
             self._end(ConnectionClosed(self._address, "interrupted in the middle of a request"))
             raise
         return True
@@ -156,7 +157,7 @@ class FrameWriter:
         except OSError as error:
             closed = ConnectionClosed(self._address, self._why_gone(error.strerror or str(error)))
             self._end(closed)
-            self._check()  # who reads may have found out before, and knows better why
+            self._check()  # the reading thread may know better why
             raise closed from error
         if sent == len(unsent[0]):
             unsent.popleft()
@@ -170,7 +171,7 @@ class FrameWriter:
 
 
 def _pieces_of(command: RemotingCommand) -> tuple[Buffer, ...]:
-    """A frame; a large body is not copied for it."""
+    """Return a frame in pieces, so that a large body is not copied."""
     body = command.body
     if len(body) < _LARGE_BODY_BYTES:
         return (command.encode(),)
@@ -178,7 +179,7 @@ def _pieces_of(command: RemotingCommand) -> tuple[Buffer, ...]:
 
 
 def _joined(pieces: Iterable[Buffer]) -> list[Buffer]:
-    """The same in fewer pieces: small ones are written together."""
+    """Return the pieces with small ones joined, so that they are written together."""
     found: list[Buffer] = []
     small: list[Buffer] = []
     for piece in pieces:

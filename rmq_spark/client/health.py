@@ -1,6 +1,6 @@
-"""Health: what a producer or a consumer says of itself to whoever watches over a service.
+"""Health: the state of a producer or a consumer, for programs that watch over a service.
 
-It is a glance at what is in memory: nobody is asked, and nobody waited for. This module knows no client.
+It is read from memory: no broker is asked or waited for. This module knows no client.
 """
 
 from __future__ import annotations
@@ -12,39 +12,39 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerHealth:
-    """A producer at one moment."""
+    """The state of a producer at one moment, as `Producer.health` returns it."""
 
     is_running: bool
-    """Whether it was started in this process, and neither it nor its instance was shut down."""
+    """True if the producer was started in this process, and it and its instance still run."""
 
     pending_sends: int
-    """How many sends of `send_async` wait for their answers."""
+    """Number of sends of `send_async` that wait for their responses."""
 
     pending_bytes: int
-    """How many bytes their bodies have."""
+    """Number of bytes in the bodies of these sends."""
 
     silent_brokers: tuple[str, ...]
-    """Addresses where no broker answers: sends pass them over while they can."""
+    """Addresses at which no broker answers. Sends avoid them while they can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerHealth:
-    """A consumer at one moment."""
+    """The state of a consumer at one moment, as ``health()`` of a consumer returns it."""
 
     is_running: bool
-    """Whether it was started in this process, and neither it nor its instance was shut down."""
+    """True if the consumer was started in this process, and it and its instance still run."""
 
     queues: int
-    """How many queues it has."""
+    """Number of queues that the consumer has."""
 
     unreachable_queues: tuple[MessageQueue, ...]
-    """Those whose broker is not connected, so that nothing comes of them."""
+    """Queues whose broker is not connected, so that no messages arrive from them."""
 
     cached_messages: int
-    """How many messages were pulled, and not yet consumed."""
+    """Number of messages that were pulled and not yet consumed."""
 
     cached_bytes: int
-    """How many bytes their bodies have."""
+    """Number of bytes in the bodies of these messages."""
 
     threads: int
-    """How many threads it has of its own; its instance has more, for its connections."""
+    """Number of the consumer's own threads, without those of its instance for connections."""

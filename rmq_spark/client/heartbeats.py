@@ -1,7 +1,7 @@
-"""Heartbeats: what brokers are told of this client: that it lives, in which groups, and that it leaves one.
+"""Heartbeats: brokers are told that this client lives, its groups, and those that it leaves.
 
-Each broker is told in a lane of its own, in order: a heartbeat that was on its way when the client left a
-group arrives before the leaving. One that takes long keeps no other from hearing of it.
+Each broker is told in a lane of its own, in order: a heartbeat that was on its way when the client
+left a group arrives before the leaving. One that takes long keeps no other from hearing of it.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from rmq_spark.wire.bodies.clients import HeartbeatData
 _log = logging.getLogger(__name__)
 
 TELL_MS: Final = 1_000
-"""So long brokers are waited for when they are told something; then it goes on in the background."""
+"""Milliseconds that brokers are waited for; the rest is done in the background."""
 
 _LEAVE_REQUEST_MS: Final = 500
 
 
 class Heartbeats(ProcessBound):
-    """Tells brokers of one client. All methods may be called from any thread."""
+    """Sends the heartbeats of one client. All methods may be called from any thread."""
 
     def __init__(self, api: BrokerApi, data: Callable[[], HeartbeatData]) -> None:
-        """``data`` says who this client is, and in which groups, at this moment."""
+        """Make a sender; ``data`` returns this client's id and groups at the moment."""
         self._api = api
         self._data = data
         self._lanes = Lanes("rocketpoll heartbeat")
-        self._failing: dict[str, None] = {}  # of whom it was said already
+        self._failing: dict[str, None] = {}  # brokers that were warned of already
         self.versions: dict[str, int] = {}
-        """What brokers have answered to the last heartbeat, by address."""
+        """Version that each broker answered the last heartbeat with, by address."""
 
         ProcessBound.__init__(self)
 
     def tell(self, addresses: Iterable[str]) -> None:
-        """Tell brokers that this client lives; comes back when they have answered, or after a second.
+        """Tell brokers that this client lives; return when they have answered, or after a second.
 
-        One where nobody answers, for all that is known, is told when somebody does again.
+        Brokers that are known not to answer are told when they do again.
         """
         reachable = [address for address in addresses if not self._api.connections.is_silent(address)]
         self._lanes.at_each(reachable, self._tell, TELL_MS)
@@ -57,13 +57,13 @@ class Heartbeats(ProcessBound):
             self._failing[address] = None
 
     def version(self, address: str) -> int:
-        """What a broker has answered to the last heartbeat; asked now if there was none."""
+        """Return the version that a broker answered the last heartbeat with, or send one now."""
         if address not in self.versions:
             self.versions[address] = self._api.heartbeat(address, self._data())
         return self.versions[address]
 
     def leave(self, addresses: Iterable[str], producers: Iterable[str], consumers: Iterable[str]) -> None:
-        """Tell brokers that this client leaves groups; comes back when all have heard, or after a second."""
+        """Tell brokers that this client leaves groups; return when all know, or after a second."""
         groups: list[tuple[str | None, str | None]] = [(group, None) for group in producers]
         groups += [(None, group) for group in consumers]
         client_id = self._data().client_id
@@ -85,11 +85,11 @@ class Heartbeats(ProcessBound):
             self._lanes.at_each(addresses, leave, TELL_MS)
 
     def stop(self) -> None:
-        """Tell nobody anything any more."""
+        """Tell brokers nothing any more."""
         self._lanes.stop()
 
     def forked(self) -> None:
-        """Know nothing of brokers yet: what they know is the parent."""
+        """Forget the brokers: they know the parent, and not this process."""
         self._lanes = Lanes("rocketpoll heartbeat")
         self._failing = {}
         self.versions = {}

@@ -1,14 +1,14 @@
-"""ClientInstance: what the producers and consumers of one process share.
+"""ClientInstance: the connections and threads that the producers and consumers of a process share.
 
     connections, name servers, routes, calls      one of each
     routes       refreshed every 30 s
-    heartbeats   every 30 s and when something has changed: to all brokers of all topics that are known if
+    heartbeats   every 30 s and when something has changed: to all brokers of all known topics if
                  there are consumers, else to the masters
-    requests of brokers, led to whom they are for
+    requests of brokers, passed to the members that they are for
 
-It runs from the first user's `start` to the last one's `stop`. `shutdown` ends it at once for all, within
-two seconds, whatever is under way: whoever waits for an answer gets an error. In a process that was forked it
-is another client, with an id of its own, which nobody has started yet.
+It runs from the first user's `start` to the last one's `stop`. `shutdown` ends it at once for all,
+within two seconds, whatever is under way: calls that wait for an answer raise an error. In a
+process that was forked it is another client, with an id of its own, that is not started yet.
 """
 
 from __future__ import annotations
@@ -51,13 +51,46 @@ HEARTBEAT_INTERVAL_MS: Final = 30_000
 NAME_SERVER_VARIABLE: Final = "NAMESRV_ADDR"
 
 SHUTDOWN_MS: Final = 2_000
-"""Whatever is under way, `shutdown` comes back after so long."""
+"""Most milliseconds that `shutdown` takes, whatever is under way."""
 
 _ANY_ADDRESS: Final = "127.0.0.1"
 
 
 class ClientInstance(ProcessBound):
-    """What producers and consumers share. All methods may be called from any thread."""
+    """Connections, routes and heartbeats that producers and consumers share.
+
+    A producer or consumer without an instance makes one of its own; pass one to have several share
+    its connections and threads, or to set what only the instance knows: credentials, TLS, timeouts.
+    It starts with its first user and ends with its last; in a ``with`` statement it is in use
+    itself. All methods may be called from any thread.
+
+    Example:
+        with ClientInstance("localhost:9876", credentials=Credentials("key", "secret")) as instance:
+            producer = Producer("shop", instance=instance)
+            consumer = LitePullConsumer("billing", instance)
+
+    Args:
+        name_servers: Addresses of the name servers, as ``"host:port;host:port"`` or an iterable of
+            ``"host:port"``. Defaults to the environment variable NAMESRV_ADDR.
+        credentials: Keys that requests are signed with, for brokers with access lists.
+        tls: TLS settings, for name servers and brokers alike, on their usual ports.
+        client_id: Name of this client; it must differ from those of all other clients, in this
+            process and others. By default one is made of address, process id and time.
+        extensions: Extensions of rocketpoll's brokers that are used where a broker offers them.
+        reads_itself: Whether the threads that wait for responses also read them, instead of a
+            thread for each connection. `Producer.send_async` is not available then.
+        broker_addresses: Addresses at which brokers are reached, by broker name or by the address
+            that name servers give: for brokers in containers or behind a NAT.
+        request_timeout_ms: Milliseconds to wait for the response to a request.
+        connect_timeout_ms: Milliseconds to wait for a connection.
+        route_interval_ms: Milliseconds between refreshes of the routes.
+        heartbeat_interval_ms: Milliseconds between heartbeats.
+
+    Raises:
+        MessageRejected: A number is out of range.
+        TlsRejected: The TLS settings cannot work.
+        TypeError: An argument has the wrong type.
+    """
 
     def __init__(
         self,
@@ -74,13 +107,6 @@ class ClientInstance(ProcessBound):
         route_interval_ms: int = ROUTE_INTERVAL_MS,
         heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS,
     ) -> None:
-        """``name_servers`` as ``host:port;host:port``; without them, what NAMESRV_ADDR says.
-
-        ``tls`` is for name servers and brokers alike, on the ports that they have without. A ``client_id``
-        that is given has to differ from that of every other client, in this process and others.
-        ``broker_addresses`` is where brokers are reached, by name or by the address that name servers
-        give: for brokers in containers and behind a NAT.
-        """
         for name, found, kinds, needed, example in (
             (
                 "credentials",
@@ -137,14 +163,14 @@ class ClientInstance(ProcessBound):
 
     @property
     def is_shut_down(self) -> bool:
-        """Whether it has ended, for all of its users."""
+        """True if the instance has ended, for all of its users."""
         return self._is_shut_down
 
     def start(self) -> None:
-        """One more user; the first one starts it.
+        """Add a user; the first one starts the instance. Each `start` needs its `stop`.
 
         Raises:
-            ClientShutDown: It has ended, and cannot be started again.
+            ClientShutDown: The instance has ended, and cannot be started again.
         """
         with self._lock:
             if self._is_shut_down:
@@ -158,7 +184,7 @@ class ClientInstance(ProcessBound):
                 self._refreshing, self._heartbeats = refreshing, heartbeats
 
     def stop(self) -> None:
-        """One user fewer; the last one ends it."""
+        """Remove a user; the last one ends the instance."""
         with self._lock:
             self._users -= 1
             is_last = self._users <= 0
@@ -166,7 +192,7 @@ class ClientInstance(ProcessBound):
             self.shutdown()
 
     def shutdown(self) -> None:
-        """Leave all groups, end all connections. It takes two seconds at most."""
+        """Leave all groups and close all connections, for all users, within two seconds."""
         self._is_shut_down = True
         self._ending.run()
 
@@ -182,7 +208,7 @@ class ClientInstance(ProcessBound):
         self.connections.shutdown()
 
     def forked(self) -> None:
-        """Be another client, which has no members: those of the parent are the parent's."""
+        """Become another client in the child process; the members remain the parent's."""
         self._lock = threading.RLock()
         self._users = 0
         self._refreshing = self._heartbeats = None
@@ -203,10 +229,11 @@ class ClientInstance(ProcessBound):
     # ---- groups
 
     def register_consumer(self, group: str, consumer: ConsumerMember) -> None:
-        """From now on heartbeats say that this client consumes for a group.
+        """Name a consumer in all heartbeats from now on, and pass requests of brokers to it.
 
         Raises:
-            MessageRejected: The name cannot be a group's, or another consumer of this client has it.
+            MessageRejected: The name is not valid, or another consumer of this client has the
+                group.
         """
         with self._lock:
             if check_group(group) in self._consumers:
@@ -215,15 +242,20 @@ class ClientInstance(ProcessBound):
         self.heartbeat_soon()
 
     def unregister_consumer(self, group: str) -> None:
-        """Leave a group: brokers are told, and have the others divide the queues anew."""
+        """Leave a consumer group: the brokers have its other members share out the queues again."""
         if self._consumers.pop(group, None) is not None:
             self._leave([], [group])
 
     def register_producer(self, group: str, producer: ProducerMember | None = None) -> None:
-        """From now on heartbeats say that this client produces under a group's name.
+        """Name a producer group in all heartbeats from now on.
+
+        Args:
+            group: Name of the producer group.
+            producer: Answers the requests that brokers make of the group.
 
         Raises:
-            MessageRejected: The name cannot be a group's, or another producer of this client has it.
+            MessageRejected: The name is not valid, or another producer of this client has the
+                group.
         """
         with self._lock:
             if check_group(group) in self._producers:
@@ -232,7 +264,7 @@ class ClientInstance(ProcessBound):
         self.heartbeat_soon()
 
     def unregister_producer(self, group: str) -> None:
-        """Leave a group of producers."""
+        """Leave a producer group."""
         with self._lock:
             was_there = group in self._producers
             self._producers.pop(group, None)
@@ -240,21 +272,21 @@ class ClientInstance(ProcessBound):
             self._leave([group], [])
 
     def refresh_routes_soon(self) -> None:
-        """Ask for all known routes again, in another thread."""
+        """Have all known routes asked for again, in another thread."""
         if self._refreshing is not None:
             self._refreshing.soon()
 
     # ---- heartbeats
 
     def heartbeat_soon(self) -> None:
-        """Tell the brokers at once what has changed, from another thread."""
+        """Have a heartbeat sent at once, in another thread."""
         if self._heartbeats is not None:
             self._heartbeats.soon()
 
     def heartbeat(self) -> None:
-        """Tell all brokers now that this client lives, and in which groups.
+        """Tell all brokers now that this client lives, and the groups that it is in.
 
-        It comes back when they have answered, or after a second: one that takes longer keeps nobody waiting.
+        Return when they have answered, or after a second: slow ones are left to the background.
         """
         data = self._heartbeat_data()
         if data.consumer_data_set or data.producer_data_set:
@@ -262,11 +294,11 @@ class ClientInstance(ProcessBound):
 
     @property
     def broker_versions(self) -> Mapping[str, int]:
-        """What brokers have answered to the last heartbeat, by address."""
+        """The version that each broker answered the last heartbeat with, by address."""
         return self._telling.versions
 
     def broker_version(self, address: str) -> int:
-        """What a broker has answered to the last heartbeat; asked now if there was none."""
+        """Return the version that a broker answered the last heartbeat with, or send one now."""
         return self._telling.version(address)
 
     def _heartbeat_data(self) -> HeartbeatData:
@@ -284,7 +316,7 @@ class ClientInstance(ProcessBound):
         return self.connections.request(address, command, timeout_ms, is_broker=False)
 
     def _connection_closed(self, address: str) -> None:
-        """A broker that was left without a word has forgotten this client."""
+        """Send a heartbeat soon: a broker forgets a client whose connection ends."""
         self._telling.versions.pop(address, None)
         if not self._is_shut_down and (self._consumers or self._producers):
             self.heartbeat_soon()
@@ -294,7 +326,7 @@ class ClientInstance(ProcessBound):
 
 
 def local_address(peers: Iterable[str]) -> str:
-    """This machine's address on the way to the first of these; nothing is sent to find out."""
+    """Return this machine's address on the way to the first reachable peer; nothing is sent."""
     for peer in peers:
         try:
             host, port = parse_address(peer)
@@ -302,6 +334,6 @@ def local_address(peers: Iterable[str]) -> str:
             with socket.socket(kind, socket.SOCK_DGRAM) as probe:
                 probe.connect(name)
                 return str(probe.getsockname()[0]).partition("%")[0]
-        except (OSError, ClientError):  # noqa: PERF203  # another may have a way
+        except (OSError, ClientError):  # noqa: PERF203  # another peer may be reachable
             continue
     return _ANY_ADDRESS

@@ -1,11 +1,11 @@
-"""Lanes: a thread for each broker, so that what one of them keeps waiting keeps no other waiting.
+"""Lanes: a thread for each broker, so that one that keeps its lane waiting keeps no other waiting.
 
     broker-a   ──▶ pull, lock, commit ...
     broker-b   ──▶ a connection that nobody accepts: three seconds each
     broker-c   ──▶ pull, lock, commit ...
 
-What is done in a lane of one thread is done in its order. Nothing here knows what that is, or where a broker
-is.
+The tasks in a lane of one thread are done in order. Nothing here knows what they are, or where a
+broker is.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from rmq_spark.client.scheduled_tasks import ScheduledTasks, Task
 
 
 class Lanes(ProcessBound):
-    """The lanes of one client, made as they are needed. Its methods may be called from any thread."""
+    """The lanes of one client, made as they are needed. Methods may be called from any thread."""
 
     def __init__(self, name: str, threads_max: int = 1) -> None:
-        """``threads_max`` is how many each broker has."""
+        """Make lanes of up to ``threads_max`` threads for each broker."""
         self._name = name
         self._threads_max = threads_max
         self._lock = threading.Lock()
@@ -31,7 +31,7 @@ class Lanes(ProcessBound):
         ProcessBound.__init__(self)
 
     def of(self, broker: str) -> ScheduledTasks:
-        """The lane of a broker."""
+        """Return the lane of a broker."""
         with self._lock:
             lane = self._lanes.get(broker)
             if lane is None:
@@ -41,9 +41,9 @@ class Lanes(ProcessBound):
             return lane
 
     def at_each(self, brokers: Iterable[str], action: Callable[[str], object], wait_ms: int) -> bool:
-        """Do something for each broker, at the same time for all; whether all of it was done in time.
+        """Do something for all brokers at once; return whether all of it was done in time.
 
-        What has not begun when the time is over is not done any more.
+        Actions that have not begun when the time is over are cancelled.
         """
         if self._is_stopped:
             return False
@@ -68,12 +68,12 @@ class Lanes(ProcessBound):
 
     @property
     def thread_count(self) -> int:
-        """How many threads there are."""
+        """Number of threads in all lanes."""
         with self._lock:
             return sum(lane.thread_count for lane in self._lanes.values())
 
     def stop(self) -> None:
-        """Forget what waits in any of them; what is under way is not waited for."""
+        """Forget what waits in any of the lanes, without waiting for what is under way."""
         with self._lock:
             self._is_stopped = True
             lanes = list(self._lanes.values())

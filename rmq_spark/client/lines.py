@@ -1,10 +1,11 @@
 """Lines: a connection to each address, dialled when it is needed and again after it has ended.
 
     wanted ──▶ one that is there
-         └──▶ a thread dials, and agrees with a broker; who wants the line waits, as long as he likes
+         └──▶ a thread dials, and agrees with a broker; callers wait as long as they like
 
-A broker where it took long to find nobody is remembered as silent, for those who can ask another. It is
-dialled again in the background while somebody asks for it. Nothing here knows what connections are used for.
+A broker where it took long to find nobody is remembered as silent, for callers who can ask another.
+It is dialled again in the background while somebody asks for it. Nothing here knows what
+connections are used for.
 """
 
 from __future__ import annotations
@@ -24,18 +25,22 @@ from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.extensions import Extension
 
 SLOW_SECONDS: Final = 0.5
-"""Who finds nobody sooner has lost no time, and may try again at once."""
+"""Dialling that fails sooner has lost no time, and does not make a broker silent."""
 
 LOOK_AGAIN_SECONDS: Final = 1.0
-"""How often a silent broker is dialled while somebody asks for it."""
+"""Seconds between two times that a silent broker is dialled, while somebody asks for it."""
 
 _SHUT_DOWN: Final = "the client was shut down"
 
 
 class Agreement(NamedTuple):
-    """What a broker and this client may use towards each other.
+    """The features that a broker and this client may use towards each other.
 
-    The hosts are those that records must have which the client encodes itself.
+    Attributes:
+        serialize_type: Encoding of the headers of requests.
+        extensions: Extensions of rocketpoll's brokers that both know.
+        born_host: Host that records must have as their producer's, if the client encodes them.
+        store_host: Host that they must have as their broker's.
     """
 
     serialize_type: SerializeType = SerializeType.ROCKETMQ
@@ -45,7 +50,7 @@ class Agreement(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A connection, and what was agreed on it; None before anybody has asked."""
+    """A connection, and the agreement on it; None before anybody has asked."""
 
     connection: Connection
     agreement: Agreement | None = None
@@ -62,9 +67,9 @@ class Lines(ProcessBound):
         *,
         seconds_max: float,
     ) -> None:
-        """``connect`` is told the address, and who wants to hear of the connection's end.
+        """Make lines that wait for a connection for at most ``seconds_max``.
 
-        ``seconds_max`` is how long a line is waited for at most.
+        ``connect`` takes an address, and the function to call when the connection ends.
         """
         self._connect = connect
         self._agree = agree
@@ -73,30 +78,30 @@ class Lines(ProcessBound):
         self._lock = threading.Lock()
         self._lines: dict[str, Line] = {}
         self._dialled: dict[tuple[str, bool], Future[Line]] = {}
-        self._silent: dict[str, float] = {}  # when each may be dialled again
+        self._silent: dict[str, float] = {}  # time at which each may be dialled again
         self._is_shut_down = False
         ProcessBound.__init__(self)
 
     # ---- what is there
 
     def there(self, address: str) -> Line | None:
-        """The line to an address, if there is one."""
+        """Return the line to an address, or None."""
         return self._lines.get(address)
 
     def is_ready(self, address: str) -> bool:
-        """Whether a broker can be asked at once: connected, and agreed with."""
+        """Return whether a broker is connected and agreed with, so that it can be asked at once."""
         return self._usable(address, is_broker=True) is not None
 
     def ready_addresses(self) -> tuple[str, ...]:
-        """The brokers that can be asked at once."""
+        """Return the addresses of brokers that can be asked at once."""
         with self._lock:
             addresses = list(self._lines)
         return tuple(address for address in addresses if self.is_ready(address))
 
     def is_silent(self, address: str) -> bool:
-        """Whether no broker answers there, for all that is known: who can should ask another.
+        """Return whether a broker has fallen silent, so that another had better be asked.
 
-        The address is looked at again in the background while somebody asks.
+        The address is dialled again in the background while this is asked.
         """
         again_at = self._silent.get(address)
         if again_at is None:
@@ -108,16 +113,17 @@ class Lines(ProcessBound):
 
     @property
     def silent_addresses(self) -> tuple[str, ...]:
-        """Where no broker answers, for all that is known."""
+        """The addresses of brokers that have fallen silent."""
         return tuple(self._silent)
 
     # ---- dialling
 
     def line(self, address: str, *, is_broker: bool = True, seconds: float | None = None) -> Line:
-        """The line to an address, waited for no longer than so long; with a broker it is agreed.
+        """Return the line to an address, dialling if need be; with a broker it is agreed.
 
         Raises:
-            ConnectionFailed: Nobody is there, or it takes longer. Then dialling goes on for others.
+            ConnectionFailed: No broker answers, or it takes longer; dialling then goes on for
+                others.
             ClientError: Agreeing has failed.
         """
         line = self._lines.get(address)
@@ -140,9 +146,9 @@ class Lines(ProcessBound):
         return line
 
     def _dialling(self, address: str, *, is_broker: bool) -> Future[Line]:
-        """The line to come; whoever wants the same one meanwhile gets the same result, also a failure.
+        """Return the future of a line; all who want it meanwhile get the same result or failure.
 
-        A thread dials: who waits may go when his time is over, or when somebody ends the program.
+        A thread dials: callers may leave when their time is over, or when the program ends.
         """
         with self._lock:
             if self._is_shut_down:
@@ -152,7 +158,7 @@ class Lines(ProcessBound):
                 return dialled
             dialled = Future()
             line = self._usable(address, is_broker=is_broker)
-            if line is not None:  # another has been quicker
+            if line is not None:  # dialled by another thread meanwhile
                 dialled.set_result(line)
                 return dialled
             self._dialled[address, is_broker] = dialled
@@ -169,7 +175,7 @@ class Lines(ProcessBound):
     def _dial(self, address: str, dialled: Future[Line]) -> None:
         try:
             line: Line | Exception = Line(self._connect(address, self._forget))
-        except Exception as error:  # noqa: BLE001  # who waits for it shall hear of it
+        except Exception as error:  # noqa: BLE001  # any error must reach the future
             line = error
         if isinstance(line, Line):
             with self._lock:
@@ -184,7 +190,7 @@ class Lines(ProcessBound):
         try:
             connection = self.line(address, is_broker=False).connection
             line: Line | Exception = Line(connection, self._agree(connection))
-        except Exception as error:  # noqa: BLE001  # who waits for it shall hear of it
+        except Exception as error:  # noqa: BLE001  # any error must reach the future
             line = error
         ended = time.monotonic()
         if isinstance(line, Line):
@@ -216,7 +222,7 @@ class Lines(ProcessBound):
             self._on_closed(address)
 
     def shutdown(self) -> None:
-        """End them all; whoever waits for one is told, and there will be no others."""
+        """Close all lines, fail those who wait for one, and make no others."""
         with self._lock:
             self._is_shut_down = True
             lines = list(self._lines.values())
@@ -227,7 +233,7 @@ class Lines(ProcessBound):
             line.connection.close(_SHUT_DOWN)
 
     def forked(self) -> None:
-        """Begin anew: the parent's connections are let go of without a word on them."""
+        """Let go of the parent's connections without a word on them, and start without any."""
         lines, self._lines = self._lines, {}
         self._lock = threading.Lock()
         self._dialled = {}
@@ -237,7 +243,7 @@ class Lines(ProcessBound):
 
 
 def _resolve(dialled: Future[Line], line: Line | Exception) -> None:
-    """Say what came of dialling, unless somebody has said so before."""
+    """Resolve a future with the result of dialling, unless it is resolved already."""
     with suppress(InvalidStateError):
         if isinstance(line, Line):
             dialled.set_result(line)

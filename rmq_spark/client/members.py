@@ -1,7 +1,8 @@
-"""What a `ClientInstance` expects of the consumers and producers that are registered with it.
+"""Members: the methods that a `ClientInstance` expects of its consumers and producers.
 
-Brokers ask clients things; these are the methods that such requests end in. None of them is called by a
-thread that reads from a connection, except `rebalance_soon`, which must come back at once.
+Brokers make requests of clients; these are the methods that such requests end in. None of them is
+called by a thread that reads from a connection, except `rebalance_soon`, which must come back at
+once.
 """
 
 from __future__ import annotations
@@ -19,31 +20,31 @@ if TYPE_CHECKING:
 
 
 class ConsumerMember(Protocol):
-    """A consumer."""
+    """A consumer that is registered with a client instance."""
 
     def consumer_data(self) -> ConsumerData:
-        """What heartbeats say of it."""
+        """Return the description of the consumer that heartbeats carry."""
 
     def rebalance_soon(self) -> None:
-        """The members of its group have changed (40)."""
+        """Rebalance soon: the members of the group have changed (40)."""
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """An operator wants it to go on from there (220)."""
+        """Go on at offsets that an operator has set (220)."""
 
     def consume_status(self, topic: str) -> Mapping[MessageQueue, int]:
-        """How far it is in each of its queues (221)."""
+        """Return the offset that the consumer has reached in each queue of a topic (221)."""
 
     def running_info(self) -> ConsumerRunningInfo:
-        """What it is doing (307)."""
+        """Return the consumer's report on itself (307)."""
 
     def consume_directly(self, message: MessageExt, broker_name: str) -> ConsumeMessageDirectlyResult:
         """Consume this message now (309)."""
 
 
 class ProducerMember(Protocol):
-    """A producer."""
+    """A producer that is registered with a client instance."""
 
     def check_transaction_state(
         self, address: str, message: MessageExt, header: CheckTransactionStateRequestHeader
     ) -> None:
-        """What became of this half message? The broker at ``address`` wants to hear its end (39)."""
+        """Tell the broker at ``address`` to commit a half message, or to roll it back (39)."""

@@ -1,7 +1,8 @@
-"""Message, what is sent, and MessageExt, what is received: values, with RocketMQ's words.
+"""Message, to be sent, and MessageExt, as received: values, with RocketMQ's words.
 
-A message checks itself when it is made ready for sending: what no broker would take, or what would mean
-something else to RocketMQ than to its sender, is refused here. It knows no producer and no connection.
+A message checks itself when it is made ready for sending: anything that no broker would take, or
+that would mean something else to RocketMQ than to its sender, is refused here. This module knows no
+producer and no connection.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from rmq_spark.wire.properties import (
 from rmq_spark.wire.record import StoredMessage, decode_records
 
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
-"""What brokers take by default (maxMessageSize)."""
+"""Greatest size of a body, in bytes, that brokers accept by default (maxMessageSize)."""
 
 _RETRY_TOPIC: Final = "RETRY_TOPIC"
 _SHARDING_KEY: Final = "__SHARDINGKEY"
@@ -43,10 +44,20 @@ _SHARDING_KEY: Final = "__SHARDINGKEY"
 class Message:
     """A message to send.
 
-    ``keys`` are for looking it up again, ``tags`` (one, in spite of its name) for filtering; ``delay_level``
-    1 to 18 delivers it later; messages with one ``sharding_key`` go to one queue, in their order, when the
-    producer is asked to send by it; ``wait_store_ok=False`` has a broker with SYNC_FLUSH answer before the
-    message is on its disk.
+    Example:
+        Message("orders", b"one", tags="paid", keys=["order-42", "customer-7"])
+
+    Attributes:
+        topic: Name of the topic.
+        body: Payload, as bytes or another buffer; at least one byte.
+        tags: One tag (in spite of the plural) that consumers filter by.
+        keys: One key, or several, by which the message can be looked up.
+        properties: Further properties, text to text; names that RocketMQ uses itself are refused.
+        delay_level: Delay before the message is delivered: a level from 1 to 18 (1 s to 2 h, as the
+            broker is configured), or 0 for none.
+        flag: A 32-bit integer for the application's own use.
+        sharding_key: Messages with the same key go to the same queue, in the order of the sends.
+        wait_store_ok: Whether a broker with SYNC_FLUSH answers only when the message is on disk.
     """
 
     topic: str
@@ -60,11 +71,14 @@ class Message:
     wait_store_ok: bool = True
 
     def check(self, body_bytes_max: int = BODY_BYTES_MAX) -> None:
-        """Refuse what no broker would take.
+        """Raise an error if no broker would accept this message.
+
+        Args:
+            body_bytes_max: Greatest size of the body, in bytes.
 
         Raises:
-            MessageRejected: Names what is wrong.
-            TypeError: Names what is of another kind than it should be.
+            MessageRejected: A field has a value that brokers refuse; the error names it.
+            TypeError: A field has the wrong type; the error names it.
         """
         if not all(map(isinstance, _fields(self), _FIELD_KINDS)):
             for name, kinds, needed, example in _KINDS:
@@ -87,11 +101,14 @@ class Message:
             raise MessageRejected("properties", "names that RocketMQ does not use itself", names)
 
     def properties_text(self, unique_id: str) -> str:
-        """All properties, as they travel.
+        """Return all properties in the encoding in which they are sent.
+
+        Args:
+            unique_id: The id of the message, which becomes the property UNIQ_KEY.
 
         Raises:
-            MessageRejected: A name or a value cannot be one, or all are too long.
-            TypeError: A name, a value or a key is no text.
+            MessageRejected: A name or a value is not allowed, or all together are too long.
+            TypeError: A name, a value or a key is not a str.
         """
         properties = dict(self.properties)
         if self.tags:
@@ -133,15 +150,35 @@ _KINDS: Final = (
     ("sharding_key", (str, NoneType), "a text (str)", "'customer-7'"),
     ("wait_store_ok", bool, "True or False", "True"),
 )
-"""What the fields of a message have to be, and an example of each."""
+"""Fields of a message: name, types, a description of what is needed, and an example."""
 
 _fields: Final = attrgetter(*(name for name, *_ in _KINDS))
-_FIELD_KINDS: Final = tuple(kinds for _, kinds, *_ in _KINDS)  # every message that is sent is looked at
+_FIELD_KINDS: Final = tuple(kinds for _, kinds, *_ in _KINDS)  # checked for every message sent
 
 
 @dataclass(frozen=True, slots=True)
 class MessageExt:
-    """A message as it was received; ``body`` is as its sender wrote it, inflated if it came compressed."""
+    """A message as a consumer receives it.
+
+    Attributes:
+        topic: Topic that the message was received from.
+        body: Payload as the sender wrote it; decompressed, if it was sent compressed.
+        properties: All properties, RocketMQ's own included.
+        queue: Queue that the message is in.
+        queue_offset: Offset in that queue.
+        message_id: Unique id given by the producer, or ``offset_message_id`` if there is none.
+        offset_message_id: Id given by the broker: its address and the position in its commit log.
+        commit_log_offset: Position in the broker's commit log, in bytes.
+        born_timestamp: Milliseconds since the epoch at which the producer made the message.
+        born_host: Address of the producer.
+        store_timestamp: Milliseconds since the epoch at which the broker stored the message.
+        store_host: Address of the broker.
+        reconsume_times: Number of times that the message was given back for another delivery.
+        flag: The sender's 32-bit integer.
+        sys_flag: RocketMQ's own bits: compression, transaction state, IPv6 addresses.
+        prepared_transaction_offset: Position of the half message of a transaction in the commit
+            log.
+    """
 
     topic: str
     body: bytes
@@ -162,23 +199,23 @@ class MessageExt:
 
     @property
     def tags(self) -> str | None:
-        """What consumers filter by."""
+        """The tag that consumers filter by, or None."""
         return self.properties.get(TAGS)
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """What it can be looked up by."""
+        """The keys by which the message can be looked up."""
         return tuple(self.properties.get(KEYS, "").split())
 
     @property
     def delay_level(self) -> int:
-        """How long it was delayed; 0: not at all."""
+        """The delay level with which the message was sent; 0 if it was not delayed."""
         text = self.properties.get(DELAY, "")
         return int(text) if text.isascii() and text.isdigit() else 0
 
     @property
     def real_topic(self) -> str:
-        """Where it was first sent, for one that came back by its group's retry topic."""
+        """The topic first sent to, for a message from the group's retry topic, else ``topic``."""
         return self.properties.get(_RETRY_TOPIC) or self.topic
 
 
@@ -186,10 +223,15 @@ _host_text = lru_cache(maxsize=1024)(str)  # there are few hosts and many messag
 
 
 def received(stored: StoredMessage, broker_name: str, *, is_readable: bool = True) -> MessageExt:
-    """The message that a record holds; with its body as it is stored, if that is not ``is_readable``.
+    """Return the message that a stored record holds.
+
+    Args:
+        stored: The decoded record.
+        broker_name: Name of the broker that it was read from.
+        is_readable: Whether to decompress the body; otherwise it is returned as it is stored.
 
     Raises:
-        BodyError: Its body was compressed, and cannot be inflated.
+        BodyError: The body was compressed, and cannot be decompressed.
     """
     properties = stored.properties
     offset_message_id = stored.offset_message_id
@@ -214,11 +256,11 @@ def received(stored: StoredMessage, broker_name: str, *, is_readable: bool = Tru
 
 
 def decode_messages(records: Buffer, broker_name: str) -> Iterator[MessageExt]:
-    """The messages of records that lie back to back, as a pull brings them.
+    """Yield the messages of records that lie back to back, as a pull returns them.
 
     Raises:
-        RecordError: They are no records, or one was damaged on its way.
-        BodyError: A compressed body cannot be inflated.
+        RecordError: The bytes are not records, or a record was damaged on its way.
+        BodyError: A compressed body cannot be decompressed.
     """
     for stored in decode_records(records):
         yield received(stored, broker_name)

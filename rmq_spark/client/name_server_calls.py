@@ -1,6 +1,6 @@
-"""NameServerCalls: what operators ask and tell name servers, a method for each request.
+"""NameServerCalls: the requests of operators to name servers, a method each.
 
-What all have to be told (a deleted topic, a setting) is told to all.
+Changes (a deleted topic, a setting) are told to all name servers.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _Found = TypeVar("_Found")
 
 
 class NameServerCalls:
-    """See the module."""
+    """The requests of operators to name servers, a method each."""
 
     def __init__(self, servers: NameServers) -> None:
         self._servers = servers
         self._calls = servers.calls
 
     def cluster_info(self) -> ClusterInfo:
-        """All brokers, by name and by cluster."""
+        """Return all brokers, by name and by cluster."""
         found = self._servers.ask_any(
             lambda address: self._calls.body(ClusterInfo, address, RequestCode.GET_BROKER_CLUSTER_INFO)
         )
         return self._servers.detours.cluster(found)
 
     def topics(self, cluster: str | None = None) -> frozenset[str]:
-        """All topics, or those of a cluster."""
+        """Return all topics, or those of a cluster."""
         if cluster is None:
             code, header = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, None
         else:
@@ -49,12 +49,12 @@ class NameServerCalls:
         ).topic_list
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Take a topic out of all name servers' routes."""
+        """Delete a topic from the routes of all name servers."""
         header = DeleteTopicFromNamesrvRequestHeader(topic, cluster)
         self._all(lambda address: self._calls.call(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, header))
 
     def kv_config(self, namespace: str, key: str) -> str | None:
-        """One setting; None if there is no such."""
+        """Return one setting, or None."""
         header = KVConfigRequestHeader(namespace, key)
         try:
             found = self._servers.ask_any(
@@ -66,7 +66,7 @@ class NameServerCalls:
         return value
 
     def kv_configs(self, namespace: str) -> dict[str, str]:
-        """All settings of a namespace."""
+        """Return all settings of a namespace."""
         header = GetKVListByNamespaceRequestHeader(namespace)
         code = RequestCode.GET_KVLIST_BY_NAMESPACE
         try:
@@ -77,17 +77,17 @@ class NameServerCalls:
             return {}
 
     def put_kv_config(self, namespace: str, key: str, value: str) -> None:
-        """Change a setting, everywhere."""
+        """Change a setting on all name servers."""
         header = PutKVConfigRequestHeader(namespace, key, value)
         self._all(lambda address: self._calls.call(address, RequestCode.PUT_KV_CONFIG, header))
 
     def delete_kv_config(self, namespace: str, key: str) -> None:
-        """Forget a setting, everywhere."""
+        """Delete a setting from all name servers."""
         header = KVConfigRequestHeader(namespace, key)
         self._all(lambda address: self._calls.call(address, RequestCode.DELETE_KV_CONFIG, header))
 
     def wipe_write_permission(self, broker_name: str) -> int:
-        """No topic of this broker is written any more; of how many that was changed."""
+        """Forbid writing to all topics of a broker; return the number of topics changed."""
         header, code = BrokerNameRequestHeader(broker_name), RequestCode.WIPE_WRITE_PERM_OF_BROKER
         counts: list[int] = self._all(
             lambda address: self._calls.header(address, code, header).wipe_topic_count
@@ -95,7 +95,7 @@ class NameServerCalls:
         return max(counts)
 
     def add_write_permission(self, broker_name: str) -> int:
-        """All topics of this broker may be written again; of how many that was changed."""
+        """Allow writing to all topics of a broker again; return the number of topics changed."""
         header, code = BrokerNameRequestHeader(broker_name), RequestCode.ADD_WRITE_PERM_OF_BROKER
         counts: list[int] = self._all(
             lambda address: self._calls.header(address, code, header).add_topic_count
@@ -103,7 +103,10 @@ class NameServerCalls:
         return max(counts)
 
     def _all(self, call: Callable[[str], _Found]) -> list[_Found]:
-        """What all of them say; one that cannot be reached is an error, once the others were told."""
+        """Ask all name servers and return their answers.
+
+        If one cannot be reached, its error is raised once the others were asked.
+        """
         if not self._servers.addresses:
             raise NoNameServer
         said: list[_Found] = []
@@ -111,7 +114,7 @@ class NameServerCalls:
         for address in self._servers.addresses:
             try:
                 said.append(call(address))
-            except CONNECTION_FAULTS as error:  # noqa: PERF203  # the others are to be told all the same
+            except CONNECTION_FAULTS as error:  # noqa: PERF203  # the others are asked all the same
                 fault = error
         if fault is not None:
             raise fault

@@ -1,7 +1,7 @@
-"""NameServers: whom to ask where topics live; the next one, when one does not answer.
+"""NameServers: they know where topics are; if one does not answer, the next is asked.
 
-It knows no route but the one it is asked for: keeping them is `routes`' business. What operators ask and tell
-is `NameServers.admin`.
+This module knows no route but the one it is asked for: keeping them is left to `routes`. The
+requests of operators are in `NameServers.admin`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Found = TypeVar("_Found")
 
 
 def parse_addresses(text: str | Iterable[str] | None) -> tuple[str, ...]:
-    """The addresses in ``a:9876;b:9876``; commas and spaces separate them as well."""
+    """Return the addresses in ``a:9876;b:9876``; commas and spaces separate them as well."""
     texts = (text or "",) if isinstance(text, str) or text is None else text
     name, needed, example = "name_servers", "addresses (str, or several)", "'localhost:9876;other:9876'"
     check_kind(name, texts, Iterable, needed, example)
@@ -44,7 +44,7 @@ def parse_addresses(text: str | Iterable[str] | None) -> tuple[str, ...]:
 
 
 class NameServers:
-    """See the module."""
+    """The name servers of one client; any of them that answers will do."""
 
     def __init__(
         self,
@@ -53,17 +53,18 @@ class NameServers:
         timeout_ms: int,
         detours: Detours = NO_DETOURS,
     ) -> None:
-        """``ask`` gives the answer of one of them to a request."""
+        """Set up the name servers; ``ask`` returns the answer of one of them to a request."""
         self.detours = detours
         self.addresses = parse_addresses(addresses)
         self.calls = Calls(ask, timeout_ms)
         self._preferred = 0
 
     def route(self, topic: str) -> TopicRouteData:
-        """Where a topic lives.
+        """Return the brokers and queues of a topic.
 
         Raises:
             RouteNotFound: The name servers know no such topic.
+            NoNameServer: None of them answers.
         """
         header = GetRouteInfoRequestHeader(topic)
         try:
@@ -78,13 +79,13 @@ class NameServers:
 
     @cached_property
     def admin(self) -> NameServerCalls:
-        """What operators ask; a program that sends or consumes never loads it."""
-        from rmq_spark.client.name_server_calls import NameServerCalls  # noqa: PLC0415  # as said
+        """Requests of operators; a program that only sends or consumes never loads them."""
+        from rmq_spark.client.name_server_calls import NameServerCalls  # noqa: PLC0415  # for operators only
 
         return NameServerCalls(self)
 
     def ask_any(self, call: Callable[[str], _Found]) -> _Found:
-        """What the first finds that answers; whoever answered is asked first the next time."""
+        """Return the answer of the first name server that has one; it is asked first next time."""
         tries: list[ClientError] = []
         count = len(self.addresses)
         first = self._preferred

@@ -1,6 +1,6 @@
-"""Names of topics and groups are checked before anything is sent: RocketMQ's rules are those of `wire.names`.
+"""Names of topics and groups, checked before anything is sent by RocketMQ's rules (`wire.names`).
 
-It knows no message.
+This module knows no message.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _SHOWN_MAX: Final = 60
 
 
 def check_topic(topic: str) -> str:
-    """The topic, if it can be one.
+    """Return the topic, if its name is valid.
 
     Raises:
-        MessageRejected: It cannot.
-        TypeError: It is no text.
+        MessageRejected: The name is not valid.
+        TypeError: The name is not a str.
     """
     check_text("topic", topic, "orders")
     if topic_fault(topic) is not None:
@@ -34,12 +34,12 @@ def check_topic(topic: str) -> str:
     return topic
 
 
-@lru_cache(maxsize=256)  # every message has one, and nearly always the one before had the same
+@lru_cache(maxsize=256)  # successive messages mostly have the same topic
 def check_topic_to_send_to(topic: str) -> str:
-    """The topic, if clients may send to it.
+    """Return the topic, if clients may send to it.
 
     Raises:
-        MessageRejected: They may not.
+        MessageRejected: The name is not valid, or the topic is the broker's own.
     """
     if topic in NOT_TO_BE_SENT_TO:
         raise MessageRejected("topic", "one that is not the broker's own", topic)
@@ -47,11 +47,11 @@ def check_topic_to_send_to(topic: str) -> str:
 
 
 def check_group(group: str) -> str:
-    """The group, if it can be one.
+    """Return the group, if its name is valid.
 
     Raises:
-        MessageRejected: It cannot.
-        TypeError: It is no text.
+        MessageRejected: The name is not valid.
+        TypeError: The name is not a str.
     """
     check_text("group", group, "billing")
     if group_fault(group) is not None:

@@ -2,7 +2,7 @@
 
     Message ──> checked ──> id, properties ──> compressed, if it is large ──> header for a queue
 
-A batch is one request for several messages of one topic. It knows no connection.
+A batch is one request for several messages of one topic. This module knows no connection.
 """
 
 from __future__ import annotations
@@ -26,17 +26,28 @@ from rmq_spark.wire.properties import WAIT, encode_properties
 
 COMPRESS_BODY_BYTES: Final = 4_096
 RECORD_OVERHEAD_BYTES: Final = 192
-"""What a stored message has besides body, topic and properties, with what a broker adds to these."""
+"""Bytes of a stored message besides body, topic and properties, and what a broker adds to these."""
 
 BATCH_MESSAGES_MAX: Final = 4_000
-"""The answer lists an id for each of them in its header, which may have 262,144 bytes."""
+"""Most messages of a batch: the response lists their ids in its header (262,144 bytes at most)."""
 
 _OF_A_BATCH: Final = "of a batch"
 
 
 @dataclass(frozen=True, slots=True)
 class SendRules:
-    """What a producer was told about all its messages."""
+    """Settings of all messages of a producer.
+
+    Attributes:
+        producer_group: Name of the producer group.
+        create_topic_key: Topic whose settings a broker copies when it creates a missing topic.
+        default_topic_queue_nums: Most queues of a topic that is created by a send.
+        max_message_bytes: Greatest size of a body, and of a batch, in bytes.
+        compress_body_bytes: Size, in bytes, from which on bodies are compressed.
+        compress_type: Compression of bodies: COMPRESSION_ZLIB, COMPRESSION_LZ4 or COMPRESSION_ZSTD
+            of `MessageSysFlag`.
+        compress_level: Level of the compression.
+    """
 
     producer_group: str
     create_topic_key: str = DEFAULT_TOPIC
@@ -48,7 +59,7 @@ class SendRules:
 
 
 class Outgoing(NamedTuple):
-    """One request to send, but for the queue."""
+    """One request to send, complete but for the queue."""
 
     rules: SendRules
     topic: str
@@ -61,7 +72,7 @@ class Outgoing(NamedTuple):
     is_batch: bool = False
 
     def header(self, queue: MessageQueue) -> SendMessageRequestHeader:
-        """The header that sends it to a queue."""
+        """Return the header of a request that sends this to a queue."""
         rules = self.rules
         return SendMessageRequestHeader(
             rules.producer_group,
@@ -74,7 +85,7 @@ class Outgoing(NamedTuple):
             self.flag,
             self.properties_text,
             0,
-            False,  # noqa: FBT003  # unit mode, which nobody has
+            False,  # noqa: FBT003  # unit mode, which is not used
             None,
             self.is_batch,
             queue.broker_name,
@@ -82,10 +93,10 @@ class Outgoing(NamedTuple):
 
 
 def outgoing(message: Message, rules: SendRules, ids: UniqueIds, now_ms: int) -> Outgoing:
-    """A message, ready.
+    """Return a message made ready to be sent.
 
     Raises:
-        MessageRejected: No broker would take it.
+        MessageRejected: No broker would accept the message.
     """
     message = _checked(message, rules)
     message_id = ids.next()
@@ -106,9 +117,10 @@ def outgoing(message: Message, rules: SendRules, ids: UniqueIds, now_ms: int) ->
 
 
 def _checked(message: Message, rules: SendRules) -> Message:
-    """The message, if a broker would take it, with its body as bytes.
+    """Return the message, with its body as bytes, or raise an error if no broker would accept it.
 
-    A view may have items of other sizes, or gaps, and what lies below it may change before it is sent.
+    A view may have items of other sizes, or gaps, and the memory below it may change before it is
+    sent.
     """
     if not isinstance(message, Message):
         check_kind("message", message, Message, "a Message", "Message('orders', b'body')")
@@ -127,17 +139,17 @@ class BatchPart(NamedTuple):
 
     @property
     def record_bytes(self) -> int:
-        """What it takes in a broker's log, at most."""
+        """Most bytes that the message may take in a broker's commit log."""
         text = self.properties_text
         text_bytes = len(text) if text.isascii() else len(text.encode())
         return RECORD_OVERHEAD_BYTES + len(self.message.topic) + len(self.message.body) + text_bytes
 
 
 def batch_parts(messages: Iterable[Message], rules: SendRules, ids: UniqueIds) -> list[BatchPart]:
-    """Messages that can be sent together.
+    """Return messages made ready to be sent together.
 
     Raises:
-        MessageRejected: One of them no broker would take, or RocketMQ cannot take them together.
+        MessageRejected: No broker would accept one of them, or RocketMQ cannot take them together.
     """
     parts: list[BatchPart] = []
     for message in (_checked(given, rules) for given in messages):
@@ -155,13 +167,13 @@ def batch_parts(messages: Iterable[Message], rules: SendRules, ids: UniqueIds) -
 
 
 def check_topic_of_batch(topic: str) -> None:
-    """Refuse one that RocketMQ takes no batches for."""
+    """Raise an error if RocketMQ takes no batches for a topic."""
     if topic.startswith(RETRY_PREFIX):
         raise MessageRejected("topic " + _OF_A_BATCH, "no retry topic", topic)
 
 
 def split(parts: Sequence[BatchPart], bytes_max: int) -> Iterator[Sequence[BatchPart]]:
-    """The same, in as few batches as brokers take, in their order."""
+    """Yield the messages in as few batches as brokers take, in their order."""
     start = size = 0
     for at, part in enumerate(parts):
         more = part.record_bytes
@@ -174,7 +186,7 @@ def split(parts: Sequence[BatchPart], bytes_max: int) -> Iterator[Sequence[Batch
 
 
 def batch_of(parts: Sequence[BatchPart], rules: SendRules, now_ms: int) -> Outgoing:
-    """The one request that sends these."""
+    """Return the request that sends these messages as one batch."""
     first = parts[0].message
     body = encode_batch(
         BatchedMessage(bytes(part.message.body), part.properties_text, part.message.flag) for part in parts
@@ -186,6 +198,6 @@ def batch_of(parts: Sequence[BatchPart], rules: SendRules, now_ms: int) -> Outgo
 def encoded_batch(
     topic: str, body: Buffer, ids: Sequence[str], rules: SendRules, now_ms: int, *, wait_store_ok: bool = True
 ) -> Outgoing:
-    """The same of messages that are in their form already."""
+    """Return the request that sends messages which are encoded as a batch already."""
     wait = encode_properties({WAIT: "true" if wait_store_ok else "false"})
     return Outgoing(rules, topic, body, ",".join(ids), wait, 0, 0, now_ms, is_batch=True)

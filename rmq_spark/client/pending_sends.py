@@ -1,7 +1,7 @@
-"""PendingSends: how many sends may wait for their answers at once, and how many bytes their bodies may have.
+"""PendingSends: limits the sends that wait for their answers, and the bytes of their bodies.
 
-Who would be one too many waits for room. A body that is larger than all the room there is goes alone.
-It knows no connection.
+A caller beyond the limit waits for room. A body that is larger than all the room there is goes
+alone. This module knows no connection.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 
 
 class PendingSends:
-    """The room for what waits. All methods may be called from any thread."""
+    """The room for sends that wait. All methods may be called from any thread."""
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
         self.count_max = count_max
@@ -23,7 +23,7 @@ class PendingSends:
         self._waiting = 0
 
     def enter(self, size: int, seconds: float) -> bool:
-        """Take room for a body of so many bytes; whether there was some within the time."""
+        """Take room for a body of so many bytes; return False if there was none within the time."""
         with self._mutex:
             if not self._fits(size) and not self._wait(size, seconds):
                 return False
@@ -50,7 +50,7 @@ class PendingSends:
             self._waiting -= 1
 
     def leave(self, size: int) -> None:
-        """Give the room back."""
+        """Give the room for a body of so many bytes back."""
         with self._mutex:
             self.count -= 1
             self.bytes -= size

@@ -1,6 +1,6 @@
 """Periodic: a job that a thread of its own does again and again, or at once when it is told to.
 
-A job that fails is logged and done again the next time. It knows no job.
+A job that fails is logged and done again the next time. This module knows no job.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from rmq_spark.client.errors import ClientError
 _log = logging.getLogger(__name__)
 
 GAP_MS: Final = 1_000
-"""How long it rests at least, however often it is told to hurry."""
+"""Least milliseconds of rest between two runs, however often the job is hurried."""
 
 
 class Periodic:
-    """See the module."""
+    """Runs a job in a thread of its own, after each period, or sooner when it is told to."""
 
     def __init__(self, name: str, period_ms: int, job: Callable[[], object], *, gap_ms: int = GAP_MS) -> None:
         self._period = period_ms / 1000
@@ -32,20 +32,20 @@ class Periodic:
         self._thread = threading.Thread(target=self._run, name=f"rocketpoll {name}", daemon=True)
 
     def start(self) -> None:
-        """From now on; for the first time after a period."""
+        """Start the thread; the job runs for the first time after a period."""
         self._thread.start()
 
     def soon(self) -> None:
-        """Do it now, or after the gap if it was done only just now."""
+        """Run the job now, or after the gap if it was run only just now."""
         self._wanted.set()
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has begun and not been stopped."""
+        """True if the thread was started and has not ended."""
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """Not again; a job that is under way is not waited for."""
+        """Run the job no more, without waiting for a run that is under way."""
         self._stopped.set()
         self._wanted.set()
 
@@ -62,6 +62,6 @@ class Periodic:
                 self._job()
             except ClientError as error:
                 _log.warning("%s: %s", self._thread.name, error)
-            except BaseException:  # noqa: BLE001  # the next time may be better
+            except BaseException:  # noqa: BLE001  # the next run may succeed
                 _log.exception("%s failed", self._thread.name)
             rested_at = self._clock() + self._gap

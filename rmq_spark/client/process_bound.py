@@ -1,9 +1,9 @@
-"""ProcessBound: what has threads, locks or connections belongs to the process in which it was made.
+"""ProcessBound: objects with threads, locks or connections belong to the process they began in.
 
-A fork copies objects, locks that somebody holds and open sockets, but of all threads only the one that
-forks. So in the child each such object is told once, before anybody can use it: it lets go of what belongs to
-the parent without a word to anybody, and takes no lock that was there. By way of pickle none of them gets to
-another process. This module knows none of them by name.
+A fork copies objects, locks that somebody holds and open sockets, but of all threads only the one
+that forks. So in the child each such object is told once, before anybody can use it: it lets go of
+what belongs to the parent without a word to anybody, and takes no lock that was there. None of them
+can be pickled. This module knows none of them by name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NoReturn
 
 
 class ProcessBound:
-    """Something that a fork leaves without its threads and connections."""
+    """An object that a fork leaves without its threads and connections."""
 
     def __init__(self) -> None:
         _living[next(_numbers)] = self

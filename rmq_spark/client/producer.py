@@ -6,11 +6,10 @@
     send_batch      several messages of one topic in as few requests as brokers take
     send_table      an Arrow table, at bulk speed (`arrow_sends`)
 
-Tried again is what another broker, or another moment, may do better (`sends`). What would fail anywhere, or
-makes a busy broker busier, is not. A message with a sharding key or a given queue is tried once: elsewhere it
-would be out of order. A broker that cannot be reached is passed over while others can be.
-
-In a process that was forked a running producer starts anew when it is first used.
+A send is tried again where another broker, or another moment, may do better (`sends`), and not
+where it would fail anywhere, or make a busy broker busier. A message with a sharding key or a given
+queue is tried once: elsewhere it would be out of order. A broker that cannot be reached is passed
+over while others can be.
 """
 
 from __future__ import annotations
@@ -57,10 +56,46 @@ PENDING_MAX: Final = 10_000
 PENDING_BYTES_MAX: Final = 64 * 1024 * 1024
 
 Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
+"""Chooses one of a topic's queues for a message."""
 
 
 class Producer(ProcessBound):
-    """Sends messages of one group. All methods may be called from any thread."""
+    """Sends messages under the name of a producer group.
+
+    Call `start` before the first send and `shutdown` after the last, or use the producer in a
+    ``with`` statement. All methods may be called from any thread. In a forked child process, a
+    producer that was running starts again when it is first used.
+
+    Example:
+        with Producer("shop", "localhost:9876") as producer:
+            result = producer.send(Message("orders", b"one", keys="order-42"))
+            print(result.queue, result.queue_offset)
+
+    Args:
+        group: Name of the producer group.
+        name_servers: Addresses of the name servers, as ``"host:port;host:port"`` or an iterable of
+            ``"host:port"``. Defaults to the environment variable NAMESRV_ADDR.
+        instance: A `ClientInstance` to share with other producers and consumers; ``name_servers``
+            is then ignored. Without it, the producer has an instance of its own.
+        rules: Settings of the messages: size limit, compression, queues of new topics.
+        send_timeout_ms: Milliseconds that one send may take, with all its tries; 3,000 by default.
+        retry_times_when_send_failed: Further tries of `send`, `send_batch` and `send_one_way` after
+            the first one failed; 2 by default.
+        retry_times_when_send_async_failed: Further tries of `send_async` after the first one
+            failed; 2 by default.
+        retry_another_broker_when_not_store_ok: Whether `send` tries another broker if the message
+            was stored, but with a status other than ``SendStatus.SEND_OK``.
+        send_latency_fault_enable: Whether brokers that answer slowly are avoided for a while.
+        pending_max: Number of sends of `send_async` that may wait for their responses at once;
+            10,000 by default.
+        pending_bytes_max: Number of body bytes that these sends may have together; 64 MiB by
+            default.
+        member: Answers the requests that brokers make of producers (transaction checks).
+
+    Raises:
+        MessageRejected: The group is not a valid name, or a number is out of range.
+        TypeError: An argument has the wrong type.
+    """
 
     def __init__(
         self,
@@ -78,10 +113,6 @@ class Producer(ProcessBound):
         pending_bytes_max: int = PENDING_BYTES_MAX,
         member: ProducerMember | None = None,
     ) -> None:
-        """``instance`` is shared with other producers and consumers; without it this one has its own.
-
-        ``pending_max`` sends of `send_async` may wait for answers, with bodies of ``pending_bytes_max``.
-        """
         self.group = check_group(group)
         for name, number, least in (
             ("retry_times_when_send_failed", retry_times_when_send_failed, 0),
@@ -135,11 +166,11 @@ class Producer(ProcessBound):
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started in this process, and neither it nor its instance was shut down."""
+        """True if the producer was started in this process, and it and its instance still run."""
         return self._is_running and not self.instance.is_shut_down
 
     def health(self) -> ProducerHealth:
-        """What there is to know of this producer at this moment; nobody is asked, or waited for."""
+        """Return the state of this producer right now, without asking or waiting for anybody."""
         pending = self._async_sends.pending
         return ProducerHealth(
             is_running=self.is_running,
@@ -149,10 +180,11 @@ class Producer(ProcessBound):
         )
 
     def start(self) -> None:
-        """From now on it sends; a second call does nothing.
+        """Start the producer. Calling it again has no effect.
 
         Raises:
-            MessageRejected: The group cannot be one, or another producer of the instance has it.
+            MessageRejected: Another producer of the instance has the same group.
+            ClientShutDown: The instance was shut down.
         """
         with self._changing_state:
             if self._is_running:
@@ -169,9 +201,10 @@ class Producer(ProcessBound):
             self._is_running = True
 
     def shutdown(self) -> None:
-        """Nothing more is sent; who still waits for an answer is told, if the instance ends as well.
+        """Stop the producer, within two seconds. Calling it again has no effect.
 
-        It takes two seconds at most.
+        Later sends raise `ClientShutDown`. Sends that wait for responses fail if the instance ends
+        as well, that is, if nobody else uses it.
         """
         self._has_to_start_again = False
         if self._is_running:
@@ -184,7 +217,7 @@ class Producer(ProcessBound):
         self.instance.stop()
 
     def forked(self) -> None:
-        """Start anew when it is first used, if it was running: the parent's one goes on there."""
+        """Let a producer that was running start again when the child process first uses it."""
         self._has_to_start_again |= self._is_running
         self._is_running = False
         self._changing_state = threading.RLock()
@@ -207,16 +240,28 @@ class Producer(ProcessBound):
         queue: MessageQueue | Selector | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """Send a message, and wait until it is stored.
+        """Send a message and wait until a broker has stored it.
 
-        ``queue`` is where to, or a function that chooses among the topic's queues. ``timeout_ms``
-        holds for all tries together.
+        A send that fails is tried again at another broker, if there is one. A message with a given
+        queue or a sharding key is tried once only: elsewhere it would be out of order.
+
+        Args:
+            message: The message to send.
+            queue: The queue to send to, or a function that chooses one of the topic's queues. By
+                default, the producer takes the queues in turn, or by the message's sharding key.
+            timeout_ms: Milliseconds for all tries together; ``send_timeout_ms`` by default.
+
+        Returns:
+            The queue and the offset at which the message is stored.
 
         Raises:
-            MessageRejected: No broker would take it.
-            RouteNotFound: There is no such topic, and nobody makes it.
-            BrokerRefused: For a reason for which trying again is no use.
-            SendFailed: All tries failed.
+            ClientShutDown: The producer is not running.
+            MessageRejected: No broker would accept the message.
+            RouteNotFound: The topic does not exist, and no broker creates it.
+            BrokerRefused: A broker refused the message for a reason that makes trying again
+                useless.
+            SendFailed: All tries failed. The message may have been stored all the same.
+            ClientError: The only try of a message with a given queue or a sharding key failed.
         """
         prepared = self._prepared(message)
         timeout_ms = self._time(timeout_ms)
@@ -231,10 +276,23 @@ class Producer(ProcessBound):
         queue: MessageQueue | Selector | None = None,
         timeout_ms: int | None = None,
     ) -> Future[SendResult]:
-        """Send a message; the future has the result. Its callbacks run in a thread of this producer.
+        """Send a message and return a future of the result, without waiting for the response.
+
+        A send whose connection fails is tried again as in `send`. The future's callbacks run in a
+        thread of this producer; its exceptions are those of `send`.
+
+        Args:
+            message: The message to send.
+            queue: The queue to send to, or a function that chooses one of the topic's queues.
+            timeout_ms: Milliseconds for all tries together; ``send_timeout_ms`` by default.
+
+        Returns:
+            A future that yields the `SendResult`.
 
         Raises:
-            TooManyPending: So much waits for answers that there was no room within the time.
+            ClientShutDown: The producer is not running.
+            MessageRejected: No broker would accept the message.
+            TooManyPending: Too many sends wait for responses, and no room was made within the time.
         """
         prepared = self._prepared(message)
         timeout_ms = self._time(timeout_ms)
@@ -242,13 +300,18 @@ class Producer(ProcessBound):
         return self._async_sends.send(prepared, fixed, timeout_ms)
 
     def send_one_way(self, message: Message, queue: MessageQueue | Selector | None = None) -> None:
-        """Send a message without hearing what becomes of it.
+        """Send a message without a response: nothing tells whether it was stored.
+
+        Args:
+            message: The message to send.
+            queue: The queue to send to, or a function that chooses one of the topic's queues.
 
         Raises:
-            MessageRejected: No broker would take it.
-            RouteNotFound: There is no such topic, and nobody makes it.
+            ClientShutDown: The producer is not running.
+            MessageRejected: No broker would accept the message.
+            RouteNotFound: The topic does not exist, and no broker creates it.
             ConnectionFailed, BrokerNotFound: The broker of the given queue cannot be reached.
-            ConnectionClosed: The connection has failed meanwhile.
+            ConnectionClosed: The connection failed while the message was written.
             SendFailed: No broker that was tried can be reached.
         """
         prepared = self._prepared(message)
@@ -259,12 +322,21 @@ class Producer(ProcessBound):
             self.sends.send_one_way(prepared, self.send_timeout_ms)
 
     def send_batch(self, messages: Iterable[Message], timeout_ms: int | None = None) -> list[SendResult]:
-        """Send messages of one topic together; one result for each request that it took.
+        """Send messages of one topic together, in as few requests as the brokers' limits allow.
+
+        Args:
+            messages: Messages with the same ``topic`` and ``wait_store_ok``, without a delay level.
+            timeout_ms: Milliseconds for each request; ``send_timeout_ms`` by default.
+
+        Returns:
+            One result for each request, in the order of the messages.
 
         Raises:
-            MessageRejected: No broker would take one of them, or they cannot be sent together. None was sent.
-            PartlySent: Some requests went well before one failed.
-            SendFailed: The first request failed.
+            ClientShutDown: The producer is not running.
+            MessageRejected: No broker would accept one of the messages, or they cannot be sent
+                together. None was sent.
+            PartlySent: A request failed after others had succeeded.
+            SendFailed, BrokerRefused: The first request failed.
         """
         self._check_runs()
         rules = self.rules
@@ -282,18 +354,49 @@ class Producer(ProcessBound):
                 half = len(parts) // 2
                 if not half or not isinstance(error, MessageIllegal):
                     raise self._not_all(error, results, sent) from error
-                # Its own limit is below ours: the two halves may pass.
+                # The broker's limit is below ours: the two halves may pass.
                 todo += [parts[half:], parts[:half]]
             else:
                 sent += len(parts)
         return results
 
     def send_table(self, table: Any, topic: str | None = None, **settings: Any) -> BulkResult:
-        """Send the rows of an Arrow table or record batch; see `arrow_sends.send_batches`."""
+        """Send each row of an Arrow table or record batch as a message.
+
+        Args:
+            table: A `pyarrow.Table` or `pyarrow.RecordBatch` with the column ``body`` and,
+                optionally, ``topic``, ``keys``, ``tags``, ``properties``, ``flag`` and
+                ``bornTimestamp``.
+            topic: The topic of all rows; by default each row names its own in the column ``topic``.
+            settings: Keyword arguments of `send_batches`.
+
+        Returns:
+            The number of messages stored, and the spans of queue offsets at which they are.
+
+        Raises:
+            MessageRejected: A column is unknown, or a row cannot be a message. Rows that were sent
+                before stay sent.
+            PartlySent: A request failed after others had succeeded.
+            SendFailed: The first request failed.
+        """
         return self.send_batches([table], topic, **settings)
 
     def send_batches(self, batches: Iterable[Any], topic: str | None = None, **settings: Any) -> BulkResult:
-        """Send the rows of Arrow record batches or tables; see `arrow_sends.send_batches`."""
+        """Send each row of several Arrow tables or record batches as a message.
+
+        Args:
+            batches: Tables or record batches with the columns that `send_table` lists.
+            topic: The topic of all rows; by default each row names its own in the column ``topic``.
+            settings: ``queue`` keeps all rows in order in one queue, with one request at a time and
+                no second try; ``in_flight`` is the number of requests sent at once (4),
+                ``chunk_bytes`` the size of each (4 MiB), ``timeout_ms`` the time for each (30,000).
+
+        Returns:
+            The number of messages stored, and the spans of queue offsets at which they are.
+
+        Raises:
+            MessageRejected, PartlySent, SendFailed: As `send_table` does.
+        """
         from rmq_spark.client import arrow_sends  # noqa: PLC0415  # brings pyarrow: when first needed
 
         self._check_runs()
@@ -318,7 +421,7 @@ class Producer(ProcessBound):
             raise ClientShutDown("the producer does not run: start it, or use it in a with statement")
 
     def _is_silent(self, broker_name: str) -> bool:
-        if not self.instance.connections.silent_addresses:  # the usual case, without looking for an address
+        if not self.instance.connections.silent_addresses:  # the usual case, without a look-up
             return False
         try:
             return self.instance.connections.is_silent(self.instance.routes.master_address(broker_name))
@@ -326,7 +429,7 @@ class Producer(ProcessBound):
             return False
 
     def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues that a topic's messages may go to; those that it will have, if it is yet to be made."""
+        """Return the queues that a topic's messages may go to, or will, once it is created."""
         rules = self.rules
         return self.instance.routes.queues_to_send_to(
             topic, rules.create_topic_key, rules.default_topic_queue_nums
@@ -334,7 +437,7 @@ class Producer(ProcessBound):
 
     def _fixed_queue(self, message: Message, queue: MessageQueue | Selector | None) -> MessageQueue | None:
         if isinstance(queue, MessageQueue):
-            self.publish_queues(message.topic)  # so that the way there is known
+            self.publish_queues(message.topic)  # so that the broker's address is known
             return _of_topic("queue", queue, message.topic)
         if queue is not None:
             example = "lambda queues: queues[0]"

@@ -1,10 +1,11 @@
-"""Which queue the next message goes to: one after the other, past brokers that failed or are slow.
+"""QueueChoice: the queue of the next message: in turn, past brokers that failed or are slow.
 
     latency of a send, ms     50   100    550   1,000    2,000    3,000   15,000
     not chosen for, ms         0     0  30,000  60,000  120,000  180,000  600,000
 
-Slow brokers are passed over only if the producer wants that; one that has just failed, or cannot be reached,
-always is, as long as there is another. It knows no connection; the clock is given.
+Slow brokers are passed over only if the producer wants that; one that has just failed, or cannot be
+reached, always is, as long as there is another. This module knows no connection; the clock is
+given.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ FAILURE_LATENCY_MS: Final = 30_000
 
 
 def not_available_ms(latency_ms: float) -> int:
-    """For how long a broker is not chosen after a send that took so long."""
+    """Return the milliseconds for which a broker is avoided after a send of that latency."""
     return NOT_AVAILABLE_MS[max(bisect_right(LATENCIES_MS, latency_ms) - 1, 0)]
 
 
 class QueueChoice:
-    """Chooses queues for one producer. May be called from any thread."""
+    """Chooses queues for one producer. Methods may be called from any thread."""
 
     def __init__(
         self,
@@ -38,7 +39,10 @@ class QueueChoice:
         *,
         send_latency_fault_enable: bool = False,
     ) -> None:
-        """``clock`` in seconds, one that never jumps; ``is_silent``: whether a broker cannot be reached."""
+        """Make a choice; ``clock`` is in seconds and never jumps.
+
+        ``is_silent`` tells whether a broker, by name, cannot be reached.
+        """
         self._clock = clock
         self._is_silent = is_silent
         self._avoids_slow = send_latency_fault_enable
@@ -46,7 +50,7 @@ class QueueChoice:
         self._available_at: dict[str, float] = {}
 
     def choose(self, queues: Sequence[MessageQueue], failed_broker: str | None = None) -> MessageQueue:
-        """The next of a topic's queues; not on the broker that has failed, if there is another."""
+        """Return the next of a topic's queues; not on the failed broker, if there is another."""
         turn = self._next_turn()
         first: MessageQueue | None = None
         for step in range(len(queues)):
@@ -60,16 +64,16 @@ class QueueChoice:
         return first or queues[turn % len(queues)]
 
     def sent(self, broker_name: str, latency_ms: float) -> None:
-        """A broker took so long to answer."""
+        """Note the milliseconds that a broker took to answer."""
         if self._avoids_slow:
             self._available_at[broker_name] = self._clock() + not_available_ms(latency_ms) / 1000
 
     def failed(self, broker_name: str) -> None:
-        """A broker could not be reached, or has not answered."""
+        """Note that a broker could not be reached, or has not answered."""
         self.sent(broker_name, FAILURE_LATENCY_MS)
 
     def is_available(self, broker_name: str) -> bool:
-        """Whether it can be reached, and has not been slow lately where that matters."""
+        """Return whether a broker can be reached, and is not to be avoided as slow."""
         if self._is_silent(broker_name):
             return False
         return not self._avoids_slow or self._clock() >= self._available_at.get(broker_name, 0.0)
@@ -85,5 +89,5 @@ class QueueChoice:
 
 
 def queue_of_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
-    """The queue of all messages with a key, the same that Java's SelectMessageQueueByHash chooses."""
+    """Return the queue of all messages with a key, as chosen by Java's SelectMessageQueueByHash."""
     return queues[abs(java_string_hash(key)) % len(queues)]

@@ -1,4 +1,4 @@
-"""What sends and pulls come to: values, with RocketMQ's words for their outcomes."""
+"""Results of sends and pulls: values, with RocketMQ's words for their outcomes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class SendStatus(Enum):
-    """How safe a message is that was taken; by the code that a broker answers with."""
+    """Safety with which a broker has stored a message; the values are RocketMQ's response codes.
+
+    Attributes:
+        SEND_OK: Stored as safely as the broker's settings demand.
+        FLUSH_DISK_TIMEOUT: Stored, but not flushed to disk in time (SYNC_FLUSH).
+        SLAVE_NOT_AVAILABLE: Stored, but there is no slave to replicate to (SYNC_MASTER).
+        FLUSH_SLAVE_TIMEOUT: Stored, but not replicated in time (SYNC_MASTER).
+    """
 
     SEND_OK = ResponseCode.SUCCESS.value
     FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT.value
@@ -20,7 +27,16 @@ class SendStatus(Enum):
 
 
 class SendResult(NamedTuple):
-    """Where a message went. For a batch: the ids joined by commas, and the first offset."""
+    """Outcome of a send: the place at which the message is stored.
+
+    Attributes:
+        send_status: Safety with which the message is stored.
+        message_id: Id given by the producer; of a batch, all ids joined by commas.
+        queue: Queue that the message is in.
+        queue_offset: Offset in that queue; of a batch, the first message's.
+        offset_message_id: Id given by the broker.
+        transaction_id: Id of the transaction, if the message belongs to one.
+    """
 
     send_status: SendStatus
     message_id: str
@@ -31,7 +47,13 @@ class SendResult(NamedTuple):
 
 
 class AppendResult(NamedTuple):
-    """Where a chunk went: so many messages, at successive offsets from the first on."""
+    """Outcome of an appended chunk: its messages have successive offsets from the first on.
+
+    Attributes:
+        queue_offset: Offset of the first message.
+        message_count: Number of messages stored.
+        store_timestamp: Milliseconds since the epoch at which they were stored.
+    """
 
     queue_offset: int
     message_count: int
@@ -39,7 +61,14 @@ class AppendResult(NamedTuple):
 
 
 class PullStatus(Enum):
-    """What a pull came to; by the code that a broker answers with."""
+    """Outcome of a pull; the values are RocketMQ's response codes.
+
+    Attributes:
+        FOUND: The pull returned messages.
+        NO_NEW_MSG: The queue ends at the offset.
+        NO_MATCHED_MSG: The filter passed over all messages; go on at the next offset.
+        OFFSET_ILLEGAL: The queue does not have the offset; go on at the next offset.
+    """
 
     FOUND = ResponseCode.SUCCESS.value
     NO_NEW_MSG = ResponseCode.PULL_NOT_FOUND.value
@@ -48,10 +77,17 @@ class PullStatus(Enum):
 
 
 class PullResult(NamedTuple):
-    """What a pull brought, and where to go on.
+    """Result of a pull: records, and the offset to go on at.
 
-    ``records`` lie back to back as the broker has them. ``sizes``, a numpy array, says how long each is where
-    the broker has told (PULL_CHUNK), else it is None.
+    Attributes:
+        pull_status: Outcome of the pull.
+        next_begin_offset: Queue offset at which the next pull begins.
+        min_offset: First offset of the queue.
+        max_offset: Offset behind the last message of the queue.
+        suggest_which_broker_id: Number of the broker to pull from next; 0 is the master.
+        records: Stored records, back to back.
+        sizes: Array (numpy) of the records' lengths in bytes, if the broker has sent them
+            (PULL_CHUNK), else None.
     """
 
     pull_status: PullStatus

@@ -1,11 +1,12 @@
-"""Routes: where the queues of topics are, remembered, and the brokers' addresses that follow from it.
+"""Routes: the remembered queues of topics, and the brokers' addresses that follow from them.
 
     publish queues     of brokers with a master, where the topic may be written
     subscribe queues   where it may be read
-    addresses          of a master for writes; for reads the one that was suggested, or else any other
+    addresses          of a master for writes; for reads the one that was suggested, or any other
 
-A topic's route is asked for when it is first needed; `refresh_all` asks again for all that are known. What
-name servers say is kept until they say something else: one that has just started knows nothing yet.
+A topic's route is asked for when it is first needed; `refresh_all` asks again for all that are
+known. The answers of name servers are kept until they change: one that has just started knows
+nothing yet.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class TopicRoute(NamedTuple):
 
 
 def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
-    """What follows from a name server's answer."""
+    """Return the route that a name server's answer stands for."""
     brokers = {broker.broker_name: broker for broker in data.broker_datas}
     queues = sorted(data.queue_datas, key=lambda queue: queue.broker_name)
     writable = {
@@ -62,7 +63,7 @@ class Routes(ProcessBound):
     """The routes that one client knows. All methods may be called from any thread."""
 
     def __init__(self, ask: Callable[[str], TopicRouteData]) -> None:
-        """``ask`` gives what a name server says of a topic."""
+        """Make an empty table; ``ask`` returns a name server's answer about a topic."""
         self._ask = ask
         self._lock = threading.Lock()
         self._table: dict[str, TopicRoute] = {}
@@ -71,12 +72,12 @@ class Routes(ProcessBound):
         ProcessBound.__init__(self)
 
     def on_change(self, listener: OnChange) -> None:
-        """Tell somebody of each topic whose queues or brokers have changed, on the thread that found out."""
+        """Call a function with each topic whose route has changed, in the thread that found out."""
         self._listeners.append(listener)
 
     @property
     def topics(self) -> frozenset[str]:
-        """Those whose routes are known."""
+        """The topics whose routes are known."""
         return frozenset(self._table)
 
     @property
@@ -85,7 +86,7 @@ class Routes(ProcessBound):
         return self._brokers
 
     def route(self, topic: str) -> TopicRoute:
-        """Where a topic lives.
+        """Return a topic's route, asking for it if it is not known.
 
         Raises:
             RouteNotFound: The name servers know no such topic.
@@ -94,11 +95,11 @@ class Routes(ProcessBound):
         return self._table.get(topic) or self.refresh(topic)
 
     def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues that messages may be sent to.
+        """Return the queues that a topic's messages may be sent to.
 
         Raises:
             RouteNotFound: There is no such topic.
-            TopicNotUsable: It may not be written anywhere.
+            TopicNotUsable: The topic cannot be written anywhere.
         """
         queues = self.route(topic).publish_queues or self.refresh(topic).publish_queues
         if not queues:
@@ -109,11 +110,11 @@ class Routes(ProcessBound):
         return queues
 
     def subscribe_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues that messages may be pulled from.
+        """Return the queues that a topic's messages may be pulled from.
 
         Raises:
             RouteNotFound: There is no such topic.
-            TopicNotUsable: It may not be read anywhere.
+            TopicNotUsable: The topic cannot be read anywhere.
         """
         queues = self.route(topic).subscribe_queues or self.refresh(topic).subscribe_queues
         if not queues:
@@ -121,11 +122,12 @@ class Routes(ProcessBound):
         return queues
 
     def queues_to_send_to(self, topic: str, default_topic: str, queue_nums: int) -> tuple[MessageQueue, ...]:
-        """`publish_queues`; or those that the topic will have, if it is yet to be made.
+        """Return `publish_queues`, or those that the topic will have when a send creates it.
 
         Raises:
-            RouteNotFound: There is no such topic, and no broker makes topics.
-            TopicNotUsable: It may not be written anywhere, though a RocketMQ broker would take messages.
+            RouteNotFound: There is no such topic, and no broker creates topics.
+            TopicNotUsable: The topic cannot be written anywhere, though a RocketMQ broker would
+                take messages.
         """
         try:
             return self.publish_queues(topic)
@@ -135,7 +137,7 @@ class Routes(ProcessBound):
             return self._queues_to_be_made(topic, default_topic, queue_nums)
 
     def _queues_to_be_made(self, topic: str, default_topic: str, queue_nums: int) -> tuple[MessageQueue, ...]:
-        """Where a topic that is not there would have its queues, once a message was sent to one of them."""
+        """Return the queues that a missing topic will have once a message was sent to one."""
         try:
             model = self.refresh(default_topic)
         except RouteNotFound as error:
@@ -150,7 +152,7 @@ class Routes(ProcessBound):
     # ---- addresses
 
     def master_address(self, broker_name: str) -> str:
-        """Where to write.
+        """Return the address to write to.
 
         Raises:
             BrokerNotFound: No route leads to a broker of this name, or it has no master.
@@ -161,7 +163,7 @@ class Routes(ProcessBound):
         return address
 
     def address_for_read(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
-        """Where to read: the broker of that number, or else the master, or else any.
+        """Return the address to read from: the broker of that number, or else the master, or any.
 
         Raises:
             BrokerNotFound: No route leads to a broker of this name.
@@ -173,7 +175,7 @@ class Routes(ProcessBound):
         raise BrokerNotFound(broker_name, "its route names no address")
 
     def addresses(self, *, masters_only: bool = False) -> tuple[str, ...]:
-        """Of all known brokers, each once."""
+        """Return the addresses of all known brokers, each once."""
         found = {
             address: None
             for broker in self._brokers.values()
@@ -185,16 +187,16 @@ class Routes(ProcessBound):
     # ---- asking again
 
     def refresh(self, topic: str) -> TopicRoute:
-        """Ask a name server where a topic lives now.
+        """Ask a name server for a topic's route again, and return it.
 
         Raises:
-            RouteNotFound: The name servers know no such topic. What was known before is kept.
-            NoNameServer: None of them answers; likewise.
+            RouteNotFound: The name servers know no such topic. The route known before is kept.
+            NoNameServer: None of them answers. The route known before is kept.
         """
         found = topic_route(topic, self._ask(topic))
         with self._lock:
             before = self._table.get(topic)
-            # The newest comes last, as its word on a broker counts: that of a topic that is gone grows old.
+            # The newest comes last, as its addresses count: those of a deleted topic grow old.
             self._table = {name: route for name, route in self._table.items() if name != topic}
             self._table[topic] = found
             self._brokers = {
@@ -206,23 +208,23 @@ class Routes(ProcessBound):
         return found
 
     def refresh_all(self) -> None:
-        """Ask again for every topic that is known; what cannot be found out now stays as it is."""
+        """Ask again for the route of every known topic; keep those that cannot be found out now."""
         for topic in sorted(self._table):
             try:
                 self.refresh(topic)
-            except NoNameServer as error:  # noqa: PERF203  # one that fails is not all that fail
+            except NoNameServer as error:  # noqa: PERF203  # the other topics may do better
                 _log.warning("routes stay as they are: %s", error)
                 return
             except ClientError as error:
                 _log.warning("the route of %s stays as it is: %s", topic, error)
 
     def forget(self, topic: str) -> None:
-        """It was deleted: it is asked for no more until somebody needs it."""
+        """Forget the route of a deleted topic, until somebody needs it."""
         with self._lock:
             self._table.pop(topic, None)
 
     def forked(self) -> None:
-        """What is known of topics is as true here; the lock may be another thread's of the parent."""
+        """Keep the routes, but not the lock, which another thread of the parent may hold."""
         self._lock = threading.Lock()
 
     def _broker(self, broker_name: str) -> BrokerData:
@@ -243,7 +245,7 @@ def _queues(topic: str, counts: list[tuple[str, int]]) -> tuple[MessageQueue, ..
 
 
 def _ordered_queues(text: str | None) -> list[tuple[str, int]]:
-    """The brokers and numbers of queues in ``broker-a:4;broker-b:4``."""
+    """Return the brokers and numbers of queues in ``broker-a:4;broker-b:4``."""
     found = []
     for part in (text or "").split(";"):
         name, _, count = part.rpartition(":")

@@ -1,8 +1,9 @@
-"""Threads that do what is due: at once, or after a delay.
+"""Threads that run tasks when they are due: at once, or after a delay.
 
-They are daemons and made as they are needed, up to a number. Stopping forgets what is not due yet and waits
-for what is under way only as long as it is told to: a listener that never comes back must not keep a process
-from ending. What a task raises is logged and harms no other task. Nothing here knows what the tasks do.
+They are daemons and made as they are needed, up to a number. Stopping forgets what is not due yet
+and waits for what is under way only as long as it is told to: a listener that never comes back must
+not keep a process from ending. Errors of a task are logged and harm no other task. Nothing here
+knows what the tasks do.
 
 In a process that was forked they are stopped: what was to be done is done by the parent.
 """
@@ -25,7 +26,7 @@ Action = Callable[[], object]
 
 
 class Task:
-    """Something to do, once; until it begins it can be called off."""
+    """An action to run once; it can be cancelled until it begins."""
 
     __slots__ = ("_action", "due_s")
 
@@ -34,16 +35,16 @@ class Task:
         self.due_s = due_s
 
     def cancel(self) -> None:
-        """It is not to be done, unless it has begun."""
+        """Do not run the action, unless it has begun."""
         self._action = None
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it has nothing to do (any more)."""
+        """True if there is no action to run (any more)."""
         return self._action is None
 
     def run(self) -> None:
-        """Do it."""
+        """Run the action, unless it was cancelled or has run."""
         action, self._action = self._action, None
         if action is not None:
             try:
@@ -53,14 +54,14 @@ class Task:
 
 
 class Scheduler(Protocol):
-    """Where tasks are put."""
+    """Takes tasks to be run."""
 
     def schedule(self, action: Action, delay_ms: int = 0) -> Task:
-        """Have it done after a delay, if the scheduler still runs then."""
+        """Have an action run after a delay in milliseconds, if the scheduler still runs then."""
 
 
 class ScheduledTasks(ProcessBound):
-    """A `Scheduler` with threads."""
+    """A `Scheduler` with threads of its own."""
 
     def __init__(self, name: str, threads_max: int = 1) -> None:
         self._name = name
@@ -75,7 +76,7 @@ class ScheduledTasks(ProcessBound):
         ProcessBound.__init__(self)
 
     def schedule(self, action: Action, delay_ms: int = 0) -> Task:
-        """Have it done after a delay; a stopped scheduler forgets it."""
+        """Have an action run after a delay in milliseconds; a stopped scheduler forgets it."""
         task = Task(action, time.monotonic() + delay_ms / 1000)
         with self._state:
             if self._is_stopped:
@@ -83,13 +84,16 @@ class ScheduledTasks(ProcessBound):
                 return task
             heapq.heappush(self._tasks, (task.due_s, next(self._numbers), task))
             if self._idle and delay_ms > 0 and self._tasks[0][2] is task:
-                self._state.notify_all()  # whoever looks at the clock must look again
+                self._state.notify_all()  # the thread that looks at the clock must look again
             else:
                 self._call_another()
         return task
 
     def _call_another(self) -> None:
-        """Somebody must see to what is left. Whoever counts as idle and was called before calls the next."""
+        """Wake or start a thread for the tasks that are left.
+
+        An idle thread that was called before wakes the next.
+        """
         if self._idle:
             self._state.notify()
         elif len(self._threads) < self._threads_max:
@@ -100,7 +104,7 @@ class ScheduledTasks(ProcessBound):
         thread = threading.Thread(target=self._work, name=name, daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # at a limit of threads; whoever has something to do next tries again
+        except RuntimeError as error:  # at a limit of threads; the next task tries again
             count = len(self._threads)
             _log.error("%s: another thread cannot be started (%s): there are %d", self._name, error, count)
             return
@@ -108,18 +112,18 @@ class ScheduledTasks(ProcessBound):
 
     @property
     def pending(self) -> int:
-        """How many tasks wait."""
+        """Number of tasks that wait."""
         with self._state:
             return sum(not task.is_cancelled for _, _, task in self._tasks)
 
     @property
     def thread_count(self) -> int:
-        """How many threads there are."""
+        """Number of threads that are alive."""
         with self._state:
             return sum(thread.is_alive() for thread in self._threads)
 
     def stop(self, wait_ms: int) -> bool:
-        """Forget what waits, and wait so long for what is under way; whether all of it has ended."""
+        """Forget waiting tasks, wait for running ones; return whether all have ended in time."""
         with self._state:
             self._is_stopped = True
             self._tasks.clear()
@@ -131,7 +135,7 @@ class ScheduledTasks(ProcessBound):
         return not any(thread.is_alive() for thread in threads)
 
     def forked(self) -> None:
-        """Stop, if anything has begun."""
+        """Stop, if any thread has begun."""
         self._state = threading.Condition()
         self._is_stopped = self._is_stopped or bool(self._threads)
         self._tasks = []
@@ -141,9 +145,10 @@ class ScheduledTasks(ProcessBound):
             task.run()
 
     def _next_due(self) -> Task | None:
-        """The next task when it is due. One idle thread looks at the clock; the others wait to be called.
+        """Return the next task when it is due; None once stopped.
 
-        Who takes a task leaves the clock, and may be gone for long: what is left is another's to see to.
+        One idle thread looks at the clock; the others wait to be called. A thread that takes a task
+        leaves the clock, and may be gone for long: it calls another for what is left.
         """
         with self._state:
             while not self._is_stopped:
@@ -167,13 +172,13 @@ class ScheduledTasks(ProcessBound):
 
 
 class Repeated:
-    """An action done again and again: after each period, or as soon as somebody asks for it.
+    """An action that is run again and again: after each period, or as soon as it is asked for.
 
-    It is never done twice at the same time; asking while it is under way means once more after that.
+    It never runs twice at the same time; asking while it runs means once more after that.
     """
 
     def __init__(self, scheduler: Scheduler, action: Callable[[], int | None], period_ms: int) -> None:
-        """The action returns after how many milliseconds to come back, or None for the usual period."""
+        """Make it; the action returns the milliseconds until the next run; None is the period."""
         self._scheduler = scheduler
         self._action = action
         self._period_ms = period_ms
@@ -184,12 +189,12 @@ class Repeated:
         self._is_stopped = False
 
     def start(self, delay_ms: int) -> None:
-        """The first time comes after a delay."""
+        """Run the action for the first time after a delay in milliseconds."""
         with self._mutex:
             self._next = self._scheduler.schedule(self._run, delay_ms)
 
     def wake(self) -> None:
-        """Do it now, or once more if it is under way."""
+        """Run the action now, or once more if it is under way."""
         with self._mutex:
             if self._is_stopped:
                 return
@@ -201,7 +206,7 @@ class Repeated:
             self._next = self._scheduler.schedule(self._run)
 
     def stop(self) -> None:
-        """Not again."""
+        """Run the action no more."""
         with self._mutex:
             self._is_stopped = True
             if self._next is not None:

@@ -1,7 +1,7 @@
-"""SendFuture: what becomes of a send, for whoever sent it; and the thread that runs its callbacks.
+"""SendFuture: the result of a send, for its caller; and the thread that runs its callbacks.
 
-A callback may take as long as it likes, raise what it likes, and use the client: it runs in a thread of its
-producer, and not in the one that reads the answers of all who share the connection.
+A callback may take as long as it likes, raise what it likes, and use the client: it runs in a
+thread of its producer, and not in the one that reads the answers of all who share the connection.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rmq_spark.client.waiters import OwnFuture
 _log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 1.0
-"""So long the thread waits for more to do before it ends."""
+"""Seconds that the thread waits for more callbacks before it ends."""
 
 
 class Callbacks:
@@ -33,7 +33,7 @@ class Callbacks:
         self._has_thread = False
 
     def call(self, action: Callable[[], object]) -> None:
-        """Have it run soon, after those that came before."""
+        """Have a callback run soon, after those that came before."""
         with self._mutex:
             self._calls.append(action)
             if self._has_thread:
@@ -60,7 +60,7 @@ class Callbacks:
 
 
 class SendFuture(OwnFuture[SendResult]):
-    """A future whose callbacks disturb nobody."""
+    """A future whose callbacks run in a thread of the producer."""
 
     def __init__(self, callbacks: Callbacks) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class SendFuture(OwnFuture[SendResult]):
     def add_done_callback(self, fn: Callable[[Future[SendResult]], Any]) -> None:
         """Have a function called with this future when it is done, in a thread of the producer.
 
-        One that is done already calls it at once, in this thread.
+        If the future is done already, the function is called at once, in this thread.
         """
         if self.done():
             super().add_done_callback(fn)

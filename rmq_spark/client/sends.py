@@ -1,7 +1,7 @@
-"""Sends: a send that is waited for, try by try, until it is stored, time is over, or trying again is no use.
+"""Sends: sends that are waited for, try by try, until stored, out of time, or hopeless.
 
     a try ──> stored
-       ├─ connection fails, or a code of RETRIED_CODES ──> the next one, at another broker if there is one
+       ├─ connection fails, or a code of RETRIED_CODES ──> the next one, at another broker if any
        └─ any other refusal ──> the end
 
 A connection that is yet to be made has its share of the time, so that other brokers have theirs.
@@ -41,11 +41,11 @@ RETRIED_CODES: Final = frozenset(
         ResponseCode.NOT_IN_CURRENT_UNIT.value,
     }
 )
-"""As RocketMQ's producer has it."""
+"""Response codes after which a send is tried again, as RocketMQ's producer has them."""
 
 
 class _Try(NamedTuple):
-    """One of those that a send may have: where to, how long it may take, and how many are left behind it."""
+    """One try of a send: its queue, its time, and the number of tries left after it."""
 
     target: MessageQueue
     remaining_ms: int
@@ -54,12 +54,12 @@ class _Try(NamedTuple):
 
     @property
     def is_followed(self) -> bool:
-        """Whether there will be another try if this one has failed."""
+        """True if there will be another try after a failure of this one."""
         return self.left > 0 and not _is_over(self.deadline)
 
 
 class Sends:
-    """The tries of one producer. All methods may be called from any thread."""
+    """The tries of one producer's sends. All methods may be called from any thread."""
 
     def __init__(
         self,
@@ -70,7 +70,11 @@ class Sends:
         retries: int,
         retries_not_ok: bool,
     ) -> None:
-        """``retries_not_ok``: what is stored, but not as safely as it should be, is sent again as well."""
+        """Set up the tries.
+
+        With ``retries_not_ok``, a message that is stored less safely than it should be is sent
+        again.
+        """
         self.retries = retries
         self._instance = instance
         self._choice = choice
@@ -78,10 +82,10 @@ class Sends:
         self._retries_not_ok = retries_not_ok
 
     def send(self, prepared: Outgoing, timeout_ms: int) -> SendResult:
-        """Send to a queue of the topic, and once more elsewhere if that fails.
+        """Send to a queue of the topic, and elsewhere again if that fails.
 
         Raises:
-            BrokerRefused: For a reason for which trying again is no use.
+            BrokerRefused: A broker refused for a reason that makes trying again useless.
             SendFailed: All tries failed.
         """
         tries: list[ClientError] = []
@@ -89,7 +93,7 @@ class Sends:
         for each in self._tries(prepared.topic, timeout_ms):
             try:
                 stored = self.send_once(prepared, each.target, each.remaining_ms, each.left)
-            except (*CONNECTION_FAULTS, BrokerNotFound, BrokerRefused) as error:  # noqa: PERF203  # each try ends by itself
+            except (*CONNECTION_FAULTS, BrokerNotFound, BrokerRefused) as error:  # noqa: PERF203  # each try has an outcome of its own
                 if isinstance(error, BrokerRefused) and error.code not in RETRIED_CODES:
                     if stored is None:
                         raise
@@ -100,17 +104,17 @@ class Sends:
                 is_ok = stored.send_status is SendStatus.SEND_OK
                 if is_ok or not self._retries_not_ok or not each.left:
                     return stored
-        if stored is not None:  # if not as safely as was wanted
+        if stored is not None:  # though less safely than wanted
             return stored
         raise SendFailed(prepared.topic, tries) from tries[-1]
 
     def send_once(
         self, prepared: Outgoing, target: MessageQueue, timeout_ms: int, tries_left: int = 0
     ) -> SendResult:
-        """Send to one queue.
+        """Send to one queue, with one try.
 
         Raises:
-            ClientError: It may be stored all the same, unless the broker has refused it.
+            ClientError: The try failed. Unless the broker refused it, the message may be stored.
         """
         instance = self._instance
         started = time.monotonic()
@@ -127,26 +131,27 @@ class Sends:
         return result
 
     def send_one_way(self, prepared: Outgoing, timeout_ms: int) -> None:
-        """Send to a queue of the topic without hearing what becomes of it; elsewhere if nobody is there.
+        """Send to a queue of the topic without a response; elsewhere if no broker can be reached.
 
         Raises:
-            ConnectionClosed: The connection has failed meanwhile: some of the message may have been sent.
+            ConnectionClosed: The connection failed meanwhile: part of the message may have been
+                sent.
             SendFailed: No broker that was tried can be reached.
         """
         tries: list[ClientError] = []
         for each in self._tries(prepared.topic, timeout_ms):
             try:
                 return self.send_one_way_once(prepared, each.target, each.remaining_ms // (each.left + 1))
-            except (ConnectionFailed, BrokerNotFound) as error:  # noqa: PERF203  # each try ends by itself
+            except (ConnectionFailed, BrokerNotFound) as error:  # noqa: PERF203  # each try has an outcome of its own
                 tries.append(error)
                 self._refresh_after(error, prepared.topic, is_waited_for=each.is_followed)
         raise SendFailed(prepared.topic, tries) from tries[-1]
 
     def send_one_way_once(self, prepared: Outgoing, target: MessageQueue, timeout_ms: int) -> None:
-        """Send to one queue without hearing what becomes of it.
+        """Send to one queue without a response, with one try.
 
         Raises:
-            ClientError: Its broker cannot be reached, or the connection has failed.
+            ClientError: The broker cannot be reached, or the connection failed.
         """
         try:
             address = self._instance.routes.master_address(target.broker_name)
@@ -157,7 +162,7 @@ class Sends:
             raise
 
     def _tries(self, topic: str, timeout_ms: int) -> Iterator[_Try]:
-        """Begin one try after the other, as long as there is time; each at another broker than the last."""
+        """Yield one try after the other while there is time, each at another broker if any."""
         deadline = time.monotonic() + timeout_ms / 1000
         failed: str | None = None
         for left in range(self.retries, -1, -1):
@@ -170,9 +175,9 @@ class Sends:
             failed = target.broker_name
 
     def _refresh_after(self, error: ClientError, topic: str, *, is_waited_for: bool) -> None:
-        """Look where the topic lives now, if the error says that it is not where it was.
+        """Refresh the topic's route, if the error says that it has changed.
 
-        Where there will be no other try, that is done in the background, for whoever sends next.
+        Where there will be no other try, that is done in the background, for the next sends.
         """
         if isinstance(error, RequestTimeout) or not isinstance(error, (*CONNECTION_FAULTS, TopicNotFound)):
             return
@@ -182,7 +187,7 @@ class Sends:
         try:
             self._instance.routes.refresh(topic)
         except ClientError:
-            return  # then it is still where it was, for all that is known
+            return  # the known route stays
 
 
 def _is_over(deadline: float) -> bool:

@@ -1,8 +1,8 @@
 """TlsClient: TLS settings as OpenSSL wants them, and the handshake with a broker.
 
-It is made once for all connections of a client. Whatever is wrong with the settings is found when it is made;
-whatever goes wrong with a broker says what to do about it. This brings OpenSSL: who needs no TLS does not
-import it.
+It is made once for all connections of a client. Faults of the settings are found when it is made;
+errors with a broker say how to mend them. This module imports OpenSSL: a client without TLS does
+not import it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _NO_ANSWER: Final = "no answer to the handshake in time: check that TLS is on th
 
 
 class TlsClient:
-    """See the module. It may be used by any thread."""
+    """TLS for all connections of one client. Methods may be called from any thread."""
 
     def __init__(self, settings: TlsSettings) -> None:
-        """Refuses what `context_of` refuses, and warns of what is not safe."""
+        """Raise the errors of `context_of`, and log a warning if certificates are not verified."""
         self._context = context_of(settings)
         self._server_name = settings.server_name
         if not settings.verify:
@@ -42,10 +42,10 @@ class TlsClient:
             )
 
     def handshake(self, sock: socket.socket, address: str, host: str, seconds: float) -> TlsSocket:
-        """The socket under TLS, within this time; if that fails, it is closed.
+        """Return the socket under TLS, within this many seconds; close it if that fails.
 
         Raises:
-            TlsFailed: It says what is wrong, and how to mend it.
+            TlsFailed: The handshake failed; the message says how to mend that.
         """
         name = self._server_name or host.partition("%")[0]
         try:
@@ -58,20 +58,20 @@ class TlsClient:
         except ValueError as error:
             raise TlsFailed(address, f"no certificate can bear the name {name!r}: {error}") from error
         finally:
-            sock.close()  # under TLS it is another object that has it
-        if under_tls.version() is None:  # the broker had gone before: then Python does not even begin
+            sock.close()  # its descriptor belongs to the TLS socket now
+        if under_tls.version() is None:  # closed by the broker before the handshake
             under_tls.close()
             raise TlsFailed(address, NO_TLS_THERE)
         return TlsSocket(under_tls)
 
 
 def context_of(settings: TlsSettings) -> ssl.SSLContext:
-    """The settings as OpenSSL wants them.
+    """Return the settings as OpenSSL wants them.
 
     Raises:
         TlsRejected: A file does not hold what it should, or the password does not open the key.
     """
-    # Not `ssl.create_default_context`: from Python 3.13 on that refuses certificates that the others take.
+    # Not `ssl.create_default_context`, which refuses more certificates from Python 3.13 on.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION  # so that a write never waits for something to read
@@ -97,7 +97,10 @@ def _trust(context: ssl.SSLContext, ca: Pem) -> None:
 
 
 def _identify(context: ssl.SSLContext, settings: TlsSettings, certificate: Pem) -> None:
-    """Python takes certificate and key from files only: for a moment, in a directory of this user alone."""
+    """Load certificate and key, which Python takes from files only.
+
+    So they are in files for a moment, in a directory of this user alone.
+    """
     key = settings.key or certificate
     password = settings.key_password or ""
     try:
@@ -105,7 +108,7 @@ def _identify(context: ssl.SSLContext, settings: TlsSettings, certificate: Pem) 
             cert_path, key_path = Path(directory, "certificate"), Path(directory, "key")
             cert_path.write_text(certificate.text, encoding="ascii")
             key_path.write_text(key.text, encoding="ascii")
-            context.load_cert_chain(cert_path, key_path, lambda: password)  # never asked for at a terminal
+            context.load_cert_chain(cert_path, key_path, lambda: password)  # never prompt for it
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             why = f"{key.name} is not the key of the certificate in {certificate.name}"

@@ -1,6 +1,6 @@
-"""What is wrong when TLS fails, and how to mend it: OpenSSL's reasons in a user's words.
+"""Faults of TLS, and how to mend them: OpenSSL's reasons in a user's words.
 
-It connects to nothing.
+This module connects to nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NOT_TRUSTED: Final = (
 _NAME_FAULTS: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 _TIME_FAULTS: Final = (9, 10)  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
 
-# A part of OpenSSL's reason, as releases vary in the rest, and what it comes from: the first that fits.
+# A part of OpenSSL's reason (releases vary in the rest) and its explanation; the first match counts.
 _REASONS: Final = (
     ("CERTIFICATE_REQUIRED", _WANTS_TO_KNOW_US),
     (
@@ -46,7 +46,7 @@ _REASONS: Final = (
 
 
 def why_tls_failed(error: OSError) -> str:
-    """What to tell the user of it."""
+    """Return the explanation of an error of TLS, for the user."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _why_not_trusted(error)
     if isinstance(error, (ssl.SSLEOFError, ConnectionError)):

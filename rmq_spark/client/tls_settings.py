@@ -1,7 +1,8 @@
-"""TlsSettings: whom a client trusts, and who it is itself, where brokers speak TLS.
+"""TlsSettings: the certificates that a client trusts and presents, where brokers speak TLS.
 
-Files are read when the settings are made, and what they hold is kept: the value is the same in every process
-that it travels to, also on a machine that has no such files. It connects to nothing and brings no OpenSSL.
+Files are read when the settings are made, and their content is kept: the value is the same in every
+process that it travels to, also on a machine that has no such files. This module connects to
+nothing and does not import OpenSSL.
 """
 
 from __future__ import annotations
@@ -21,17 +22,21 @@ _OTHER_FORMS: Final = "it has to be a text file with -----BEGIN {} in it (PEM); 
 
 @dataclass(frozen=True, slots=True)
 class Pem:
-    """What one PEM file holds; shown by its name only."""
+    """The content of one PEM file; its representation shows only the file's name."""
 
     name: str
     text: str = field(repr=False)
 
     @classmethod
     def read(cls, setting: str, path: str) -> Pem:
-        """The blocks of a file, without what else stands in it.
+        """Read the PEM blocks of a file, and leave out all else.
+
+        Args:
+            setting: Name of the setting that errors blame.
+            path: The file.
 
         Raises:
-            TlsRejected: It cannot be read.
+            TlsRejected: The file cannot be read.
         """
         try:
             data = Path(path).read_bytes()
@@ -42,23 +47,38 @@ class Pem:
         return cls(path, "".join(f"{block}\n" for block in blocks))
 
     def has(self, what: str) -> bool:
-        """Whether a block of this kind is there."""
+        """Return whether there is a block of a kind, such as ``"PRIVATE KEY"``."""
         return any(found[1].endswith(what) for found in _BLOCK.finditer(self.text))
 
     @property
     def has_locked_key(self) -> bool:
-        """Whether its key needs a password."""
+        """True if the private key needs a password."""
         return "ENCRYPTED" in self.text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """See the module; usually made by `of_files`.
+    """TLS settings of a client: pass them to `ClientInstance` as ``tls``.
 
-    Without ``ca`` the system's authorities are trusted. ``certificate`` and ``key`` say who the client is, to
-    brokers that ask; the key may stand in the certificate's file. ``server_name`` is the name that
-    certificates have to bear, where it is not the address that is dialled. Without ``verify`` anybody can
-    pose as a broker.
+    Usually made with `of_files`. Files are read at once and their content is kept, so the settings
+    can be pickled and used on machines that do not have the files.
+
+    Example:
+        tls = TlsSettings.of_files(ca_file="ca.pem")
+        with ClientInstance("broker.example:9876", tls=tls) as instance:
+            ...
+
+    Attributes:
+        ca: Certificates of the authorities to trust; None for those of the system.
+        certificate: Certificate that the client presents to brokers which ask for one.
+        key: Private key of that certificate; None if it is in the certificate's file.
+        key_password: Password of the private key.
+        verify: Whether to check the brokers' certificates. Without, anybody can pose as a broker.
+        server_name: Name that the brokers' certificates must have, if it is not the address that
+            the client connects to.
+
+    Raises:
+        TlsRejected: A file holds something else, or the settings contradict each other.
     """
 
     ca: Pem | None = None
@@ -79,10 +99,19 @@ class TlsSettings:
         verify: bool = True,
         server_name: str | None = None,
     ) -> TlsSettings:
-        """Settings out of PEM files.
+        """Read the settings from PEM files.
+
+        Args:
+            ca_file: File with the certificates of the authorities to trust.
+            cert_file: File with the client's certificate.
+            key_file: File with its private key, if that is not in ``cert_file``.
+            key_password: Password of the private key.
+            verify: Whether to check the brokers' certificates.
+            server_name: Name that these must have, if it is not the address connected to.
 
         Raises:
-            TlsRejected: A file cannot be read, or holds something else; or settings contradict each other.
+            TlsRejected: A file cannot be read, or holds something else, or the settings contradict
+                each other.
         """
         return cls(
             ca=None if ca_file is None else Pem.read("ca_file", ca_file),
@@ -94,7 +123,7 @@ class TlsSettings:
         )
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
+        """Raise `TlsRejected` for settings that cannot work."""
         if self.ca is not None and not self.verify:
             raise TlsRejected(
                 "ca_file", "nothing is held against it where nothing is verified: leave one out"

@@ -1,13 +1,15 @@
 """TlsSocket: a socket under TLS for one thread that reads and others that write.
 
-OpenSSL's object for a connection is for one thread at a time, and Python's lock is not held within it. So
-each call to it is short, never waits, and is made under a lock; waiting for the network is done without:
+OpenSSL's object for a connection is for one thread at a time, and Python's lock is not held within
+it. So each call to it is short, never waits, and is made under a lock; waiting for the network is
+done without:
 
     recv, send ──> lock: one try ──> done
-                        └── nothing there, or no room ──> poll, without the lock ──> again, until time is over
+                        └── nothing there, or no room ──> poll, without the lock ──> again, in time
 
-A write that got nowhere may be tried again with the same bytes only, or the connection has to end: that is
-what `FrameWriter` does. It knows no frames; its methods are those of a socket that a connection uses.
+A write that got nowhere may be tried again with the same bytes only, or the connection has to end:
+that is what `FrameWriter` does. This module knows no frames; the methods are those of a socket that
+a connection uses.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ from typing import Final, TypeVar
 from rmq_spark.client.tls_faults import why_tls_failed
 
 _RECORD_BYTES: Final = 16_384
-"""What one record holds at most: after so many there may be more, after fewer hardly."""
+"""Most bytes of one record: after so many there may be more, after fewer hardly."""
 
 _Done = TypeVar("_Done")
 
 
 class TlsSocket:
-    """See the module. The handshake is behind it."""
+    """A socket under TLS, after its handshake, for one thread that reads and others that write."""
 
     def __init__(self, sock: ssl.SSLSocket) -> None:
         sock.settimeout(0)
@@ -40,11 +42,11 @@ class TlsSocket:
         self._is_shut = False
 
     def settimeout(self, seconds: float) -> None:
-        """How long a call may take, from the next on."""
+        """Set the seconds that each later call may take."""
         self._timeout = seconds
 
     def recv(self, count: int) -> bytes:
-        """What has arrived, up to so many bytes; none at the end."""
+        """Return up to so many bytes that have arrived; none at the end of the stream."""
         data = self._tried(lambda: self._socket.recv(count), b"")
         if len(data) < _RECORD_BYTES:
             return data
@@ -55,24 +57,24 @@ class TlsSocket:
         return b"".join(pieces)
 
     def _received_already(self, count: int) -> bytes:
-        """More of what has arrived; whatever is wrong is met again by the next call."""
+        """Return more bytes that have arrived; an error is left to the next call."""
         with self._lock, suppress(OSError):
             return b"" if self._is_shut else self._socket.recv(count)
         return b""
 
     def recv_into(self, room: memoryview) -> int:
-        """The same to where it belongs, a record at a time."""
+        """Read bytes into a buffer, at most one record, and return their number; 0 at the end."""
         return self._tried(lambda: self._socket.recv_into(room), 0)
 
     def send(self, data: memoryview) -> int:
-        """How many of these bytes are on their way: a record's at most."""
+        """Send some of these bytes, at most one record, and return their number."""
         found = self._tried(lambda: self._socket.send(data), None)
         if found is None:
             raise BrokenPipeError(errno.EPIPE, "it is closed here")
         return found
 
     def shutdown(self, how: int) -> None:
-        """Say that this is the end, without waiting for the answer, and wake who waits."""
+        """Announce the end, without waiting for the answer, and wake the threads that wait."""
         with self._lock:
             if not self._is_shut:
                 self._is_shut = True
@@ -81,26 +83,26 @@ class TlsSocket:
             self._socket.shutdown(how)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the socket; a later call finds its end."""
         with self._lock:
             self._is_shut = True
             self._socket.close()
 
     def detach(self) -> int:
-        """The descriptor, for whoever closes it without a word to the peer."""
+        """Give up the file descriptor, to be closed without a word to the peer, and return it."""
         return self._socket.detach()
 
     def fileno(self) -> int:
-        """What can be polled for the other side's end. Whether something can be read, it cannot tell."""
+        """Return the descriptor, to poll for the other side's end, but not for data to read."""
         return self._socket.fileno()
 
     def getsockname(self) -> tuple[str, int]:
-        """This side's address."""
+        """Return this side's address."""
         name: tuple[str, int] = self._socket.getsockname()
         return name
 
     def _tried(self, operate: Callable[[], _Done], at_end: _Done) -> _Done:
-        """What comes of it, when it can be done without waiting."""
+        """Try an operation until it is done without waiting, and return its result."""
         deadline: float | None = None
         while True:
             with self._lock:

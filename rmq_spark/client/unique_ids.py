@@ -1,7 +1,7 @@
 """UniqueIds: the ids that a producer gives its messages (UNIQ_KEY), in RocketMQ's form.
 
-Address, process and a random number are this generator's own; behind them stand the milliseconds since the
-month began, from which RocketMQ's tools read when a message was born, and a counter.
+Address, process and a random number are this generator's own; behind them stand the milliseconds
+since the month began, from which RocketMQ's tools read when a message was born, and a counter.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def _now_ms() -> int:
 
 
 class UniqueIds:
-    """See the module. May be called from any thread."""
+    """Generates the ids of one producer's messages. Methods may be called from any thread."""
 
     def __init__(self, address: str, now_ms: Callable[[], int] = _now_ms) -> None:
-        import ipaddress  # noqa: PLC0415  # who only consumes makes no ids
+        import ipaddress  # noqa: PLC0415  # needed by producers only
 
         packed = ipaddress.ip_address(address).packed
         own = UniqueId(packed, os.getpid(), int.from_bytes(os.urandom(4), "big"), 0, 0)
@@ -38,11 +38,11 @@ class UniqueIds:
         self._checked_until_ms = 0
 
     def next(self) -> str:
-        """An id that nobody else has."""
+        """Return an id that no other message has."""
         return f"{self._start_now()}{next(self._counter) & 0xFFFF:04X}"
 
     def take(self, count: int) -> list[str]:
-        """So many ids at once."""
+        """Return a number of new ids at once."""
         start = self._start_now()
         return [f"{start}{number & 0xFFFF:04X}" for number in itertools.islice(self._counter, count)]
 
@@ -56,7 +56,7 @@ class UniqueIds:
 
 
 def month_began_ms(now_ms: int) -> int:
-    """When the month of a time began where this machine is, as Java has it."""
+    """Return the beginning of a time's month in this machine's time zone, as Java has it, in ms."""
     local = datetime.fromtimestamp(now_ms / 1000).astimezone()
     began = local.replace(day=1, hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
     return int(began.astimezone().timestamp() * 1000)

@@ -1,10 +1,10 @@
-"""Waiters: who waits for answers on one connection, by opaque, until they are told what came of it.
+"""Waiters: callers that wait for answers on one connection, by opaque, until told the outcome.
 
     add ──> take, when the answer is there
         ├─> give up, when time is over: an answer that comes all the same is passed over
         └─> end, with all others: the connection is no more
 
-Each is told once, by whoever finds out, and that never waits. It knows no socket.
+Each is told once, by the thread that finds out, and that never waits. This module knows no socket.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rmq_spark.errors import WireError
 from rmq_spark.wire.command import RemotingCommand
 
 STRAYS_MAX: Final = 64
-"""Answers to nothing that was asked; late ones to what was given up are not counted."""
+"""Most answers to nothing that was asked; late answers are not counted."""
 
 _GIVEN_UP_MAX: Final = 10_000
 _OPAQUE_MAX: Final = 0x7FFFFFFF
@@ -28,7 +28,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Waiter:
-    """Who has asked something: it is told what was answered, or why nothing will be."""
+    """A caller that has sent a request: it is told the answer, or why there will be none."""
 
     opaque = 0
 
@@ -39,41 +39,41 @@ class Waiter:
         self.deadline = asked_at + timeout_ms / 1000
 
     def answered(self, command: RemotingCommand) -> None:
-        """This came; what it raises it is told by `failed`."""
+        """Take the answer; an exception raised here is passed to `failed`."""
         raise NotImplementedError
 
     def failed(self, error: Exception) -> None:
-        """Nothing came, or what came was no answer."""
+        """Take the error: there is no answer, or it cannot be used."""
         raise NotImplementedError
 
 
 class OwnFuture(Future[_Answer]):
-    """A future that resolves in the process that made it; in a child of that nobody waits for it in vain."""
+    """A future of the process that made it; a forked child gets an error instead of a vain wait."""
 
     def __init__(self) -> None:
         super().__init__()
         self._process_id = os.getpid()
 
     def result(self, timeout: float | None = None) -> _Answer:
-        """What it was resolved with.
+        """Return the result, or raise the error, waiting up to ``timeout`` seconds.
 
         Raises:
-            ClientShutDown: It belongs to the process that this one was forked from.
+            ClientShutDown: The future belongs to the process that this one was forked from.
         """
         self.check_process()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Why it failed; None if it did not.
+        """Return the error, or None if there is none, waiting up to ``timeout`` seconds.
 
         Raises:
-            ClientShutDown: It belongs to the process that this one was forked from.
+            ClientShutDown: The future belongs to the process that this one was forked from.
         """
         self.check_process()
         return super().exception(timeout)
 
     def check_process(self) -> None:
-        """Refuse to wait for what comes to another process."""
+        """Raise `ClientShutDown` if the result comes to another process."""
         if self._process_id != os.getpid():
             raise ClientShutDown(
                 "this answer comes to the process that asked, from which this one was forked"
@@ -81,17 +81,17 @@ class OwnFuture(Future[_Answer]):
 
 
 class Reader(Protocol):
-    """The connection that brings an answer; where no thread reads, whoever waits does."""
+    """The connection that brings an answer; where no thread reads, the waiting thread does."""
 
     def forget(self, waiter: Waiter) -> None:
-        """Pass the answer over, should it come."""
+        """Drop the answer, should it come."""
 
     def read_for(self, answer: Answer[Any], timeout: float | None) -> float | None:
-        """Read until it is there, if need be; how long there is still to wait."""
+        """Read until the answer is there, if need be; return the seconds still to wait."""
 
 
 class Answer(OwnFuture[_Answer], Waiter):
-    """A future that reads from its connection while somebody waits for it, where nobody else does."""
+    """A future that reads from its connection while it is waited for, where no thread does."""
 
     def __init__(
         self,
@@ -107,33 +107,33 @@ class Answer(OwnFuture[_Answer], Waiter):
         self._interpret = interpret
 
     def answered(self, command: RemotingCommand) -> None:
-        """Interpret it."""
+        """Interpret the answer, and resolve the future."""
         value = self._interpret(command)
         if self.set_running_or_notify_cancel():
             self.set_result(value)
 
     def failed(self, error: Exception) -> None:
-        """Have it raised where the answer is asked for."""
+        """Let the future fail."""
         if self.set_running_or_notify_cancel():
             self.set_exception(error)
 
     def abandon(self) -> None:
-        """Nobody wants it any more: nobody is told what comes, and what comes late is passed over."""
+        """Want the answer no more: nobody is told, and a late answer is dropped."""
         self._reader.forget(self)
 
     def result(self, timeout: float | None = None) -> _Answer:
-        """The answer."""
+        """Return the interpreted answer, or raise the error, waiting up to ``timeout`` seconds."""
         self.check_process()
         return super().result(self._reader.read_for(self, timeout))
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Why there is none."""
+        """Return the error, or None if there is none, waiting up to ``timeout`` seconds."""
         self.check_process()
         return super().exception(self._reader.read_for(self, timeout))
 
 
 class Waiters:
-    """See the module. All methods may be called from any thread."""
+    """The waiters of one connection, by opaque. All methods may be called from any thread."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -145,23 +145,23 @@ class Waiters:
         self.ended: ClientError | None = None
 
     def __len__(self) -> int:
-        """How many answers are waited for."""
+        """Return the number of answers that are waited for."""
         return len(self._waiters)
 
     def check_has_not_ended(self) -> None:
-        """Refuse what comes after the end."""
+        """Raise `ConnectionClosed` if the connection has ended."""
         if self.ended is not None:
             raise ConnectionClosed(self._address, str(getattr(self.ended, "why", self.ended)))
 
     def next_opaque(self) -> int:
-        """For what is not answered."""
+        """Return an opaque for a request that is not answered."""
         with self._lock:
             self.check_has_not_ended()
             self._opaque = (self._opaque + 1) & _OPAQUE_MAX
             return self._opaque
 
     def add(self, waiter: Waiter) -> int:
-        """From now on it is told; by which number its answer will be known."""
+        """Add a waiter, and return the opaque by which its answer will be known."""
         with self._lock:
             self.check_has_not_ended()
             self._opaque = waiter.opaque = opaque = (self._opaque + 1) & _OPAQUE_MAX
@@ -169,15 +169,15 @@ class Waiters:
         return opaque
 
     def remove(self, waiter: Waiter) -> bool:
-        """It was not asked after all, and whoever would have asked knows; whether it was still there."""
+        """Remove a waiter whose request was not sent; return whether it was still there."""
         with self._lock:
             return self._waiters.pop(waiter.opaque, None) is not None
 
     def answered(self, command: RemotingCommand) -> None:
-        """Tell whom it concerns.
+        """Tell the waiter that an answer is for.
 
         Raises:
-            ProtocolError: There have been too many that concern nobody.
+            ProtocolError: There were too many answers that are for no waiter.
         """
         with self._lock:
             waiter = self._waiters.pop(command.opaque, None)
@@ -188,7 +188,7 @@ class Waiters:
             waiter.answered(command)
         except WireError as error:
             waiter.failed(ProtocolError(self._address, str(error)))
-        except Exception as error:  # noqa: BLE001  # the one who waits shall see it, not the thread that reads
+        except Exception as error:  # noqa: BLE001  # for the waiter, not for the thread that reads
             waiter.failed(error)
 
     def _count_stray(self, opaque: int) -> None:
@@ -201,12 +201,12 @@ class Waiters:
             raise ProtocolError(self._address, why)
 
     def late(self, now: float) -> list[Waiter]:
-        """Whose time is over."""
+        """Return the waiters whose time is over."""
         with self._lock:
             return [waiter for waiter in self._waiters.values() if waiter.deadline <= now]
 
     def give_up(self, waiter: Waiter, error: ClientError) -> bool:
-        """It is told that nothing came in time; whether it was still waiting."""
+        """Tell a waiter that nothing came in time; return whether it was still waiting."""
         with self._lock:
             if self._waiters.pop(waiter.opaque, None) is None:
                 return False
@@ -215,7 +215,7 @@ class Waiters:
         return True
 
     def forget(self, waiter: Waiter) -> None:
-        """It is told nothing; an answer that comes all the same is passed over."""
+        """Tell a waiter nothing; an answer that comes all the same is dropped."""
         with self._lock:
             if self._waiters.pop(waiter.opaque, None) is not None:
                 self._pass_over(waiter)
@@ -226,7 +226,7 @@ class Waiters:
             del self._given_up[next(iter(self._given_up))]
 
     def end(self, error: ClientError) -> list[Waiter] | None:
-        """There will be no more answers: whom to tell; None if it had ended before."""
+        """End, and return the waiters to tell; None if the end had come before."""
         with self._lock:
             if self.ended is not None:
                 return None
@@ -235,7 +235,7 @@ class Waiters:
         return list(waiters.values())
 
     def forked(self, error: ClientError) -> None:
-        """Forget all without a word: they wait in the parent process, and this one adds none."""
+        """Forget all waiters without a word: they wait in the parent process."""
         self._lock = threading.Lock()
         self._waiters = {}
         self.ended = error

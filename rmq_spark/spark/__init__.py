@@ -23,6 +23,6 @@
     sending         a task's writing: parcels to brokers, until all are stored
     writer          Spark's interfaces over these
 
-The only folder that imports pyspark, and only `source`, the readers and the writer do. It knows the client
-and the wire's chunks, never the broker.
+The only folder that imports pyspark, and only `source`, the readers and the writer do. It knows the
+client and the wire's chunks, never the broker.
 """

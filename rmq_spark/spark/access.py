@@ -1,7 +1,7 @@
 """Access: how brokers are reached, out of the options that say so; the same for source and sink.
 
-Files are read here, on the driver: what they hold goes to executors with the options, so that only one
-machine needs them, and whatever is wrong with them is said at `load()`.
+Files are read here, on the driver: what they hold goes to executors with the options, so that only
+one machine needs them, and whatever is wrong with them is said at `load()`.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ _TLS_OPTIONS: Final = {
     "verify": "tlsVerify",
     "server_name": "tlsServerName",
 }
-"""Each by the name of the client's setting."""
+"""The TLS options, by the names of the client's settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How brokers are reached."""
+    """The part of the options that says how brokers are reached, the same for source and sink."""
 
     name_servers: tuple[str, ...]
     credentials: Credentials | None = None
     tls: TlsSettings | None = None
     broker_addresses: tuple[tuple[str, str], ...] = ()
-    """Where brokers are reached, by name or by the address that name servers give."""
+    """Pairs of a broker's name, or the address that name servers give, and where to reach it."""
     request_timeout_ms: int = 3_000
     retry_timeout_ms: int = 60_000
 
 
 def access_of(options: Given) -> Access:
-    """What the options say of it."""
+    """Return how brokers are reached, as the options say."""
     text = options.text("namesrvAddr") or os.environ.get(NAME_SERVER_VARIABLE)
     addresses = parse_addresses(text)
     if not addresses:

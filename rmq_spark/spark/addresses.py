@@ -2,10 +2,10 @@
 
     routes that are known ──> the topic's route, asked for once ──> what name servers say of all brokers
 
-The last step is for brokers to which no route leads: a topic that was deleted, a name server that has just
-started. It comes first once a broker has not answered, which may have another address by then. What
-name servers say is kept until `look_again`. Nothing here asks a broker. How a client is made that
-reaches them (`instance_for`) stands here as well.
+The last step is for brokers to which no route leads: a topic that was deleted, a name server that
+has just started. It comes first once a broker has not answered, which may have another address by
+then. What name servers say is kept until `look_again`. Nothing here asks a broker. How a client is
+made that reaches them (`instance_for`) stands here as well.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 def instance_for(access: Access) -> ClientInstance:
-    """Return a client that runs no threads of its own: what it knows is asked for when it is needed."""
+    """Return a client that runs no threads of its own: it asks for what it needs when needed."""
     return ClientInstance(
         access.name_servers,
         credentials=access.credentials,
@@ -31,7 +31,7 @@ def instance_for(access: Access) -> ClientInstance:
 
 
 class BrokerAddresses:
-    """Finds where to read queues, also of topics that no name server knows any more."""
+    """The addresses at which queues are read, also of topics that no name server knows any more."""
 
     def __init__(self, instance: ClientInstance) -> None:
         self.instance = instance
@@ -75,7 +75,7 @@ class BrokerAddresses:
         return self._every
 
     def look_again(self) -> None:
-        """Ask name servers anew from now on: a broker has not answered, and may have another address."""
+        """Ask name servers from now on; a broker did not answer and may have moved."""
         self._is_in_doubt = True
         self._asked_for.clear()
         self._every = None

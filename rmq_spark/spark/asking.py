@@ -1,11 +1,11 @@
-"""Asker: one question about many queues, asked of all their brokers before the first answer is waited for.
+"""Asker: one question about many queues, asked of all brokers before the answers are collected.
 
     connect    to all brokers at the same time: one that is down costs one try, however many queues it has
     ask        all questions at once
     again      those without an answer that are needed, until `retry_timeout_ms` are over
 
-A broker that does not answer is told of once, and once more when it answers again. No question is known
-here: what is asked, and what counts as the answer where a queue is gone, comes with each.
+A broker that does not answer is told of once, and once more when it answers again. No question is
+known here: what is asked, and what counts as the answer where a queue is gone, comes with each.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _log = logging.getLogger(__name__)
 
 _PAUSE_SECONDS: Final = 0.2
 _LOOK_AGAIN_SECONDS: Final = 5.0
-"""How often name servers are asked where a broker is that the query goes on without."""
+"""Seconds between two questions to name servers for a broker that the query goes on without."""
 
 _CONNECT_MARGIN_MS: Final = 1_000
 
 _NO_SUCH_QUEUE: Final = "is illegal"
-"""What brokers say of a queue's number that a topic has not, or no more and without any message."""
+"""Part of the refusal of a queue id that the topic does not have, or no longer has."""
 
 AWAY: Final = (*CONNECTION_FAULTS, BrokerNotFound, SystemBusy)
-"""Brokers that may do better later."""
+"""Errors of brokers that may succeed later."""
 
 _Key = TypeVar("_Key")
 _Faults = dict[str, ClientError]
@@ -60,7 +60,7 @@ def is_gone(error: BrokerRefused) -> bool:
 
 
 class Asker:
-    """Asks the brokers of many queues the same question. For one thread."""
+    """A way to ask the brokers of many queues one question; for use by one thread."""
 
     def __init__(self, instance: ClientInstance, access: Access, on_away: Callable[[], None]) -> None:
         """Take whom to tell that a broker has not answered, and may have moved."""
@@ -80,18 +80,19 @@ class Asker:
         gone: Any,
         needed: Container[_Key] | None = None,
     ) -> dict[_Key, Any]:
-        """Return what is answered; for what is not needed, only what brokers answer at once.
+        """Return the answers by key; of those not needed, only what brokers answer at once.
 
         Args:
-            about: What is asked about, and the queue of each.
+            about: The keys that are asked about, and the queue of each.
             question: Asks the broker at an address.
-            gone: What counts as the answer of a broker that does not know the queue any more.
-            needed: What has to be answered; everything, if it is not given. If nothing is answered
-                at all, everything is waited for.
+            gone: The answer to assume for a queue that its broker no longer knows.
+            needed: The keys that have to be answered; all by default. If nothing is answered at
+                all, everything is waited for.
 
         Raises:
             BrokersAway: Brokers have not answered for `retry_timeout_ms`.
-            BrokersGone: The same, and no name server knows them any more, while others answer.
+            BrokersGone: Brokers have not answered for that long, and no name server knows them any
+                more, while others answer.
         """
         patience = Patience(
             self._access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
@@ -124,7 +125,7 @@ class Asker:
         found: dict[_Key, Any],
         needs: Container[str],
     ) -> _Faults:
-        """Add what is answered to ``found``; return which brokers did not answer everything, and why."""
+        """Add the answers to ``found``; return the brokers with answers missing, and why."""
         faults: _Faults = {}
         by_broker: dict[str, list[_Key]] = {}
         for key, queue in about.items():
@@ -223,7 +224,7 @@ class Asker:
 def _dial(connections: Connections, address: str, dial: Future[None]) -> None:
     try:
         connections.agreement(address)
-    except Exception as error:  # noqa: BLE001  # the one who waits shall see it, not this thread
+    except Exception as error:  # noqa: BLE001  # for the thread that waits, not this one
         dial.set_exception(error)
     else:
         dial.set_result(None)

@@ -30,17 +30,17 @@ class OnBadRecord(Enum):
 
 
 class BadRecords:
-    """Counts the messages of one task that cannot be read, and says which they are."""
+    """The counter and log of the messages of one task that cannot be read."""
 
     def __init__(self, how: OnBadRecord) -> None:
         self.how = how
         self._count = 0
 
     def met(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
-        """Name a message that cannot be read.
+        """Count and log a message that cannot be read, as the option says.
 
         Raises:
-            RecordFault: The query is to end.
+            RecordFault: Such a message is to end the query.
         """
         if self.how is OnBadRecord.FAIL:
             raise RecordFault(queue, queue_offset, str(problem))

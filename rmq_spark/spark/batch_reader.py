@@ -1,8 +1,8 @@
 """Spark's interface of a batch read: queues from start to end, or the messages of one key.
 
-Where a read ends is settled when its first action runs, and stays: all actions on a data frame, and tasks
-that are run again, see the same rows. To see what has arrived since, `load()` it again. (Spark 4.0 asks anew
-for each action: there that holds within one.)
+Where a read ends is settled when its first action runs, and stays: all actions on a data frame, and
+tasks that are run again, see the same rows. To see what has arrived since, `load()` it again.
+(Spark 4.0 asks again for each action: there this holds within one.)
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class BatchPiece(InputPartition):
-    """What one task reads."""
+    """The input partition of one task of a batch read."""
 
     def __init__(self, piece: Piece | KeyPiece) -> None:
         super().__init__(piece)
@@ -39,7 +39,11 @@ class BatchPiece(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    """See the module."""
+    """A batch read: the queues from start to end, or the messages of one key.
+
+    The end is fixed when the first action runs. Later actions on the data frame, and tasks that are
+    run again, see the same rows; Spark 4.0 fixes it for each action.
+    """
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         options = read_options(given)
@@ -51,7 +55,7 @@ class BatchReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:  # a list: Spark refuses other sequences
-        """The tasks of the read."""
+        """Return the tasks of the read."""
         instance = instance_for(self._options.access)
         try:
             queues = Queues(self._options, instance)
@@ -63,7 +67,7 @@ class BatchReader(DataSourceReader):
             instance.shutdown()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task; Spark gives one without a piece where there are no tasks."""
+        """Yield the rows of a task; Spark asks for one without a piece if there are no tasks."""
         if not isinstance(partition, BatchPiece):
             return iter(())
         schema = arrow_schema_of(self._schema)

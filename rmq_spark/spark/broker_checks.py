@@ -1,7 +1,7 @@
-"""What only brokers can tell of options, asked at `load()`, so that a mistake is found where the user looks.
+"""Checks of options that only brokers can answer, made at `load()`, where users look for mistakes.
 
-Whether name servers answer, whether topics and queues are there, and whether brokers filter by a condition:
-a RocketMQ broker that cannot read one does not say so to a pull, but gives all messages.
+Whether name servers answer, whether topics and queues are there, and whether brokers filter by a
+condition: a RocketMQ broker that cannot read one does not say so to a pull, but gives all messages.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from rmq_spark.wire.names import DEFAULT_TOPIC, without_namespace
 
 
 def check_with_brokers(options: ReadOptions) -> None:
-    """Raise now what would otherwise end the query when it starts.
+    """Check with the brokers what would otherwise end the query when it starts.
 
     Raises:
-        OptionError: It names the option that does not fit what there is.
+        OptionError: An option does not fit what the brokers have.
     """
     selection = options.selection
     with _asking(options.access, selection.option, selection.namespace) as instance:
@@ -46,10 +46,12 @@ def check_with_brokers(options: ReadOptions) -> None:
 
 
 def check_filter(options: ReadOptions, instance: ClientInstance, queues: Queues) -> None:
-    """Have every broker look at the condition; one that cannot be reached is met again by who reads.
+    """Have every broker that can be reached check the filter condition.
+
+    A broker that cannot be reached is met again when the query reads.
 
     Raises:
-        OptionError: One cannot read it, or does not filter by conditions.
+        OptionError: A broker cannot read the condition, or does not filter by conditions.
     """
     if not options.is_sql:
         return
@@ -72,7 +74,7 @@ def check_filter(options: ReadOptions, instance: ClientInstance, queues: Queues)
 
 
 def check_writable(options: WriteOptions) -> None:
-    """The same for a sink: whether its topic is there, or would be made by the first message."""
+    """Check that the topic of a sink exists, or would be created by its first message."""
     topic = options.topic
     with _asking(options.access, "topic", options.namespace) as instance:
         if topic is None:
@@ -83,7 +85,7 @@ def check_writable(options: WriteOptions) -> None:
 
 @contextmanager
 def _asking(access: Access, topic_option: str, namespace: str | None) -> Iterator[ClientInstance]:
-    """A client for a few questions; what it cannot find out is said by the option that it comes from."""
+    """Yield a client for a few questions, and turn its errors into those of options."""
     instance = instance_for(access)
     try:
         yield instance
@@ -98,7 +100,7 @@ def _asking(access: Access, topic_option: str, namespace: str | None) -> Iterato
 
 
 def _nearest(instance: ClientInstance, topic: str, namespace: str | None) -> str:
-    """Ask whether a topic that there is not was meant to be another; the topics of brokers do not count."""
+    """Return a hint at a similar topic if ``topic`` does not exist; brokers' own do not count."""
     with suppress(ClientError):
         names = [name for name in instance.name_servers.admin.topics() if not is_brokers_own(name)]
         by_lower = {name.lower(): name for name in sorted(names)}

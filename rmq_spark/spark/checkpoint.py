@@ -1,10 +1,11 @@
-"""A query's checkpoint, read from outside: its batches, where they end, and how to go on from there.
+"""A query's checkpoint, read from outside: its batches, their ends, and how to go on from there.
 
     checkpoints/offsets/17   "v1", the batch's metadata, then a line for each source: ours is JSON
                              "v2", of sources that have names: each line has the name in front, and a colon
     checkpoints/commits/17   there is one if batch 17 has been written by the sink
 
-A local directory is read without Spark, one of another file system through a session. Nothing is changed.
+A local directory is read without Spark, one of another file system through a session. Nothing is
+changed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _OTHER_SOURCE = "-"
 
 @dataclass(frozen=True, slots=True)
 class CheckpointedBatch:
-    """One batch: where it ends in each rocketpoll source of the query, by the source's number or name."""
+    """One batch, with its end in each rocketpoll source of the query, by number or name."""
 
     batch_id: int
     is_committed: bool
@@ -39,10 +40,10 @@ def read_checkpoint(location: str | Path, spark: SparkSession | None = None) -> 
 
     Args:
         location: The checkpoint's directory.
-        spark: A session that can read it, if it is not a local one.
+        spark: A session that can read the directory, if it is not a local one.
 
     Raises:
-        CheckpointError: It is not there, or no checkpoint, or a batch cannot be read.
+        CheckpointError: The directory does not exist, is no checkpoint, or a batch cannot be read.
     """
     files = checkpoint_files(location, spark)
     texts = files.offsets()
@@ -64,13 +65,13 @@ def starting_offsets(
     source: int | str = 0,
     spark: SparkSession | None = None,
 ) -> str:
-    """Option startingOffsets for a query that is to go on behind a batch; by default, the last committed.
+    """Return a value of ``startingOffsets`` for a query that goes on after a checkpointed batch.
 
     Args:
         location: The checkpoint's directory.
-        batch_id: The batch, if another than the last that was committed.
-        source: Which source of the query, by its number, or by its name if it has one.
-        spark: A session that can read it, if it is not a local directory.
+        batch_id: The batch; the last committed one by default.
+        source: The source of the query, by its number, or by its name if it has one.
+        spark: A session that can read the directory, if it is not a local one.
 
     Raises:
         CheckpointError: There is no such batch, or its source is not ours.

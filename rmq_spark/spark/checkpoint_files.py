@@ -1,4 +1,4 @@
-"""The files of a checkpoint: of a local directory, or of any file system that a Spark session can read.
+"""The files of a checkpoint, in a local directory or any that a Spark session can read.
 
 It knows how they lie and what they are called, and not what they mean.
 """
@@ -21,10 +21,10 @@ _NOT_THERE: Final = "PATH_NOT_FOUND"
 
 
 class LocalFiles:
-    """A directory of this machine."""
+    """A checkpoint in a directory of this machine."""
 
     def __init__(self, location: str | Path) -> None:
-        """``location`` is a path, or a URL whose scheme is ``file``."""
+        """Take a path, or a URL whose scheme is ``file``."""
         url = urlparse(str(location))
         self.root = Path(unquote(url.path)) if url.scheme == "file" else Path(location)
 
@@ -44,7 +44,7 @@ class LocalFiles:
 
 
 class SparkFiles:
-    """A directory wherever a Spark session finds it, by its own settings."""
+    """A checkpoint in a directory that a Spark session can read, with the session's settings."""
 
     def __init__(self, location: str, spark: SparkSession) -> None:
         self.root = location.rstrip("/")
@@ -79,7 +79,7 @@ def checkpoint_files(location: str | Path, spark: SparkSession | None) -> LocalF
     """Return the files of a checkpoint.
 
     Raises:
-        CheckpointError: They are not on this machine, and there is no session to read them.
+        CheckpointError: The files are not on this machine, and there is no session to read them.
     """
     if spark is not None:
         return SparkFiles(str(location), spark)

@@ -1,14 +1,14 @@
 """Continuity: whether a queue is still the one that was read, and where to go on if it is not.
 
-A position is an offset, and the time at which the message before it was stored. Where the two do not fit
-what a broker holds (a lost tail, an older copy, a slave that lags, a topic that was made again), the time
-counts:
+A position is an offset, and the time at which the message before it was stored. Where the two do
+not fit what a broker holds (a lost tail, an older copy, a slave that lags, a topic that was made
+again), the time counts:
 
     read so far     everything stored up to that time
     what is next    the first message stored after it; if there is none, the query stays where it is
 
-So nothing is read twice, and nothing of a new topic is left out. Brokers set these times under a lock, and
-only their own times are compared. Whether a break ends the query is not decided here.
+So nothing is read twice, and nothing of a new topic is left out. Brokers set these times under a
+lock, and only their own times are compared. Whether a break ends the query is not decided here.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class Bounds(NamedTuple):
-    """What a queue holds: its first offset, and that of its next message."""
+    """The first offset that a queue holds, and the offset of its next message."""
 
     first: int
     next: int
 
 
 class Range(NamedTuple):
-    """Offsets that a batch takes of a queue, from one to before another."""
+    """The offsets that a batch takes of a queue, from one to before another."""
 
     start: int
     end: int
 
 
 class Break(NamedTuple):
-    """A queue that is not as it was: what is gone, in words, and the next offset to read."""
+    """A break in a queue's history: what is gone, in words, and the next offset to read."""
 
     loss: str
     go_on: int
 
 
 class Continuity:
-    """Compares positions of a query with what brokers hold."""
+    """The comparison of a query's positions with the queues that brokers hold."""
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
@@ -54,8 +54,8 @@ class Continuity:
     ) -> dict[MessageQueue, Break]:
         """Return the queues at which a query cannot simply go on, in order.
 
-        A break that goes on at the end of its queue has nothing to be read: nothing that is there was
-        stored after what was read.
+        A break that goes on at the end of its queue has nothing to read: no message there was
+        stored after those that were read.
         """
         found: dict[MessageQueue, Break] = {}
         losses: dict[MessageQueue, str] = {}
@@ -138,7 +138,7 @@ class Continuity:
     def _behind(
         self, stored_ms: Mapping[MessageQueue, int | None], bounds: Mapping[MessageQueue, Bounds]
     ) -> dict[MessageQueue, int]:
-        """Return where what was stored after these times begins; a queue's end where a time is not known."""
+        """Return the first offsets stored after these times; a queue's end without a time."""
         found = {queue: bounds[queue].next for queue in stored_ms}
         found.update(
             self._queues.first_since(
@@ -151,7 +151,7 @@ class Continuity:
 def joined_bounds(
     starts: Mapping[MessageQueue, int], ends: Mapping[MessageQueue, int], which: Iterable[MessageQueue]
 ) -> dict[MessageQueue, Bounds]:
-    """Return the bounds of these queues; a queue that has just expired may begin behind its end for once."""
+    """Return the bounds of these queues; a queue that just expired may begin after its end."""
     return {queue: Bounds(min(starts[queue], ends[queue]), ends[queue]) for queue in which}
 
 

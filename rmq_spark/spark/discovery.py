@@ -1,7 +1,7 @@
 """Discovery: which queues there are, of the topics that a query names or whose names match.
 
-A name server that knows nothing at the moment, as one that has just started, changes nothing: what was found
-before stays known, and brokers say whether it is gone. It asks name servers only.
+A name server that knows nothing at the moment, as one that has just started, changes nothing: what
+was found before stays known, and brokers say whether it is gone. It asks name servers only.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ _NOT_THE_USERS: Final = (
     SYSTEM_TOPIC_PREFIX,
     *("%", "RMQ_SYS_", "DefaultCluster", "DefaultHeartBeatSyncerTopic"),
 )
-"""How topics begin that no pattern matches."""
+"""Beginnings of topic names that no pattern matches."""
 
 
 class Discovery:
-    """Finds the queues that a query may read, now and then again. For one thread."""
+    """The queues that a query may read, looked for again from time to time.
+
+    For use by one thread.
+    """
 
     def __init__(self, options: ReadOptions, instance: ClientInstance, clock: Callable[[], float]) -> None:
         """Take a clock that gives seconds."""
@@ -64,10 +67,10 @@ class Discovery:
         return topic in self._brokers and topic not in self._unknown
 
     def is_withdrawn(self, queue: MessageQueue) -> bool:
-        """Tell whether a queue is not to be read any more.
+        """Return whether a queue is no longer to be read.
 
-        So it is with a queue of a topic that the query does not name, and with one that is missing in its
-        topic's route although that names its broker.
+        That holds for a queue of a topic that the query does not name, and for one that is missing
+        in its topic's route although the route names its broker.
         """
         if queue in self._known:
             return False
@@ -97,7 +100,8 @@ class Discovery:
             try:
                 route = self._instance.routes.refresh(topic)
             except RouteNotFound:
-                # A name server that has just started knows nothing: its broker says whether it is gone.
+                # A name server that has just started knows nothing: its broker says whether it is
+                # gone.
                 before = [queue for queue in self._known if queue.topic == topic]
                 if not (before or selection.pattern is not None or self._options.waits_for_topic):
                     raise

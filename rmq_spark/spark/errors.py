@@ -1,4 +1,4 @@
-"""What goes wrong between Spark and the brokers, said so that the user can mend it.
+"""The errors between Spark and the brokers, worded so that users can mend the causes.
 
     OptionError        an option, or several that do not go together; raised on the driver
     SetUpError         a Python that lacks what a query needs
@@ -26,11 +26,11 @@ _log = logging.getLogger(__name__)
 
 
 class SparkError(RocketPollError):
-    """The root of these."""
+    """The base class of the errors of source and sink."""
 
 
 class OptionError(SparkError):
-    """One option, what is wrong with it, and what to write instead."""
+    """An option is wrong; the message has its name, the problem, and what to write instead."""
 
     def __init__(self, option: str, problem: str) -> None:
         super().__init__(option, problem)
@@ -42,18 +42,18 @@ class OptionError(SparkError):
 
 
 class SetUpError(SparkError):
-    """What a machine lacks for a query, and the line to type."""
+    """A machine lacks something that a query needs; the message has the line to type."""
 
 
 class SchemaError(SparkError):
-    """The columns of a source, or of what is to be written."""
+    """The columns of a source, or those to be written, are not possible."""
 
 
 class RowError(SparkError):
-    """One row of those to be written, what is wrong with it, and how to mend it."""
+    """A row cannot be written; the message has its place, the problem, and how to mend it."""
 
     def __init__(self, partition: int, row: int, column: str, problem: str) -> None:
-        """``row`` counts from 0 in its partition."""
+        """Take the row, counted from 0 in its partition, the column, and the problem."""
         super().__init__(partition, row, column, problem)
         self.partition = partition
         self.row = row
@@ -65,15 +65,15 @@ class RowError(SparkError):
 
 
 class WriteError(SparkError):
-    """Rows that were not sent, with what was; or a way of writing that there is not."""
+    """Rows could not be sent, as the message details, or a way of writing is not supported."""
 
 
 class CheckpointError(SparkError):
-    """A checkpoint of another topic, or of a newer release, or none of ours."""
+    """The checkpoint is of another topic, of a newer release, or of another source."""
 
 
 class DataLoss(SparkError):
-    """Offsets that are gone; each loss says which, and why."""
+    """Messages that were not read yet are gone; each loss names offsets and the reason."""
 
     def __init__(self, losses: Sequence[str]) -> None:
         super().__init__(tuple(losses))
@@ -87,7 +87,7 @@ class DataLoss(SparkError):
 
 
 class RecordFault(SparkError):
-    """A message that cannot be read, and why."""
+    """A message cannot be read; the error has its place and the reason."""
 
     def __init__(self, queue: MessageQueue, queue_offset: int, problem: str) -> None:
         super().__init__(queue, queue_offset, problem)
@@ -104,7 +104,7 @@ class RecordFault(SparkError):
 
 
 class BrokersAway(SparkError):
-    """A broker that has not answered for too long, and why."""
+    """A broker has not answered for too long."""
 
     def __init__(self, broker_name: str, timeout_ms: int, fault: Exception) -> None:
         super().__init__(broker_name, timeout_ms, fault)
@@ -121,7 +121,7 @@ class BrokersAway(SparkError):
 
 
 class BrokersGone(SparkError):
-    """Brokers that no name server knows any more, while others answer."""
+    """No name server knows the brokers any more, while other brokers answer."""
 
     def __init__(self, broker_names: Sequence[str], known: Sequence[str]) -> None:
         """Take the names of those that are gone, and of those that are known."""
@@ -138,20 +138,20 @@ class BrokersGone(SparkError):
 
 
 def named(queue: MessageQueue) -> str:
-    """A queue, as errors speak of it."""
+    """Return the name of a queue for errors."""
     return f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name}"
 
 
 def lost(queue: MessageQueue, start: int, end: int) -> str:
-    """Offsets, from one to before another, that were there once."""
+    """Return the words for lost offsets, from ``start`` to before ``end``."""
     return f"{named(queue)} has lost offsets {start} to {end - 1} before they were read"
 
 
 def report_losses(losses: Sequence[str], *, is_failure: bool) -> None:
-    """What is gone ends the query, or else is logged and passed over.
+    """End the query because of lost messages, or log them and go on.
 
     Raises:
-        DataLoss: There is something, and it is a failure.
+        DataLoss: ``losses`` is not empty, and a loss is a failure.
     """
     if losses and is_failure:
         raise DataLoss(losses)

@@ -1,7 +1,7 @@
 """Given: the options that a user wrote, by their right names.
 
-What is no option, or means nothing for this use, is refused with the nearest right name. It knows no option's
-meaning.
+What is no option, or means nothing for this use, is refused with the nearest right name. It knows
+no option's meaning.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.option_table import OPTIONS, Use
 
 _SPARKS_OWN: Final = frozenset(["checkpointlocation", "queryname"])
-"""What Spark hands to a sink although it is meant for Spark."""
+"""Options that Spark hands to a sink although they are meant for Spark."""
 
 _OF_KAFKA: Final = {
     "kafka.bootstrap.servers": "namesrvaddr",
@@ -27,10 +27,14 @@ _OF_KAFKA: Final = {
 
 
 class Given:
-    """See the module."""
+    """The options that a user wrote, by their right names.
+
+    Unknown options, and those that mean nothing for this use, are refused with the nearest right
+    name.
+    """
 
     def __init__(self, given: Mapping[str, str], uses: frozenset[Use]) -> None:
-        """``uses`` is what they are given for."""
+        """Take the options that were given for these uses."""
         right_names = {name.lower(): name for name in OPTIONS}
         self._texts: dict[str, str] = {}
         self._written: dict[str, str] = {}
@@ -56,18 +60,22 @@ class Given:
         return frozenset(self._texts)
 
     def written(self, name: str) -> str:
-        """An option as the user calls it."""
+        """Return an option's name as the user wrote it."""
         return self._written.get(name, name)
 
     def text(self, name: str) -> str | None:
-        """What was written for it; None if it was not given."""
+        """Return the text given for an option, or None if it was not given.
+
+        Raises:
+            OptionError: The text is empty.
+        """
         found = self._texts.get(name)
         if found is not None and not found.strip():
             raise OptionError(self.written(name), "it is empty: leave it out, or give it a value")
         return found
 
     def get(self, name: str, parse: Any, default: Any = None) -> Any:
-        """What ``parse`` makes of its name and text."""
+        """Return an option as ``parse(name, text)`` reads it; ``default`` if it was not given."""
         text = self.text(name)
         return default if text is None else parse(self.written(name), text)
 
@@ -77,12 +85,12 @@ class Given:
         return default if text is None else values.one_of(self.written(name), text, default, *others)
 
     def number(self, name: str, least: int = 1) -> int | None:
-        """A whole number, if it was given."""
+        """Return an option that is a whole number, or None if it was not given."""
         text = self.text(name)
         return None if text is None else values.whole_number(name, text, least)
 
     def one_of(self, *names: str) -> str | None:
-        """That one of these which is given; two are refused."""
+        """Return the one of these names that was given, or None; two of them are refused."""
         given = [name for name in names if name in self._texts]
         if len(given) > 1:
             first, *others = map(self.written, given)

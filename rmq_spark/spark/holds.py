@@ -14,10 +14,10 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 _PAUSE_SECONDS: Final = 0.2
 _HOLD_AGAIN_SECONDS: Final = 0.1
-"""A pull that comes back empty sooner is not asked again at once: this broker does not hold."""
+"""Seconds after which a pull counts as held; brokers that return empty sooner do not hold."""
 
 Hold = Callable[[MessageQueue, int, int], "Future[PullResult]"]
-"""Pulls a queue at an offset, and lets the broker hold that for so many milliseconds."""
+"""A function that pulls a queue at an offset, and lets the broker hold the pull for some ms."""
 
 
 class _Held(NamedTuple):
@@ -29,7 +29,7 @@ class _Held(NamedTuple):
 
 
 class Holds:
-    """Waits until a queue has something new. For one thread."""
+    """The held pulls by which a query waits for new messages; for use by one thread."""
 
     def __init__(self, hold: Hold, clock: Callable[[], float], suspend_ms: int) -> None:
         """Take a clock that gives seconds, and how long brokers are to hold a pull."""
@@ -39,9 +39,9 @@ class Holds:
         self._held: dict[MessageQueue, _Held] = {}
 
     def wait(self, ends: Mapping[MessageQueue, int], timeout_ms: int) -> bool:
-        """Return True as soon as a queue has a message at its end; False when the time is over.
+        """Return True as soon as a queue has a message at its end, or False when the time is over.
 
-        Pulls that are held by then stay so, and the next wait goes on with them.
+        Pulls that are held by then stay held, and the next wait goes on with them.
         """
         deadline = self._clock() + timeout_ms / 1000
         self._held = {queue: held for queue, held in self._held.items() if queue in ends}

@@ -29,7 +29,7 @@ _SHOWN_MAX: Final = 5
 
 
 class Horizon:
-    """Looks at the queues of one query. For one thread."""
+    """The ends of the queues of one query, and their losses; for use by one thread."""
 
     def __init__(self, options: ReadOptions, queues: Queues, times: StoreTimes) -> None:
         self._options = options
@@ -41,12 +41,12 @@ class Horizon:
 
     @property
     def newest(self) -> SourceOffset | None:
-        """Where the queues end, as they were last seen; of brokers that are away, what was seen before."""
+        """The ends of the queues as last seen; of brokers that are away, as seen before."""
         return self._newest
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing counts any more that arrives."""
+        """True if messages that arrive from now on no longer count."""
         return self._target is not None
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ class Horizon:
             self._target = Span(self._options, self._queues, found).ending(is_bound=True)
 
     def look_from(self, start: SourceOffset) -> tuple[SourceOffset, dict[MessageQueue, int]]:
-        """Return the start without what is gone for good, and where queues end, or are to end.
+        """Return the start without queues that are gone for good, and the ends of the others.
 
         Raises:
             DataLoss: Messages behind the start are gone.
@@ -76,7 +76,8 @@ class Horizon:
         self._newest = self._times.of({**of_those_away, **ends}, self._newest, base)
         self._stop_at_withdrawn(base, ends)
         if self._target is not None:
-            # Spark asks for the target before it asks where to begin: that may already lie behind it.
+            # Spark asks for the target before it asks where to begin: that may already lie behind
+            # it.
             at = {queue: position.next_offset for queue, position in base.positions.items()}
             ends = {
                 queue: min(end, max(self._target.get(queue, 0), at.get(queue, 0)))
@@ -85,7 +86,7 @@ class Horizon:
         return base, ends
 
     def _answered(self, start: SourceOffset) -> tuple[SourceOffset, dict[MessageQueue, int]]:
-        """Ask all brokers where queues end; those that turn out to be gone are noted in the start."""
+        """Ask all brokers for the ends of queues; those that are gone are noted in the start."""
         readable = self._queues.discover()
         known = [queue for queue in start.positions if queue.broker_name not in start.gone]
         asked = dict.fromkeys([*known, *sorted(readable if self._target is None else self._target)])

@@ -4,8 +4,8 @@
     not alone       a moment: Spark asks the sources of a query one after the other, and those that have
                     news wait for those that have none; what brokers hold goes on being held meanwhile
 
-A source learns that it is not alone from batches that end without a row of its own. A single one tells
-nothing: Spark runs it by itself where a watermark has moved. It asks nobody.
+A source learns that it is not alone from batches that end without a row of its own. A single one
+tells nothing: Spark runs it by itself where a watermark has moved. It asks nobody.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BATCHES_OF_OTHERS: Final = 2
 
 
 class Idling:
-    """Knows whether a source is alone in its query. For one thread."""
+    """The knowledge whether a source is alone in its query; for use by one thread."""
 
     def __init__(self, suspend_ms: int, clock: Callable[[], float]) -> None:
         """Take how long brokers hold pulls, and a clock that gives seconds."""
@@ -30,12 +30,12 @@ class Idling:
 
     @property
     def hold_ms(self) -> int:
-        """How long to wait for news."""
+        """The milliseconds to wait for new messages."""
         return self._suspend_ms if self._is_alone else min(self._suspend_ms, BESIDE_OTHERS_MS)
 
     @property
     def is_time_to_look(self) -> bool:
-        """Whether to ask where queues end, though no held pull has brought news."""
+        """True if the ends of queues should be asked for although no held pull has brought news."""
         return self._is_alone or self._clock() - self._looked_at >= self._suspend_ms / 1000
 
     def looked(self) -> None:

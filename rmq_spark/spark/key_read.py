@@ -1,7 +1,7 @@
 """Messages of one key, found by the brokers' index instead of reading whole queues.
 
-A broker gives the newest messages of a time span, and only so many at once: the span is cut shorter until
-there are no more. Hashes may clash, so that what comes is looked at again here.
+A broker gives the newest messages of a time span, and only so many at once: the span is cut shorter
+until there are no more. Hashes may clash, so that what comes is looked at again here.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from rmq_spark.wire.record import StoredMessage
 
 MESSAGES_AT_ONCE: Final = 64
-"""What a RocketMQ broker gives at most, if nobody has changed its settings."""
+"""The most messages that a RocketMQ broker returns for one query with its default settings."""
 
 FULL_PAGE: Final = 32
-"""So many may have been cut off, if somebody has: there may be more."""
+"""An answer of this many messages or more may be cut off, if a broker's limit was lowered."""
 
 _INDEX_MS: Final = 1_000
-"""The index knows times by the second, rounded down."""
+"""The resolution of the index in ms; it rounds times down."""
 
 _CONFLICTS: Final = ("tags", "sql", "assign", "minPartitions", "maxRecordsPerPartition")
 
 
 class KeyPiece(NamedTuple):
-    """What one task looks up, at one broker; times in ms, both included."""
+    """The lookup of one task at one broker; both times are in ms and inclusive."""
 
     topic: str
     broker_name: str
@@ -47,7 +47,7 @@ class KeyPiece(NamedTuple):
 
 
 def key_pieces(options: ReadOptions, queues: Queues) -> list[KeyPiece]:
-    """One for each topic and broker."""
+    """Return one piece for each topic and broker."""
     for name in _CONFLICTS:
         if name in options.given:
             raise OptionError(name, "it cannot be given together with key: filter the rows instead")
@@ -59,7 +59,7 @@ def key_pieces(options: ReadOptions, queues: Queues) -> list[KeyPiece]:
 
 
 def read_key_piece(options: ReadOptions, schema: pa.Schema, piece: KeyPiece) -> Iterator[pa.RecordBatch]:
-    """The rows of one piece, in the order in which they were stored."""
+    """Yield the rows of one piece, in the order in which they were stored."""
     from rmq_spark.spark.record_batches import RecordBatches  # noqa: PLC0415  # brings numpy and pyarrow
     from rmq_spark.wire.chunk import RecordChunk  # noqa: PLC0415  # the same
 
@@ -76,7 +76,7 @@ def read_key_piece(options: ReadOptions, schema: pa.Schema, piece: KeyPiece) -> 
 
 
 def _messages(options: ReadOptions, piece: KeyPiece) -> dict[int, StoredMessage]:
-    """What was found, by its place in the log."""
+    """Return the messages found, by their commit log offset."""
     instance = addresses_of(options.access).instance
     instance.routes.route(piece.topic)
     address = instance.routes.address_for_read(piece.broker_name)

@@ -1,12 +1,13 @@
-"""How far a query is behind: in messages, bytes and milliseconds, of each queue.
+"""The lag of a query: in messages, bytes and milliseconds, of each queue.
 
     lag_of(query.lastProgress)        from what Spark says of the last batch (4.2 and later)
     LagListener                       the same for all queries of a session, as batches end
     lag_now(offset, "host:9876")      asked of the brokers: also for 4.0 and 4.1, for a query that is stopped,
                                       and for what `checkpoint` reads
 
-Milliseconds are those between the last message that was read and the newest there is, both by the broker's
-clock: how old the query's view of the queue is. Bytes are messages times the mean size of those seen.
+Milliseconds are those between the last message that was read and the newest there is, both by the
+broker's clock: how old the query's view of the queue is. Bytes are messages times the mean size of
+those seen.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class QueueLag(NamedTuple):
-    """One queue's; ``bytes`` and ``ms`` are None where they are not known."""
+    """The lag of one queue; ``bytes`` and ``ms`` are None where they are not known."""
 
     queue: MessageQueue
     messages: int
@@ -37,32 +38,36 @@ class QueueLag(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """A source's: the queues in order, and what they come to."""
+    """The lag of a source: that of its queues, in order, and the totals."""
 
     queues: tuple[QueueLag, ...]
 
     @property
     def messages(self) -> int:
-        """Of all queues."""
+        """The number of unread messages in all queues."""
         return sum(each.messages for each in self.queues)
 
     @property
     def bytes(self) -> int | None:
-        """Of all queues whose sizes are known; None if none is."""
+        """The unread bytes of all queues whose sizes are known; None if none is."""
         known = [each.bytes for each in self.queues if each.bytes is not None]
         return sum(known) if known else None
 
     @property
     def ms(self) -> int | None:
-        """Of the queue that is behind most."""
+        """The lag in ms of the queue that is furthest behind."""
         known = [each.ms for each in self.queues if each.ms is not None]
         return max(known) if known else None
 
 
 def lag_of(progress: Any) -> Lag | None:
-    """What the progress of a query says of its rocketpoll sources; None if it says nothing.
+    """Return the lag that a query's progress tells of, or None if it tells of none.
 
-    ``progress`` is a `StreamingQueryProgress`, or what its JSON holds.
+    Only the rocketpoll sources of the query count. Spark reports the newest offsets from 4.2 on;
+    for earlier releases ask the brokers with `lag_now`.
+
+    Args:
+        progress: A `StreamingQueryProgress`, or the object that its JSON holds.
     """
     found: list[QueueLag] = []
     is_known = False
@@ -78,7 +83,13 @@ def lag_of(progress: Any) -> Lag | None:
 def lag_between(
     reached: SourceOffset, newest: SourceOffset, sizes: Mapping[MessageQueue, float]
 ) -> list[QueueLag]:
-    """How far one offset is behind another, with the mean size of each queue's messages."""
+    """Return how far one offset is behind another, by queue.
+
+    Args:
+        reached: The offset up to which messages were read.
+        newest: The offset at the end of the queues.
+        sizes: The mean size of a message of each queue, in bytes.
+    """
     found = []
     for queue, end in sorted(newest.positions.items()):
         at = reached.positions.get(queue)
@@ -96,7 +107,13 @@ def lag_between(
 
 
 def lag_now(offset: SourceOffset | Mapping[str, Any], namesrv_addr: str, **options: str) -> Lag:
-    """How far an offset is behind what the brokers hold now; ``options`` are those of the source."""
+    """Ask the brokers how far an offset is behind what they hold now.
+
+    Args:
+        offset: An offset of a query, as an object or as the JSON that a checkpoint holds.
+        namesrv_addr: The name servers, as ``"localhost:9876"``.
+        options: Further options of the source.
+    """
     reached = offset if isinstance(offset, SourceOffset) else SourceOffset.from_json(offset)
     if not reached.topics:
         return Lag(())
@@ -112,10 +129,11 @@ def lag_now(offset: SourceOffset | Mapping[str, Any], namesrv_addr: str, **optio
 
 
 class LagListener(StreamingQueryListener):
-    """Knows the lag of each query of a session after its last batch.
+    """A streaming query listener that keeps the lag of each query after its last batch.
 
-    ``spark.streams.addListener(listener)``; then ``listener.lag("name of the query")``, or its id. ``on_lag``
-    is called with name, or id, and lag after each batch, on Spark's listener thread.
+    Add it with ``spark.streams.addListener(listener)``; then ``listener.lag("name of the query")``
+    or its id gives the lag. ``on_lag`` is called with name or id, and lag, after each batch, on
+    Spark's listener thread.
     """
 
     def __init__(self, on_lag: Callable[[str, Lag], None] | None = None) -> None:
@@ -123,14 +141,14 @@ class LagListener(StreamingQueryListener):
         self._by_query: dict[str, Lag] = {}
 
     def lag(self, query: str) -> Lag | None:
-        """The query's lag by its name or id; None if it has not read anything yet."""
+        """Return the lag of a query by its name or id; None before its first batch."""
         return self._by_query.get(query)
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  # Spark's name
-        """Nothing is known yet."""
+        """Do nothing: no lag is known yet."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802  # Spark's name
-        """A batch has ended."""
+        """Take the lag from the progress of a batch that has ended."""
         try:
             lag = lag_of(event.progress)
         except CheckpointError:  # a source of another format that looks like ours
@@ -143,10 +161,10 @@ class LagListener(StreamingQueryListener):
             self._on_lag(name, lag)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802  # Spark's name
-        """There is nothing new."""
+        """Do nothing: there is no new message."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  # Spark's name
-        """What was known stays."""
+        """Keep the last lag of a query that has ended."""
 
 
 def _field(of: Any, name: str) -> Any:
@@ -154,7 +172,7 @@ def _field(of: Any, name: str) -> Any:
 
 
 def _document(text: Any) -> dict[str, Any] | None:
-    """An offset of ours, as text or as what it holds; None if it is another source's."""
+    """Return an offset of this source, from text or its content; None if it is another source's."""
     found = text
     if isinstance(text, str):
         try:

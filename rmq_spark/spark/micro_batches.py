@@ -1,4 +1,4 @@
-"""MicroBatches: one query's batches, from where it starts to what is next, and what was lost on the way.
+"""MicroBatches: one query's batches, from its start to the next one, and the losses on the way.
 
     initial      where a new query begins
     latest       where the next batch ends: what is new, within the limits; where nothing was, it waits a
@@ -6,10 +6,11 @@
     pieces       what the tasks of a batch read
     batch_ended  a batch was written: brokers are told how far a group has come
 
-Queues that an offset knows all have to answer before a batch ends behind them, unless the user has it go on
-without brokers that are away. A start that this object has not made itself, since it comes from a checkpoint,
-is held against the brokers before anything is read (`continuity`). What is gone ends the query, or with
-failOnDataLoss=false is logged and passed over. This module knows neither Spark nor connections.
+Queues that an offset knows all have to answer before a batch ends behind them, unless the user has
+it go on without brokers that are away. A start that this object has not made itself, since it comes
+from a checkpoint, is held against the brokers before anything is read (`continuity`). What is gone
+ends the query, or with failOnDataLoss=false is logged and passed over. This module knows neither
+Spark nor connections.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 NO_LIMITS: Final = Limits()
 _RECORD_BYTES: Final = 300.0
-"""How long a message is taken to be before the first was seen."""
+"""The assumed size of a message in bytes, until the first one was seen."""
 
 
 class MicroBatches:
-    """Plans the batches of one query. For one thread."""
+    """The planner of the batches of one query; for use by one thread."""
 
     def __init__(self, options: ReadOptions, queues: Queues, clock: Callable[[], float]) -> None:
         """Take a clock that gives seconds."""
@@ -60,10 +61,10 @@ class MicroBatches:
     # ---- where
 
     def initial(self) -> SourceOffset:
-        """Return where a query begins that has no checkpoint yet.
+        """Return the start of a query that has no checkpoint yet.
 
-        Spark asks again and again until there is a first batch: the end of the queues must not move on
-        meanwhile, or what comes between two questions would never be read.
+        Spark asks again and again until there is a first batch. The end of the queues must not move
+        on meanwhile, or messages that arrive between two questions would never be read.
         """
         if self._initial is None:
             found = self._queues.discover(now=True)
@@ -77,12 +78,12 @@ class MicroBatches:
 
     @property
     def newest(self) -> SourceOffset | None:
-        """Where the queues end, as `latest` last saw it."""
+        """The ends of the queues as `latest` last saw them."""
         return self._horizon.newest
 
     @property
     def sizes(self) -> Mapping[MessageQueue, float]:
-        """How long the messages of each queue are, as far as they were seen."""
+        """The mean size of a message in bytes, by queue, for queues with messages seen."""
         return self._times.sizes
 
     def look(self, known: SourceOffset) -> SourceOffset:
@@ -91,15 +92,15 @@ class MicroBatches:
         return self._times.of(self._queues.ends(there), known)
 
     def latest(self, start: SourceOffset, limits: Limits) -> SourceOffset:
-        """Return where the next batch ends; ``start`` itself if there is none yet.
+        """Return the end of the next batch; ``start`` itself if there is none yet.
 
-        The end of a batch without messages is told from its start where queues have gone for good.
+        The end of a batch without messages differs from its start if queues have gone for good.
 
         Raises:
             DataLoss: Messages behind the start are gone.
             CheckpointError: The start is of other topics.
             BrokersAway: Queues of the start have not answered for too long.
-            OptionError: An end is given, and the query is not one that ends.
+            OptionError: An end is given for a query that does not end.
         """
         if self._options.ending is not None and not self._horizon.is_closed:
             raise OptionError(
@@ -158,14 +159,15 @@ class MicroBatches:
         self._last_batch_at = self._clock()
         found = self._times.of(end, self._horizon.newest, start, but=began)
         if is_first:
-            # Where the first batch begins is in no log of Spark's: after a crash it asks for it once more.
+            # Where the first batch begins is in no log of Spark's: after a crash it asks for it
+            # once more.
             began = {**at, **began}
         return replace(found, began=MappingProxyType(began), gone=start.gone)
 
     def _begun(
         self, start: SourceOffset, ends: Mapping[MessageQueue, int], which: Sequence[MessageQueue]
     ) -> dict[MessageQueue, int]:
-        """Return queues that begin anew: those that were not there before, and those that were broken."""
+        """Return the first offsets of queues that are new to the query, or have broken off."""
         bounds = joined_bounds(self._queues.starts(which), ends, sorted(which))
         began = {
             queue: each.first
@@ -212,7 +214,7 @@ class MicroBatches:
     # ---- what tasks read
 
     def pieces(self, start: SourceOffset, end: SourceOffset) -> list[Piece]:
-        """Return the ranges between two offsets, cut for tasks: always the same for the same two."""
+        """Return the ranges between two offsets, cut for tasks; equal offsets give equal pieces."""
         if start == end:
             return []
         ranges = {}
@@ -228,7 +230,7 @@ class MicroBatches:
     def _left_of(
         self, start: SourceOffset, end: SourceOffset, ranges: Mapping[MessageQueue, Range]
     ) -> dict[MessageQueue, Range]:
-        """Hold a batch against the brokers that was planned before a restart; return what is left of it."""
+        """Compare a batch planned before a restart with the brokers; return what is left of it."""
         self._check_topics(start)
         self._check_topics(end)
         self._queues.discover()
@@ -238,7 +240,7 @@ class MicroBatches:
         return left
 
     def _timed(self, cut: Sequence[Piece], end: SourceOffset) -> list[Piece]:
-        """Tell tasks when the last message of their piece was stored, so that they know it again."""
+        """Tell tasks the store time of their piece's last message, by which they know the topic."""
         known = {
             Place(queue, position.next_offset - 1): position.stored_ms
             for queue, position in end.positions.items()
@@ -269,7 +271,7 @@ class MicroBatches:
     # ---- what is gone
 
     def _check_topics(self, start: SourceOffset) -> None:
-        """Refuse a checkpoint of other topics; one of more topics would lose what is left in them."""
+        """Refuse a checkpoint of other topics; report topics of it that are no longer read."""
         if start == self._mine or self._options.selection.pattern is not None:
             return
         option, chosen = self._options.selection.option, frozenset(self._options.selection.topics)

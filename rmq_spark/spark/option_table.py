@@ -1,4 +1,4 @@
-"""Every option by name: whom it is for, and what it means in a line. docs/options.md says it at length."""
+"""Every option by name, with its uses and its meaning in a line; docs/options.md says more."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 
 class Use(Enum):
-    """Who understands an option."""
+    """The uses of the connector that an option can be for."""
 
     STREAM = "streams"
     BATCH = "batch reads"
@@ -16,7 +16,7 @@ class Use(Enum):
 
 
 class Option(NamedTuple):
-    """What is known of one."""
+    """An option's entry: its uses, its meaning in a line, and the option it is an alias of."""
 
     uses: frozenset[Use]
     meaning: str

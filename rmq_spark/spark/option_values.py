@@ -1,4 +1,4 @@
-"""The values of options: numbers, yes and no, times and sizes, as text. They know no option by name."""
+"""The values of options as text: numbers, yes and no, times and sizes; options are not known."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _MS_OF_UNIT: Final = {
 }
 _BYTES_OF_UNIT: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SECONDS: Final = range(100_000_000, 100_000_000_000)
-"""As milliseconds all in the first years after 1970, as seconds from 1973 on. Less is the very beginning."""
+"""Numbers that are taken for seconds: times from 1973 on, where as ms all would be before 1974."""
 
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _AMOUNT: Final = re.compile(r"([0-9]{1,18})\s*([a-z]*)")
 
 
 def whole_number(option: str, text: str, least: int = 0) -> int:
-    """A number that is not below the least."""
+    """Parse a whole number that is not below ``least``."""
     if not _NUMBER.fullmatch(text.strip()) or int(text) < least:
         raise OptionError(option, f"needed a whole number from {least} on, found {text!r}")
     return int(text)
 
 
 def truth(option: str, text: str) -> bool:
-    """``true`` or ``false``."""
+    """Return the boolean that ``true`` or ``false`` stands for; other texts are refused."""
     word = text.strip().lower()
     if word not in ("true", "false"):
         raise OptionError(option, f"needed true or false, found {text!r}")
@@ -47,7 +47,7 @@ def truth(option: str, text: str) -> bool:
 
 
 def one_of(option: str, text: str, *words: str) -> str:
-    """Return that one of these words which is given, whatever its case."""
+    """Return the one of these words that is given, in upper or lower case."""
     word = text.strip().lower()
     if word not in words:
         raise OptionError(option, f"needed {', '.join(words[:-1])} or {words[-1]}, found {text!r}")
@@ -55,7 +55,7 @@ def one_of(option: str, text: str, *words: str) -> str:
 
 
 def milliseconds(option: str, text: str) -> int:
-    """A duration: ``500``, ``500ms``, ``15m``, ``10 minutes``."""
+    """Parse a duration such as ``500``, ``500ms``, ``15m`` or ``10 minutes``."""
     found = duration(text)
     if found is None:
         raise OptionError(option, f"needed a duration as 500ms, 30s or 15m, found {text!r}")
@@ -63,7 +63,7 @@ def milliseconds(option: str, text: str) -> int:
 
 
 def duration(text: str) -> int | None:
-    """The milliseconds of a duration; None if it is none."""
+    """Return the milliseconds of a duration, or None if the text is none."""
     match = _AMOUNT.fullmatch(text.strip().lower())
     if match is None:
         return None
@@ -73,7 +73,7 @@ def duration(text: str) -> int | None:
 
 
 def size_in_bytes(option: str, text: str) -> int:
-    """A size: ``1048576``, ``64k``, ``8mb``, ``1g``."""
+    """Parse a size such as ``1048576``, ``64k``, ``8mb`` or ``1g``."""
     match = _AMOUNT.fullmatch(text.strip().lower())
     unit = (match[2][:1] if match[2] in (match[2][:1], match[2][:1] + "b") else "?") if match else "?"
     if match is None or unit not in _BYTES_OF_UNIT or not int(match[1]):
@@ -82,7 +82,7 @@ def size_in_bytes(option: str, text: str) -> int:
 
 
 def time_in_ms(text: str) -> int | None:
-    """Milliseconds since 1970 of an ISO time; one without a zone is UTC. None if it is none."""
+    """Return an ISO time as ms since 1970, or None; a time without a zone is in UTC."""
     try:
         found = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
     except ValueError:
@@ -93,7 +93,7 @@ def time_in_ms(text: str) -> int | None:
 
 
 def timestamp(option: str, text: str) -> int:
-    """Milliseconds since 1970, or an ISO time."""
+    """Parse milliseconds since 1970, or an ISO time."""
     if _NUMBER.fullmatch(text.strip()):
         return plausible_ms(option, int(text))
     found = time_in_ms(text)
@@ -105,7 +105,7 @@ def timestamp(option: str, text: str) -> int:
 
 
 def plausible_ms(option: str, ms: int) -> int:
-    """Refuse what must be seconds: as milliseconds it would be a time in the first years after 1970."""
+    """Refuse numbers that must be seconds: as ms they would be in the first years after 1970."""
     if ms in _SECONDS:
         raise OptionError(
             option, f"needed milliseconds since 1970, found {ms}: if these are seconds, write {ms * 1000}"
@@ -114,7 +114,7 @@ def plausible_ms(option: str, ms: int) -> int:
 
 
 def json_object(option: str, text: str) -> dict[str, Any]:
-    """What a JSON object holds; a name that stands in it twice is refused."""
+    """Return the content of a JSON object; a name that occurs twice in it is refused."""
     try:
         found = json.loads(text, object_pairs_hook=lambda pairs: _object(option, pairs))
     except ValueError as error:

@@ -1,9 +1,9 @@
 """Options: what a user writes, parsed and checked once, on the driver.
 
-`OPTIONS` lists every option there is, for whom, and what it means; docs/options.md says the same at length,
-and a test holds the two together. How brokers are reached is the part of `access`. Names are those of Spark's
-Kafka source where the meaning is the same.
-Whatever is wrong is said with the option's name and what to write instead; secrets are never shown.
+`OPTIONS` lists every option there is, for whom, and what it means; docs/options.md says the same at
+length, and a test holds the two together. How brokers are reached is the part of `access`. Names
+are those of Spark's Kafka source where the meaning is the same. Whatever is wrong is said with the
+option's name and what to write instead; secrets are never shown.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ from rmq_spark.wire.names import NAMESPACE_END, in_namespace, topic_fault
 DEFAULT_GROUP: Final = "rocketpoll-spark"
 WRITE_NAME_MAX: Final = 255
 SUSPEND_MS_MAX: Final = 1_500
-"""So that a query which is stopped while a broker holds its pulls ends within two seconds."""
+"""Low enough that a query stopped while a broker holds its pulls ends within two seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which queues: of these topics, of those whose names match, or just these of each topic.
+    """The queues to read: all of some topics, of topics whose names match, or some of each topic.
 
-    ``assigned`` gives numbers by topic and broker; the broker may be ``*``. ``option`` is where it was said.
-    Topics have their whole names; the pattern is held against what clients of the namespace call them.
+    ``assigned`` gives queue ids by topic and broker; the broker may be ``*``. ``option`` names the
+    option that said it. Topics have their whole names; the pattern is matched against the names
+    that clients of the namespace use.
     """
 
     option: str = "topic"
@@ -58,7 +59,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much one batch takes."""
+    """The bounds of one batch: rows, bytes, and how long to wait for a minimum of rows."""
 
     rows: int | None = None
     bytes: int | None = None
@@ -68,12 +69,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What a source is told."""
+    """The options of a source, parsed."""
 
     access: Access
     selection: Selection
     waits_for_topic: bool = False
-    """Whether a stream begins although topics are not there yet."""
+    """True if a stream starts although topics do not exist yet."""
     consumer_group: str | None = None
     expression: str = "*"
     is_sql: bool = False
@@ -84,9 +85,9 @@ class ReadOptions:
     starts_at_end_without_match: bool = False
     fail_on_data_loss: bool = True
     skips_away: bool = False
-    """Whether a stream goes on without brokers that are away."""
+    """True if a stream goes on without brokers that do not answer."""
     broker_names: Mapping[str, str] = field(default_factory=dict)
-    """The names that brokers have now, by those that they had."""
+    """The present names of brokers, by their former names."""
     on_bad_record: OnBadRecord = OnBadRecord.FAIL
     checks_crc: bool = True
     limits: Limits = Limits()
@@ -100,17 +101,17 @@ class ReadOptions:
 
     @property
     def expression_type(self) -> str:
-        """The kind of the filter, as it is called on the wire."""
+        """The kind of the filter, as the wire calls it."""
         return SQL92_EXPRESSION if self.is_sql else TAG_EXPRESSION
 
     @property
     def tags(self) -> frozenset[str]:
-        """The tags that messages have to have; none, if they need not."""
+        """The tags of which a message has to have one; empty if there is no such condition."""
         return frozenset() if self.is_sql else _tags("tags", self.expression)
 
     @property
     def group(self) -> str:
-        """The group in whose name pulls are made."""
+        """The consumer group in whose name pulls are made."""
         return self.consumer_group or in_namespace(self.selection.namespace, DEFAULT_GROUP)
 
     def check_is_for(self, use: Use) -> None:
@@ -123,7 +124,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """What a sink is told."""
+    """The options of a sink, parsed."""
 
     access: Access
     namespace: str | None = None
@@ -131,12 +132,12 @@ class WriteOptions:
     producer_group: str = DEFAULT_GROUP
     max_message_bytes: int = BODY_BYTES_MAX
     write_name: str | None = None
-    """What a batch write is known by."""
+    """The name from which the row ids of a batch write are made."""
     row_ids: bool = True
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
-    """The options of a source."""
+    """Parse and check the options of a source."""
     options = Given(given, frozenset([Use.STREAM, Use.BATCH]))
     expression = options.one_of("tags", "sql")
     limits = _limits(options)
@@ -188,7 +189,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
-    """The options of a sink."""
+    """Parse and check the options of a sink."""
     options = Given(given, frozenset([Use.SINK]))
     namespace = options.get("namespace", _namespace)
     return WriteOptions(
@@ -243,7 +244,7 @@ def _waits_for_topic(options: Given, selection: Selection) -> bool:
 
 
 def _check_topics_read(selection: Selection, *positions: Positions | None) -> None:
-    """Refuse positions of topics that are not read: a slip of the pen would be silence otherwise."""
+    """Refuse positions of topics that are not read, so that a slip of the pen is not ignored."""
     for each in positions:
         strangers = sorted(each.topics - set(selection.topics)) if each is not None else []
         if each is not None and strangers and selection.pattern is None:
@@ -252,7 +253,7 @@ def _check_topics_read(selection: Selection, *positions: Positions | None) -> No
 
 
 def _assigned(given: Mapping[str, Any], namespace: str | None) -> Mapping[str, Mapping[str, frozenset[int]]]:
-    """Numbers of queues in ``{"orders": [0, 1]}`` or ``{"orders": {"broker-a": [0, 1]}}``."""
+    """Parse queue ids as ``{"orders": [0, 1]}`` or ``{"orders": {"broker-a": [0, 1]}}``."""
     if not given:
         raise OptionError("assign", 'it names no topic: needed {"orders": {"broker-a": [0, 1]}}')
     assigned = {}

@@ -2,8 +2,8 @@
 
     rows ──> by topic ──> by queue ──> by delay level
 
-Rows that go to the same queue stay in their order. A step in Python is taken only for each different topic,
-queue and sharding key. It knows queues by name, and no broker.
+Rows that go to the same queue stay in their order. A step in Python is taken only for each
+different topic, queue and sharding key. It knows queues by name, and no broker.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import in_namespace
 
 QueuesOf = Callable[[str], Sequence[MessageQueue]]
-"""The queues that a topic's messages may go to."""
+"""A function that returns the queues to which a topic's messages may go."""
 
 _SENT_COLUMNS: Final = (columns.BODY, columns.KEYS, columns.TAGS, columns.PROPERTIES, columns.FLAG)
 
 
 class Parcel(NamedTuple):
-    """Rows for one queue, or for any of a topic's, and the number of the first."""
+    """Rows for one queue, or for any queue of a topic, and the number of the first row."""
 
     topic: str
     queue: MessageQueue | None
@@ -43,7 +43,7 @@ class Parcel(NamedTuple):
 
 
 class Parcels:
-    """See the module. For the rows of one partition."""
+    """The rows of one partition, in parcels for one queue or for any queue of a topic."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class Parcels:
         """Take how parcels are made.
 
         Args:
-            names: Those of the columns.
-            partition: Which partition's rows they are.
-            topic: Where all rows go, by its whole name; None if each row says it.
-            queues_of: Gives the queues of a topic.
-            namespace: That of the topics which rows name.
+            names: The names of the columns.
+            partition: The partition of the rows.
+            topic: The whole name of the topic for all rows; None if each row names its own.
+            queues_of: Returns the queues of a topic.
+            namespace: The namespace of the topics that rows name.
         """
         self._names = names
         self._partition = partition
@@ -69,7 +69,7 @@ class Parcels:
         self._namespace = namespace
 
     def of(self, rows: pa.RecordBatch) -> Iterator[Parcel]:
-        """The rows that `SinkRows` has checked, by where they go.
+        """Yield the rows that `SinkRows` has checked, by destination.
 
         Raises:
             RowError: A row names a topic or a queue that cannot be one.
@@ -121,7 +121,7 @@ class Parcels:
             yield None, rows
 
     def _named_queues(self, rows: pa.RecordBatch, queues: Sequence[MessageQueue]) -> npt.NDArray[Any]:
-        """Which of the queues each row names by number and broker; -1 for those that name none."""
+        """Return the position in ``queues`` of the queue that each row names, or -1."""
         ids = np.asarray(rows.column(columns.QUEUE_ID).fill_null(-1)).astype(np.int64)
         known: list[str | None] = [None]
         names = np.zeros(len(ids), np.int64)
@@ -161,7 +161,7 @@ class Parcels:
 
 
 def _split(rows: pa.RecordBatch, codes: npt.NDArray[Any]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each code, in their order."""
+    """Yield the rows of each code, in their order."""
     if not len(codes):
         return
     if (codes == codes[0]).all():

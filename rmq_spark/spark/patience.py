@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 
 class Patience:
-    """Pauses between tries that fail, for so long and no longer."""
+    """The pauses between failed tries, up to a time limit."""
 
     def __init__(
         self,
@@ -26,11 +26,11 @@ class Patience:
         """Take how long failures in a row may last, and how long to pause after each.
 
         Args:
-            timeout_ms: The time from the first failure on after which there are no more pauses.
-            clock: Gives seconds.
-            sleep: Waits for so many seconds.
+            timeout_ms: The time after the first failure at which pauses end.
+            clock: Returns seconds.
+            sleep: Waits for some seconds.
             pause_seconds: The first pause.
-            pause_seconds_max: What pauses double up to; without it, all are as long as the first.
+            pause_seconds_max: The limit up to which pauses double; without it all are equal.
         """
         self._timeout_seconds = timeout_ms / 1000
         self._clock = clock
@@ -42,7 +42,7 @@ class Patience:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the last try failed."""
+        """True if the last try failed."""
         return self._failing_since is not None
 
     def pause(self) -> bool:
@@ -57,6 +57,6 @@ class Patience:
         return True
 
     def reset(self) -> None:
-        """Note a success."""
+        """Note a success: the next failure counts as a first one."""
         self._failing_since = None
         self._pause_seconds = self._first_pause_seconds

@@ -1,10 +1,10 @@
-"""What a task pulls of a piece: chunks of records in order, and nothing left out of them unsaid.
+"""The pulls of a task for its piece: chunks of records in order, with nothing left out silently.
 
     pulls ──> gathered to megabytes ──> all readable? ──> still the queue of the plan? ──> no offset missing?
 
-A record that cannot be read ends a chunk: those before it come first (`Unreadable`). A topic that was made
-again since the piece was planned is found out before a row of the new one is given (`MadeAgain`). How long
-brokers that are away are waited for is not decided here.
+A record that cannot be read ends a chunk: those before it come first (`Unreadable`). A topic that
+was made again since the piece was planned is found out before a row of the new one is given
+(`MadeAgain`). How long brokers that are away are waited for is not decided here.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from rmq_spark.wire.chunk.decode import readable_records
 from rmq_spark.wire.message_queue import MessageQueue
 
 GATHERED_BYTES: Final = 2 * 1024 * 1024
-"""Of records that become a record batch together, unless a broker gives more at once."""
+"""Bytes of records that become one record batch, unless a broker gives more at once."""
 
 PULL_TIMEOUT_MS: Final = 30_000
-"""Several megabytes wait for those before them, and for the tasks beside this one."""
+"""Milliseconds for a pull: megabytes wait for those before them, and for tasks beside this one."""
 
 
 class Unreadable(Exception):
-    """A record cannot be read; all before it have been given out."""
+    """A record cannot be read; all records before it have been given out."""
 
     def __init__(self, queue_offset: int, fault: RecordError) -> None:
         super().__init__(queue_offset, fault)
@@ -43,19 +43,19 @@ class Unreadable(Exception):
 
 
 class MadeAgain(Exception):
-    """A queue is not the one of which a piece was planned; the text says why."""
+    """A queue is not the one for which a piece was planned; the text says why."""
 
 
 def chunks_of(
     addresses: BrokerAddresses, options: ReadOptions, piece: Piece
 ) -> Iterator[tuple[RecordChunk, int]]:
-    """Pull a piece; yield its records, and where to go on behind them.
+    """Pull a piece; yield its records, and the offset after them.
 
     Raises:
         DataLoss: Offsets are gone, and that is to end the query.
-        OffsetMoved: The queue does not hold the offset that is next.
+        OffsetMoved: The queue does not hold the next offset.
         Unreadable: The next record cannot be read.
-        MadeAgain: The topic is another one by now.
+        MadeAgain: The topic was deleted and made again.
     """
     queue, at, end = piece.queue, piece.start, piece.end
     is_filtered = options.expression.strip() != "*"
@@ -88,10 +88,10 @@ def _pull(addresses: BrokerAddresses, options: ReadOptions, piece: Piece) -> Bul
 
 
 def gathered(answers: Iterable[RawChunk]) -> Iterator[RawChunk]:
-    """Yield the same records in fewer and larger pieces.
+    """Yield the records in fewer and larger pieces.
 
-    A RocketMQ broker gives 32 messages at a time, and a filter leaves few of many: to make a record batch
-    takes as long for so few as for some thousands.
+    A RocketMQ broker gives 32 messages at a time, and a filter leaves few of many. To make a record
+    batch of so few takes as long as one of some thousands.
     """
     waiting: list[RawChunk] = []
     size = 0
@@ -134,10 +134,10 @@ def _offset_behind(before: RecordChunk, at: int, chunk: RawChunk, *, is_filtered
 def _check_identity(
     addresses: BrokerAddresses, options: ReadOptions, piece: Piece, records: RecordChunk
 ) -> None:
-    """Find out whether the topic was made again since the piece was planned.
+    """Check whether the topic was made again since the piece was planned.
 
-    It is known when the last message of the piece was stored. Of the same topic, others are younger only if
-    the broker's clock was set back: then the broker is asked for that message.
+    The time of the piece's last message is known. In the same topic, earlier messages can be
+    younger only if the broker's clock was set back: then the broker is asked for the last message.
     """
     planned_ms, last = piece.last_stored_ms, Place(piece.queue, piece.end - 1)
     if planned_ms is None or not len(records):
@@ -163,7 +163,7 @@ def _stored_ms(records: RecordChunk, row: int) -> int:
 
 
 def _check_gaps(options: ReadOptions, queue: MessageQueue, at: int, records: RecordChunk, end: int) -> None:
-    """Report offsets that a broker leaves out: they are gone, though its first offset may not show it yet."""
+    """Report offsets that a broker leaves out: they are gone, even if its first offset lags."""
     losses = []
     for queue_offset in [*records.head["queue_offset"].tolist(), end]:
         if queue_offset > at:

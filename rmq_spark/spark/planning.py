@@ -1,7 +1,8 @@
-"""Planning: which offsets a batch takes of what there is, and how tasks share them. Arithmetic only.
+"""Planning: the offsets that a batch takes, and how tasks share them. Arithmetic only.
 
-A limit is shared in proportion to what each queue has waiting, and none of them starves: where there are
-more queues than messages to be taken, those go first whose next message has waited longest.
+A limit is shared in proportion to what each queue has waiting, and none of them starves: where
+there are more queues than messages to be taken, those go first whose next message has waited
+longest.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class Backlog(NamedTuple):
-    """What a queue has waiting: so many messages, the oldest since about then."""
+    """The messages waiting in a queue: their number, and about when the oldest was stored."""
 
     messages: int
     since_ms: int = 0
 
 
 class Piece(NamedTuple):
-    """What one task reads: a queue from an offset to before another.
+    """The part of a queue that one task reads: from ``start`` to before ``end``.
 
     ``last_stored_ms`` is when the message before the end was stored, if that is known.
     """
@@ -32,7 +33,7 @@ class Piece(NamedTuple):
 
 
 def share_rows(backlogs: Mapping[MessageQueue, Backlog], rows: int) -> dict[MessageQueue, int]:
-    """How many messages to take of each queue: ``rows`` in all, or whatever there is."""
+    """Return how many messages to take of each queue: ``rows`` in all, or all that are waiting."""
     waiting = {queue: backlog.messages for queue, backlog in backlogs.items() if backlog.messages > 0}
     total = sum(waiting.values())
     if total <= rows:
@@ -56,12 +57,12 @@ def share_rows(backlogs: Mapping[MessageQueue, Backlog], rows: int) -> dict[Mess
 def rows_within_bytes(
     backlogs: Mapping[MessageQueue, Backlog], sizes: Mapping[MessageQueue, float], bytes_max: int
 ) -> int:
-    """How many messages have about so many bytes, if they are shared out; one at least.
+    """Return how many messages, shared among the queues, make about ``bytes_max``; at least one.
 
     Args:
-        backlogs: What there is.
-        sizes: How long a message of each queue is, about.
-        bytes_max: What they may come to.
+        backlogs: The messages waiting in each queue.
+        sizes: The approximate size of a message of each queue, in bytes.
+        bytes_max: The size that they may have together.
     """
     total = sum(backlog.messages for backlog in backlogs.values())
     size = sum(backlog.messages * sizes[queue] for queue, backlog in backlogs.items())
@@ -71,9 +72,10 @@ def rows_within_bytes(
 def pieces(
     ranges: Mapping[MessageQueue, tuple[int, int]], pieces_min: int | None = None, rows_max: int | None = None
 ) -> list[Piece]:
-    """What tasks read: a queue each, unless more tasks or smaller ones are wanted.
+    """Divide ranges of offsets into the pieces that tasks read.
 
-    Ranges that are empty give no piece. The same input gives the same pieces.
+    Each queue is one piece, unless more pieces or smaller ones are wanted. Empty ranges give no
+    piece. The same input gives the same pieces.
     """
     sizes = {queue: end - start for queue, (start, end) in ranges.items() if end > start}
     counts = {queue: -(-size // rows_max) if rows_max else 1 for queue, size in sizes.items()}

@@ -8,9 +8,9 @@
     -100 messages (or just -100)        so many before the end of each queue
     {"orders": {"broker-a": {"0": 23}}} the next offset to read; -2 and -1 are earliest and latest
 
-In JSON, each leaf may be any of these, and ``"*"`` stands for all topics, brokers or queues that are not
-named. The level of brokers may be left out where one broker has the topic. What `source_offset` writes into
-a checkpoint can be given as it is.
+In JSON, each leaf may be any of these, and ``"*"`` stands for all topics, brokers or queues that
+are not named. The level of brokers may be left out where one broker has the topic. What
+`source_offset` writes into a checkpoint can be given as it is.
 
 It asks no broker: `start_and_end` finds the offsets.
 """
@@ -38,35 +38,35 @@ _HINT: Final = "earliest, latest, group, a time, -10m, -100 messages, or JSON of
 
 @dataclass(frozen=True, slots=True)
 class AtOffset:
-    """The next offset to read; EARLIEST or LATEST."""
+    """A position given as the next offset to read, or EARLIEST or LATEST."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """The first message that was stored then, in ms, or later."""
+    """The position of the first message stored at or after a time, in ms."""
 
     timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class BackInTime:
-    """So many milliseconds before now."""
+    """A position given as milliseconds before now."""
 
     ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class BackByCount:
-    """So many messages before the end."""
+    """A position given as a number of messages before the end of a queue."""
 
     messages: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtGroup:
-    """What a group has committed, else EARLIEST or LATEST."""
+    """The position that a consumer group has committed, or ``otherwise``: EARLIEST or LATEST."""
 
     otherwise: int
 
@@ -84,14 +84,14 @@ _WORDS: Final[Mapping[str, Position]] = {
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """One position for all queues, or a tree: topic to broker to queue, the broker's level at choice."""
+    """One position for all queues, or a tree: topic to broker (which may be left out) to queue."""
 
     option: str
     everywhere: Position | None = None
     tree: Mapping[str, Any] | None = None
 
     def of(self, topic: str, broker_name: str, queue_id: int) -> Position | None:
-        """The position of a queue; None if the option does not say."""
+        """Return the position of a queue, or None if the option has none for it."""
         if self.everywhere is not None:
             return self.everywhere
         found = _below(self.tree, topic)
@@ -102,12 +102,12 @@ class Positions:
         return None if isinstance(found, Mapping) else found
 
     def names_brokers(self, topic: str) -> bool:
-        """Whether queues of several brokers can be told apart, as far as a topic's are named at all."""
+        """Return whether the positions of a topic, if any, distinguish between brokers."""
         below = _below(self.tree, topic)
         return not (isinstance(below, Mapping) and _has_no_brokers(below) and set(below) - {ANY})
 
     def within(self, namespace: str | None) -> Positions:
-        """Return the same of topics that clients of a namespace call so."""
+        """Return the positions with topics by their whole names, given names within a namespace."""
         if self.tree is None or namespace is None:
             return self
         tree = {each if each == ANY else in_namespace(namespace, each): at for each, at in self.tree.items()}
@@ -115,11 +115,11 @@ class Positions:
 
     @property
     def topics(self) -> frozenset[str]:
-        """Those that are named."""
+        """The topics that have positions of their own."""
         return frozenset(self.tree or ()) - {ANY}
 
     def queues_named(self, topic: str) -> list[tuple[str, str]]:
-        """Brokers and queues of a topic, as far as it is named; ``*`` for those that are not."""
+        """Return the brokers and queues named for a topic; ``*`` stands for those not named."""
         below = (self.tree or {}).get(topic)
         if not isinstance(below, Mapping):
             return []
@@ -132,12 +132,12 @@ class Positions:
 
     @property
     def uses_group(self) -> bool:
-        """Whether a group's offsets are asked for."""
+        """True if any position is a consumer group's offset."""
         return any(isinstance(each, AtGroup) for each in _leaves(self.everywhere or self.tree))
 
 
 def parse_positions(option: str, text: str) -> Positions:
-    """What an option as startingOffsets says."""
+    """Parse an option such as ``startingOffsets``: a word, a time, a count or a JSON object."""
     stripped = text.strip()
     if stripped.startswith("{"):
         found = json_object(option, stripped)
@@ -148,12 +148,12 @@ def parse_positions(option: str, text: str) -> Positions:
 
 
 def parse_times(option: str, text: str) -> Positions:
-    """What an option as startingOffsetsByTimestamp says: the same tree, of milliseconds or ISO times."""
+    """Parse an option such as ``startingOffsetsByTimestamp``: a JSON object of ms or ISO times."""
     return Positions(option, tree=_tree(option, json_object(option, text), (), _time))
 
 
 def parse_position(option: str, text: str) -> Position:
-    """One position that is a word, a time or a distance."""
+    """Parse a position that is a word, a time or a distance."""
     word = text.lower()
     if word in _WORDS:
         return _WORDS[word]
@@ -219,7 +219,7 @@ def _below(tree: Mapping[str, Any] | None, name: str) -> Any:
 
 
 def _has_no_brokers(below: Mapping[str, Any]) -> bool:
-    """Whether a topic's object holds queues right away."""
+    """Return whether the object of a topic holds queues directly, without a level for brokers."""
     return not any(isinstance(each, Mapping) for each in below.values())
 
 

@@ -7,8 +7,8 @@
     committed    what a group has stored; commit: stores it
     wait         until a queue has something new (`holds`)
 
-How long brokers that are away are waited for is the business of `asking`. This module knows neither Spark
-nor what offsets mean to a query.
+How long brokers that are away are waited for is the business of `asking`. This module knows neither
+Spark nor what offsets mean to a query.
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ _SUSPEND: Final = PullSysFlag.SUSPEND.value
 _MESSAGE_BYTES: Final = 1 << 20
 _PAUSE_SECONDS: Final = 0.2
 _FEW: Final = 16
-"""Questions that are asked one by one, so that the first answer is there soonest."""
+"""The number of questions that are asked one by one, so that the first answer comes soonest."""
 
 
 class Place(NamedTuple):
-    """Where one message stands."""
+    """The queue and the queue offset of one message."""
 
     queue: MessageQueue
     queue_offset: int
 
 
 class Stored(NamedTuple):
-    """One message: when it was stored, and how long it is as it lies in the log."""
+    """The store time of one message, and its size in the log."""
 
     timestamp_ms: int
     size: int
 
 
 class Since(NamedTuple):
-    """What is looked for: the first message stored at a time or later, of those in a range of offsets."""
+    """A search for the first message stored at or after a time, within a range of offsets."""
 
     timestamp_ms: int
     start: int
@@ -76,7 +76,7 @@ class Since(NamedTuple):
 
 
 class Queues:
-    """What a query asks of brokers. For one thread."""
+    """The questions that a query asks brokers about its queues; for use by one thread."""
 
     def __init__(
         self, options: ReadOptions, instance: ClientInstance, clock: Callable[[], float] | None = None
@@ -110,11 +110,11 @@ class Queues:
     def ends(
         self, queues: Iterable[MessageQueue], *, needed: Container[MessageQueue] | None = None
     ) -> dict[MessageQueue, int]:
-        """Return the offset of each queue's next message; 0 where its broker does not know it any more.
+        """Return the offset of each queue's next message; 0 where its broker no longer knows it.
 
         Args:
-            queues: Which.
-            needed: Those of them that are waited for; all, if it is not given.
+            queues: The queues to ask about.
+            needed: The queues among them that are waited for; all by default.
         """
         return self._numbers(
             queues,
@@ -124,7 +124,7 @@ class Queues:
         )
 
     def starts(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """Return the first offset that each queue still holds; 0 where its broker does not know it."""
+        """Return the first offset that each queue still holds; 0 if its broker does not know it."""
         return self._numbers(
             queues,
             RequestCode.GET_MIN_OFFSET,
@@ -139,7 +139,7 @@ class Queues:
         needed: Container[MessageQueue] | None = None,
         refused: frozenset[int] = frozenset(),
     ) -> dict[MessageQueue, int]:
-        """Ask for one offset of each queue; -1 where the answer is one of those that ``refused`` says."""
+        """Ask for one offset of each queue; -1 where the response code is in ``refused``."""
         about = {queue: queue for queue in queues}
         may_gather = len(about) > _FEW
 
@@ -174,10 +174,10 @@ class Queues:
         return found
 
     def first_since(self, wanted: Mapping[MessageQueue, Since]) -> dict[MessageQueue, int]:
-        """Return the offset of the first message stored at a time or later; the range's end without one.
+        """Return the offset of the first message stored at or after a time, or the range's end.
 
-        What brokers answer to this differs between releases where times are equal or beyond the last, so
-        their answer is where the search begins, not its result. All queues are searched together.
+        Brokers' answers differ between releases where times are equal or beyond the last, so that
+        they are where the search begins, not its result. All queues are searched together.
         """
         hints = self._numbers(
             wanted,
@@ -222,10 +222,10 @@ class Queues:
         return {queue: None if offset < 0 else offset for queue, offset in found.items()}
 
     def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """Store a group's progress. It is for people who watch: after a failure the query goes on.
+        """Store a group's progress, for observers only: a failure does not stop the query.
 
         Returns:
-            What brokers were told of it.
+            The offsets that brokers were told.
         """
         told: dict[MessageQueue, int] = {}
         for queue, offset in offsets.items():
@@ -283,5 +283,5 @@ def _first_of(result: PullResult | None) -> StoredMessage | None:
         return None
     try:
         return decode_record(result.records, check_crc=False)
-    except RecordError:  # whoever reads the queue says so, and what is to become of it
+    except RecordError:  # the task that reads the queue reports it
         return None

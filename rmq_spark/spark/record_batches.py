@@ -1,10 +1,10 @@
-"""RecordBatches: chunks of records to record batches that have exactly Spark's types, in bounded memory.
+"""RecordBatches: chunks of records to record batches of exactly Spark's types, in bounded memory.
 
     bodies checked against their CRC ──> tags compared by text ──> bodies inflated, a slice at a time
 
-Brokers filter tags by a hash that different tags share: so texts are compared here again. A time that no
-Spark timestamp can be (years 1 to 9999) is null: producers set theirs, and nobody checks them. It knows no
-broker and no offsets but those that stand in the records.
+Brokers filter tags by a hash that different tags share: so texts are compared here again. A time
+that no Spark timestamp can be (years 1 to 9999) is null: producers set theirs, and nobody checks
+them. It knows no broker and no offsets but those that stand in the records.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import without_namespace
 
 SLICE_BYTES: Final = 16 * 1024 * 1024
-"""Of bodies that were compressed, in one record batch."""
+"""Bytes of compressed bodies, once inflated, in one record batch."""
 
 _BODY: Final = "body"
 _TAGS: Final = "tags"
@@ -37,7 +37,7 @@ _CRC_DIFFERS: Final = "its body is not the one that was stored: its CRC differs"
 
 
 class RecordBatches:
-    """Makes record batches of one schema."""
+    """A maker of record batches of one schema from chunks of records."""
 
     def __init__(
         self,
@@ -48,14 +48,14 @@ class RecordBatches:
         checks_crc: bool = True,
         namespace: str | None = None,
     ) -> None:
-        """Take the types that record batches must have, to the letter.
+        """Take the exact types that record batches must have.
 
         Args:
-            schema: What `schema.arrow_schema_of` gives.
-            bad: What becomes of records that cannot be read.
-            tags: Those that messages have to have, if any.
-            checks_crc: Whether bodies are checked against their CRC, where they are among the columns.
-            namespace: What the column of topics leaves out of their names.
+            schema: The result of `schema.arrow_schema_of`.
+            bad: Handles records that cannot be read.
+            tags: The tags of which messages must have one, if any.
+            checks_crc: Check bodies against their CRC, if they are among the columns.
+            namespace: The namespace to leave out of the names in the topic column.
         """
         self._schema = schema
         self._bad = bad
@@ -65,7 +65,7 @@ class RecordBatches:
         self._namespace = namespace
 
     def of(self, chunk: RecordChunk, broker_name: str) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a chunk, in order.
+        """Yield the rows of a chunk, in order.
 
         Raises:
             RecordFault: A body cannot be read, and that is to end the query.

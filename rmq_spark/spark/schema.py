@@ -1,7 +1,7 @@
 """The columns of the source, as Spark has them.
 
-Names are those of the old rocketmq-spark, and of `rmq_spark.wire.chunk`, which builds the columns; only
-``brokerName`` is in no record.
+Names are those of the old rocketmq-spark, and of `rmq_spark.wire.chunk`, which builds the columns;
+only ``brokerName`` is in no record.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DEFAULT_COLUMNS: Final = tuple(DDL_TYPES)[:9]
 
 
 def check_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """The columns of option ``columns``, by their right names; the default ones, if it is not given."""
+    """Return the columns of option ``columns`` by their right names, by default the usual ones."""
     if not names:
         return DEFAULT_COLUMNS
     right_names = {name.lower(): name for name in DDL_TYPES}
@@ -58,18 +58,19 @@ def check_columns(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def ddl_of(names: Iterable[str]) -> str:
-    """A schema as Spark reads it."""
+    """Return the schema of these columns as DDL."""
     return ", ".join(f"{name} {DDL_TYPES[name]}" for name in names)
 
 
 def columns_of(schema: StructType, chosen: Sequence[str] = ()) -> tuple[str, ...]:
-    """The columns that a schema names: the user's own, which may be fewer, and in any order.
+    """Return the columns that a schema names; a user's own may have fewer, and in any order.
 
-    ``chosen`` is what option ``columns`` names. Without a schema of the user's own, the two are the same.
+    ``chosen`` is the value of option ``columns``. Without a schema of the user's own, the two are
+    the same.
 
     Raises:
-        SchemaError: It names what there is not, or gives it another type.
-        OptionError: The option names others.
+        SchemaError: The schema names an unknown column, or gives one another type.
+        OptionError: The option names other columns than the schema.
     """
     wrong = [] if schema.fields else ["it has no columns"]  # whose rows Spark 4.0 loses
     for field in schema.fields:
@@ -98,7 +99,7 @@ def columns_of(schema: StructType, chosen: Sequence[str] = ()) -> tuple[str, ...
 
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:
-    """The types that record batches must have, to the letter."""
+    """Return the exact Arrow types that record batches must have."""
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415  # brings pyarrow: in tasks only
 
     if "timezone" not in signature(to_arrow_schema).parameters:  # Spark 4.0 and 4.1 always mean UTC

@@ -4,12 +4,14 @@
                                                                   │     delayed ones singly, others in bulk
                                                                   └── brokers away: wait, send what is left
 
-A producer tries again what may do better elsewhere; here is waited, by `retry_timeout_ms`, for brokers that
-are away or busy. What was stored before counts: only what is not known to be stored is sent again, so that
-rows may be there twice (with one id) and are never left out. What a broker refuses for good ends the task.
+A producer tries again what may do better elsewhere; here is waited, by `retry_timeout_ms`, for
+brokers that are away or busy. What was stored before counts: only what is not known to be stored is
+sent again, so that rows may be there twice (with one id) and are never left out. What a broker
+refuses for good ends the task.
 
-Producers are kept between tasks, one for each way of sending, as long as Spark keeps the Python worker. It
-may kill that at any time: nothing has to be undone, as brokers forget a producer when its connection ends.
+Producers are kept between tasks, one for each way of sending, as long as Spark keeps the Python
+worker. It may kill that at any time: nothing has to be undone, as brokers forget a producer when
+its connection ends.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 _log = logging.getLogger(__name__)
 
 GATHERED_BYTES: Final = 32 * 1024 * 1024
-"""So much goes to the producer at a time: several of its requests can be under way at once."""
+"""The bytes handed to the producer at a time, enough for several requests under way at once."""
 
 SINGLE_ROWS: Final = 1_000
 PAUSE_SECONDS: Final = 0.5
@@ -77,7 +79,7 @@ _REMEDIES: Final[Sequence[tuple[type[ClientError] | tuple[type[ClientError], ...
 
 
 class Sent(NamedTuple):
-    """What a task has stored, and where; spans of one queue that follow each other are one."""
+    """The rows that a task has stored, and where; spans of a queue that adjoin are joined."""
 
     row_count: int
     spans: tuple[SentSpan, ...]
@@ -87,7 +89,10 @@ _producers: Final[dict[tuple[object, ...], Producer]] = {}
 
 
 def producer_of(options: WriteOptions) -> Producer:
-    """The producer that tasks of this process share when they send in this way; a fork begins with none."""
+    """Return the producer that tasks of this process with equal options share.
+
+    A forked process makes a producer of its own.
+    """
     access, group = options.access, options.producer_group
     key = (os.getpid(), access, group, options.max_message_bytes)
     if key not in _producers:
@@ -111,11 +116,12 @@ def send_rows(
     clock: Callable[[], float] | None = None,
     sleep: Callable[[float], None] | None = None,
 ) -> Sent:
-    """Send all rows of a partition, and come back when they are stored.
+    """Send all rows of a partition, and return when they are stored.
 
     Raises:
         RowError: A row cannot be a message. Those of earlier record batches may be stored.
-        WriteError: A broker refuses, or none could be reached for too long; it says what was stored before.
+        WriteError: A broker refuses, or none could be reached for too long; the error says what was
+            stored before.
     """
     producer = producer_of(options)
     rows = SinkRows(sent, task, body_bytes_max=options.max_message_bytes, has_ids=options.row_ids)
@@ -132,7 +138,7 @@ def send_rows(
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in fewer and larger record batches."""
+    """Yield the rows in fewer and larger record batches."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -151,7 +157,7 @@ def _joined(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class _Sending:
-    """What has become of a task's rows so far."""
+    """The state of one task's sending: the rows stored so far, and the retries."""
 
     def __init__(
         self,
@@ -174,7 +180,7 @@ class _Sending:
         )
 
     def queues_of(self, topic: str) -> Sequence[MessageQueue]:
-        """The queues that a topic's messages may go to, as soon as a name server tells."""
+        """Return the queues that a topic's messages may go to, once a name server tells."""
         while True:
             try:
                 return self._producer.publish_queues(topic)
@@ -238,7 +244,7 @@ class _Sending:
             return failed
 
     def _note(self, spans: Iterable[Any]) -> None:
-        """These are stored."""
+        """Note spans of messages that were stored, joining those that adjoin."""
         for span in spans:
             last = self.spans[-1] if self.spans else None
             if (
@@ -254,10 +260,10 @@ class _Sending:
     # ---- failures
 
     def _wait_after(self, error: RocketPollError, topic: str, first_row: int | None = None) -> None:
-        """Come back when it is worth trying again what failed for a topic, and the rows from a first on.
+        """Pause before the rows of a topic from ``first_row`` on are sent again.
 
         Raises:
-            WriteError: It is not, or not any more.
+            WriteError: A retry is of no use, or no longer.
         """
         cause = _cause(error)
         is_away = self._is_away(cause, topic)
@@ -274,7 +280,7 @@ class _Sending:
             _log.warning("the route of %s stays as it is: %s", topic, refusal)
 
     def _is_away(self, cause: RocketPollError, topic: str) -> bool:
-        """Whether it may do better later; a topic that was there may be missing while a broker restarts."""
+        """Return whether a retry may succeed; routes may be missing while a broker restarts."""
         if isinstance(cause, RouteNotFound):
             return topic in self._producer.instance.routes.topics
         if isinstance(cause, BrokerRefused) and cause.code == ResponseCode.SERVICE_NOT_AVAILABLE:
@@ -298,7 +304,7 @@ class _Sending:
 
 
 def _cause(error: RocketPollError) -> RocketPollError:
-    """What became of the last try."""
+    """Return the error of the last try."""
     return error.tries[-1] if isinstance(error, SendFailed) and error.tries else error
 
 

@@ -1,8 +1,9 @@
-"""The columns of the sink: which there are, of which types, and whether those of a data frame will do.
+"""The columns of the sink: their names and types, and whether those of a data frame will do.
 
-Checked on the driver, before a row is looked at. What the source has beyond them (`PASSED_OVER`) the broker
-gives each message anew, so that a topic can be written as it was read; any other column is refused, since
-nobody can tell a wish from a misspelling. It looks at names and types, never at rows.
+Checked on the driver, before a row is looked at. What the source has beyond them (`PASSED_OVER`)
+the broker sets for each message, so that a topic can be written as it was read; any other column
+is refused, since nobody can tell a wish from a misspelling. It looks at names and types, never at
+rows.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ SINK_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     BROKER_NAME: ("string",),
     SHARDING_KEY: ("string",),
 }
-"""By name: the types that a column may have."""
+"""The types that a column may have, by its name."""
 
 PASSED_OVER: Final = frozenset(
     [
@@ -59,14 +60,14 @@ PASSED_OVER: Final = frozenset(
         "preparedTransactionOffset",
     ]
 )
-"""What a message has because it was sent and stored: the source shows it, nobody can ask for it."""
+"""Columns of the source that a sink ignores, as a broker sets their values when storing."""
 
 _COLLATION: Final = re.compile(r" collate \w+")
 _ADVICE: Final = "drop it with .drop({0!r}), or put it into column properties, a map<string,string>"
 
 
 class SinkColumn(NamedTuple):
-    """A column that is sent: where a row has it, and as which of its types."""
+    """A column that is sent: its place in a row, and which of its types it has."""
 
     name: str
     position: int
@@ -74,12 +75,12 @@ class SinkColumn(NamedTuple):
 
 
 def check_sink_columns(schema: StructType, *, has_topic: bool) -> tuple[SinkColumn, ...]:
-    """The columns of a data frame that are sent, by their right names.
+    """Return the columns of a data frame that are sent, by their right names.
 
-    ``has_topic`` says that all rows go to one topic: then a column of that name counts for nothing.
+    ``has_topic`` says that all rows go to one topic: then a column of that name is ignored.
 
     Raises:
-        SchemaError: It lists all that is wrong, and what to do.
+        SchemaError: Columns are wrong; the message lists all of them, and what to do.
     """
     right_names = {name.lower(): name for name in (*SINK_COLUMNS, *PASSED_OVER)}
     wrong: list[str] = []

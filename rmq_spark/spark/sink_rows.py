@@ -1,7 +1,8 @@
-"""Rows to what a producer sends: each column checked and brought into its type, and an id for each row.
+"""Rows to messages for a producer: columns checked and cast, an id for each row.
 
-Whatever is wrong is said of the first such row, before anything of its record batch is sent. All of it works
-on whole columns. Where rows go to, others see to (`parcels`): it knows neither queues nor brokers.
+Whatever is wrong is said of the first such row, before anything of its record batch is sent. All of
+it works on whole columns. Where rows go to, others see to (`parcels`): it knows neither queues nor
+brokers.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from rmq_spark.wire.properties import (
 )
 
 ROW_ID: Final = "ROCKETPOLL_ROW"
-"""The property by which a reader knows a row that was sent twice."""
+"""The property by which a reader recognizes a row that was sent twice."""
 
 ROW: Final = "row"
-"""The column that says which row of its partition each is, for errors to name it."""
+"""The column with the number of each row in its partition, for error messages."""
 
 _PROPERTY_BYTES_MAX: Final = PROPERTIES_BYTES_MAX - 512
-"""Client and broker add some of their own."""
+"""The most bytes of a user's properties; client and broker add some of their own."""
 
 _ASKED_FOR_BY_COLUMN: Final[Mapping[str, str]] = {
     KEYS: columns.KEYS,
@@ -45,7 +46,7 @@ _ASKED_FOR_BY_COLUMN: Final[Mapping[str, str]] = {
     **dict.fromkeys((DELAY, *TIMERS), columns.DELAY_LEVEL),
     "__SHARDINGKEY": columns.SHARDING_KEY,
 }
-"""Properties that ask a broker for something, and the column that does so here."""
+"""Properties that request something of a broker, and the column to use instead."""
 
 _NO_PROPERTY: Final = pa.array(sorted({*RESERVED_NAMES, ROW_ID}))
 _TEXTS: Final = pa.map_(pa.string(), pa.string())
@@ -53,9 +54,9 @@ _INT: Final = pa.int32()
 
 
 class WriteTask(NamedTuple):
-    """Which rows a task writes: the same when it is tried again, or the whole batch is.
+    """The identity of a task's rows; it stays the same if the task or the whole batch is retried.
 
-    ``write_id`` is a streaming query's id, or a batch write's name, or else one of its own.
+    ``write_id`` is the id of a streaming query, the name of a batch write, or else a random one.
     """
 
     write_id: str
@@ -63,17 +64,17 @@ class WriteTask(NamedTuple):
     partition: int
 
     def row_id(self, row: int) -> str:
-        """What a row is known by."""
+        """Return the id of a row."""
         return f"{self.write_id}:{self.batch_id}:{self.partition}:{row}"
 
     def row_ids(self, first_row: int, count: int) -> pa.Array:
-        """The same of many rows."""
+        """Return the ids of ``count`` rows from ``first_row`` on."""
         numbers = pa.array(np.arange(first_row, first_row + count)).cast(pa.string())
         return pc.binary_join_element_wise(pa.scalar(self.row_id(0)[:-1]), numbers, "")
 
 
 class SinkRows:
-    """See the module. For the rows of one task."""
+    """The rows of one task, with each column checked and cast, and an id for each row."""
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class SinkRows:
         body_bytes_max: int,
         has_ids: bool,
     ) -> None:
-        """``has_ids`` says whether each message gets its row id."""
+        """Take the columns to send; with ``has_ids`` each message gets its row id."""
         self._sent = sent
         self._names = {column.name for column in sent}
         self._task = task
@@ -91,9 +92,9 @@ class SinkRows:
         self._has_ids = has_ids
 
     def checked(self, given: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        """All columns that count, in the types that a producer takes, and the numbers of the rows.
+        """Return the columns to send, in the types that a producer takes, with the row numbers.
 
-        ``first_row`` is the number of the first.
+        ``first_row`` is the number of the first row.
 
         Raises:
             RowError: A row cannot be a message.
@@ -147,7 +148,7 @@ class SinkRows:
         return bodies
 
     def _texts(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
-        """Keys or tags; an empty one is none."""
+        """Return the keys or tags, with None for empty ones."""
         texts = column.cast(pa.string())
         self._refuse(
             pc.match_substring(texts, PROPERTY_SEPARATOR),
@@ -158,7 +159,7 @@ class SinkRows:
         return _none_if_empty(texts)
 
     def _key_lists(self, column: pa.Array, first_row: int) -> pa.Array:
-        """Each row's keys as one text, as RocketMQ has them."""
+        """Return each row's keys as one text, as RocketMQ has them."""
         lists = column.cast(pa.list_(pa.string()))
         keys = lists.flatten()
         is_bad = pc.match_substring(keys, KEY_SEPARATOR)
@@ -180,7 +181,7 @@ class SinkRows:
         return numbers if name == columns.QUEUE_ID else pc.fill_null(numbers, pa.scalar(0, _INT))
 
     def _properties(self, column: pa.Array, first_row: int) -> pa.MapArray:
-        """The user's own; what has no value, and what RocketMQ sets itself, is left out."""
+        """Return the user's properties, without null values and those that RocketMQ sets itself."""
         maps = column.cast(_TEXTS)
         if maps.null_count:
             maps = maps.take(pa.array(np.arange(len(maps))))  # leaves out what may lie behind a null
@@ -213,7 +214,7 @@ class SinkRows:
         )
 
     def _check_lengths(self, found: Mapping[str, Any], first_row: int) -> None:
-        """All properties of a message have a length of 16 bits."""
+        """Check that the properties of each message fit their length of 16 bits."""
         total = np.zeros(len(found[columns.BODY]), np.int64)
         for name in (columns.KEYS, columns.TAGS):
             if name in found:
@@ -254,7 +255,7 @@ def _none_if_empty(texts: pa.Array) -> pa.Array:
 
 
 def _without_nothing(lists: pa.ListArray, keys: pa.Array) -> pa.ListArray:
-    """The same lists without nulls and empty texts."""
+    """Return the lists without nulls and empty texts."""
     kept = np.asarray(pc.fill_null(pc.greater(pc.binary_length(keys), 0), fill_value=False)).astype(bool)
     lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
     starts = np.concatenate(([0], np.cumsum(lengths)))
@@ -263,7 +264,7 @@ def _without_nothing(lists: pa.ListArray, keys: pa.Array) -> pa.ListArray:
 
 
 def _with_ids(maps: pa.MapArray | None, ids: pa.Array) -> pa.MapArray:
-    """Each row's properties, and last of them its id."""
+    """Return each row's properties, with its id added as the last."""
     count = len(ids)
     names = pa.repeat(ROW_ID, count)
     if maps is None or not len(maps.keys):

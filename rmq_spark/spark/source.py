@@ -1,7 +1,7 @@
 """RocketPollDataSource: what Spark finds under ``format("rocketpoll")``; makes readers and writers.
 
-Spark imports this module in a process of its own just to look for sources, and for every query once more. So
-it imports nothing but Spark's own interface until it is asked for something.
+Spark imports this module in a process of its own just to look for sources, and for every query once
+more. So it imports nothing but Spark's own interface until it is asked for something.
 """
 
 from __future__ import annotations
@@ -24,10 +24,20 @@ FORMAT = "rocketpoll"
 
 
 class RocketPollDataSource(DataSource):
-    """A RocketMQ broker's topics as tables and streams; docs/options.md lists the options."""
+    """The data source ``rocketpoll``: a RocketMQ broker's topics as tables and streams.
+
+    Spark finds it by its name, and docs/options.md lists its options::
+
+        orders = (
+            spark.readStream.format("rocketpoll")
+            .option("namesrvAddr", "localhost:9876")
+            .option("topic", "orders")
+            .load()
+        )
+    """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        """Refuse names that are no option at all; what is for reads or writes only, they look at."""
+        """Refuse unknown names; readers and writers refuse options that are not for them."""
         from rmq_spark.spark.given_options import check_names  # noqa: PLC0415  # see the module
 
         super().__init__(options)
@@ -35,11 +45,11 @@ class RocketPollDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the name for ``format()``: ``rocketpoll``."""
         return FORMAT
 
     def schema(self) -> str:
-        """The columns; asked for at ``load()``, which is where mistakes are to be found."""
+        """Return the columns as DDL; checks all options first, as `load()` is where users look."""
         from rmq_spark.spark.broker_checks import check_with_brokers  # noqa: PLC0415  # see the module
         from rmq_spark.spark.options import read_options  # noqa: PLC0415
         from rmq_spark.spark.schema import check_columns, ddl_of  # noqa: PLC0415
@@ -52,25 +62,25 @@ class RocketPollDataSource(DataSource):
         return ddl_of(columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For ``spark.read``."""
+        """Return the reader of a batch query, ``spark.read``."""
         from rmq_spark.spark.batch_reader import BatchReader  # noqa: PLC0415  # see the module
 
         return BatchReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
-        """For ``spark.readStream``."""
+        """Return the reader of a streaming query, ``spark.readStream``."""
         from rmq_spark.spark.stream_reader import stream_reader  # noqa: PLC0415  # see the module
 
         return stream_reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  # Spark's signature
-        """For ``df.write``."""
+        """Return the writer of a batch query, ``df.write``; overwriting is refused."""
         from rmq_spark.spark.writer import BatchWriter  # noqa: PLC0415  # see the module
 
         return BatchWriter(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, FBT001, N802  # Spark's; complete mode overwrites, see there
-        """For ``df.writeStream``."""
+        """Return the writer of a streaming query, ``df.writeStream``."""
         from rmq_spark.spark.writer import stream_writer  # noqa: PLC0415  # see the module
 
         return stream_writer(self.options, schema)

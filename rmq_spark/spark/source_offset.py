@@ -6,11 +6,12 @@
      "began":   {"orders": {"broker-a": {"2": 7}}},                     where queues begin within this batch
      "gone":    ["broker-b"]}                                           brokers that nobody knows any more
 
-``stored`` is how a query knows on its return that a topic is still the same one, and not another of the
-same name that has grown beyond the offset: the broker's own clock is compared with itself. ``began`` is
-there for queues that are new, or that had to be begun again, and for all queues of a query's first batch:
-so a batch that is run again takes the same messages. Brokers that are ``gone`` are not waited for; their
-queues keep their places, in case that they come back. ``offsets`` can be given as startingOffsets as it is.
+``stored`` is how a query knows on its return that a topic is still the same one, and not another of
+the same name that has grown beyond the offset: the broker's own clock is compared with itself.
+``began`` is there for queues that are new, or that had to be begun again, and for all queues of a
+query's first batch: so a batch that is run again takes the same messages. Brokers that are ``gone``
+are not waited for; their queues keep their places, in case that they come back. ``offsets`` can be
+given as startingOffsets as it is.
 
 Names are in order and keys are strings: Spark compares offsets as text. Nothing here asks anybody.
 """
@@ -40,7 +41,7 @@ _NOT_OURS: Final = (
 
 
 class QueuePosition(NamedTuple):
-    """The next offset to read, and when the message before it was stored, as far as that is known."""
+    """The next offset to read, and when the message before it was stored, if that is known."""
 
     next_offset: int
     stored_ms: int | None = None
@@ -48,7 +49,7 @@ class QueuePosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
-    """Where a query stands in each of its queues."""
+    """The position of a query in each of its queues, as Spark keeps it in the checkpoint."""
 
     positions: Mapping[MessageQueue, QueuePosition]
     began: Mapping[MessageQueue, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -60,24 +61,24 @@ class SourceOffset:
         return frozenset(queue.topic for queue in self.positions)
 
     def without_brokers(self, names: Iterable[str]) -> SourceOffset:
-        """Return the end of a batch without messages from here on, not waiting for these brokers."""
+        """Return the end of an empty batch from here, without waiting for these brokers."""
         return SourceOffset(self.positions, gone=tuple(sorted({*self.gone, *names})))
 
     def with_brokers(self, names: Container[str]) -> SourceOffset:
-        """Return the same, waiting for these brokers again."""
+        """Return a copy that waits for these brokers again."""
         if not any(name in names for name in self.gone):
             return self
         return SourceOffset(self.positions, gone=tuple(name for name in self.gone if name not in names))
 
     def without_queues(self, queues: Container[MessageQueue]) -> SourceOffset:
-        """Return the same for all other queues."""
+        """Return a copy without these queues."""
         left = {queue: position for queue, position in self.positions.items() if queue not in queues}
         return SourceOffset(left, gone=self.gone)
 
     def renamed(self, names: Mapping[str, str]) -> SourceOffset:
-        """Return the positions under other names of brokers.
+        """Return the positions with brokers renamed.
 
-        Where a queue has been read under the new name already, that position counts.
+        Where a queue has been read under its broker's new name already, that position counts.
         """
         if not names:
             return self
@@ -105,10 +106,10 @@ class SourceOffset:
 
     @classmethod
     def from_json(cls, document: Any) -> SourceOffset:
-        """Return what Spark gives back.
+        """Return the offset that Spark gives back.
 
         Raises:
-            CheckpointError: It is not one of ours, or one of a newer release.
+            CheckpointError: The JSON is not of this source, or is of a newer release.
         """
         if not isinstance(document, dict) or not isinstance(document.get("v"), int):
             raise CheckpointError(_NOT_OURS.format(why="it has no version", found=_short(document)))
@@ -124,12 +125,12 @@ class SourceOffset:
 
 
 def with_sizes(document: dict[str, Any], sizes: Mapping[MessageQueue, float]) -> dict[str, Any]:
-    """An offset with the mean size of the queues' messages: for people who watch, never for a checkpoint."""
+    """Return an offset with mean message sizes added: for observers, never for a checkpoint."""
     return {**document, SIZES: _tree({queue: round(size) for queue, size in sizes.items()})}
 
 
 def sizes_in(document: Mapping[str, Any]) -> dict[MessageQueue, int]:
-    """What `with_sizes` has added."""
+    """Return the mean message sizes by queue that `with_sizes` has added to a document."""
     return _flat(document, SIZES)
 
 

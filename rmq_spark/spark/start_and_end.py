@@ -1,4 +1,4 @@
-"""From positions, as users say them, to offsets, as brokers count them; once, where a read begins."""
+"""From positions, as users say them, to offsets, as brokers count them; once, as a read starts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SHOWN_MAX: Final = 5
 
 
 class Span:
-    """What the queues hold, from where to where: asked once, used for every position."""
+    """The range of offsets that each queue holds, asked for once and used for every position."""
 
     def __init__(self, options: ReadOptions, queues: Queues, which: Iterable[MessageQueue]) -> None:
         self._options = options
@@ -47,9 +47,9 @@ class Span:
         return self._resolved(positions, is_start=True)
 
     def ending(self, *, is_bound: bool = False) -> dict[MessageQueue, int]:
-        """Return before which offset each queue is to end.
+        """Return the offset before which each queue ends.
 
-        ``is_bound`` says that a queue need not have come so far yet, and may be beyond it already.
+        ``is_bound`` says that a queue need not have reached it yet, and may be beyond it already.
         """
         positions = self._options.ending
         if positions is None:
@@ -89,7 +89,7 @@ class Span:
         }
 
     def _check_names(self, positions: Positions) -> None:
-        """Refuse topics and queues that are not there: a slip of the pen would be silence otherwise."""
+        """Refuse topics and queues that do not exist, so that a slip of the pen is not ignored."""
         topics: dict[str, list[MessageQueue]] = {}
         for queue in self.queues:
             topics.setdefault(queue.topic, []).append(queue)

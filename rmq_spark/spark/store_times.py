@@ -1,4 +1,4 @@
-"""StoreTimes: offsets with the times when the messages before them were stored, and how long messages are.
+"""StoreTimes: offsets with the store times of the messages before them, and the sizes of messages.
 
 Both come from looking at single messages: what is known already is not asked for again.
 """
@@ -13,7 +13,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class StoreTimes:
-    """Looks at the messages before offsets. For one thread."""
+    """The store times and sizes of the messages before offsets; for use by one thread."""
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
@@ -21,7 +21,7 @@ class StoreTimes:
 
     @property
     def sizes(self) -> Mapping[MessageQueue, float]:
-        """How long the messages of each queue are in the mean, as far as they were seen."""
+        """The mean size of a message in bytes, by queue, for queues with messages seen."""
         return self._sizes
 
     def of(
@@ -34,8 +34,8 @@ class StoreTimes:
 
         Args:
             offsets: The next offset of each queue.
-            known: Offsets with times; the last has the last word.
-            but: Queues of which nothing that is known counts.
+            known: Offsets with times; later ones win.
+            but: Queues for which everything known is ignored.
         """
         positions = {queue: QueuePosition(offset) for queue, offset in offsets.items()}
         for each in known:

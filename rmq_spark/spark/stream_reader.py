@@ -1,11 +1,12 @@
 """Spark's interface of a stream, over `micro_batches` in the planner and `tasks` in the executors.
 
-Spark 4.2 hands over where a batch starts and asks for limits and AvailableNow; 4.0 and 4.1 know neither, so
-that there the reader remembers where it is and applies the limits by itself. `stream_reader` chooses.
+Spark 4.2 hands over where a batch starts and asks for limits and AvailableNow; 4.0 and 4.1 know
+neither, so that there the reader remembers where it is and applies the limits by itself.
+`stream_reader` chooses.
 
-Constructors do nothing that could fail: what they raise, Spark buries under an error of its own. An object
-lives in the planner's process or, pickled, in a task's, and `stop` may never be called there: nothing is
-registered anywhere that would have to be undone.
+Constructors do nothing that could fail: what they raise, Spark buries under an error of its own. An
+object lives in the planner's process or, pickled, in a task's, and `stop` may never be called
+there: nothing is registered anywhere that would have to be undone.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 class QueuePiece(InputPartition):
-    """What one task reads."""
+    """The input partition of one task of a streaming read."""
 
     def __init__(self, piece: Piece) -> None:
         super().__init__(piece)
@@ -61,7 +62,7 @@ class QueuePiece(InputPartition):
 
 
 def stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
-    """The reader that this release of Spark wants."""
+    """Return the reader for this release of Spark."""
     return AdmittingStreamReader(given, schema) if HAS_LIMITS else RememberingStreamReader(given, schema)
 
 
@@ -78,7 +79,7 @@ class _Planner:
 
 
 class _StreamReader(DataSourceStreamReader):
-    """What all releases have in common."""
+    """The methods that the stream readers of all Spark releases share."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._given = dict(given)
@@ -104,35 +105,35 @@ class _StreamReader(DataSourceStreamReader):
         return _Planner(self._options, self._schema)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tasks get no connections, and the options as read here: an executor has another environment."""
+        """Return the state for tasks: no connections, and the options as parsed on the driver."""
         return {**self.__dict__, "_parsed": self._options, "_made": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Where a new query begins."""
+        """Return the offset at which a new query starts."""
         return self._planner.batches.initial().to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a batch."""
+        """Return the tasks of a batch."""
         found = self._planner.batches.pieces(self._offset(start), self._offset(end))
         return [QueuePiece(piece) for piece in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task."""
+        """Yield the rows of a task."""
         if not isinstance(partition, QueuePiece):
             return iter(())
         return read_piece(self._options, arrow_schema_of(self._schema), partition.piece)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """A batch has been written."""
+        """Note that a batch has been written."""
         self._planner.batches.batch_ended(self._offset(end))
 
     def stop(self) -> None:
-        """The query ends."""
+        """Shut down the client when the query ends."""
         if self._made is not None:
             self._made.instance.shutdown()
 
     def _next(self, start: dict[str, Any], limits: Limits) -> dict[str, Any]:
-        """Where the next batch ends; the very same object, if it is where it starts."""
+        """Return the end of the next batch; ``start`` itself if there is nothing to read."""
         at = self._offset(start)
         end = self._planner.batches.latest(at, limits)
         return start if end == at else end.to_json()
@@ -143,10 +144,10 @@ class _StreamReader(DataSourceStreamReader):
 
 
 class RememberingStreamReader(_StreamReader):
-    """For Spark 4.0 and 4.1.
+    """The stream reader for Spark 4.0 and 4.1.
 
-    Trigger.AvailableNow is a single batch there: with option availableNow it takes all there is, whatever
-    the limits.
+    Trigger.AvailableNow is a single batch there: with option availableNow it takes all there is,
+    whatever the limits.
     """
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
@@ -160,19 +161,19 @@ class RememberingStreamReader(_StreamReader):
         return planner
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Where a new query begins."""
+        """Return the offset at which a new query starts, and remember it."""
         self._reached = super().initialOffset()
         return self._reached
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802  # as it was then
-        """Where the next batch ends."""
+        """Return the end of the next batch, counted from the end of the last one."""
         if self._reached is None:
             self._reached = super().initialOffset()
         options = self._planner.options
         return self._next(self._reached, NO_LIMITS if options.available_now else options.limits)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a batch; also where a query learns where it is, when it comes back."""
+        """Return the tasks of a batch, and remember its end as the query's position."""
         found = super().partitions(start, end)
         self._reached = end
         return found
@@ -181,7 +182,7 @@ class RememberingStreamReader(_StreamReader):
 if HAS_LIMITS:
 
     class AdmittingStreamReader(_StreamReader, SupportsTriggerAvailableNow):
-        """For Spark 4.2 and later, which say themselves when nothing counts any more that arrives."""
+        """The stream reader for Spark 4.2 and later, which announces the end of AvailableNow."""
 
         def _new_planner(self) -> _Planner:
             planner = super()._new_planner()
@@ -193,7 +194,7 @@ if HAS_LIMITS:
             return planner
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-            """One of our limits, as there can be one only: `latestOffset` knows the others."""
+            """Return one of our limits, as Spark takes one; `latestOffset` applies the others."""
             limits = self._planner.options.limits
             if limits.rows is not None:
                 return ReadMaxRows(limits.rows)
@@ -204,11 +205,11 @@ if HAS_LIMITS:
             return ReadAllAvailable()
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-            """Nothing that arrives from now on counts."""
+            """Fix the end of the query: messages that arrive from now on do not count."""
             self._planner.batches.prepare_available_now()
 
         def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-            """Where the next batch ends."""
+            """Return the end of the next batch after ``start``, within the limit."""
             limits = self._planner.options.limits
             if isinstance(limit, ReadAllAvailable):
                 limits = NO_LIMITS
@@ -219,6 +220,6 @@ if HAS_LIMITS:
             return self._next(start, limits)
 
         def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
-            """Where the queues end: what progress calls latestOffset."""
+            """Return the ends of the queues, for ``latestOffset`` of the progress."""
             batches = self._planner.batches
             return None if batches.newest is None else with_sizes(batches.newest.to_json(), batches.sizes)

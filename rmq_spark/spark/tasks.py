@@ -1,8 +1,8 @@
-"""Tasks: what an executor does to read a piece of a queue, from pulls (`piece_chunks`) to record batches.
+"""Tasks: how an executor reads a piece of a queue, from pulls (`piece_chunks`) to record batches.
 
-Clients are kept between tasks, one for each way to reach brokers, as long as Spark keeps the Python worker.
-A broker that cannot be reached is tried again until `retry_timeout_ms` is over; rows that were given out are
-not given out again. It knows no offsets but those of its piece.
+Clients are kept between tasks, one for each way to reach brokers, as long as Spark keeps the Python
+worker. A broker that cannot be reached is tried again until `retry_timeout_ms` is over; rows that
+were given out are not given out again. It knows no offsets but those of its piece.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _addresses: Final[dict[tuple[int, Access], BrokerAddresses]] = {}
 
 
 def addresses_of(access: Access) -> BrokerAddresses:
-    """Return the addresses, and the client, that tasks of this process share; a fork begins with none."""
+    """Return the addresses and the client that tasks of a process share; a fork starts without."""
     key = (os.getpid(), access)
     if key not in _addresses:
         _addresses[key] = BrokerAddresses(instance_for(access))
@@ -43,11 +43,11 @@ def addresses_of(access: Access) -> BrokerAddresses:
 
 
 def read_piece(options: ReadOptions, schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
-    """Read the rows of one piece, in order.
+    """Yield the rows of one piece, in order.
 
     Raises:
-        DataLoss: Some of them are gone, and the query does not go on without.
-        RecordFault: One cannot be read, and the query does not go on without.
+        DataLoss: Messages of the piece are gone, and that is to end the query.
+        RecordFault: A message cannot be read, and that is to end the query.
         BrokersAway: The broker could not be reached for too long.
     """
     # Both bring numpy and pyarrow: in tasks only.
@@ -97,7 +97,7 @@ def read_piece(options: ReadOptions, schema: pa.Schema, piece: Piece) -> Iterato
 def _wait(
     patience: Patience, options: ReadOptions, queue: MessageQueue, at: int, error: RocketPollError
 ) -> None:
-    """Pause before a queue is asked again whose broker is away."""
+    """Pause before asking again for a queue whose broker is away."""
     if not patience.is_waiting:
         _log.warning("%s is read again from offset %d on when it can be: %s", named(queue), at, error)
     if not patience.pause():

@@ -1,17 +1,18 @@
 """Search: where a queue's messages begin that were stored at a time or later, one probe at a time.
 
-Messages of a queue are in the order of their storing. A probe says which message was found at an offset, or
-behind it where there is none any more; the search says where to look next. It asks nobody.
+Messages of a queue are in the order of their storing. A probe says which message was found at an
+offset, or behind it where there is none any more; the search says where to look next. It asks
+nobody.
 """
 
 from __future__ import annotations
 
 
 class Search:
-    """A binary search that begins at a hint and is not led astray by messages that are gone."""
+    """A binary search that starts at a hint and is not misled by messages that are gone."""
 
     def __init__(self, timestamp_ms: int, start: int, end: int, hint: int) -> None:
-        """Search the offsets from ``start`` to before ``end``; the result is likely to be ``hint``."""
+        """Search the offsets from ``start`` to before ``end``; ``hint`` is the likely result."""
         self.low = start
         self._high = end
         self._timestamp_ms = timestamp_ms
@@ -31,12 +32,12 @@ class Search:
         return None
 
     def found(self, queue_offset: int, timestamp_ms: int | None) -> None:
-        """Take what the last probe has come to.
+        """Take the result of the last probe.
 
         Args:
-            queue_offset: Where the message stands that was found at the probe's offset or behind it;
-                where to go on if none was.
-            timestamp_ms: When it was stored; None if none was found.
+            queue_offset: The offset of the message found at the probe's offset or after it; the
+                offset to go on from if none was found.
+            timestamp_ms: The store time of that message; None if none was found.
         """
         first_asked = self._asked if self._first_asked is None else self._first_asked
         if timestamp_ms is None and max(queue_offset, self._asked + 1) < self._high:

@@ -1,7 +1,8 @@
-"""The Python in which Spark will plan and read: whether it has what it needs, found out at `load()`.
+"""The Python in which Spark will plan and read: whether it has what it needs, checked at `load()`.
 
-Spark starts it itself, and takes the one that PYSPARK_PYTHON names, or else python3 of PATH, whichever runs
-the driver. If it lacks a package, all that Spark says, a minute later, is that a worker has not connected.
+Spark starts it itself, and takes the one that PYSPARK_PYTHON names, or else python3 of PATH,
+whichever runs the driver. If it lacks a package, all that Spark says, a minute later, is that a
+worker has not connected.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ print("missing", *[name for name in sys.argv[1:] if importlib.util.find_spec(nam
 
 
 def check_worker_python() -> None:
-    """Refuse another Python that lacks what this one has; pass over one that cannot be looked at from here.
+    """Refuse a worker Python that lacks packages which this Python has.
+
+    A worker Python that cannot be looked at from here is accepted.
 
     Raises:
-        SetUpError: It says which Python that is, what it lacks, and the line to type.
+        SetUpError: The message names that Python, what it lacks, and the line to type.
     """
     named = os.environ.get(_VARIABLE)
     path = shutil.which(named or _DEFAULT)
@@ -45,7 +48,7 @@ def check_worker_python() -> None:
 
 
 def _path_of_its_own() -> list[str]:
-    """Return what Spark or the user has put on the path of modules, as its workers have it as well."""
+    """Return the module path that Spark or the user has set, which workers get as well."""
     prefixes = (sys.prefix, sys.base_prefix)
     return [entry for entry in sys.path if entry and not entry.startswith(prefixes)]
 

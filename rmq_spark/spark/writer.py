@@ -1,10 +1,12 @@
 """Spark's interface of a sink, over `sending` in the tasks.
 
-Options and columns are checked where Spark asks for a writer: on the driver. Tasks send their rows at once
-and report what they sent (`TaskSent`); a message that was sent cannot be taken back, so that `abort` can only
-say what is there. Spark makes a new writer for each step of a stream's batch: it remembers nothing.
+Options and columns are checked where Spark asks for a writer: on the driver. Tasks send their rows
+at once and report what they sent (`TaskSent`); a message that was sent cannot be taken back, so
+that `abort` can only say what is there. Spark makes a new writer for each step of a stream's batch:
+it remembers nothing.
 
-Spark 4.0 has no Arrow interface for streams: there rows come one by one, and are gathered to columns.
+Spark 4.0 has no Arrow interface for streams: there rows come one by one, and are gathered to
+columns.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ _STAYS: Final = "what was sent stays, and is sent again when the query goes on"
 
 @dataclass(frozen=True)
 class TaskSent(WriterCommitMessage):
-    """What a task reports: which rows it was, and where they are stored."""
+    """The report of one task: which rows it sent, and where they are stored."""
 
     task: WriteTask
     attempt: int
@@ -59,14 +61,14 @@ class TaskSent(WriterCommitMessage):
 
     @property
     def row_ids(self) -> tuple[str, str] | None:
-        """The first and the last; those between them count up."""
+        """The ids of the first and the last row, or None; those between them count up."""
         if not self.row_count:
             return None
         return self.task.row_id(0), self.task.row_id(self.row_count - 1)
 
 
 class _Writing:
-    """What all writers have in common."""
+    """The options and columns of a sink, checked, and the sending that all writers share."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self.options: WriteOptions = write_options(given)
@@ -91,7 +93,7 @@ class _Writing:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """For ``df.write``."""
+    """The writer of a batch query, ``df.write``."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
@@ -105,16 +107,16 @@ class BatchWriter(DataSourceArrowWriter):
         return self._writing.send(WriteTask(self._write_id, 0, _context().partitionId()), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """All tasks have sent their rows."""
+        """Log that all tasks have sent their rows."""
         _log.info("write %s: %s", self._write_id, _total(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Some have not."""
+        """Log that some tasks failed, and what others have sent, which stays."""
         _log.warning("write %s was given up: %s; what was sent stays", self._write_id, _total(messages))
 
 
 class _StreamWriter(DataSourceStreamWriter):
-    """What all releases have in common."""
+    """The methods that the stream writers of all Spark releases share."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._writing = _Writing(given, schema)
@@ -124,16 +126,16 @@ class _StreamWriter(DataSourceStreamWriter):
             )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """All tasks have sent their rows."""
+        """Log that all tasks have sent their rows."""
         _log.info("batch %d: %s", batchId, _total(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Some have not, or the query was stopped: when it goes on, Spark runs the batch again."""
+        """Log that a batch failed or was stopped; Spark runs it again when the query goes on."""
         _log.warning("batch %d was given up: %s; %s", batchId, _total(messages), _STAYS)
 
 
 class StreamRowWriter(_StreamWriter):
-    """For Spark 4.0."""
+    """The writer of a stream for Spark 4.0, which hands over single rows."""
 
     def write(self, iterator: Iterator[Row]) -> TaskSent:
         """Send the rows of a task."""
@@ -143,7 +145,7 @@ class StreamRowWriter(_StreamWriter):
 if HAS_ARROW_STREAMS:
 
     class StreamArrowWriter(_StreamWriter, DataSourceStreamArrowWriter):
-        """For Spark 4.1 and later."""
+        """The writer of a stream for Spark 4.1 and later, which hands over record batches."""
 
         def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskSent:
             """Send the rows of a task."""
@@ -151,16 +153,16 @@ if HAS_ARROW_STREAMS:
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType) -> DataSourceStreamWriter:
-    """The writer that this release of Spark wants.
+    """Return the writer for this release of Spark.
 
-    Output mode complete asks to overwrite: as in Spark's Kafka sink, the whole result is then sent with
-    each batch, as there is nothing else that it could mean.
+    Output mode complete asks to overwrite: as in Spark's Kafka sink, the whole result is then sent
+    with each batch, as a topic cannot be overwritten.
     """
     return StreamArrowWriter(given, schema) if HAS_ARROW_STREAMS else StreamRowWriter(given, schema)
 
 
 def record_batches(rows: Iterator[Row], sent: Sequence[SinkColumn]) -> Iterator[pa.RecordBatch]:
-    """Rows as the record batches that later releases give; columns that are not sent are null."""
+    """Yield rows as the record batches that later releases give; columns not sent are null."""
     import pyarrow as pa  # noqa: PLC0415  # in tasks only
 
     kinds = {

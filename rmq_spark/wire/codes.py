@@ -4,10 +4,10 @@ Names and numbers are RocketMQ's own, so that a search for either finds this fil
 29000 up are ours: they are sent only to a peer that has said that it knows them (`extensions.py`).
 This module knows nothing of what the requests carry: see `headers`.
 
-Some of RocketMQ's numbers are missing here on purpose, because rocketpoll serves none of them: 50 to 53 and
-200050 ff. (pop), 370 (priorities), 400 and 401 (static topics), 901 and 904 (masters and slaves), 3001 ff.
-(users and access lists), and the answers 2000 to 2018 (controllers). Whoever sends one is answered
-REQUEST_CODE_NOT_SUPPORTED.
+Some of RocketMQ's numbers are missing here on purpose, because rocketpoll serves none of them: 50
+to 53 and 200050 ff. (pop), 370 (priorities), 400 and 401 (static topics), 901 and 904 (masters and
+slaves), 3001 ff. (users and access lists), and the answers 2000 to 2018 (controllers). A peer
+that sends one is answered REQUEST_CODE_NOT_SUPPORTED.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from enum import IntEnum, unique
 
 @unique
 class RequestCode(IntEnum):
-    """What a request asks for; unique over name server (N), broker (B) and client (C)."""
+    """The code of a request; unique over name server (N), broker (B) and client (C)."""
 
     SEND_MESSAGE = 10  # B
     PULL_MESSAGE = 11  # B
@@ -113,7 +113,7 @@ class RequestCode(IntEnum):
 
 @unique
 class ResponseCode(IntEnum):
-    """How a request ended; 0 is success everywhere."""
+    """The result code of a response; 0 means success everywhere."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -162,7 +162,7 @@ class ResponseCode(IntEnum):
 
 @unique
 class LanguageCode(IntEnum):
-    """Who speaks; by name in a JSON header, by number in the other two."""
+    """The sender's language; a JSON header has its name, the other two codecs its number."""
 
     JAVA = 0
     CPP = 1

@@ -38,8 +38,8 @@ _ONE_WAY = CommandFlag.ONE_WAY.value
 class RemotingCommand(NamedTuple):
     """A request (``opaque`` chosen by the sender) or the response that repeats its ``opaque``.
 
-    An empty body and an absent one are the same on the wire, and so are here: ``b""``. Absent and
-    empty ext fields likewise.
+    An empty body and an absent one are the same on the wire, and so are here: ``b""``. So are
+    absent and empty ext fields.
     """
 
     code: int
@@ -54,20 +54,20 @@ class RemotingCommand(NamedTuple):
 
     @property
     def is_response(self) -> bool:
-        """Whether this answers a request of ours."""
+        """True if this is the response to a request, not a request."""
         return bool(self.flag & _RESPONSE)
 
     @property
     def is_one_way(self) -> bool:
-        """Whether the sender wants no answer, whatever happens."""
+        """True if the sender wants no response, whatever happens."""
         return bool(self.flag & _ONE_WAY)
 
     def with_opaque(self, opaque: int) -> RemotingCommand:
-        """The same under another number; as `_replace` does it, in a third of the time."""
+        """Return a copy with another ``opaque``, in a third of the time of `_replace`."""
         return _new_command(RemotingCommand, (*self[:3], opaque, *self[4:]))
 
     def with_serialize_type(self, serialize_type: SerializeType) -> RemotingCommand:
-        """The same with its header in another codec."""
+        """Return a copy whose header is encoded by another codec."""
         return _new_command(RemotingCommand, (*self[:8], serialize_type))
 
     def respond(
@@ -77,7 +77,7 @@ class RemotingCommand(NamedTuple):
         ext_fields: Mapping[str, str] = NO_EXT_FIELDS,
         body: Buffer = b"",
     ) -> RemotingCommand:
-        """The answer to this request, in the codec that the asker used."""
+        """Return the response to this request, in the codec of the request."""
         return RemotingCommand(
             code,
             opaque=self.opaque,
@@ -89,18 +89,18 @@ class RemotingCommand(NamedTuple):
         )
 
     def encode_head(self, body_bytes: int) -> bytes:
-        """The frame without its body, when the body is written from where it lies."""
+        """Return the frame up to its body, for a body that is written separately."""
         header = _ENCODERS[self.serialize_type](Header(*self[:7]))
         return encode_prefix(self.serialize_type, header, body_bytes)
 
     def encode(self) -> bytes:
-        """The whole frame."""
+        """Return the whole frame as bytes."""
         head = self.encode_head(len(self.body))
         return b"".join((head, self.body)) if self.body else head
 
 
 def decode_command(frame: Frame) -> RemotingCommand:
-    """Understand a frame's header; the body stays a view into what was received."""
+    """Decode a frame's header; the body stays a view into what was received."""
     number, header, body = frame
     known = _DECODERS.get(number)
     if known is None:

@@ -1,7 +1,7 @@
 """Bodies that producers compressed: ZLIB (RFC 1950), LZ4 and ZSTD in their frame formats.
 
-Inflating is bounded: a body says nothing trustworthy about how large it will get. pyarrow could do LZ4
-and ZSTD as well, but leaks some kilobytes at each damaged stream; see docs/adr/0003.
+Inflating is bounded: a body says nothing trustworthy about how large it will get. pyarrow could do
+LZ4 and ZSTD as well, but leaks some kilobytes at each damaged stream; see docs/adr/0003.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 
 PLAIN_BYTES_MAX = 16_777_216
-"""Four times the largest message that a broker takes by default."""
+"""The most bytes that a body may inflate to: four times a broker's default message limit."""
 
 DEFAULT_LEVEL = 5
 
@@ -36,13 +36,14 @@ _ZSTD = MessageSysFlag.COMPRESSION_ZSTD.value
 
 
 def compress_body(body: Buffer, compression: MessageSysFlag, level: int = DEFAULT_LEVEL) -> bytes:
-    """The body as a producer sends it under ``sysFlag`` COMPRESSED | ``compression``."""
+    """Return the body as sent with the ``sysFlag`` bits COMPRESSED | ``compression``."""
     compressed: bytes
     try:
         if compression.value == _ZLIB:
             compressed = zlib.compress(body, level)
         elif compression.value == _LZ4:
-            # RocketMQ's LZ4 has no levels either, and cannot read blocks that refer to earlier ones.
+            # RocketMQ's LZ4 has no levels either, and cannot read blocks that refer to earlier
+            # ones.
             lz4 = _lz4()
             compressed = lz4.compress(
                 body, block_linked=False, block_size=lz4.BLOCKSIZE_MAX4MB, store_size=False
@@ -61,7 +62,7 @@ def compress_body(body: Buffer, compression: MessageSysFlag, level: int = DEFAUL
 
 
 def uncompress_body(body: Buffer, sys_flag: int, bytes_max: int = PLAIN_BYTES_MAX) -> Buffer:
-    """The body as its sender wrote it, by the flags of its message."""
+    """Return the body as its sender wrote it, by the flags of its message."""
     if not sys_flag & _COMPRESSED:
         return body
     name, inflate = _INFLATERS.get(sys_flag & _TYPE_MASK, ("", None))
@@ -136,9 +137,10 @@ def _needed(name: str, distribution: str) -> Any:
 
 @cache
 def _module(name: str) -> Any:
-    """A module that is installed with rocketpoll, unless a cluster got that as an archive; None if it is not.
+    """Return a module that is installed with rocketpoll, or None.
 
-    Then messages that need it cannot be read there, and all others can.
+    It may be missing on a cluster that got rocketpoll as an archive. Messages that need it cannot
+    be read there; all others can.
     """
     try:
         return import_module(name)

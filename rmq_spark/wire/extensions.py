@@ -1,4 +1,4 @@
-"""What rocketpoll's peers may do beyond RocketMQ, once both have said that they can.
+"""The abilities of rocketpoll's peers beyond RocketMQ, once both have said that they have them.
 
 A client that wants more asks `RequestCode.EXTENSIONS` with the names it knows, in the JSON header
 that everybody reads. A rocketpoll broker answers with those of them it knows too, and both may use
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Extension(Enum):
-    """One ability; the value is its name on the wire."""
+    """An ability beyond RocketMQ; the value is its name on the wire."""
 
     MSGPACK_HEADER = "msgpack-header"
     PULL_CHUNK = "pull-chunk"
@@ -22,9 +22,9 @@ class Extension(Enum):
 
 
 class ExtensionsHeader(NamedTuple):
-    """Request and answer alike: names, joined by commas. Names that are not known are no error.
+    """The header of request and answer: names joined by commas, unknown ones ignored.
 
-    The answer also says what records that the client encodes itself must have as their hosts.
+    The answer also says which hosts must be in records that the client encodes itself.
     """
 
     names: str
@@ -35,12 +35,12 @@ class ExtensionsHeader(NamedTuple):
     def of(
         cls, extensions: frozenset[Extension], born_host: str | None = None, store_host: str | None = None
     ) -> ExtensionsHeader:
-        """The header that offers these."""
+        """Return the header that offers these extensions."""
         names = ",".join(sorted(extension.value for extension in extensions))
         return cls(names, born_host, store_host)
 
     @property
     def extensions(self) -> frozenset[Extension]:
-        """Those of the names that this version knows."""
+        """The extensions among the names that this version knows."""
         names = set(self.names.split(","))
         return frozenset(extension for extension in Extension if extension.value in names)

@@ -1,4 +1,4 @@
-"""Where one frame ends and the next begins.
+"""The boundaries of frames in a stream of bytes.
 
     i32  length       bytes after this word: 4 + header + body
     u8   serialize    which codec wrote the header
@@ -8,8 +8,9 @@
 
 The reader is fed pieces of any size and hands out frames. It knows neither sockets nor what a
 header says, and looks at both length words before it keeps a byte of what they announce. It holds
-one incomplete frame and what was fed and not yet asked for: how much that is, is the feeder's choice.
-Who trusts the peer may have the rest of a large frame written to where it belongs, instead of feeding it.
+one incomplete frame and what was fed and not yet asked for: how much that is, is the feeder's
+choice. Who trusts the peer may have the rest of a large frame written to where it belongs, instead
+of feeding it.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from rmq_spark.errors import FrameError, HeaderError, Verbatim
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
 FRAME_BYTES_MAX = 16_777_216
-"""A whole frame with its length word: what Java's own decoder refuses to pass."""
+"""The most bytes of a frame with its length word, as Java's own decoder."""
 
 HEADER_BYTES_MAX = 262_144
-"""Message properties travel in the header: 32,767 bytes, up to six times that in JSON escapes."""
+"""The most bytes of a header; properties take 32,767, and up to six times that escaped in JSON."""
 
 ROOM_BYTES_MIN = 65_536
-"""For less, feeding takes no longer."""
+"""The fewest missing bytes that get room; for less, feeding is as fast."""
 
 _WORDS = struct.Struct(">iI")
 _unpack_words = _WORDS.unpack_from
@@ -37,13 +38,13 @@ _LENGTH_WORD_BYTES = 4
 PREFIX_BYTES = _WORDS.size
 _HEADER_LENGTH_MASK = 0xFFFFFF
 _TLS_RECORDS = (0x1403, 0x1503, 0x1603, 0x1703)
-"""How TLS begins whatever it says: the record's type, and the first half of a version."""
+"""The first two bytes of every TLS record: its type, and the first half of a version."""
 
 _EMPTY = memoryview(b"")
 
 
 class Frame(NamedTuple):
-    """One frame, cut but not yet understood. Both views share memory with what was fed."""
+    """One frame, cut but not yet decoded; both views share memory with what was fed."""
 
     serialize_type: int
     header: memoryview
@@ -54,10 +55,10 @@ _new_frame: Callable[[type[Frame], tuple[Any, ...]], Frame] = tuple.__new__
 
 
 class FrameReader:
-    """Bytes in, frames out: ``feed`` a piece, then call ``next_frame`` until it gives None.
+    """A splitter of a stream into frames: `feed` bytes, then call `next_frame` until it gives None.
 
-    Pieces fed in between are kept, all of them: a reader whose frames are asked for until None holds
-    no more than one incomplete frame.
+    Bytes fed in between are kept: a reader whose frames are asked for until None holds no more than
+    one incomplete frame.
 
     After a `FrameError` the reader is empty, as if new, and the frames before the bad one have been
     handed out already. A stream is out of step from there on: close it.
@@ -68,7 +69,7 @@ class FrameReader:
         frame_bytes_max: int = FRAME_BYTES_MAX,
         header_bytes_max: int = HEADER_BYTES_MAX,
     ) -> None:
-        """Smaller limits suit peers that have not said who they are."""
+        """Take the limits; smaller ones suit peers that have not authenticated."""
         self._frame_bytes_max = frame_bytes_max
         self._header_bytes_max = header_bytes_max
         self._unread = _EMPTY
@@ -79,7 +80,7 @@ class FrameReader:
 
     @property
     def bytes_held(self) -> int:
-        """Bytes fed and not yet handed out."""
+        """The number of bytes fed and not yet handed out."""
         unwritten = 0 if self._room is None else len(self._room)
         return len(self._partial) - unwritten + len(self._unread) + len(self._waiting)
 
@@ -91,10 +92,11 @@ class FrameReader:
             self._unread = memoryview(data)
 
     def room(self) -> memoryview | None:
-        """Where the missing bytes of a large frame belong, when all that was fed has been asked for.
+        """Return the memory for the missing bytes of a large frame, or None.
 
-        What is written there is told to `wrote`. The memory of the whole frame is taken at once, which
-        is not to be done for anybody; growing and copying would take longer than receiving.
+        There is room only once all frames fed so far were taken out. Tell `wrote` how many bytes
+        were written. The memory of the whole frame is allocated at once, so use it for trusted
+        peers only; growing and copying would take longer than receiving.
         """
         if self._room is None:
             missing = self._partial_needs - len(self._partial)
@@ -107,14 +109,14 @@ class FrameReader:
         return self._room or None
 
     def wrote(self, count: int) -> None:
-        """So many bytes have been written to the start of the room."""
+        """Note that ``count`` bytes were written to the start of the room."""
         if self._room is not None:
             self._room = self._room[count:]
 
     def next_frame(self) -> Frame | None:
-        """The next whole frame, or None until more has been fed."""
-        # Nearly always the frame lies within one piece. Looked at here, that takes half the time of asking
-        # the methods below, which take all the other cases, and say what is wrong.
+        """Return the next whole frame, or None until more has been fed."""
+        # Nearly always the frame lies within one piece. Looked at here, that takes half the time of
+        # asking the methods below, which take all the other cases, and say what is wrong.
         data = self._unread
         held = len(data)
         if held >= PREFIX_BYTES and not self._partial:
@@ -143,9 +145,9 @@ class FrameReader:
         return frame
 
     def begun_frame(self) -> Frame | None:
-        """A copy of the incomplete frame's header, with no body, if all of that has arrived.
+        """Return a copy of the incomplete frame's header, without body, once it has arrived.
 
-        To be asked for when `next_frame` has given None.
+        Call it after `next_frame` has returned None.
         """
         if not self._partial or self._partial_needs == PREFIX_BYTES:
             return None
@@ -156,7 +158,7 @@ class FrameReader:
         return _cut(memoryview(bytes(self._partial[:header_end])), word, header_end)
 
     def _whole(self) -> Frame | None:
-        """The frame lies within one piece, and no byte is copied."""
+        """Return a frame that lies within one piece, without copying a byte."""
         data = self._unread
         held = len(data)
         needs = PREFIX_BYTES
@@ -173,7 +175,7 @@ class FrameReader:
         return None
 
     def _continued(self) -> Frame | None:
-        """A frame that came in several pieces is put together, and grows only as bytes arrive."""
+        """Return a frame joined from several pieces; memory grows only as bytes arrive."""
         if self._partial_needs == PREFIX_BYTES:
             if not self._complete():
                 return None
@@ -197,7 +199,7 @@ class FrameReader:
         return len(self._partial) == self._partial_needs
 
     def _frame_bytes(self, length: int, word: int) -> int:
-        """The whole frame's size, or why it cannot be one."""
+        """Return the size of the whole frame, or raise if its length makes no sense."""
         frame_bytes = length + _LENGTH_WORD_BYTES
         if not PREFIX_BYTES <= frame_bytes <= self._frame_bytes_max:
             is_tls = length >> 16 in _TLS_RECORDS
@@ -222,7 +224,7 @@ class FrameReader:
 
 
 def encode_prefix(serialize_type: int, header: bytes, body_bytes: int) -> bytes:
-    """The frame up to its body, for a body that is sent from where it lies."""
+    """Return the frame up to its body, for a body that is sent separately."""
     if len(header) > HEADER_BYTES_MAX:
         raise HeaderError(
             "header", at="its end", needed=f"at most {HEADER_BYTES_MAX} bytes", found=len(header)

@@ -1,7 +1,7 @@
-"""What a frame's header says, in whichever codec it is written.
+"""The content of a frame's header, in whichever codec it is written.
 
-The three codecs (`header_json`, `header_rocketmq`, `header_msgpack`) each turn bytes into a `Header`
-and back. They share the checks here and know nothing of frames, bodies or typed fields.
+The three codecs (`header_json`, `header_rocketmq`, `header_msgpack`) each turn bytes into a
+`Header` and back. They share the checks here and know nothing of frames, bodies or typed fields.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ LANGUAGES: Mapping[object, LanguageCode] = {
     **{language.value: language for language in LanguageCode},
     **{language.name: language for language in LanguageCode},
 }
-"""By number or name; a language that is not here reads as OTHER, as RocketMQ keeps adding some."""
+"""Languages by number or name; one not listed reads as OTHER, as RocketMQ keeps adding some."""
 
 
 class Header(NamedTuple):
-    """One header. A tuple, because a broker makes some ten thousand of them a second."""
+    """The header of a frame; a tuple, as a broker makes some ten thousand of them a second."""
 
     code: int
     language: LanguageCode
@@ -41,13 +41,14 @@ class Header(NamedTuple):
 
 
 def check_ints(code: Any, version: Any, opaque: Any, flag: Any) -> None:
-    """Refuse what is no 32-bit integer; one call into C for the four, as every frame pays for it."""
+    """Refuse numbers that are not 32-bit integers, by one call into C for all four."""
     try:
         _FOUR_INTS.pack(code, version, opaque, flag)
     except struct.error:
         pass
     else:
-        # A bool packs, too. What was read is int throughout; what is to be written may be an enum's.
+        # A bool packs, too. What was read is int throughout; what is to be written may be an
+        # enum's.
         if type(code) is type(version) is type(opaque) is type(flag) is int:
             return
         if bool not in (type(code), type(version), type(opaque), type(flag)):
@@ -70,7 +71,7 @@ def check_writable(subject: str, header: Header) -> None:
 
 
 def is_text(texts: Iterable[object]) -> bool:
-    """Whether all are text; `join` asks that at the speed of C."""
+    """Return whether all are text; `join` checks that at the speed of C."""
     try:
         "".join(texts)  # type: ignore[arg-type]  # the point is to find out
     except TypeError:
@@ -79,7 +80,7 @@ def is_text(texts: Iterable[object]) -> bool:
 
 
 def check_int(value: object, field: str, bounds: tuple[int, int] = INT32) -> int:
-    """The value, if it is an integer, perhaps of an enum, that the field's width can hold."""
+    """Return the value if it is an integer, or an enum's, that the field's width can hold."""
     if not isinstance(value, int) or isinstance(value, bool) or not bounds[0] <= value <= bounds[1]:
         raise HeaderError(
             "header", at=field, needed=f"an integer from {bounds[0]} to {bounds[1]}", found=value

@@ -37,7 +37,7 @@ _new_header: Callable[[type[Header], tuple[Any, ...]], Header] = tuple.__new__
 
 
 def encode_header(header: Header) -> bytes:
-    """The header as JSON text."""
+    """Return the header as JSON text."""
     check_writable("JSON header", header)
     if not is_text(header.ext_fields.values()):
         raise unencodable("JSON header", header)
@@ -58,7 +58,7 @@ def encode_header(header: Header) -> bytes:
 
 
 def decode_header(data: Buffer) -> Header:
-    """The header that JSON text stands for."""
+    """Decode a header from JSON text."""
     try:
         fields = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -75,7 +75,7 @@ def decode_header(data: Buffer) -> Header:
 
 
 def _plain_header(fields: Any) -> Header:
-    """A header with all its fields, as a client's request has them; an exception if it is another."""
+    """Return a header that has all fields, as a client's request; raise if it does not."""
     ext_fields = fields["extFields"]
     code, version, opaque, flag = fields["code"], fields["version"], fields["opaque"], fields["flag"]
     _FOUR_INTS.pack(code, version, opaque, flag)
@@ -135,13 +135,14 @@ def _text(key: str, value: object) -> str:
 
 
 class JsonAnswer:
-    """Frames of answers that differ in a few numbers only, put together without a codec.
+    """A template of answers that differ in a few numbers only, filled in without a codec.
 
-    A broker sends tens of thousands of them a second. Every text that varies must need no escape in JSON.
+    A broker sends tens of thousands of them a second. A text that varies must not need escapes in
+    JSON.
     """
 
     def __init__(self, header: Header, varying: Mapping[str, str]) -> None:
-        """``header`` with all that stays; the opaque varies, and the ext fields that have formats here."""
+        """Take the fixed parts of a header; the opaque varies, and the ext fields with formats."""
         marks = {name: f"<{number}>" for number, name in enumerate(varying)}
         pattern = encode_header(
             header._replace(ext_fields={**header.ext_fields, **marks}, opaque=_OPAQUE_MARK)
@@ -153,6 +154,6 @@ class JsonAnswer:
         self._pattern = pattern
 
     def encode(self, opaque: int, *values: object, body_bytes: int = 0) -> bytes:
-        """The frame up to its body; the values in the order in which the formats want them."""
+        """Return the frame up to its body; values are given in the order of the formats."""
         header = (self._pattern % (*values, opaque)).encode()
         return encode_prefix(_JSON, header, body_bytes)

@@ -30,7 +30,7 @@ HAS_MSGPACK = msgpack is not None
 
 
 def encode_header(header: Header) -> bytes:
-    """The header as MessagePack."""
+    """Return the header as MessagePack."""
     check_writable("MessagePack header", header)
     if not (is_text(header.ext_fields) and is_text(header.ext_fields.values())):
         raise unencodable("MessagePack header", header)
@@ -42,7 +42,7 @@ def encode_header(header: Header) -> bytes:
 
 
 def decode_header(data: Buffer) -> Header:
-    """The header that the MessagePack array stands for."""
+    """Decode a header from a MessagePack array."""
     if not HAS_MSGPACK:
         raise HeaderError("MessagePack header", at=0, needed="pip install msgpack", found=data)
     try:

@@ -33,7 +33,7 @@ _LENGTH = struct.Struct(">i")
 
 
 def encode_header(header: Header) -> bytes:
-    """The header as bytes."""
+    """Return the header as bytes."""
     check_writable("binary header", header)
     try:
         remark = (header.remark or "").encode()
@@ -49,7 +49,7 @@ def encode_header(header: Header) -> bytes:
 
 
 def decode_header(data: Buffer) -> Header:
-    """The header that the bytes stand for."""
+    """Decode a header from bytes."""
     end = len(data)
     ext_length_at = _FIXED.size
     if end >= ext_length_at:
@@ -87,7 +87,7 @@ def _encode_key(key: str) -> bytes:
 
 
 def _decode_fields(data: bytes, data_at: int) -> Mapping[str, str]:
-    """Key and value by turns. ASCII, nearly always, is turned to text once and then only sliced."""
+    """Decode alternating keys and values; ASCII is decoded once, and then only sliced."""
     fields: dict[str, str] = {}
     ascii_text = str(data, "ascii") if data.isascii() else None
     end = len(data)

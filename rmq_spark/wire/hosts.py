@@ -20,18 +20,18 @@ V6_BYTES = 16 + _PORT.size
 
 
 class Host(NamedTuple):
-    """Where a message was born, or where it is stored."""
+    """The address and port where a message was born, or is stored."""
 
     address: bytes
     port: int
 
     @property
     def is_v6(self) -> bool:
-        """Whether it takes the wider form."""
+        """True if the address is an IPv6 one."""
         return len(self.address) == 16
 
     def encode(self) -> bytes:
-        """Address and port."""
+        """Return the address and the port as bytes."""
         if len(self.address) not in (4, 16) or not 0 <= self.port <= 0x7FFFFFFF:
             raise RecordError(
                 "host",
@@ -42,7 +42,7 @@ class Host(NamedTuple):
         return self.address + _PORT.pack(self.port)
 
     def __str__(self) -> str:
-        """As people write it: 10.0.0.1:9876 or [::1]:9876."""
+        """Return the host as ``10.0.0.1:9876`` or ``[::1]:9876``."""
         import ipaddress  # noqa: PLC0415  # hosts are seldom shown, and more seldom parsed
 
         address = ipaddress.ip_address(self.address)
@@ -51,14 +51,14 @@ class Host(NamedTuple):
 
 @lru_cache(maxsize=1024)  # of thousands of messages, a few
 def decode_host(data: bytes) -> Host:
-    """The host in 8 or 20 bytes."""
+    """Decode a host from 8 or 20 bytes."""
     if len(data) not in (V4_BYTES, V6_BYTES):
         raise RecordError("host", at=0, needed="8 or 20 bytes", found=data)
     return Host(data[: -_PORT.size], _PORT.unpack(data[-_PORT.size :])[0])
 
 
 def parse_host(text: str) -> Host:
-    """The host that ``__str__`` writes; the square brackets may be missing."""
+    """Parse a host as ``__str__`` writes it; the square brackets may be missing."""
     import ipaddress  # noqa: PLC0415  # as above
 
     address, _, port = text.rpartition(":")

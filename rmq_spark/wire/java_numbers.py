@@ -1,7 +1,7 @@
 """Integers as Java's ``parseInt`` and ``parseLong`` read them: a sign, digits, and nothing else.
 
-Python's own ``int`` also takes blanks around a number and underscores in it. The modules that read numbers
-out of text share this one; it knows none of them.
+Python's own ``int`` also takes blanks around a number and underscores in it. The modules that read
+numbers out of text share this one; it knows none of them.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ _CHARACTERS_MAX = 40  # turning digits to a number takes time quadratic in their
 
 
 def parse_int32(text: str) -> int:
-    """The 32-bit integer that a text stands for, or a ValueError."""
+    """Parse a 32-bit integer, or raise ValueError."""
     if len(text) < 10 and text.isdecimal():  # nearly always, and certainly within 32 bits
         return int(text)
     return _parse(text, 1 << 31)
 
 
 def parse_int64(text: str) -> int:
-    """The 64-bit integer that a text stands for, or a ValueError."""
+    """Parse a 64-bit integer, or raise ValueError."""
     if len(text) < 19 and text.isdecimal():
         return int(text)
     return _parse(text, 1 << 63)

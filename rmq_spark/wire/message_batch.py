@@ -46,7 +46,7 @@ class BatchedMessage:
 
 
 def encode_batch(messages: Iterable[BatchedMessage]) -> bytes:
-    """The body that carries these messages."""
+    """Return the request body that carries these messages."""
     pieces: list[bytes] = []
     for number, message in enumerate(messages):
         try:
@@ -80,14 +80,14 @@ _new: Callable[[type[BatchEntry], tuple[int, Buffer, bytes]], BatchEntry] = tupl
 
 
 def split_batch(data: Buffer) -> list[BatchEntry]:
-    """Where the messages of a batch are. Magic and CRC are passed over, as RocketMQ does."""
+    """Divide a batch into its messages; magic and CRC are ignored, as RocketMQ does."""
     # Pieces of bytes are cheaper than pieces of a view, by a tenth of all that a message costs.
     view = bytes(data) if len(data) <= _COPIED_BYTES_MAX else memoryview(data)
     return _split(view, 0, len(view))[0]
 
 
 def split_in_parts(data: Buffer, count_max: int) -> Iterator[list[BatchEntry]]:
-    """The same, so many messages at a time."""
+    """Yield the messages of a batch in lists of at most ``count_max``."""
     view = memoryview(data)
     position = 0
     while position < len(view):
@@ -96,7 +96,7 @@ def split_in_parts(data: Buffer, count_max: int) -> Iterator[list[BatchEntry]]:
 
 
 def _split(view: Buffer, position: int, count_max: int) -> tuple[list[BatchEntry], int]:
-    """So many messages at most from a place on, and the place behind them."""
+    """Return at most ``count_max`` messages from ``position`` on, and the position after them."""
     entries: list[BatchEntry] = []
     add, unpack, unpack_length, new = entries.append, _HEAD.unpack_from, _PROPERTIES_LENGTH.unpack_from, _new
     end = len(view)
@@ -121,7 +121,7 @@ def _split(view: Buffer, position: int, count_max: int) -> tuple[list[BatchEntry
 
 
 def decode_batch(data: Buffer) -> list[BatchedMessage]:
-    """The messages of a batch."""
+    """Return the messages of a batch."""
     return [
         BatchedMessage(bytes(body), properties.decode("utf-8", "replace"), flag)
         for flag, body, properties in split_batch(data)

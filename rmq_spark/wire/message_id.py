@@ -4,8 +4,8 @@
     unique id           address (4 or 16 bytes), u16 process, u32 class loader's hash,
                         u32 ms since the month began, u16 counter
 
-Both are written in upper-case hexadecimal: 32 characters with IPv4, 56 with IPv6. The first is given
-by the broker and says where the message lies; the second is given by the producer (UNIQ_KEY).
+Both are written in upper-case hexadecimal: 32 characters with IPv4, 56 with IPv6. The first is
+given by the broker and says where the message lies; the second is given by the producer (UNIQ_KEY).
 Clocks and process numbers come in as arguments.
 """
 
@@ -33,7 +33,7 @@ class UniqueId(NamedTuple):
     counter: int
 
     def encode(self) -> str:
-        """The id as text; process, hash and counter are cut to their widths, as Java cuts them."""
+        """Return the id as text; process, hash and counter are cut to their widths, as in Java."""
         if len(self.address) not in (4, 16) or not 0 <= self.month_ms < 1 << 32:
             raise RecordError("unique id", at="address", needed="4 or 16 bytes, and a time", found=self)
         tail = _UNIQUE_TAIL.pack(
@@ -46,14 +46,14 @@ class UniqueId(NamedTuple):
 
 
 def decode_unique_id(text: str) -> UniqueId:
-    """The parts of a unique id."""
+    """Decode the parts of a unique id."""
     data = _bytes_of(text)
     address_bytes = len(data) - _UNIQUE_TAIL.size
     return UniqueId(data[:address_bytes], *_UNIQUE_TAIL.unpack(data[address_bytes:]))
 
 
 def encode_offset_message_id(store_host: Host, physical_offset: int) -> str:
-    """The id of the message that a broker stored at an offset of its commit log."""
+    """Return the id of a message by its broker and its offset in the commit log."""
     try:
         offset = _OFFSET.pack(physical_offset)
     except struct.error as error:
@@ -64,7 +64,7 @@ def encode_offset_message_id(store_host: Host, physical_offset: int) -> str:
 
 
 def decode_offset_message_id(text: str) -> tuple[Host, int]:
-    """The broker and the offset in its commit log."""
+    """Return the broker and the offset in its commit log."""
     data = _bytes_of(text)
     (physical_offset,) = _OFFSET.unpack(data[-_OFFSET.size :])
     return decode_host(data[: -_OFFSET.size]), physical_offset

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, order=True, slots=True)
 class MessageQueue:
-    """Ordered as Java orders them, by topic, broker and number: rebalancing depends on it."""
+    """A queue, ordered as in Java by topic, broker and number: rebalancing depends on it."""
 
     topic: str
     broker_name: str

@@ -1,8 +1,8 @@
-"""Which names topics and groups may have, and which of them RocketMQ keeps for itself.
+"""The names that topics and groups may have, and those that RocketMQ keeps for itself.
 
-A topic's name becomes a directory's, and a group's is part of its retry topic's: so none may hold what
-leads out of a directory, or be longer than a directory's name can be. Brokers check them, and clients
-before they send.
+A topic's name becomes a directory's, and a group's is part of its retry topic's: so none may hold
+what leads out of a directory, or be longer than a directory's name can be. Brokers check them, and
+clients before they send.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 NAMESPACE_END: Final = "%"
-"""Behind the namespace, in front of a name that is in it."""
+"""The separator between a namespace and a name in it."""
 
 DEFAULT_TOPIC: Final = "TBW102"
 BENCHMARK_TOPIC: Final = "BenchmarkTest"
@@ -55,27 +55,27 @@ SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 TOPIC_CHARACTERS_MAX: Final = 127
 LONG_TOPIC_CHARACTERS_MAX: Final = 255
-"""Of retry topics and dead-letter queues, which carry a group's name."""
+"""The limit for retry topics and dead-letter queues, whose names contain a group's."""
 GROUP_CHARACTERS_MAX: Final = LONG_TOPIC_CHARACTERS_MAX - len(RETRY_PREFIX)
-"""RocketMQ lets groups have 255, and then cannot make their retry topics."""
+"""The limit for groups; RocketMQ's is 255, too long for a retry topic's name."""
 
 _CHARACTERS = re.compile(r"[%|a-zA-Z0-9_-]+")
 _SHOWN_MAX = 60
 
 
 def topic_characters_max(topic: str) -> int:
-    """How long this topic's name may be."""
+    """Return how many characters this topic's name may have."""
     is_long = topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
     return LONG_TOPIC_CHARACTERS_MAX if is_long else TOPIC_CHARACTERS_MAX
 
 
 def topic_fault(topic: str) -> str | None:
-    """What is wrong with a topic's name; None if nothing is."""
+    """Return what is wrong with a topic's name, or None if it is valid."""
     return _fault("topic", topic, topic_characters_max(topic))
 
 
 def group_fault(group: str) -> str | None:
-    """What is wrong with a group's name; None if nothing is."""
+    """Return what is wrong with a group's name, or None if it is valid."""
     return _fault("group", group, GROUP_CHARACTERS_MAX)
 
 
@@ -90,12 +90,12 @@ def _fault(kind: str, name: str, characters_max: int) -> str | None:
 
 
 def is_system_topic(topic: str) -> bool:
-    """Whether RocketMQ keeps this topic for itself: nobody may create, change or delete it."""
+    """Return whether RocketMQ reserves this topic: it cannot be created, changed or deleted."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def is_system_group(group: str) -> bool:
-    """Whether RocketMQ's own tools use this group: it is there even if groups are not made by themselves."""
+    """Return whether RocketMQ's tools use this group, which therefore always exists."""
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
@@ -121,10 +121,10 @@ def without_namespace(namespace: str | None, name: str) -> str:
 
 
 def retry_topic(group: str) -> str:
-    """Where a group's messages wait that are to be consumed again."""
+    """Return the topic in which a group's messages wait to be consumed again."""
     return RETRY_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """Where a group's messages end that were tried too often."""
+    """Return the dead letter topic, for a group's messages that were tried too often."""
     return DLQ_PREFIX + group

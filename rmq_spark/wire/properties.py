@@ -16,7 +16,7 @@ from rmq_spark.errors import RecordError
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
 PROPERTIES_BYTES_MAX = 32_767
-"""The length stands in a signed 16-bit field."""
+"""The most bytes of properties, whose length is a signed 16-bit field."""
 
 KEYS = "KEYS"
 TAGS = "TAGS"
@@ -24,9 +24,9 @@ UNIQ_KEY = "UNIQ_KEY"
 WAIT = "WAIT"
 DELAY = "DELAY"
 TIMERS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
-"""How a message of RocketMQ 5 says when it is to be delivered, to the second or millisecond."""
+"""Properties of RocketMQ 5 that give a delivery time, to the second or millisecond."""
 TIMER_OUT_MS = "TIMER_OUT_MS"
-"""What a broker has given to a message whose timer it has set."""
+"""The property that a broker adds to a message whose timer it has set."""
 KEY_SEPARATOR = " "
 
 RESERVED_NAMES = frozenset(
@@ -95,7 +95,7 @@ RESERVED_NAMES = frozenset(
 
 
 def decode_properties(text: str) -> dict[str, str]:
-    """The properties that a string lists."""
+    """Return the properties that a string lists."""
     properties: dict[str, str] = {}
     for piece in text.split(PROPERTY_SEPARATOR):
         name, _, value = piece.partition(NAME_VALUE_SEPARATOR)
@@ -105,7 +105,7 @@ def decode_properties(text: str) -> dict[str, str]:
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:
-    """The string that lists these properties, refusing what would be read back differently."""
+    """Return properties as a string, refusing what would be read back differently."""
     pieces: list[str] = []
     for name, value in properties.items():
         if not name or NAME_VALUE_SEPARATOR in name or PROPERTY_SEPARATOR in name:
@@ -119,7 +119,7 @@ def encode_properties(properties: Mapping[str, str]) -> str:
 
 
 def change_properties(text: str, changes: Mapping[str, str | None]) -> str:
-    """The string with some properties set, or left out where None; the others stay in their order."""
+    """Return the string with some properties set, or removed if None, and the others in order."""
     properties = decode_properties(text)
     for name, value in changes.items():
         if value is None:

@@ -44,10 +44,10 @@ _NO_HOST = Host(bytes(4), 0)
 class StoredMessage:
     """A message as the commit log holds it; ``body`` and ``properties_text`` are as stored.
 
-    A checksum of the whole record is none of the message, and left out when it is decoded.
+    A checksum of the whole record is not part of the message, and is dropped when it is decoded.
 
-    The two IPv6 bits of ``sys_flag`` follow from the hosts and the magic from the topic's length:
-    a message that says otherwise cannot be written.
+    The two IPv6 bits of ``sys_flag`` follow from the hosts and the magic from the topic's length: a
+    message that says otherwise cannot be written.
     """
 
     topic: str
@@ -74,7 +74,7 @@ class StoredMessage:
 
     @property
     def tags(self) -> str | None:
-        """The TAGS property."""
+        """The value of the TAGS property, or None."""
         return self.properties.get(TAGS)
 
     @property
@@ -98,22 +98,22 @@ class StoredMessage:
         return self.properties.get(UNIQ_KEY) or self.offset_message_id
 
     def plain_body(self, bytes_max: int = PLAIN_BYTES_MAX) -> bytes:
-        """The body as the sender gave it, inflated where the producer compressed it."""
+        """Return the body as the sender gave it, inflated if the producer compressed it."""
         return bytes(uncompress_body(self.body, self.sys_flag, bytes_max))
 
 
 def body_crc_of(body: Buffer) -> int:
-    """The checksum that a record holds of its body."""
+    """Return the checksum that a record holds of its body."""
     return crc32(body) & layout.BODY_CRC_MASK
 
 
 def magic_of(topic: str) -> int:
-    """The version of a record that has room for a topic: the first, that all read, wherever it can be."""
+    """Return the record version for a topic: the first, which all read, if the topic fits in."""
     return layout.MAGIC_V1 if len(topic.encode()) <= layout.TOPIC_BYTES_MAX_V1 else layout.MAGIC_V2
 
 
 def encode_record(message: StoredMessage) -> bytes:
-    """The record of a message."""
+    """Return the record of a message."""
     topic = _utf8("topic", message.topic)
     properties = _utf8("properties", message.properties_text)
     born_host, store_host = message.born_host.encode(), message.store_host.encode()
@@ -157,12 +157,12 @@ def encode_record(message: StoredMessage) -> bytes:
 
 
 def decode_record(data: Buffer, position: int = 0, *, check_crc: bool = True) -> StoredMessage:
-    """The message whose record starts at ``position`` and lies wholly within ``data``."""
+    """Decode the record that starts at ``position`` and lies wholly within ``data``."""
     return _decoded(data, position, record_size(data, position), check_crc=check_crc)
 
 
 def _decoded(data: Buffer, position: int, size: int, *, check_crc: bool) -> StoredMessage:
-    """The same, of a size that makes sense."""
+    """Decode the record at ``position``, whose size has been checked to make sense."""
     end = position + size
     (
         _, magic, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp,
@@ -219,7 +219,7 @@ def _decoded(data: Buffer, position: int, size: int, *, check_crc: bool) -> Stor
 
 
 def decode_records(data: Buffer, *, check_crc: bool = True) -> Iterator[StoredMessage]:
-    """The messages of records that lie back to back, as a pull's body has them."""
+    """Yield the messages of adjacent records, as a pull's body has them."""
     data = bytes(data)  # all of it is copied anyway, and pieces of bytes are cheaper than those of views
     position = 0
     while position < len(data):
@@ -229,7 +229,7 @@ def decode_records(data: Buffer, *, check_crc: bool = True) -> Iterator[StoredMe
 
 
 def record_size(data: Buffer, position: int) -> int:
-    """How many bytes the record at ``position`` takes, once its first two words make sense."""
+    """Return the size in bytes of the record at ``position``, or raise RecordError."""
     available = len(data) - position
     if available < layout.RECORD_BYTES_MIN:
         raise RecordError(
@@ -257,12 +257,12 @@ def record_size(data: Buffer, position: int) -> int:
 
 
 def encode_blank(size: int) -> bytes:
-    """The first words of the blank record that fills ``size`` bytes at a file's end."""
+    """Return the first words of the blank record that fills ``size`` bytes at a file's end."""
     return _BLANK.pack(size, layout.MAGIC_BLANK)
 
 
 def decode_blank(data: Buffer, position: int = 0) -> int | None:
-    """How many bytes the blank record at ``position`` stands for; None if there is none."""
+    """Return the bytes that the blank record at ``position`` stands for; None if none is there."""
     if len(data) - position < _BLANK.size:
         return None
     size, magic = _BLANK.unpack_from(data, position)
@@ -285,7 +285,7 @@ def _utf8(name: str, text: str) -> bytes:
 
 
 def _unfit_number(numbers: tuple[object, ...]) -> RecordError:
-    """Which of a record's numbers its field cannot hold."""
+    """Return the error that names the first number that its field cannot hold."""
     fields = zip((*layout.HEAD, *layout.STORE_TIMESTAMP, *layout.TAIL), numbers, strict=True)
     name, bits, number = next(
         (name, bits, number)
@@ -297,7 +297,7 @@ def _unfit_number(numbers: tuple[object, ...]) -> RecordError:
 
 
 def _check_encodable(message: StoredMessage, topic: bytes, properties: bytes) -> None:
-    """Each rule that the layout cannot express by the width of a field."""
+    """Check each rule that the layout cannot express by the width of a field."""
     hosts_flag = (_BORN_V6 if message.born_host.is_v6 else 0) | (_STORE_V6 if message.store_host.is_v6 else 0)
     if message.sys_flag & (_BORN_V6 | _STORE_V6) != hosts_flag:
         raise RecordError(

@@ -23,7 +23,8 @@
              properties                 see `properties.py`; behind them may stand the checksum of
                                         all before it, which is drawn in `record_checksum.py`
 
-Where a file has no room for the next record, a blank one fills it: i32 what is left, i32 MAGIC_BLANK.
+Where a file has no room for the next record, a blank one fills it: i32 what is left, i32
+MAGIC_BLANK.
 
 All numbers are big-endian. This module holds layouts and no code that reads or writes records: that
 is `record.py` for one, and `chunk` for many at a time.
@@ -61,12 +62,12 @@ BLANK: Final = (("total_size", "i"), ("magic", "i"))
 
 
 def struct_format(*parts: tuple[tuple[str, str], ...]) -> str:
-    """The format of `struct` for these parts, one behind the other."""
+    """Return the format of `struct` for these parts in a row."""
     return ">" + "".join(kind for part in parts for _, kind in part)
 
 
 def _bytes_before(name: str) -> int:
-    """How far into the record a field of its head starts."""
+    """Return the position, within a record, of a field of its head."""
     names = [field for field, _ in HEAD]
     return struct.calcsize(struct_format(HEAD[: names.index(name)]))
 
@@ -91,9 +92,9 @@ RECORD_BYTES_MIN: Final = (
     + TOPIC_LENGTH_V1_BYTES
     + PROPERTIES_LENGTH_BYTES
 )
-"""With IPv4 hosts, the first magic, and neither body, topic nor properties."""
+"""The size with IPv4 hosts, the first magic, and empty body, topic and properties."""
 
 BODY_CRC_MASK: Final = 0x7FFFFFFF
 TOPIC_BYTES_MAX_V1: Final = 127
-"""The length byte is signed to Java."""
+"""The longest topic of a record of the first version: its length byte is signed in Java."""
 TOPIC_BYTES_MAX_V2: Final = 32_767

@@ -1,7 +1,7 @@
 """The signature by which a broker of 4.9 with ACL, or of 5.x with authentication, knows a request.
 
-Signed is what the ext fields hold, signature apart: their values without separators, in the order of
-their names as Java orders texts, and behind them the body. The MAC is HMAC-SHA1, in base64.
+Signed is what the ext fields hold, signature apart: their values without separators, in the order
+of their names as Java orders texts, and behind them the body. The MAC is HMAC-SHA1, in base64.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def sign(
     *,
     without: Collection[str] = (),
 ) -> str:
-    """The signature of a request. ``without`` names fields that the peer leaves out as well."""
+    """Return the signature of a request; ``without`` names fields that the peer leaves out too."""
     signed = sorted(
         (name for name in ext_fields if name != SIGNATURE and name not in without),
         key=_java_order,
@@ -46,9 +46,10 @@ def signed_fields(
     security_token: str | None = None,
     without: Collection[str] = (),
 ) -> dict[str, str]:
-    """The ext fields with who asks and the signature added.
+    """Return the ext fields with the access key and the signature added.
 
-    A broker of 4.9.4 to 4.9.8 leaves out ``_UNIQUE_KEY_QUERY``; others leave out nothing.
+    A broker of 4.9.4 to 4.9.8 leaves ``_UNIQUE_KEY_QUERY`` out of the signature; others leave out
+    nothing.
     """
     fields = {**ext_fields, ACCESS_KEY: access_key}
     if security_token is not None:
@@ -63,7 +64,7 @@ def signature_is_valid(
     *,
     without: Collection[str] = (),
 ) -> bool:
-    """Whether the request was signed with this key; takes the same time for every wrong answer."""
+    """Return whether the request was signed with this key, in constant time if it was not."""
     given = ext_fields.get(SIGNATURE, "").encode(errors="surrogatepass")
     return hmac.compare_digest(sign(ext_fields, body, secret_key, without=without).encode(), given)
 

@@ -17,7 +17,7 @@ codecs.lookup(_UTF_16)  # now: Python loads it from a file, for which a descript
 
 
 def java_string_hash(text: str) -> int:
-    """Java's hash of a text."""
+    """Return Java's ``hashCode`` of a text."""
     return _remembered_hash(text) if len(text) <= _REMEMBERED_CHARACTERS_MAX else _hash(text)
 
 
@@ -33,5 +33,5 @@ _remembered_hash = lru_cache(maxsize=4096)(_hash)
 
 
 def tags_code(tags: str | None) -> int:
-    """The code of a message's TAGS property; 0 for a message without."""
+    """Return the code of a message's TAGS property; 0 for a message without tags."""
     return java_string_hash(tags) if tags else 0

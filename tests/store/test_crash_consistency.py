@@ -420,9 +420,9 @@ def no_flush(monkeypatch):
 
 
 def no_checksum(monkeypatch):
-    recovery = "rocketpoll.broker.store.recovery"
-    monkeypatch.setattr(f"{recovery}.is_intact", lambda _: True)
-    monkeypatch.setattr(f"{recovery}.decode_record", lambda data: decode_record(data, check_crc=False))
+    checks = "rocketpoll.broker.store.record_check"
+    monkeypatch.setattr(f"{checks}.is_intact", lambda _: True)
+    monkeypatch.setattr(f"{checks}.decode_record", lambda data: decode_record(data, check_crc=False))
 
 
 def truncate_at_first(monkeypatch):

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from disks import FaultyDisk
 from hypothesis import given
 from hypothesis import strategies as st
 from stores import bodies, crash, message, open_store
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import decode_body, encode_body
+from rocketpoll.broker.store.config import FlushDiskType
+from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.manifest import MANIFEST, Manifest
 from rocketpoll.broker.store.queue_table import QueueSpan
 
@@ -97,8 +103,6 @@ def opened_files(monkeypatch):
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_a_start_of_a_large_store_opens_no_file_of_a_queue_that_it_need_not(tmp_path, monkeypatch, end):
-    from rocketpoll.broker.store.config import FlushDiskType  # noqa: PLC0415  # beside its one use
-
     sync = {"flush_disk_type": FlushDiskType.SYNC_FLUSH, "check_whole_log_bytes": 0}
     store = fill(tmp_path, **sync)
     store.wait_until_stored(store.put_message(message("last")))
@@ -144,6 +148,121 @@ def test_a_manifest_that_is_newer_or_older_than_the_checkpoint_is_as_good(tmp_pa
         for queue_id in (0, 1):
             assert bodies(again, "T", queue_id) == [str(number) for number in range(queue_id, 30, 2)]
         again.shutdown()
+
+
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_an_older_manifest_is_told_from_the_newest_though_no_checkpoint_lies_between(tmp_path, caplog, end):
+    """Each save of it counts. What an older one says of deletions has come true, or is of another topic."""
+    kept = tmp_path / "kept"
+    path = kept / "config" / MANIFEST
+    store = fill(kept)
+    store.save_checkpoint()
+    versions = [path.read_bytes()]
+    store.delete_topic("T")
+    versions.append(path.read_bytes())
+    store.finish_deletion("T")
+    versions.append(path.read_bytes())
+    store.put_message(message("new"))
+    if end == "kill":
+        crash(store)
+    else:
+        store.shutdown()
+    versions.append(path.read_bytes())
+    olds = sorted(set(versions) - {path.read_bytes()}, key=versions.index)
+    for number, content in enumerate([*olds, None]):
+        root = tmp_path / str(number)
+        shutil.copytree(kept, root)
+        if content is None:
+            (root / "config" / MANIFEST).unlink()  # its backup is older, too
+        else:
+            (root / "config" / MANIFEST).write_bytes(content)
+        caplog.clear()
+        again = open_store(root)
+        assert "it is not the one that was saved last" in caplog.text
+        assert again.half_deleted_topics == ()
+        assert bodies(again)[-1] == "new"
+        again.shutdown()
+    caplog.clear()
+    again = open_store(kept)
+    assert bodies(again) == ["new"]
+    assert not caplog.text
+    again.shutdown()
+
+
+def test_a_damaged_manifest_stays_known_to_be_behind_a_kill_of_the_start_that_found_it(tmp_path, caplog):
+    store = fill(tmp_path)
+    store.save_checkpoint()
+    store.delete_topic("T")
+    store.finish_deletion("T")
+    store.put_message(message("new"))
+    crash(store)
+    path = tmp_path / "config" / MANIFEST
+    path.rename(path.with_name(f"{MANIFEST}.corrupt"))  # as far as that start has come
+    again = open_store(tmp_path)
+    assert "all queues are made again" in caplog.text
+    assert again.half_deleted_topics == ()
+    assert bodies(again)[-1] == "new"
+    again.shutdown()
+
+
+class FullForAll(FaultyDisk):
+    """Has no room for anything but what takes none, from a moment on; or has some when files have gone."""
+
+    room = None
+
+    def _run(self, call):
+        if call.kind == "delete" and self.room is not None:
+            self.room += 1
+        if call.kind in {"write_whole", "create", "write"} and self.room is not None:
+            if not self.room:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(call.path))
+            self.room -= 1
+        return super()._run(call)
+
+
+@pytest.mark.parametrize("gone", ["at once", "with the first queue"])
+def test_on_a_full_disk_no_queue_is_written_before_it_is_noted_that_all_are_made_again(tmp_path, gone):
+    """Whatever the start has come to when it is killed: no queue stays half made for one that is whole."""
+    fill(tmp_path, check_whole_log_bytes=0).shutdown()
+    shutil.rmtree(tmp_path / "consumequeue" / "T" / "0")
+    disk = FullForAll(LocalDisk())
+    disk.room = 0
+    if gone == "at once":
+        with suppress(OSError):
+            crash(open_store(tmp_path, disk, check_whole_log_bytes=0))
+    else:
+        for room in range(1, 12):
+            disk.room = room
+            with suppress(OSError):
+                crash(open_store(tmp_path, disk, check_whole_log_bytes=0))
+    again = open_store(tmp_path, check_whole_log_bytes=0)
+    for queue_id in (0, 1):
+        assert bodies(again, "T", queue_id) == [str(number) for number in range(queue_id, 20, 2)]
+    again.shutdown()
+
+
+def test_no_offset_is_given_twice_where_the_log_is_an_older_copy(tmp_path):
+    """Of a store with SYNC_FLUSH, whose queues know no messages but those that the log had for good."""
+    sync = {"flush_disk_type": FlushDiskType.SYNC_FLUSH, "mapped_file_size_commit_log": 1 << 16}
+
+    def put(store, texts):
+        for text in texts:
+            store.wait_until_stored(store.put_message(message(text)))
+
+    store = open_store(tmp_path, **sync)
+    put(store, range(10))
+    store.shutdown()
+    log = tmp_path / "commitlog" / ("0" * 20)
+    older = log.read_bytes()
+    store = open_store(tmp_path, **sync)
+    put(store, range(10, 20))
+    store.reput()
+    crash(store)
+    log.write_bytes(older)
+    again = open_store(tmp_path, **sync)
+    assert again.put_message(message("new")).queue_offset == 20
+    assert bodies(again)[:10] == [str(number) for number in range(10)]
+    again.shutdown()
 
 
 def test_an_index_that_is_wanted_later_has_all_messages(tmp_path):

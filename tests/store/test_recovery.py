@@ -187,3 +187,31 @@ def test_a_crash_just_after_a_roll(tmp_path, count):
     store = open_store(tmp_path)
     assert bodies(store) == texts
     store.shutdown()
+
+
+@pytest.mark.parametrize("check_whole_log_bytes", [0, 1 << 20])
+@pytest.mark.parametrize("at", [90, -12])
+def test_a_hole_stays_one_at_every_later_start(tmp_path, caplog, at, check_whole_log_bytes):
+    """Also where queues are made again of a log so large that a start does not look at all of it.
+
+    What lies there looks like a record: only its checksum tells that a bit of it has changed.
+    """
+    settings = {"check_whole_log_bytes": check_whole_log_bytes}
+    texts = [f"body {n}" for n in range(8)]
+    places = fill(tmp_path, texts)
+    start, end = places[3]
+    position = start + at if at >= 0 else end + at
+    byte = log_path(tmp_path, position).read_bytes()[position % LOG_FILE_BYTES]
+    overwrite(tmp_path, position, bytes([byte ^ 0x01]))
+    crashed(tmp_path)
+    whole = [text for n, text in enumerate(texts) if n != 3]
+    open_store(tmp_path, **settings).shutdown()
+    caplog.clear()
+    for lost in ((), (), ("consumequeue",), ()):
+        for name in lost:
+            shutil.rmtree(tmp_path / name)
+        store = open_store(tmp_path, **settings)
+        assert bodies(store) == whole
+        assert store.state().holes == ((start, end),)
+        assert not [each for each in caplog.records if each.levelname == "ERROR"]
+        store.shutdown()

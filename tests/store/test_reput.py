@@ -198,7 +198,7 @@ def test_the_index_follows_when_it_is_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize("many", [False, True])
-@pytest.mark.parametrize("behind_start", [84, 1])
+@pytest.mark.parametrize("behind_start", [84, 1, 90, -12])
 def test_a_record_that_has_changed_on_the_disk_is_passed_over_and_those_behind_it_are_carried(
     tmp_path, caplog, behind_start, many
 ):
@@ -210,7 +210,7 @@ def test_a_record_that_has_changed_on_the_disk_is_passed_over_and_those_behind_i
     store.shutdown()
     path = tmp_path / "commitlog" / ("0" * 20)
     data = bytearray(path.read_bytes())
-    data[placed[5] + behind_start] ^= 0x40
+    data[placed[5 if behind_start >= 0 else 6] + behind_start] ^= 0x40
     path.write_bytes(data)
     for name in ("index", "consumequeue"):
         shutil.rmtree(tmp_path / name)

@@ -33,6 +33,7 @@ _PORT = 9876
 _ROOT = Path("/machine/home/store")
 _PREEMPTED = r"broker/(store|state|schedule)/(?!directory_lock|chunks|lazy)|broker/housekeeping"
 _START_SECONDS = 30.0
+_FLUSHES_OF_A_START = 10
 _BEFALL = ("clock", "full", "cut")
 _START_AGAIN_SECONDS = 1.0
 _STOP_SECONDS = 60.0
@@ -141,8 +142,12 @@ class World(Stage):
         self.network.power_is_back()
         self.life = life = BrokerLife(self, self._config, f"broker {self.lives}", self.platter, fate)
         life.begin()
-        if not self.kernel.run(_START_SECONDS, life.started):
-            self.ledger.complain(f"the broker has not started within {_START_SECONDS} s")
+        slow_seconds = sum(
+            trouble.arguments["flush_seconds"] for trouble in self.story.troubles if trouble.kind == "slow"
+        )
+        patience = _START_SECONDS + _FLUSHES_OF_A_START * slow_seconds
+        if not self.kernel.run(patience, life.started):
+            self.ledger.complain(f"the broker has not started within {patience} s")
         why_not = life.started.value
         self.note(f"started: {why_not}")
         if isinstance(why_not, Exception):

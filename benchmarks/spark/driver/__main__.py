@@ -4,7 +4,8 @@ PYTHON -m benchmarks.spark.driver '{"format": "kafka", "address": "127.0.0.1:909
                                     "settings": {"spark.driver.memory": "4g"},
                                     "directory": "/where/checkpoints/lie"}'
 
-{"do": "ingest", "topic": "t"} is a call of `Queries.ingest`; its answer, {"answer": ...} or {"error": ...}.
+{"do": "ingest", "topic": "t"} is a call of `Queries.ingest`; its answer, {"answer": ...} or
+{"error": ...}.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ _DOES = ("ingest", "latency", "start_idling", "stop_idling", "write", "write_str
 
 
 def main() -> None:
-    """Until there is nothing more to do."""
+    """Answer questions until there are no more."""
     asked = json.loads(sys.argv[1])
     answers = _take_stdout()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # What is installed has its byte code, as pip makes it; here the first process that imports leaves it.
+    # What is installed has its byte code, as pip makes it; here the first process that imports
+    # leaves it.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     spark = _session(asked)
     form = FORMATS[asked["format"]](asked["address"], asked["queues"])
@@ -42,7 +44,7 @@ def main() -> None:
             raise SystemExit(f"it does {_DOES}, and not {name!r}")
         try:
             answer = {"answer": getattr(queries, name)(**fields)}
-        except Exception:  # noqa: BLE001  # whatever it is, who asked has to know
+        except Exception:  # noqa: BLE001  # the asker has to know of any of them
             answer = {"error": traceback.format_exc()}
         _say(answers, answer)
     spark.stop()
@@ -65,7 +67,7 @@ def _session(asked: dict[str, Any]) -> SparkSession:
 
 
 def _take_stdout() -> TextIO:
-    """The pipe for answers. Whatever else is printed, also by the JVM, goes to the log."""
+    """Return the pipe for answers; other output, also of the JVM, goes to the log."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     return answers

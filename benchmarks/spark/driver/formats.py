@@ -1,4 +1,4 @@
-"""The two formats that are compared, as a query sees them: options, columns, and how one message is sent."""
+"""The two formats that are compared: options, columns, and how one message is sent."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Send = Callable[[bytes], object]
 
 
 class Format(Protocol):
-    """One of them."""
+    """A format that is compared, as a query sees it."""
 
     name: str
     body: str
 
     def options(self, topic: str) -> Mapping[str, str]:
-        """Which topic, where: for the source as for the sink."""
+        """Return the options for the address and the topic, for source and sink."""
 
     def rows(self, numbered_bodies: DataFrame) -> DataFrame:
-        """What the sink is given for bodies with an id each."""
+        """Return the rows for the sink, made from bodies with an id each."""
 
     def sender(self, spark: SparkSession, topic: str) -> Send:
-        """A function that sends one message, and waits until the broker has it."""
+        """Return a function that sends one message, and waits until the broker has it."""
 
 
 class Kafka:
@@ -40,16 +40,16 @@ class Kafka:
         self._queues = queues
 
     def options(self, topic: str) -> Mapping[str, str]:
-        """The source subscribes; the sink ignores that, as the source does the sink's ``topic``."""
+        """Return the options; the source ignores ``topic``, and the sink ignores ``subscribe``."""
         return {"kafka.bootstrap.servers": self._address, "subscribe": topic, "topic": topic}
 
     def rows(self, numbered_bodies: DataFrame) -> DataFrame:
-        """Partitions are named, so that all of them become equally long."""
+        """Return rows that name their partitions, so that these become equally long."""
         partition = (f.col("id") % self._queues).cast("int")
         return numbered_bodies.select(f.col("body").alias("value"), partition.alias("partition"))
 
     def sender(self, spark: SparkSession, topic: str) -> Send:
-        """A producer inside of Spark's JVM, which has the source's jars."""
+        """Return a sender by a producer in Spark's JVM, which has the source's jars."""
         java: Any = spark.sparkContext._jvm  # the only way to a Java class
         settings = java.java.util.HashMap()
         settings.put("bootstrap.servers", self._address)
@@ -62,7 +62,7 @@ class Kafka:
 
 
 class RocketPoll:
-    """Ours, and our producer."""
+    """The format ``rocketpoll``, and our producer."""
 
     name = "rocketpoll"
     body = "body"
@@ -71,15 +71,15 @@ class RocketPoll:
         self._address = address
 
     def options(self, topic: str) -> Mapping[str, str]:
-        """Where the name server is, and the topic."""
+        """Return the address of the name server, and the topic."""
         return {"namesrvAddr": self._address, "topic": topic}
 
     def rows(self, numbered_bodies: DataFrame) -> DataFrame:
-        """Queues take turns."""
+        """Return the bodies alone: the queues take turns."""
         return numbered_bodies.select("body")
 
     def sender(self, spark: SparkSession, topic: str) -> Send:  # noqa: ARG002  # it needs no JVM
-        """A producer in this process, as long as that lives."""
+        """Return a sender by a producer in this process, as long as that lives."""
         producer = Producer("benchmarks", self._address)
         producer.start()
         return lambda body: producer.send(Message(topic, body))

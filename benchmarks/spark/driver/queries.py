@@ -17,19 +17,19 @@ from pyspark.sql.streaming.query import StreamingQuery
 from benchmarks.spark.driver.formats import Format, Send
 
 PAUSE_SECONDS = (0.1, 0.4)
-"""Between two messages whose way is timed: at random, or they would keep step with the batches."""
+"""The bounds of random pauses between timed messages, which must not keep step with batches."""
 
 WAIT_SECONDS = 100
-"""At most, for anything: less than who asks waits for an answer."""
+"""The most seconds to wait for anything: less than the asker waits for an answer."""
 
 _PARTITIONS = 4
 
 
 class Queries:
-    """All that is asked of one side's Spark."""
+    """The work that one side's Spark can be asked for."""
 
     def __init__(self, spark: SparkSession, form: Format, directory: Path) -> None:
-        """Checkpoints lie below the directory while they are needed."""
+        """Take a directory for checkpoints, which lie there while they are needed."""
         self._spark = spark
         self._format = form
         self._directory = directory
@@ -38,13 +38,13 @@ class Queries:
     # ---- reading
 
     def ingest(self, topic: str) -> dict[str, Any]:
-        """All that a topic has, as a stream into nothing."""
+        """Read a whole topic as a stream that writes nothing."""
         with self._checkpoint() as checkpoint:
             writer = self._read(topic, "earliest").writeStream.format("noop")
             return _run(writer.option("checkpointLocation", checkpoint).trigger(availableNow=True))
 
     def latency(self, topic: str, seconds: float) -> list[float]:
-        """Milliseconds from the call that sends a message until foreachBatch has its row, in order of size.
+        """Return the milliseconds from sending a message to its row in foreachBatch, sorted.
 
         Both clocks are this process's: it sends in one thread and collects in another.
         """
@@ -70,7 +70,7 @@ class Queries:
         return sorted(_since(began, seen))
 
     def start_idling(self, topic: str) -> None:
-        """A query that has had a few messages and gets nothing more, until `stop_idling`."""
+        """Start a query, send it a few messages, and let it idle until `stop_idling`."""
         send = self._format.sender(self._spark, topic)
         send(_now())
         query = self._read(topic, "latest").writeStream.format("noop").start()
@@ -78,7 +78,7 @@ class Queries:
         _send_until(lambda: any(each["numInputRows"] for each in query.recentProgress), send, query)
 
     def stop_idling(self) -> None:
-        """End that query."""
+        """Stop the query that idles."""
         if self._running is not None:
             self._running.stop()
             self._running = None
@@ -86,14 +86,14 @@ class Queries:
     # ---- writing
 
     def write(self, topic: str, rows: int, body_bytes: int) -> dict[str, Any]:
-        """A batch of rows that Spark makes up, into a topic."""
+        """Write a batch of rows that Spark makes up to a topic."""
         writer = self._format.rows(_bodies(self._spark.range(rows, numPartitions=_PARTITIONS), body_bytes))
         started = time.perf_counter()
         writer.write.format(self._format.name).options(**self._format.options(topic)).mode("append").save()
         return {"rows": rows, "seconds": time.perf_counter() - started}
 
     def write_stream(self, topic: str, rows: int, body_bytes: int) -> dict[str, Any]:
-        """The same rows as one batch of a stream."""
+        """Write the rows as one batch of a stream, and return its figures."""
         source = self._spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
         numbers = source.option("numPartitions", _PARTITIONS).load().select(f.col("value").alias("id"))
         with self._checkpoint() as checkpoint:
@@ -119,7 +119,7 @@ def _bodies(numbers: DataFrame, body_bytes: int) -> DataFrame:
 
 
 def _run(writer: Any) -> dict[str, Any]:
-    """A stream from its start to its end: rows, seconds in all, and those of addBatch."""
+    """Run a stream from start to end; return rows, seconds in all, and those of addBatch."""
     started = time.perf_counter()
     query = writer.start()
     query.awaitTermination()
@@ -134,7 +134,7 @@ def _run(writer: Any) -> dict[str, Any]:
 
 
 def _since(began: int, seen: list[tuple[int, int]]) -> list[float]:
-    """The milliseconds of those that were sent since then."""
+    """Return the milliseconds of the messages that were sent since ``began``."""
     return [(arrived - sent) / 1e6 for sent, arrived in seen if sent >= began]
 
 

@@ -1,4 +1,4 @@
-"""``rocketpoll demo``: what may be missing is looked for first; then all parts live, and end in order.
+"""``rocketpoll demo``: checks for missing parts, then runs all parts, and ends them in order.
 
 What Spark's JVM writes to stderr goes to a file, and is shown if something fails.
 """
@@ -32,7 +32,7 @@ _LAST_WORDS: Final = 4_000
 
 
 class DemoFault(Exception):
-    """What stops the demo, as the user is to read it."""
+    """A reason to stop the demo, worded for the user."""
 
 
 class _Parts(NamedTuple):
@@ -43,7 +43,7 @@ class _Parts(NamedTuple):
 
 
 def run_demo(arguments: Sequence[str]) -> int:
-    """The exit code: 0 if all that was sent was read."""
+    """Run ``rocketpoll demo`` and return the exit code: 0 if all that was sent was read."""
     given = _parsed(arguments)
     fault = _missing()
     if fault is not None:
@@ -56,7 +56,7 @@ def run_demo(arguments: Sequence[str]) -> int:
             except KeyboardInterrupt:
                 sys.stdout.write("\ninterrupted; everything was stopped\n")
                 return 130
-            except Exception as error:  # noqa: BLE001  # whatever it is, the user is to see it
+            except Exception as error:  # noqa: BLE001  # the user has to see any of them
                 words = (directory / "spark.log").read_text(encoding="utf-8", errors="replace")
                 os.write(stderr, words[-_LAST_WORDS:].encode())
                 return _failed(f"{type(error).__name__}: {error}", stderr)
@@ -136,7 +136,7 @@ def _check(parts: _Parts) -> None:
 
 
 def _show(figures: Figures, title: str, shown: int, *, is_terminal: bool) -> int:
-    """Draw anew, or write the new batches; how many lines, or batches, now stand there."""
+    """Redraw the screen, or write the new batches; return the number of lines or batches shown."""
     if not is_terminal:
         batches = figures.batches[shown:]
         sys.stdout.writelines(f"{line(batch, shown + at)}\n" for at, batch in enumerate(batches))
@@ -151,7 +151,7 @@ def _show(figures: Figures, title: str, shown: int, *, is_terminal: bool) -> int
 
 @contextmanager
 def _running_broker(directory: Path) -> Iterator[str]:
-    """The address of a broker that runs as long as this lasts."""
+    """Start a broker, yield its address, and stop it at the end."""
     settings = [f"storePathRootDir={directory / 'store'}", "listenPort=0", "flushDiskType=ASYNC_FLUSH"]
     with subprocess.Popen(  # noqa: S603  # our own broker
         broker_command([*settings, "--untilInputEnds"]),
@@ -173,7 +173,7 @@ def _running_broker(directory: Path) -> Iterator[str]:
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[int]:
-    """All that this process and its children write to stderr goes to a file; the terminal's descriptor."""
+    """Redirect stderr, also of children, to a file; yield the terminal's descriptor."""
     sys.stderr.flush()
     terminal = os.dup(2)
     with path.open("wb") as file:

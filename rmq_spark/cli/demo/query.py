@@ -21,10 +21,10 @@ _METRIC: Final = "demo"
 
 
 class DemoQuery:
-    """A session and its one query."""
+    """The demo's Spark session and its one query."""
 
     def __init__(self, address: str, topic: str, directory: Path, on_batch: Callable[[Batch], None]) -> None:
-        """``on_batch`` is called on Spark's thread, with each batch that had rows."""
+        """Start the query; ``on_batch`` gets each batch that had rows, on Spark's thread."""
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         self._session = (
             SparkSession.builder.master("local[2]")
@@ -62,7 +62,7 @@ class DemoQuery:
         )
 
     def fault(self) -> str | None:
-        """Why the query has ended; None as long as it runs."""
+        """Return the reason why the query has ended, or None while it runs."""
         return None if self._query.isActive else str(self._query.exception() or "it has stopped")
 
     def finish(self) -> None:
@@ -76,16 +76,16 @@ class DemoQuery:
 
 
 class _Batches(StreamingQueryListener):
-    """Makes figures of what Spark reports."""
+    """A listener that turns Spark's reports into figures."""
 
     def __init__(self, on_batch: Callable[[Batch], None]) -> None:
         self._on_batch = on_batch
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  # Spark's name
-        """Nothing is known yet."""
+        """Do nothing: there are no figures yet."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802  # Spark's name
-        """A batch has ended."""
+        """Take the figures of a batch that has ended."""
         progress = event.progress
         if not progress.numInputRows:
             return
@@ -107,7 +107,7 @@ class _Batches(StreamingQueryListener):
         )
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802  # Spark's name
-        """There is nothing new."""
+        """Do nothing: there is no new message."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  # Spark's name
-        """It has been stopped, or has failed."""
+        """Do nothing when the query has been stopped or has failed."""

@@ -1,4 +1,4 @@
-"""The demo's producer: messages at a rate, some of them at a time as a table, on a thread of its own."""
+"""The demo's producer: messages at a rate, some at a time as a table, on a thread of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BODIES: Final = 1_000
 
 
 class Sender:
-    """Sends until it is told to stop."""
+    """A thread that sends messages until it is told to stop."""
 
     def __init__(self, address: str, topic: str, per_second: int, body_bytes: int) -> None:
         self._address = address
@@ -30,7 +30,7 @@ class Sender:
         self.fault: Exception | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread that sends."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -42,7 +42,7 @@ class Sender:
         try:
             with Producer("demo-producer", self._address) as producer:
                 self._send_on(producer)
-        except Exception as error:  # noqa: BLE001  # whoever waits for the figures says it
+        except Exception as error:  # noqa: BLE001  # the thread that waits for the figures reports it
             self.fault = error
 
     def _send_on(self, producer: Producer) -> None:

@@ -1,4 +1,4 @@
-"""What the demo shows: figures to lines of text. It knows no terminal, no clock and no Spark."""
+"""The demo's screen: figures to lines of text. It knows no terminal, no clock and no Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RATE_BATCHES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is known of one batch when it has ended, seconds on the clock of the program."""
+    """The figures of one batch that has ended; times in seconds on the program's clock."""
 
     rows: int
     ended_at: float
@@ -28,7 +28,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Figures:
-    """All that was sent and read so far."""
+    """The figures of all that was sent and read so far."""
 
     started_at: float
     seconds: float
@@ -37,19 +37,19 @@ class Figures:
 
     @property
     def read(self) -> int:
-        """Rows of all batches."""
+        """The number of rows of all batches."""
         return sum(batch.rows for batch in self.batches)
 
     @property
     def rows_per_second(self) -> float:
-        """Of the last few batches, from the end of one to the end of the last."""
+        """The speed of the last few batches, from the end of one to the end of the last."""
         last = self.batches[-_RATE_BATCHES:]
         seconds = last[-1].ended_at - last[0].ended_at if len(last) > 1 else 0.0
         return sum(batch.rows for batch in last[1:]) / seconds if seconds > 0 else 0.0
 
 
 def screen(figures: Figures, title: str, now: float) -> list[str]:
-    """What is seen while it runs."""
+    """Return the lines shown while the demo runs."""
     elapsed = min(now - figures.started_at, figures.seconds)
     rate = f"{figures.rows_per_second:>10,.0f} rows/s"
     lines = [
@@ -70,7 +70,7 @@ def screen(figures: Figures, title: str, now: float) -> list[str]:
 
 
 def line(batch: Batch, number: int) -> str:
-    """A batch where there is no terminal to draw on."""
+    """Return a batch as a line, for output that is not a terminal."""
     return (
         f"batch {number}: {batch.rows:,} rows in {batch.seconds:.2f} s, "
         f"latency p50 {batch.latency_p50:.2f} s, lag {batch.lag_messages:,} messages"
@@ -78,7 +78,7 @@ def line(batch: Batch, number: int) -> str:
 
 
 def summary(figures: Figures) -> list[str]:
-    """What is left on the screen; the first batch, which warms Spark up, is not in the medians."""
+    """Return the closing lines; medians leave out the first batch, which warms Spark up."""
     warm = figures.batches[1:] or figures.batches
     if not warm:
         return [f"sent {figures.sent:,} messages; no batch has ended"]

@@ -1,4 +1,4 @@
-"""``rocketpoll doctor``: what usually keeps a newcomer's first stream from running, looked at one by one.
+"""``rocketpoll doctor``: looks for the usual reasons why a newcomer's first stream does not run.
 
 findings    one check's result, and how a list of them is shown
 python      the Python that Spark would start, asked by running it

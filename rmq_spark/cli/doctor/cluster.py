@@ -1,4 +1,4 @@
-"""Name server, topic and brokers: asked as the source would ask them, so that its errors are seen here."""
+"""Name server, topic and brokers, asked as the source asks them: its errors show up here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _PATIENCE_MS: Final = "3000"
 def check_cluster(
     namesrv: str | None, topic: str | None, options: Mapping[str, str] = MappingProxyType({})
 ) -> list[Finding]:
-    """What can be asked of what was named; ``options`` say how, and are those of source and sink alike."""
+    """Check name server, topic and brokers, as far as they were named.
+
+    ``options`` are options of source or sink, for the connections.
+    """
     address = namesrv or os.environ.get(NAME_SERVER_VARIABLE)
     if address is None:
         return [_skipped("name server", f"--namesrv HOST:PORT, or {NAME_SERVER_VARIABLE}")]
@@ -49,7 +52,7 @@ def check_cluster(
 
 
 def _without_those_of_reads(given: Mapping[str, str]) -> dict[str, str]:
-    """What is no option at all stays, to be refused."""
+    """Return the options without those for reads only; unknown ones stay, to be refused."""
     of_reads = {name.lower() for name, option in OPTIONS.items() if Use.SINK not in option.uses}
     return {name: text for name, text in given.items() if name.lower() not in of_reads}
 
@@ -63,7 +66,7 @@ def _fault_of(check: Callable[[], None]) -> RocketPollError | None:
 
 
 def _brokers(given: Mapping[str, str]) -> Finding:
-    """A name server may give addresses that cannot be reached from here: containers, several networks."""
+    """Check that the brokers' addresses can be reached from here, across containers, networks."""
     options = read_options(given)
     instance = instance_for(options.access)
     try:

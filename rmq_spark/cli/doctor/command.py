@@ -20,7 +20,7 @@ _NEWEST: Final = (4, 3)
 
 
 def run_doctor(arguments: Sequence[str]) -> int:
-    """The exit code: 1 if there is something to mend."""
+    """Run ``rocketpoll doctor`` and return the exit code: 1 if there is something to mend."""
     parser = argparse.ArgumentParser(
         prog="rocketpoll doctor", description="looks for what keeps a first stream from running"
     )

@@ -1,4 +1,4 @@
-"""What a check has found, and the lines that say so. It looks at nothing itself."""
+"""The findings of checks, and the lines that tell of them. It looks at nothing itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Finding(NamedTuple):
-    """One check: what is there; if that is no good, ``remedy`` says what to do."""
+    """The result of one check; ``remedy`` says what to do if it is not good."""
 
     what: str
     found: str
@@ -16,12 +16,12 @@ class Finding(NamedTuple):
 
     @property
     def is_good(self) -> bool:
-        """Whether it is as it has to be, or was not looked at."""
+        """True if nothing has to be mended, or nothing was checked."""
         return self.remedy is None
 
 
 def lines(findings: Sequence[Finding]) -> Iterator[str]:
-    """As the terminal shows them."""
+    """Yield the findings as lines for the terminal, and a summary."""
     width = max(len(each.what) for each in findings)
     for each in findings:
         mark = "-   " if each.is_skipped else "ok  " if each.is_good else "FAIL"

@@ -1,6 +1,7 @@
 """The Python that Spark would start for planning and for tasks: whether it has what they need.
 
-It is run, with a small program, in the directory and environment of this process, as Spark would run it.
+It is run, with a small program, in the directory and environment of this process, as Spark would
+run it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _DEFAULT: Final = "python3"
 _NEEDED: Final = ("numpy", "pyarrow", "orjson")
 _SECONDS: Final = 60
 
-# Spark runs workers as modules, so that the working directory comes first on their path, as with -c.
+# Spark runs workers as modules, so that the working directory comes first on their path, as with
+# -c.
 _PROBE: Final = """
 import importlib.util, json, pkgutil, sys
 def version():
@@ -40,7 +42,7 @@ print(json.dumps({
 
 
 def check_worker_python() -> list[Finding]:
-    """Which it is; and, if it runs, what it has."""
+    """Check which Python the workers would run, and, if it runs, which packages it has."""
     named = os.environ.get(VARIABLE)
     path = shutil.which(named or _DEFAULT)
     here = f"export {VARIABLE}={sys.executable}"
@@ -86,7 +88,7 @@ def _format(path: str, seen: dict[str, Any], here: str) -> Finding:
 
 
 def _asked(path: str) -> dict[str, Any] | str:
-    """What the program says; or why it does not."""
+    """Return the report of the program run by ``path``, or the reason why there is none."""
     try:
         done = subprocess.run(  # noqa: S603  # the user's own Python
             [path, "-c", _PROBE, *_NEEDED], capture_output=True, text=True, timeout=_SECONDS, check=False

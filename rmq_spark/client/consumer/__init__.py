@@ -1,1 +1,1 @@
-"""Consumers: those that are asked for messages (lite pull) and those that call a listener (push)."""
+"""Consumers: some are asked for messages (lite pull), others call a listener (push)."""

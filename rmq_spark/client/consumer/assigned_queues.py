@@ -2,10 +2,11 @@
 
     pull offset        where the next pull begins
     delivered offset   behind what `poll` has returned
-    consume offset     behind what was returned before the last `poll`: all of that has been dealt with
+    consume offset     behind what was returned before the last `poll`: that has been dealt with
 
-A pull, and what it found, belong to one assignment and one epoch of it. A queue that is taken away, given
-back or sought in has another: whatever arrives for an earlier one is passed over, and moves no offset.
+A pull, and what it found, belong to one assignment and one epoch of it. A queue that is taken away,
+given back or sought in has another: whatever arrives for an earlier one is passed over, and moves
+no offset.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class Taking(Enum):
-    """What became of a request that `poll` would return."""
+    """Outcome of taking a request that `poll` would return."""
 
     TAKEN = 0
     STALE = 1
@@ -29,7 +30,7 @@ class Taking(Enum):
 
 
 class AssignedQueue:
-    """One queue, for as long as it is assigned. Safe in any thread."""
+    """One queue, for as long as it is assigned. Methods may be called from any thread."""
 
     def __init__(self, queue: MessageQueue, clock: Clock) -> None:
         self.queue = queue
@@ -43,36 +44,36 @@ class AssignedQueue:
 
     @property
     def is_dropped(self) -> bool:
-        """Whether it is not assigned any more."""
+        """True if the queue is not assigned any more."""
         return self.process_queue.is_dropped
 
     @property
     def consume_offset(self) -> int | None:
-        """Up to where all has been dealt with; None before anything is known."""
+        """Offset before which all has been dealt with; None before any is known."""
         return self._consume_offset
 
     @property
     def delivered_offset(self) -> int | None:
-        """Up to where `poll` has returned messages."""
+        """Offset behind the messages that `poll` has returned."""
         return self._delivered_offset
 
     def is_stale(self, epoch: int) -> bool:
-        """Whether what belongs to that epoch does not matter any more."""
+        """Return whether results of that epoch are to be dropped."""
         return epoch != self._epoch or self.is_dropped
 
     def begin(self) -> tuple[int, int | None]:
-        """For a pull: the epoch, and where to begin if that is known."""
+        """Return the epoch for a pull, and the offset to begin at, if it is known."""
         with self._mutex:
             return self._epoch, self._pull_offset
 
     def set_first_offset(self, epoch: int, offset: int) -> None:
-        """Begin here, unless somebody has said otherwise meanwhile."""
+        """Begin at an offset, unless the queue was sought in, or has begun, meanwhile."""
         with self._mutex:
             if epoch == self._epoch and self._pull_offset is None:
                 self._pull_offset = self._delivered_offset = self._consume_offset = offset
 
     def seek(self, offset: int) -> None:
-        """Go on there; what was pulled from elsewhere is forgotten."""
+        """Go on at an offset, and drop messages that were pulled from elsewhere."""
         with self._mutex:
             self._epoch += 1
             self.process_queue.clear()
@@ -85,7 +86,7 @@ class AssignedQueue:
         next_offset: int,
         unreadable: Collection[MessageExt] = (),
     ) -> bool:
-        """A pull of that epoch has brought these; whether it still matters."""
+        """Add the messages that a pull of that epoch has found; return False if it is stale."""
         with self._mutex:
             if epoch != self._epoch:
                 return False
@@ -93,14 +94,14 @@ class AssignedQueue:
                 return False
             self._pull_offset = next_offset
             if not self.process_queue.message_count:
-                # Nothing of what lies before is wanted.
+                # The filter passed over all messages before.
                 if self._consume_offset == self._delivered_offset:
                     self._consume_offset = next_offset
                 self._delivered_offset = next_offset
             return True
 
     def take(self, request: ConsumeRequest) -> Taking:
-        """`poll` is about to return these messages."""
+        """Take the messages that `poll` is about to return."""
         with self._mutex:
             if self.is_stale(request.epoch):
                 return Taking.STALE
@@ -110,7 +111,7 @@ class AssignedQueue:
             return Taking.TAKEN
 
     def buried(self, epoch: int, message: MessageExt) -> None:
-        """A message that nobody can read is among the dead letters: it keeps the offset back no more."""
+        """Acknowledge an unreadable message that is a dead letter now."""
         with self._mutex:
             if not self.is_stale(epoch):
                 self._done_with((message,))
@@ -118,19 +119,19 @@ class AssignedQueue:
     def _done_with(self, messages: Sequence[MessageExt]) -> None:
         self.process_queue.acknowledge(messages, self._deliver)
         if not self.process_queue.message_count:
-            self._delivered_offset = self._pull_offset  # nothing more of what lies before is wanted
+            self._delivered_offset = self._pull_offset  # the filter passed over the rest before
 
     def _deliver(self, offset: int) -> None:
         self._delivered_offset = offset
 
     def confirm_delivered(self) -> None:
-        """All that `poll` has returned is dealt with: it was called again, or its caller said so."""
+        """Count all that `poll` has returned as dealt with, as its caller says."""
         with self._mutex:
             if not self.is_dropped:
                 self._consume_offset = self._delivered_offset
 
     def drop(self) -> int | None:
-        """It is not ours any more; the consume offset, which nothing moves from now on."""
+        """Give the queue up and return its consume offset, which nothing moves from now on."""
         with self._mutex:
             self.process_queue.drop()
             return self._consume_offset
@@ -138,7 +139,7 @@ class AssignedQueue:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConsumeRequest:
-    """What one pull has found, waiting for `poll`."""
+    """The messages that one pull has found, waiting for `poll`."""
 
     assigned: AssignedQueue
     epoch: int
@@ -146,12 +147,12 @@ class ConsumeRequest:
 
     @property
     def is_stale(self) -> bool:
-        """Whether nobody is to see it any more."""
+        """True if the messages are to be dropped."""
         return self.assigned.is_stale(self.epoch)
 
 
 class AssignedQueues:
-    """All of them. Safe in any thread."""
+    """All queues that a consumer is assigned. Methods may be called from any thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -159,37 +160,36 @@ class AssignedQueues:
         self._queues: dict[MessageQueue, AssignedQueue] = {}
 
     def get(self, queue: MessageQueue) -> AssignedQueue | None:
-        """Its state, if it is assigned."""
+        """Return the state of a queue, or None if it is not assigned."""
         return self._queues.get(queue)
 
     def all(self) -> list[AssignedQueue]:
-        """Each that is assigned."""
+        """Return the states of all assigned queues."""
         with self._mutex:
             return list(self._queues.values())
 
     @property
     def message_count(self) -> int:
-        """How many messages wait in queues that are not paused."""
+        """Number of messages that wait in queues that are not paused."""
         return sum(each.process_queue.message_count for each in self.all() if not each.is_paused)
 
     @property
     def body_bytes(self) -> int:
-        """How much the messages of all queues take up."""
+        """Number of bytes in the bodies of the messages of all queues."""
         return sum(each.process_queue.body_bytes for each in self.all())
 
     @property
     def queues(self) -> frozenset[MessageQueue]:
-        """What is assigned."""
+        """The queues that are assigned."""
         with self._mutex:
             return frozenset(self._queues)
 
     def replace(
         self, queues: Iterable[MessageQueue], topic: str | None = None
     ) -> tuple[list[AssignedQueue], list[AssignedQueue]]:
-        """These are assigned now, of one topic or of all; those that are new, and those that have gone.
+        """Assign these queues, of one topic or of all; return the new ones and those now gone.
 
-        What has gone is taken out of the table; to `drop` it is the business of the caller, who may want to
-        keep its offset.
+        The caller has to `drop` those that have gone: it may want to keep their offsets.
         """
         wanted = frozenset(queues)
         with self._mutex:

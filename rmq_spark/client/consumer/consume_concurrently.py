@@ -1,8 +1,8 @@
 """ConsumeMessageConcurrentlyService: many threads call the listener, in no order.
 
-Messages that it could not consume, or has had for too long, are given back to the broker; where no broker
-takes them they stay here and are tried again. The offset that is committed is that of the first message not
-yet dealt with.
+Messages that it could not consume, or has had for too long, are given back to the broker; where no
+broker takes them they stay here and are tried again. The offset that is committed is that of the
+first message not yet dealt with.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
 
 class Acknowledge(Protocol):
-    """Done with some messages of a queue; False if it was dropped."""
+    """Acknowledges messages of a queue; returns False if it was dropped."""
 
     def __call__(self, request: PullRequest, messages: Sequence[MessageExt], /) -> bool:
-        """Moves the offset to be committed, and lets pulling go on where it was throttled."""
+        """Move the offset to be committed, and let pulling go on where it was throttled."""
 
 
 class ConsumeMessageConcurrentlyService:
-    """See the module."""
+    """Calls a concurrent listener, and gives back to the brokers what it could not consume."""
 
     is_orderly = False
 
@@ -53,7 +53,7 @@ class ConsumeMessageConcurrentlyService:
         acknowledge: Acknowledge,
         batch_size: int,
     ) -> None:
-        """Messages are given back in ``lanes``: a listener's thread waits for no broker.
+        """Make a service that gives messages back in ``lanes``, so that no listener waits for it.
 
         Without ``retries`` (BROADCASTING) what fails is logged, and not tried again.
         """
@@ -65,7 +65,7 @@ class ConsumeMessageConcurrentlyService:
         self._batch_size = batch_size
 
     def submit(self, request: PullRequest, messages: Sequence[MessageExt]) -> None:
-        """Have these consumed."""
+        """Have messages consumed, in batches."""
         for start in range(0, len(messages), self._batch_size):
             self._submit_batch(request, messages[start : start + self._batch_size], 0)
 
@@ -73,13 +73,13 @@ class ConsumeMessageConcurrentlyService:
         self._threads.schedule(lambda: self._consume(request, batch), delay_ms)
 
     def _consume(self, request: PullRequest, batch: Sequence[MessageExt]) -> None:
-        # Before another try here some may have been given back, as they had taken too long.
+        # Some may have been given back before this retry, as they had taken too long.
         batch = [message for message in batch if request.process_queue.waits(message)]
         if not batch or request.process_queue.is_dropped:
             return
         request.process_queue.start_consuming(batch)
         failed_from, delay_level = self.call(request, batch)
-        if request.process_queue.is_dropped:  # as in a process that the listener has forked, too
+        if request.process_queue.is_dropped:  # also in a process that the listener has forked
             return
         if done := batch[:failed_from]:
             self._acknowledge(request, done)
@@ -90,7 +90,7 @@ class ConsumeMessageConcurrentlyService:
         return self._lanes.of(request.queue.broker_name)
 
     def _settle(self, request: PullRequest, failed: Sequence[MessageExt], delay_level: int) -> None:
-        """See to it that what failed comes again: from its broker, or else here."""
+        """Give failed messages back to a broker, or else have them tried again here."""
         if request.process_queue.is_dropped:
             return
         kept = self._give_back(request, failed, delay_level)
@@ -101,7 +101,7 @@ class ConsumeMessageConcurrentlyService:
             self._submit_batch(request, again, TRY_AGAIN_HERE_MS)
 
     def call(self, request: PullRequest, batch: Sequence[MessageExt]) -> tuple[int, int]:
-        """What the listener makes of them: from which on they failed, and when to try those again."""
+        """Call the listener; return the index of the first failure, and the retry's delay level."""
         context = ConsumeConcurrentlyContext(request.queue)
         status = status_of(self._listener, batch, context, _SUCCESS)
         level = context.delay_level_when_next_consume
@@ -115,7 +115,7 @@ class ConsumeMessageConcurrentlyService:
     def _give_back(
         self, request: PullRequest, failed: Sequence[MessageExt], delay_level: int
     ) -> list[MessageExt]:
-        """Those that nobody has taken."""
+        """Give messages back to their broker; return those that none has taken."""
         if self._retries is None:
             for message in failed:
                 _log.warning("BROADCASTING: %s failed, and is not tried again", message.message_id)

@@ -1,7 +1,8 @@
-"""ConsumeMessageOrderlyService: the messages of one queue one after the other, of several queues at once.
+"""ConsumeMessageOrderlyService: each queue's messages one after the other, several queues at once.
 
-In CLUSTERING a queue is consumed only while its broker has locked it for this consumer. What fails is tried
-again in place, and nothing behind it comes before it; after enough times it goes to the dead letters.
+In CLUSTERING a queue is consumed only while its broker has locked it for this consumer. What fails
+is tried again in place, and nothing behind it comes before it; after enough times it goes to the
+dead letters.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ _SUSPEND_MS_MAX = (1 << 31) - 1
 
 
 class Lock(Protocol):
-    """Whether a queue is locked for this consumer."""
+    """Tells whether a queue is locked for this consumer."""
 
     def __call__(self, request: PullRequest, /) -> bool:
-        """It waits for nobody: if the queue is not locked, the broker is asked in the background."""
+        """Return at once; if the queue is not locked, have the broker asked in the background."""
 
 
 class ConsumeMessageOrderlyService:
-    """See the module."""
+    """Calls an orderly listener with the messages of each queue in turn."""
 
     is_orderly = True
 
@@ -52,7 +53,7 @@ class ConsumeMessageOrderlyService:
         batch_size: int,
         suspend_ms: int,
     ) -> None:
-        """Without ``retries`` and ``lock`` (BROADCASTING) a message is tried for ever, and nothing locked."""
+        """Make a service; in BROADCASTING, without ``retries`` and ``lock``, it tries forever."""
         self._listener = listener
         self._threads = threads
         self._retries = retries
@@ -62,7 +63,7 @@ class ConsumeMessageOrderlyService:
         self._suspend_ms = suspend_ms
 
     def submit(self, request: PullRequest, messages: Sequence[MessageExt] = ()) -> None:  # noqa: ARG002  # they wait in the process queue
-        """Have what waits consumed; not before its time, where the queue is suspended."""
+        """Have waiting messages consumed, but not before its time where the queue is suspended."""
         if not request.is_suspended:
             self._threads.schedule(lambda: self._consume_queue(request))
 
@@ -78,7 +79,7 @@ class ConsumeMessageOrderlyService:
         queue = request.process_queue
         while queue.has_waiting and _goes_on(request) and not request.is_suspended:
             if not queue.consuming.acquire(blocking=False):
-                return  # whoever has it looks once more behind it
+                return  # the thread that holds it looks once more afterwards
             try:
                 delay_ms = self._consume_alone(request)
                 if delay_ms:
@@ -87,7 +88,7 @@ class ConsumeMessageOrderlyService:
                 queue.consuming.release()
 
     def _consume_alone(self, request: PullRequest) -> int:
-        """The same, or not yet: a listener may still have messages from before the queue began anew."""
+        """Consume what waits; return a delay while a listener still has older messages."""
         if not request.listening.acquire(blocking=False):
             return YIELD_MS
         try:
@@ -96,7 +97,7 @@ class ConsumeMessageOrderlyService:
             request.listening.release()
 
     def _consume_what_waits(self, request: PullRequest) -> int:
-        """Until nothing waits; or after how many milliseconds to go on."""
+        """Consume until nothing waits; return 0, or the milliseconds after which to go on."""
         since = time.monotonic()
         while _goes_on(request):
             if self._lock is not None and not self._lock(request):
@@ -126,7 +127,7 @@ class ConsumeMessageOrderlyService:
         return 0
 
     def call(self, request: PullRequest, batch: Sequence[MessageExt]) -> tuple[ConsumeOrderlyStatus, int]:
-        """What the listener makes of them, and how long to wait if it was nothing."""
+        """Call the listener; return its status, and the milliseconds to wait if it failed."""
         context = ConsumeOrderlyContext(request.queue)
         status = status_of(self._listener, batch, context, ConsumeOrderlyStatus.SUCCESS)
         suspend_ms = context.suspend_current_queue_time_ms
@@ -139,7 +140,7 @@ class ConsumeMessageOrderlyService:
         )
 
     def _is_given_up(self, message: MessageExt) -> bool:
-        """Whether it was tried often enough, and is with the dead letters now."""
+        """Return whether a message was tried often enough, and was sent to the dead letters now."""
         retries = self._retries
         return (
             retries is not None

@@ -1,7 +1,7 @@
-"""ConsumeRequestCache: what was pulled and waits for `poll`, in the order of its arrival.
+"""ConsumeRequestCache: pulled messages that wait for `poll`, in the order of their arrival.
 
-Requests of queues that have gone or were sought in are passed over, those of paused queues stay. It knows
-neither brokers nor offsets.
+Requests of queues that have gone or were sought in are passed over, those of paused queues stay.
+This module knows neither brokers nor offsets.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final
 from rmq_spark.client.consumer.assigned_queues import ConsumeRequest, Taking
 
 _SIGNALS_SECONDS: Final = 1.0
-"""A signal that comes just before a wait begins is handled when that ends: so late at most."""
+"""Longest wait: a signal that comes just before a wait begins is handled when it ends."""
 
 
 class ConsumeRequestCache:
-    """A queue between pulls and `poll`. Safe in any thread."""
+    """A queue between pulls and `poll`. Methods may be called from any thread."""
 
     def __init__(self) -> None:
         self._state = threading.Condition()
@@ -26,13 +26,13 @@ class ConsumeRequestCache:
         self._is_closed = False
 
     def put(self, request: ConsumeRequest) -> None:
-        """Something was pulled."""
+        """Add the messages of a pull."""
         with self._state:
             self._requests.append(request)
             self._state.notify()
 
     def poll(self, timeout_ms: int) -> ConsumeRequest | None:
-        """The next that can be had, waiting so long for it; None if there is none, or the cache is closed."""
+        """Return the next request, waiting so long for it; None without one, or once closed."""
         deadline = time.monotonic() + timeout_ms / 1000
         with self._state:
             while not self._is_closed:
@@ -60,20 +60,20 @@ class ConsumeRequestCache:
         return found
 
     def forget_stale(self) -> None:
-        """Pass over what waits of queues that have gone, or from before they were sought in.
+        """Drop requests of queues that have gone, or from before they were sought in.
 
-        What a queue has brought since then stays: its next pull may be faster than whoever calls this.
+        Those that a queue has brought since then stay: its next pull may be faster than the caller.
         """
         with self._state:
             self._requests = deque(request for request in self._requests if not request.is_stale)
 
     def wake(self) -> None:
-        """Look again: a queue is paused no more."""
+        """Look again: a queue was resumed."""
         with self._state:
             self._state.notify_all()
 
     def close(self) -> None:
-        """Nobody waits any longer."""
+        """Make every `poll` return None, those that wait included."""
         with self._state:
             self._is_closed = True
             self._state.notify_all()

@@ -1,7 +1,8 @@
-"""DeadLetters: what becomes of messages that nobody can read, as their bodies are damaged.
+"""DeadLetters: the fate of messages that nobody can read, as their bodies are damaged.
 
-Their broker puts them among the dead letters of the group, as they are stored; without retries (BROADCASTING)
-they are passed over. No listener and no poll sees one, and none keeps another message from being consumed.
+Their broker puts them among the dead letters of the group, as they are stored; without retries
+(BROADCASTING) they are passed over. No listener and no poll sees one, and none keeps another
+message from being consumed.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ class DeadLetters:
         self._is_clustering = is_clustering
 
     def bury(self, message: MessageExt, is_wanted: Callable[[], bool], done: Callable[[], object]) -> None:
-        """Make a dead letter of a message, again and again until a broker takes it; then say so.
+        """Make a dead letter of a message, trying until a broker takes it, and then call ``done``.
 
-        Whether it is still wanted is asked before each try.
+        Each try asks ``is_wanted`` first, and gives up if it returns False.
         """
         becomes = f"it goes to {dlq_topic(self._group)}" if self._is_clustering else "it is passed over"
         _log.error(

@@ -1,8 +1,8 @@
-"""What a pull has brought, record by record: messages, those that nobody can read, and where to go on.
+"""Decoding of a pull, record by record: messages, unreadable ones, and the offset to go on at.
 
-    a body that cannot be inflated      unreadable: its sender has damaged it, and asking again is no use
-    a record that is damaged            asked for again, if that happened on its way; then unreadable, too
-    one whose length makes no sense     an error, as nobody knows where the next one begins
+    a body that cannot be inflated    unreadable: damaged by its sender; asking again is no use
+    a record that is damaged          asked for again, if it happened on its way; then unreadable
+    one whose length makes no sense   an error, as nobody knows where the next one begins
 
 One such message keeps none of the others from being consumed. Nothing here knows a broker.
 """
@@ -17,11 +17,11 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import StoredMessage, decode_record, record_size
 
 _DAMAGED_BODY = "compressed body"
-"""What is wrong is the body, and not that what inflates it is not installed here."""
+"""Subject of errors about a damaged body, unlike those about a codec that is not installed."""
 
 
 class Decoded(NamedTuple):
-    """The messages of one pull; ``stops_at`` is the offset to go on at, if not all of it could be read."""
+    """The messages of one pull; ``stops_at`` is the offset to go on at, if some were not read."""
 
     messages: list[MessageExt]
     unreadable: list[MessageExt]
@@ -29,10 +29,10 @@ class Decoded(NamedTuple):
 
 
 def decoded_pull(records: Buffer, broker_name: str) -> Decoded:
-    """The messages of records that lie back to back.
+    """Return the messages of records that lie back to back.
 
     Raises:
-        WireError: The first one is none, or nothing is installed here that inflates its body.
+        WireError: The first one is not a record, or no codec is installed for its body.
     """
     try:
         return Decoded(list(decode_messages(records, broker_name)), [])
@@ -58,7 +58,7 @@ def _record_by_record(data: bytes, broker_name: str) -> Decoded:
 
 
 def _message_at(data: bytes, at: int, broker_name: str) -> tuple[MessageExt, bool]:
-    """One message, and whether its body is what its sender wrote."""
+    """Return one message, and whether its body is as its sender wrote it."""
     try:
         stored = decode_record(data, at)
     except RecordError:

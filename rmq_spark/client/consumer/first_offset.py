@@ -1,6 +1,7 @@
-"""Where a queue is begun: where the group has come to, or else where it was told to begin.
+"""FirstOffset: the offset to begin a queue at: the group's own, or else where it was told to begin.
 
-An error is raised, never taken for "nothing stored": a group that has come far would begin anew, or skip all.
+An error is raised, never taken for "nothing stored": a group that has come far would begin again at
+the start, or skip all.
 """
 
 from __future__ import annotations
@@ -18,26 +19,26 @@ _TO_THE_FIRST = frozenset(
 
 
 class QueueEnds(Protocol):
-    """What must be known of a queue."""
+    """Answers questions about the offsets of a queue."""
 
     def max_offset(self, queue: MessageQueue) -> int:
-        """The offset that the next message will get."""
+        """Return the offset that the next message will get."""
 
     def min_offset(self, queue: MessageQueue) -> int:
-        """The first that is still kept."""
+        """Return the first offset that is still kept."""
 
     def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first that was stored then, or later."""
+        """Return the offset of the first message stored at a time (ms since the epoch) or later."""
 
 
 class FirstOffset(NamedTuple):
-    """A group's rule for queues that it has no offset in."""
+    """The rule of a group for queues in which it has no offset."""
 
     consume_from_where: ConsumeFromWhere
     consume_timestamp_ms: int
 
     def of(self, queue: MessageQueue, store: OffsetStore, ends: QueueEnds) -> int:
-        """Where to begin."""
+        """Return the offset at which to begin a queue."""
         stored = store.read_offset(queue, ReadOffsetType.MEMORY_FIRST_THEN_STORE)
         return stored if stored is not None else self._without_any(queue, ends)
 

@@ -1,7 +1,7 @@
-"""GroupBrokers: what a member of a group asks of brokers, by queue; which address that is, is found out here.
+"""GroupBrokers: the requests that a member of a group makes of brokers, by queue, not by address.
 
-A broker that no route names (any more) is looked for once more at the name servers. Whatever goes wrong is
-raised, or handed to the one who waits for a pull: nothing here is tried twice.
+A broker that no route names (any more) is looked for once more at the name servers. Whatever goes
+wrong is raised, or handed to the one who waits for a pull: nothing here is tried twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import RETRY_PREFIX
 
 PLAIN_PULL_MESSAGES_MAX = 32
-"""What brokers give at once, whatever is asked for; ours gives more to who asks for a chunk."""
+"""Most messages that brokers give at once, whatever is asked for; a chunk holds more."""
 
 _HELD = (PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION).value
 _COMMIT = PullSysFlag.COMMIT_OFFSET.value
@@ -34,7 +34,7 @@ _LITE = PullSysFlag.LITE_PULL.value
 
 
 class Pull(NamedTuple):
-    """What to pull, and how long the broker may hold it."""
+    """One pull to make: a queue and an offset, and how long the broker may hold it."""
 
     queue: MessageQueue
     queue_offset: int
@@ -47,7 +47,7 @@ class Pull(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """What a pull brought: the messages that were wanted, and where to go on.
+    """Result of a pull: the messages that were wanted, and where to go on.
 
     Those that are ``unreadable`` have their bodies as they are stored.
     """
@@ -60,7 +60,7 @@ class Pulled(NamedTuple):
     unreadable: tuple[MessageExt, ...] = ()
 
     def legal_offset(self, asked: int) -> int:
-        """Where to go on after OFFSET_ILLEGAL: what the broker says, if that exists, or else the nearest.
+        """Return the offset to go on at after OFFSET_ILLEGAL: the broker's, or else the nearest.
 
         A slave may answer with the very offset that it has just refused.
         """
@@ -74,22 +74,22 @@ class Client(Protocol):
 
     @property
     def client_id(self) -> str:
-        """Who this is, among the members."""
+        """Name of this client among the members."""
 
     @property
     def api(self) -> BrokerApi:
-        """To ask brokers."""
+        """The requests to brokers."""
 
     @property
     def routes(self) -> Routes:
-        """Where topics are."""
+        """The routes of topics."""
 
 
 class GroupBrokers:
-    """Brokers, as one member of one group sees them. Safe in any thread."""
+    """Brokers, as one member of one group sees them. Methods may be called from any thread."""
 
     def __init__(self, client: Client, group: str) -> None:
-        self._client = client  # its id is read when it is needed: after a fork it is another
+        self._client = client  # its id is read when needed: it changes with a fork
         self._api = client.api
         self._routes = client.routes
         self._group = group
@@ -97,13 +97,13 @@ class GroupBrokers:
 
     @property
     def client_id(self) -> str:
-        """Who this is, among the members of the group."""
+        """Name of this client among the members of the group."""
         return self._client.client_id
 
     # ---- pulling
 
     def is_ready(self, queue: MessageQueue) -> bool:
-        """Whether `pull` asks at once, as it need not look for the broker, connect or agree first."""
+        """Return whether `pull` would ask at once, without looking for the broker or connecting."""
         broker_id = self._suggested.get(queue, MASTER_ID)
         try:
             address = self._routes.address_for_read(queue.broker_name, broker_id)
@@ -112,9 +112,9 @@ class GroupBrokers:
         return self._api.connections.is_ready(address)
 
     def pull(self, pull: Pull, then: Callable[[Pulled | BaseException], object]) -> Callable[[], None]:
-        """Ask for messages; ``then`` learns the outcome on the thread that reads, or on this one.
+        """Ask for messages and return a function that abandons the pull.
 
-        Gives what to call if nobody wants the outcome any more.
+        ``then`` is called with the outcome, on the thread that reads, or on this one.
         """
         queue = pull.queue
         broker_id = self._suggested.get(queue, MASTER_ID)
@@ -153,7 +153,7 @@ class GroupBrokers:
         try:
             result = answer.result()
         except BaseException as error:  # noqa: BLE001  # it is the outcome
-            # Whoever was suggested may be the one that is gone: the master knows better.
+            # The suggested broker may be the one that is gone: ask the master again.
             self._suggested.pop(pull.queue, None)
             return error
         try:
@@ -173,39 +173,42 @@ class GroupBrokers:
     # ---- offsets
 
     def consumer_offset(self, queue: MessageQueue) -> int | None:
-        """What the group has stored; None for nothing."""
+        """Return the offset that the group has stored for a queue, or None."""
         return self._api.query_consumer_offset(self._master(queue), self._group, queue)
 
     def update_consumer_offset(self, queue: MessageQueue, offset: int, *, one_way: bool) -> None:
-        """Store it."""
+        """Store the group's offset of a queue."""
         self._api.update_consumer_offset(self._master(queue), self._group, queue, offset, one_way=one_way)
 
     def max_offset(self, queue: MessageQueue) -> int:
-        """The offset that the next message will get."""
+        """Return the offset that the next message of a queue will get."""
         return self._api.max_offset(self._master(queue), queue)
 
     def min_offset(self, queue: MessageQueue) -> int:
-        """The first that is still kept."""
+        """Return the first offset that a queue still holds."""
         return self._api.min_offset(self._master(queue), queue)
 
     def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first that was stored then, or later."""
+        """Return the offset of the first message stored at a time (ms since the epoch) or later."""
         return self._api.search_offset(self._master(queue), queue, timestamp_ms)
 
     # ---- the group
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """All queues of a topic that can be read."""
+        """Return all queues of a topic that can be read."""
         return self._routes.subscribe_queues(topic)
 
     def consumer_ids(self, topic: str) -> tuple[str, ...]:
-        """The members of the group, by any broker of a topic; first by one that can be asked at once."""
+        """Return the members of the group, as any broker of a topic knows them.
+
+        Connected brokers are asked first.
+        """
         failure: ClientError | None = None
         names = self._routes.route(topic).brokers
         for name in sorted(names, key=self._is_away):
             try:
                 return self._api.consumer_ids(self._routes.address_for_read(name), self._group)
-            except ClientError as error:  # noqa: PERF203  # each is asked until one answers
+            except ClientError as error:  # noqa: PERF203  # until one answers
                 failure = error
         raise failure or BrokerNotFound(topic, "its route names no broker")
 
@@ -216,7 +219,10 @@ class GroupBrokers:
             return True
 
     def lock(self, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
-        """Hold queues, to consume them in order; those that are held now: none of a broker that is down."""
+        """Lock queues, to consume them in order; return those that are locked now.
+
+        Queues of a broker that does not answer are not.
+        """
         held: frozenset[MessageQueue] = frozenset()
         for broker_name, own in by_broker(queues).items():
             try:
@@ -227,13 +233,13 @@ class GroupBrokers:
         return held
 
     def unlock(self, queues: Iterable[MessageQueue], *, one_way: bool) -> None:
-        """Let go of queues."""
+        """Unlock queues at their brokers; with ``one_way``, without a response."""
         for broker_name, own in by_broker(queues).items():
             address = self._routes.master_address(broker_name)
             self._api.unlock(address, self._group, self.client_id, own, one_way=one_way)
 
     def send_back(self, message: MessageExt, delay_level: int, max_reconsume_times: int) -> None:
-        """Have a message delivered again later, or to the dead letters."""
+        """Have a message delivered again later, or put among the dead letters."""
         header = ConsumerSendMsgBackRequestHeader(
             offset=message.commit_log_offset,
             group=self._group,
@@ -246,7 +252,7 @@ class GroupBrokers:
         self._api.send_back(self._master(message.queue), header)
 
     def check_subscription(self, subscription: SubscriptionData) -> None:
-        """Whether the brokers of a topic can filter like that; tags they always can."""
+        """Raise an error if the brokers of a topic cannot filter like that; all can by tags."""
         if subscription.expression_type == TAG_EXPRESSION:
             return
         body = CheckClientRequestBody(
@@ -257,7 +263,7 @@ class GroupBrokers:
         for broker_name in sorted(brokers, key=self._is_away):
             try:
                 self._api.check_client_config(self._routes.address_for_read(broker_name), body)
-            except (*CONNECTION_FAULTS, BrokerNotFound) as error:  # noqa: PERF203  # another may say
+            except (*CONNECTION_FAULTS, BrokerNotFound) as error:  # noqa: PERF203  # another may answer
                 faults.append(error)
         if faults and len(faults) == len(brokers):
             raise faults[0]
@@ -276,14 +282,14 @@ class GroupBrokers:
 
 
 def _under_their_topics(messages: list[MessageExt], topic: str) -> list[MessageExt]:
-    """What came back by the group's retry topic belongs to the topic that it was first sent to."""
+    """Give messages that came by the group's retry topic the topic they were first sent to."""
     if not topic.startswith(RETRY_PREFIX):
         return messages
     return [replace(message, topic=message.real_topic) for message in messages]
 
 
 def by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
-    """The same queues, those of each broker together, in order."""
+    """Return queues in order, grouped by the name of their broker."""
     found: dict[str, list[MessageQueue]] = {}
     for queue in sorted(queues):
         found.setdefault(queue.broker_name, []).append(queue)

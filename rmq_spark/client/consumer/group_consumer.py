@@ -1,10 +1,10 @@
-"""GroupConsumer: what both kinds of consumers have in common, as members of a group.
+"""GroupConsumer: the part that both kinds of consumers have in common, as members of a group.
 
-It registers with the client's instance (connections, routes, heartbeats), rebalances when the broker says
-that the group has changed and every 20 s, persists offsets every 5 s, and answers what brokers ask of
-consumers. What is asked of brokers in the background is asked in a lane for each of them: one that cannot be
-reached keeps no other's queues waiting. What a share of queues means is the business of the kinds:
-`lite_pull_consumer`, `push_consumer`.
+It registers with the client's instance (connections, routes, heartbeats), rebalances when the
+broker says that the group has changed and every 20 s, persists offsets every 5 s, and answers what
+brokers ask of consumers. What is asked of brokers in the background is asked in a lane for each of
+them: one that cannot be reached keeps no other's queues waiting. What a consumer does with its
+share of queues is left to the kinds: `lite_pull_consumer`, `push_consumer`.
 """
 
 from __future__ import annotations
@@ -61,21 +61,28 @@ _log = logging.getLogger(__name__)
 _Consumer = TypeVar("_Consumer", bound="GroupConsumer")
 
 UNBALANCED_MS = 1_000
-"""Until the next try, where a share could not be found out or taken over."""
+"""Milliseconds until the next try, where a share could not be found out or taken over."""
 
 PERSIST_WAIT_MS = 500
-"""So long brokers are waited for when offsets are persisted."""
+"""Milliseconds that brokers are waited for when offsets are persisted."""
 
 
 class GroupConsumer(ProcessBound, ABC):
-    """A member of a group. Its methods may be called from any thread."""
+    """A member of a consumer group: the base class of both kinds of consumers.
+
+    Methods may be called from any thread. In a ``with`` statement, a consumer is started and shut
+    down.
+    """
 
     consume_type: ConsumeType
 
     def __init__(
         self, group: str, instance: ConsumerInstance | str | None, settings: ConsumerSettings
     ) -> None:
-        """The instance, or the addresses of name servers for one of its own (None: NAMESRV_ADDR)."""
+        """Check the settings, and make the parts of a consumer that is not started yet.
+
+        ``instance`` may be a shared instance, addresses of name servers, or None for NAMESRV_ADDR.
+        """
         self.group = check_group(group)
         settings.check()
         if not isinstance(instance, (str, NoneType)) and not hasattr(instance, "register_consumer"):
@@ -96,7 +103,7 @@ class GroupConsumer(ProcessBound, ABC):
         self._first_offset = FirstOffset(settings.consume_from_where, settings.consume_timestamp_ms)
         self._rule = Rebalance(settings.message_model, settings.allocate_message_queue_strategy)
         self._lanes = Lanes(group)
-        self._retry_lanes = Lanes(f"{group} gives back", threads_max=4)  # a message at a time would be slow
+        self._retry_lanes = Lanes(f"{group} gives back", threads_max=4)  # messages are given back one by one
         is_clustering = settings.message_model is MessageModel.CLUSTERING
         self._dead_letters = DeadLetters(group, self._brokers, self._retry_lanes, is_clustering=is_clustering)
         self._services = ScheduledTasks(f"{group} services", threads_max=3)
@@ -111,7 +118,7 @@ class GroupConsumer(ProcessBound, ABC):
 
     def _new_offset_store(self) -> OffsetStore:
         if self._settings.message_model is MessageModel.BROADCASTING:
-            from rmq_spark.client.consumer.local_offset_store import (  # noqa: PLC0415  # few consumers do
+            from rmq_spark.client.consumer.local_offset_store import (  # noqa: PLC0415  # needed for BROADCASTING only
                 LocalFileOffsetStore,
                 offset_file,
             )
@@ -124,16 +131,16 @@ class GroupConsumer(ProcessBound, ABC):
 
     @property
     def service_state(self) -> ServiceState:
-        """Where in its life this consumer is."""
+        """The state that this consumer is in: created, starting, running, shut down."""
         return self._life.state
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started in this process, and neither it nor its instance was shut down."""
+        """True if the consumer was started in this process, and it and its instance still run."""
         return self._life.state is ServiceState.RUNNING and not self._instance.is_shut_down
 
     def health(self) -> ConsumerHealth:
-        """What there is to know of this consumer at this moment; nobody is asked, or waited for."""
+        """Return the state of this consumer right now, without asking or waiting for anybody."""
         queues, caches = sorted(self._queues()), self._process_queues()
         return ConsumerHealth(
             is_running=self.is_running,
@@ -148,10 +155,11 @@ class GroupConsumer(ProcessBound, ABC):
         return [self._services, self._lanes, self._retry_lanes]
 
     def start(self) -> None:
-        """Join the group, once.
+        """Join the group. A consumer can be started only once.
 
         Raises:
-            ClientShutDown: It was started before, or it was shut down meanwhile.
+            ClientShutDown: The consumer was started before, or was shut down while it started.
+            RouteNotFound: The name servers do not know a topic that is subscribed to.
             ClientError: The brokers cannot be reached, or refuse the subscriptions.
         """
         if not self._life.change(ServiceState.CREATE_JUST, ServiceState.STARTING):
@@ -161,8 +169,8 @@ class GroupConsumer(ProcessBound, ABC):
             self._instance.start()
             try:
                 self._join()
-            except BaseException:  # only now: a start that failed did not count, and is not to be taken back
-                if self._is_registered:  # otherwise somebody else may be, in this group
+            except BaseException:  # inside, as a failed `start` needs no `stop`
+                if self._is_registered:  # else another consumer may have the group
                     self._instance.unregister_consumer(self.group)
                 self._instance.stop()
                 raise
@@ -180,7 +188,7 @@ class GroupConsumer(ProcessBound, ABC):
 
     def _join(self) -> None:
         for subscription in self._subscriptions.values():
-            if not subscription.topic.startswith(RETRY_PREFIX):  # the first heartbeat makes that one
+            if not subscription.topic.startswith(RETRY_PREFIX):  # created by the first heartbeat
                 self._instance.routes.route(subscription.topic)
                 self._brokers.check_subscription(subscription)
         self._instance.register_consumer(self.group, self)
@@ -188,14 +196,14 @@ class GroupConsumer(ProcessBound, ABC):
         self._instance.heartbeat()
 
     def shutdown(self) -> None:
-        """Leave the group: within two seconds, whatever is under way. What was acknowledged stays so.
+        """Leave the group within two seconds, whatever is under way, and store the offsets.
 
-        A consumer that is being started, perhaps by the very thread that a signal has interrupted, gives up
-        on that, and `start` raises.
+        A `start` that is under way, perhaps in the very thread that a signal has interrupted, gives
+        up and raises `ClientShutDown`.
         """
         if self._life.change(ServiceState.STARTING, ServiceState.SHUTDOWN_ALREADY):
             if self._own_instance is not None:
-                self._own_instance.shutdown()  # so that nobody waits for brokers
+                self._own_instance.shutdown()  # so that `start` does not wait for brokers
             return
         self._life.change(ServiceState.RUNNING, ServiceState.SHUTDOWN_ALREADY)
         if self._life.state is ServiceState.SHUTDOWN_ALREADY:
@@ -215,7 +223,7 @@ class GroupConsumer(ProcessBound, ABC):
         ):
             try:
                 step()
-            except Exception as error:  # noqa: BLE001, PERF203  # what fails keeps the rest from nothing
+            except Exception as error:  # noqa: BLE001, PERF203  # the other steps are done all the same
                 _log.warning("%s could not leave in order: %s: %s", self.group, type(error).__name__, error)
 
     def _stop_threads(self) -> None:
@@ -224,7 +232,7 @@ class GroupConsumer(ProcessBound, ABC):
         self._retry_lanes.stop()
 
     def forked(self) -> None:
-        """Be the parent's, if it was started: here it neither consumes nor says anything to brokers."""
+        """Leave a consumer that was started to the parent process; here it is silent."""
         self._life.forked()
         self._changing_subscriptions = threading.Lock()
 
@@ -237,11 +245,17 @@ class GroupConsumer(ProcessBound, ABC):
     # ---- subscriptions
 
     def subscribe(self, topic: str, selector: MessageSelector | str = ALL) -> None:
-        """Consume a topic: all of it, by tags (``red || blue``), or by a selector (`by_sql`).
+        """Consume a topic together with the group.
+
+        Args:
+            topic: Name of the topic.
+            selector: Tags, as ``"red || blue"``, or a selector, as `by_sql` returns. All messages
+                by default.
 
         Raises:
-            MessageRejected: The topic has no name that brokers take, or the selector makes no sense.
-            BrokerRefused: A running consumer's brokers do not filter like that. Nothing has changed.
+            MessageRejected: The topic's name is not valid, or the selector makes no sense.
+            BrokerRefused: The consumer is running, and the brokers cannot filter like that. Nothing
+                has changed.
         """
         if isinstance(selector, str):
             selector = by_tag(selector)
@@ -254,7 +268,7 @@ class GroupConsumer(ProcessBound, ABC):
         self._subscriptions_changed()
 
     def unsubscribe(self, topic: str) -> None:
-        """Consume it no more. What a listener is at ends first; then others of the group have its queues."""
+        """Stop consuming a topic. A listener that is busy with its messages ends first."""
         check_topic(topic)
         with self._changing_subscriptions:
             self._subscriptions = {name: each for name, each in self._subscriptions.items() if name != topic}
@@ -268,11 +282,11 @@ class GroupConsumer(ProcessBound, ABC):
 
     @property
     def topics(self) -> frozenset[str]:
-        """Those that are subscribed to."""
+        """The topics that are subscribed to."""
         return frozenset(self._subscriptions)
 
     def consumer_data(self) -> ConsumerData:
-        """What heartbeats say of this consumer."""
+        """Return the description of this consumer that heartbeats carry."""
         return ConsumerData(
             group_name=self.group,
             consume_type=self.consume_type,
@@ -297,11 +311,11 @@ class GroupConsumer(ProcessBound, ABC):
         except ClientError as error:
             _log.warning("%s keeps its queues of %s as they are: %s", self.group, topic, error)
             return False
-        except BaseException:  # noqa: BLE001  # of a strategy, which is a user's: other topics have their share
+        except BaseException:  # noqa: BLE001  # a user's strategy: other topics go on
             name = getattr(self._settings.allocate_message_queue_strategy, "name", "without a name")
             _log.exception("%s keeps its queues of %s: the strategy %s failed", self.group, topic, name)
             return True
-        if share is None or not share.is_known:  # as after the restart of a broker, or of a topic that is new
+        if share is None or not share.is_known:  # a broker restarted, or the topic is new
             self._instance.heartbeat()
         if share is None:
             return False
@@ -310,41 +324,44 @@ class GroupConsumer(ProcessBound, ABC):
         return self._take_share(topic, share) and share.is_known
 
     def _persist(self) -> None:
-        """Keep all offsets: each broker is told in its lane, and waited for a moment."""
+        """Store all offsets: each broker is told in its lane, and waited for a moment."""
         queues = by_broker(self._queues())
         self._lanes.at_each(
             queues, lambda broker: self._offset_store.persist_all(queues[broker]), PERSIST_WAIT_MS
         )
 
     def _persist_soon(self, queue: MessageQueue) -> None:
-        """Keep the offset of one queue, behind what was asked of its broker before."""
+        """Store the offset of one queue, after all earlier requests to its broker."""
         self._lanes.of(queue.broker_name).schedule(lambda: self._offset_store.persist_all((queue,)))
 
     def _forget_offset(self, queue: MessageQueue) -> None:
-        """Keep the offset of a queue that is given up, and know nothing of it any more."""
+        """Store the offset of a queue that is given up, and then forget it here."""
         self._persist_soon(queue)
         self._lanes.of(queue.broker_name).schedule(lambda: self._offset_store.remove_offset(queue))
 
     def _offset_to_begin_at(self, queue: MessageQueue) -> int:
-        """Where to begin with a queue: what another has committed meanwhile counts."""
+        """Return the offset to begin a queue at, which another member may have moved."""
         self._offset_store.remove_offset(queue)
         return self._first_offset.of(queue, self._offset_store, self._brokers)
 
     def _topics_of_queues(self) -> Iterable[str]:
-        """Topics of queues that are to be given up, should nobody subscribe to them any more."""
+        """Return the topics of queues to give up, should they not be subscribed to any more."""
         return ()
 
     @abstractmethod
     def _take_share(self, topic: str, share: Share) -> bool:
-        """These queues of a topic are ours now, and no others; False: try again soon. It waits for nobody."""
+        """Have these queues of a topic, and no others; return False to be called again soon.
+
+        Implementations must not wait for brokers or listeners.
+        """
 
     @abstractmethod
     def _queues(self) -> frozenset[MessageQueue]:
-        """The queues that are ours."""
+        """Return the queues that this consumer has."""
 
     @abstractmethod
     def _process_queues(self) -> Sequence[ProcessQueue[MessageExt]]:
-        """What was pulled of each of them."""
+        """Return the cache of each queue that this consumer has."""
 
     @abstractmethod
     def _stop_consuming(self) -> None:
@@ -353,12 +370,12 @@ class GroupConsumer(ProcessBound, ABC):
     # ---- what brokers ask
 
     def rebalance_soon(self) -> None:
-        """The group has changed."""
+        """Rebalance soon: a broker says that the group has changed."""
         if self.is_running:
             self._rebalancing.wake()
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """An operator wants the group to go on elsewhere: so it does, in the queues that are ours."""
+        """Go on at offsets that an operator has set, in the queues that this consumer has."""
         for queue, offset in offsets.items():
             if queue.topic == topic and offset >= 0 and self.is_running and self._go_on_at(queue, offset):
                 _log.warning("%s: %s was reset to %d", self.group, queue, offset)
@@ -367,15 +384,15 @@ class GroupConsumer(ProcessBound, ABC):
 
     @abstractmethod
     def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:
-        """Forget what is under way in a queue, and go on there; False if the queue is not ours."""
+        """Drop the messages of a queue and go on at an offset; return False if not assigned."""
 
     def consume_status(self, topic: str) -> Mapping[MessageQueue, int]:
-        """How far this consumer has come in a topic, by what it has in memory."""
+        """Return the offsets that this consumer has reached in a topic, as they are in memory."""
         return self._offset_store.offsets(topic)
 
     def running_info(self) -> ConsumerRunningInfo:
-        """What operators are shown of this consumer."""
-        from rmq_spark.wire.bodies.client_info import ConsumerRunningInfo  # noqa: PLC0415  # operators seldom ask
+        """Return the report on this consumer that operators are shown."""
+        from rmq_spark.wire.bodies.client_info import ConsumerRunningInfo  # noqa: PLC0415  # rarely needed
 
         return ConsumerRunningInfo(
             properties={
@@ -398,7 +415,7 @@ class GroupConsumer(ProcessBound, ABC):
 
     @abstractmethod
     def _queue_infos(self, now_ms: int) -> Mapping[MessageQueue, ProcessQueueInfo]:
-        """The state of each queue."""
+        """Return the report on each queue that operators are shown."""
 
     def __enter__(self: _Consumer) -> _Consumer:
         self.start()

@@ -1,7 +1,8 @@
-"""What listeners of a push consumer are called with, and what they may say.
+"""Listeners of a push consumer: their statuses, their contexts, and how they are called.
 
-A listener that returns nothing, or its SUCCESS, has succeeded. Whatever else it returns or raises means that
-the messages were not processed: what nobody can understand must never count as a success.
+A listener that returns nothing, or its SUCCESS, has succeeded. Whatever else it returns or raises
+means that the messages were not processed: what nobody can understand must never count as a
+success.
 """
 
 from __future__ import annotations
@@ -23,14 +24,24 @@ _log = logging.getLogger(__name__)
 
 
 class ConsumeConcurrentlyStatus(Enum):
-    """What a concurrent listener says."""
+    """Return value of a concurrent listener; None stands for CONSUME_SUCCESS.
+
+    Attributes:
+        CONSUME_SUCCESS: The messages were processed.
+        RECONSUME_LATER: They were not, and are to come again later.
+    """
 
     CONSUME_SUCCESS = 0
     RECONSUME_LATER = 1
 
 
 class ConsumeOrderlyStatus(Enum):
-    """What an orderly listener says."""
+    """Return value of an orderly listener; None stands for SUCCESS.
+
+    Attributes:
+        SUCCESS: The messages were processed.
+        SUSPEND_CURRENT_QUEUE_A_MOMENT: They were not, and are to be tried again in a moment.
+    """
 
     SUCCESS = 0
     SUSPEND_CURRENT_QUEUE_A_MOMENT = 1
@@ -38,29 +49,40 @@ class ConsumeOrderlyStatus(Enum):
 
 @dataclass(slots=True)
 class ConsumeConcurrentlyContext:
-    """What a concurrent listener may set."""
+    """Passed to a concurrent listener, which may set its fields."""
 
     queue: MessageQueue
+    """The queue of the messages."""
+
     delay_level_when_next_consume: int = 0
-    """0: the broker decides, later each time; -1: to the dead letters at once; else this delay level."""
+    """Delay of messages that failed.
+
+    0 leaves it to the broker, later each time; -1 makes dead letters of them at once; other numbers
+    are delay levels.
+    """
 
     ack_index: int | None = None
-    """The last of the messages that succeeded, if not all did."""
+    """Index of the last message that succeeded, if not all did."""
 
 
 @dataclass(slots=True)
 class ConsumeOrderlyContext:
-    """What an orderly listener may set."""
+    """Passed to an orderly listener, which may set its fields."""
 
     queue: MessageQueue
+    """The queue of the messages."""
+
     suspend_current_queue_time_ms: int | None = None
-    """How long the queue waits before it is tried again; None: as the consumer's settings say."""
+    """Milliseconds before messages that failed are tried again; None for the consumer's setting."""
 
 
 MessageListenerConcurrently = Callable[
     [Sequence[MessageExt], ConsumeConcurrentlyContext], ConsumeConcurrentlyStatus | None
 ]
+"""A concurrent listener; None, or CONSUME_SUCCESS, says that the messages were processed."""
+
 MessageListenerOrderly = Callable[[Sequence[MessageExt], ConsumeOrderlyContext], ConsumeOrderlyStatus | None]
+"""An orderly listener; None, or SUCCESS, says that the messages were processed."""
 
 _Context = TypeVar("_Context", ConsumeConcurrentlyContext, ConsumeOrderlyContext)
 _Status = TypeVar("_Status", ConsumeConcurrentlyStatus, ConsumeOrderlyStatus)
@@ -69,10 +91,10 @@ _EXAMPLE = "def listen({}): ..."
 
 
 def check_listener(name: str, listener: object, *parameters: str) -> None:
-    """Refuse a listener that cannot be called with these parameters, or would do nothing when it is.
+    """Raise an error if a listener does not take these parameters, or its body would not run.
 
     Raises:
-        TypeError: Says what was needed, what was found, and shows an example.
+        TypeError: The message says what was needed and what was found, and shows an example.
     """
     example = _EXAMPLE.format(", ".join(parameters))
     if not callable(listener):
@@ -88,7 +110,7 @@ def check_listener(name: str, listener: object, *parameters: str) -> None:
 
 
 def _kind_that_only_begins(listener: Callable[..., object]) -> str | None:
-    for function in (listener, getattr(listener, "__call__", None)):  # noqa: B004  # an object's own, if it is async
+    for function in (listener, getattr(listener, "__call__", None)):  # noqa: B004  # of an object whose __call__ is async
         if inspect.iscoroutinefunction(function):
             return "a coroutine function (async def)"
         if inspect.isasyncgenfunction(function):
@@ -103,7 +125,7 @@ def _takes(listener: Callable[..., object], count: int) -> bool:
         inspect.signature(listener).bind(*range(count))
     except TypeError:
         return False
-    except ValueError:  # of some functions written in C Python does not know what they take
+    except ValueError:  # some functions written in C have no known signature
         return True
     return True
 
@@ -114,7 +136,7 @@ def status_of(
     context: _Context,
     success: _Status,
 ) -> _Status | None:
-    """Call a listener; what it said, or None: it raised, or said what no listener of its kind may say."""
+    """Call a listener and return its status; None if it raised, or returned a wrong value."""
     try:
         said: object = listener(messages, context)
     except BaseException:  # noqa: BLE001  # sys.exit and CancelledError, too: the thread serves others as well
@@ -125,7 +147,7 @@ def status_of(
     if isinstance(said, type(success)):
         return said
     if isinstance(said, (CoroutineType, GeneratorType)):
-        said.close()  # nobody will ever run it
+        said.close()  # it would never run
     kind = type(success).__name__
     text = "the listener returned %s (%s) for %s: needed None or a %s; it counts as a failure"
     _log.error(text, excerpt(said), type(said).__name__, _which(messages), kind)
@@ -133,7 +155,7 @@ def status_of(
 
 
 def number_of(name: str, found: object, otherwise: int, least: int, most: int) -> int:
-    """The nearest number within the limits to what a listener has set; what is no number is logged."""
+    """Return a number that a listener has set, moved to within limits; log any other value."""
     if isinstance(found, int) and not isinstance(found, bool):
         return max(least, min(found, most))
     _log.error("the listener set %s to %s: needed a number from %d on", name, excerpt(found), least)

@@ -2,9 +2,7 @@
 
     rebalance or assign ──▶ assigned queues ──▶ a pull task each ──▶ request cache ──▶ poll
 
-It subscribes to topics, sharing them with its group, or is assigned queues, and then shares nothing. Offsets
-are committed by itself (what earlier polls returned), or by `commit`. See `assigned_queues` for what counts
-as consumed.
+See `assigned_queues` for what counts as consumed.
 """
 
 from __future__ import annotations
@@ -57,19 +55,39 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 MessageQueueListener = Callable[[str, frozenset[MessageQueue], frozenset[MessageQueue]], object]
-"""Told the topic, all of its queues, and this consumer's, after these have changed."""
+"""Called with the topic, all of its queues and this consumer's, after these have changed."""
 
 TopicMessageQueueChangeListener = Callable[[str, frozenset[MessageQueue]], object]
-"""Told the topic and its queues, after an operator has changed them."""
+"""Called with the topic and its queues, after an operator has changed them."""
 
 
 def monotonic_ms() -> int:
-    """Milliseconds that never go back."""
+    """Return milliseconds of a clock that never goes back."""
     return time.monotonic_ns() // 1_000_000
 
 
 class LitePullConsumer(GroupConsumer):
-    """A member of a group that is asked for messages. Its methods may be called from any thread."""
+    """A member of a consumer group that returns messages when it is polled.
+
+    Either `subscribe` to topics, and share their queues with the group, or `assign` queues. With
+    ``auto_commit``, calling `poll` again says that the messages it returned before are dealt with;
+    messages are delivered at least once. Methods may be called from any thread.
+
+    Example:
+        consumer = LitePullConsumer("billing", "localhost:9876")
+        consumer.subscribe("orders", "paid || refunded")
+        with consumer:
+            for message in consumer.poll(timeout_ms=5_000):
+                print(message.keys, message.body)
+
+    Args:
+        group: Name of the consumer group.
+        instance: A shared `ClientInstance`, or addresses of name servers
+            (``"host:port;host:port"``) for an instance of its own; None takes them from the
+            environment variable NAMESRV_ADDR.
+        settings: Settings of the consumer; `LitePullSettings()` by default.
+        message_queue_listener: Called with topic, all queues and own queues, when these change.
+    """
 
     consume_type = ConsumeType.CONSUME_ACTIVELY
 
@@ -103,13 +121,20 @@ class LitePullConsumer(GroupConsumer):
     # ---- which queues
 
     def subscribe(self, topic: str, selector: MessageSelector | str = ALL) -> None:
-        """Consume a topic together with the group."""
+        """Consume a topic with the group: by tags (``"red || blue"``), or a selector (`by_sql`).
+
+        Raise `SubscriptionConflict` after `assign`, or the errors of `GroupConsumer.subscribe`.
+        """
         if self._is_assigned_by_hand:
             raise SubscriptionConflict
         super().subscribe(topic, selector)
 
     def assign(self, queues: Iterable[MessageQueue], selector: MessageSelector | str = ALL) -> None:
-        """Consume these queues, and no others; nobody is asked whether somebody else does."""
+        """Consume these queues and no others, by tags or a selector; a later call replaces them.
+
+        Raises:
+            SubscriptionConflict: The consumer has subscribed to topics.
+        """
         wanted = checked_queues("queues", queues)
         selector = by_tag(selector) if isinstance(selector, str) else selector
         check_selector(selector)
@@ -120,17 +145,17 @@ class LitePullConsumer(GroupConsumer):
         self._change_queues(wanted, None)
 
     def assignment(self) -> frozenset[MessageQueue]:
-        """The queues that this consumer has now."""
+        """Return the queues that this consumer has now."""
         return self._assigned.queues
 
     def fetch_message_queues(self, topic: str) -> frozenset[MessageQueue]:
-        """All queues of a topic that can be read."""
+        """Return all readable queues of a topic, as the name servers know them."""
         return frozenset(self._brokers.queues(check_topic(topic)))
 
     def register_topic_message_queue_change_listener(
         self, topic: str, listener: TopicMessageQueueChangeListener
     ) -> None:
-        """Have somebody told when a topic has other queues than before."""
+        """Call a function whenever a topic has other queues than before; looked for every 30 s."""
         check_listener("listener", listener, "topic", "queues")
         known = self.fetch_message_queues(topic)
 
@@ -157,7 +182,7 @@ class LitePullConsumer(GroupConsumer):
         if self._change_queues(mine, topic) and self._listener is not None:
             try:
                 self._listener(topic, frozenset(share.all), mine)
-            except BaseException:  # noqa: BLE001  # what a listener raises keeps no queue from being consumed
+            except BaseException:  # noqa: BLE001  # a listener's error must not stop consuming
                 _log.exception("the message queue listener of %s failed", self.group)
         return True
 
@@ -201,7 +226,7 @@ class LitePullConsumer(GroupConsumer):
         super()._join()
 
     def start(self) -> None:
-        """Join the group, or begin with the assigned queues."""
+        """Join the group, or begin to pull the assigned queues; see `GroupConsumer.start`."""
         super().start()
         with self._changing_tasks:
             self._start_tasks(
@@ -222,7 +247,7 @@ class LitePullConsumer(GroupConsumer):
                 self._offset_store.update_offset(assigned.queue, consumed, increase_only=False)
 
     def forked(self) -> None:
-        """Be the parent's, if it was started: the queues are consumed there."""
+        """Leave the queues of a consumer that was started to the parent process."""
         super().forked()
         if self.service_state is ServiceState.OF_THE_PARENT:
             self._assigned = AssignedQueues(monotonic_ms)
@@ -231,15 +256,15 @@ class LitePullConsumer(GroupConsumer):
     # ---- what pull tasks need
 
     def first_offset(self, queue: MessageQueue) -> int:
-        """Where to begin with a queue."""
+        """Return the offset at which to begin a queue."""
         return self._offset_to_begin_at(queue)
 
     def is_ready(self, queue: MessageQueue) -> bool:
-        """Whether the broker can be asked at once."""
+        """Return whether the queue's broker is connected, so that it can be asked at once."""
         return self._brokers.is_ready(queue)
 
     def pull(self, queue: MessageQueue, queue_offset: int, then: Then) -> Abandon:
-        """Ask the broker for messages."""
+        """Ask the queue's broker for messages."""
         subscription = self._subscriptions.get(queue.topic)
         if subscription is None:
             subscription = subscription_data(queue.topic, self._selector_for_assign, 0)
@@ -257,11 +282,11 @@ class LitePullConsumer(GroupConsumer):
         )
 
     def deliver(self, request: ConsumeRequest) -> None:
-        """Messages for `poll`."""
+        """Hand pulled messages to `poll`."""
         self._cache.put(request)
 
     def bury(self, assigned: AssignedQueue, epoch: int, message: MessageExt) -> None:
-        """A message that cannot be read keeps the offset back until it is a dead letter."""
+        """Hold the offset back at an unreadable message until it is a dead letter."""
 
         def done() -> None:
             assigned.buried(epoch, message)
@@ -271,21 +296,24 @@ class LitePullConsumer(GroupConsumer):
 
     @property
     def cached_messages(self) -> int:
-        """How many messages `poll` may take."""
+        """Number of messages that `poll` may return without a pull."""
         return self._assigned.message_count
 
     @property
     def cached_bytes(self) -> int:
-        """How much the messages of all queues take up."""
+        """Number of bytes in the bodies of the messages that were pulled and not returned yet."""
         return self._assigned.body_bytes
 
     # ---- messages
 
     def poll(self, timeout_ms: int | None = None) -> list[MessageExt]:
-        """The messages that one pull has found; none, if there are none within this time.
+        """Return messages of one queue, waiting for them; an empty list if none come in time.
+
+        Args:
+            timeout_ms: Milliseconds to wait; by default the setting ``poll_timeout_ms``.
 
         Raises:
-            ClientShutDown: The consumer does not run.
+            ClientShutDown: The consumer is not running.
         """
         self._check_running()
         if timeout_ms is not None:
@@ -313,7 +341,7 @@ class LitePullConsumer(GroupConsumer):
             self._store_consume_offsets(self._assigned.all())
 
     def _wake_throttled(self) -> None:
-        """Pulling goes on before the cache has run dry."""
+        """Let pulling go on before the cache has run dry."""
         for task in list(self._tasks.values()):
             limit = self._lite.limits.pull_threshold_for_queue // 2
             if task.is_throttled and task.assigned.process_queue.message_count <= limit:
@@ -323,11 +351,15 @@ class LitePullConsumer(GroupConsumer):
     # ---- offsets
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store how far this consumer has come: all that `poll` has returned, or these offsets.
+        """Store the group's offsets, and wait until the brokers have them.
+
+        Args:
+            offsets: The offset to go on at, by queue; by default behind all that `poll` has
+                returned.
 
         Raises:
-            ClientError: A broker does not answer; the others have their offsets, and this one has its later,
-                if the consumer lives on.
+            NotAssigned: One of the queues is not this consumer's.
+            ClientError: A broker does not answer. It is told again later; the others have theirs.
         """
         self._check_running()
         if offsets is None:
@@ -347,13 +379,13 @@ class LitePullConsumer(GroupConsumer):
         self._persist_now(queues)
 
     def _persist_now(self, queues: Iterable[MessageQueue]) -> None:
-        """Wait until all brokers have these; one that fails keeps no other from having its own."""
+        """Wait until all brokers have the offsets; one that fails keeps none from the others."""
         failures: list[RocketPollError] = []
         for own in by_broker(queues).values():
             try:
                 for queue in own:
                     self._offset_store.persist(queue)
-            except RocketPollError as error:  # noqa: PERF203  # of a broker that fails the rest would fail, too
+            except RocketPollError as error:  # noqa: PERF203  # the broker's other queues would fail, too
                 failures.append(error)
         if failures:
             raise failures[0]
@@ -365,20 +397,20 @@ class LitePullConsumer(GroupConsumer):
                 self._offset_store.update_offset(assigned.queue, consumed, increase_only=False)
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """The offset that this group has stored; None if there is none."""
+        """Return the offset that this group has stored for a queue, or None."""
         self._check_running()
         check_queue("queue", queue)
         kind = ReadOffsetType.MEMORY_FIRST_THEN_STORE
         if self._assigned.get(queue) is None:
-            kind = ReadOffsetType.READ_FROM_STORE  # whoever has the queue moves its offset on
+            kind = ReadOffsetType.READ_FROM_STORE  # the queue's owner moves its offset on
         return self._offset_store.read_offset(queue, kind)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at an offset.
+        """Go on at an offset of a queue; messages pulled from elsewhere are dropped.
 
         Raises:
             NotAssigned: The queue is not this consumer's.
-            OffsetOutOfRange: It has no such offset.
+            OffsetOutOfRange: The queue has no such offset.
         """
         self._checked(queue)
         check_number("offset", offset, 42)
@@ -388,23 +420,23 @@ class LitePullConsumer(GroupConsumer):
         self._seek(queue, offset)
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on at the first offset that is still kept."""
+        """Go on at the first offset that the queue still holds; raise `NotAssigned` as `seek`."""
         self._checked(queue)
         self._seek(queue, self._brokers.min_offset(queue))
 
     def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on with what comes next."""
+        """Go on behind the last message of the queue; raise `NotAssigned` as `seek`."""
         self._checked(queue)
         self._seek(queue, self._brokers.max_offset(queue))
 
     def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
-        """Go on with the first message that was stored then, or later."""
+        """Go on with the first message stored at a time (ms since the epoch) or later."""
         self._checked(queue)
         check_number("timestamp_ms", timestamp_ms, half_an_hour_ago())
         self._seek(queue, self._brokers.search_offset(queue, timestamp_ms))
 
     def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the first message that was stored then, or later."""
+        """Return the offset of the first message stored at a time (ms since the epoch) or later."""
         self._check_running()
         check_queue("queue", queue)
         check_number("timestamp_ms", timestamp_ms, half_an_hour_ago())
@@ -436,12 +468,12 @@ class LitePullConsumer(GroupConsumer):
     # ---- pausing
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Return nothing of these queues, and pull nothing, until they are resumed."""
+        """Return and pull no messages of these queues until `resume`."""
         for assigned in [self._checked(queue) for queue in checked_queues("queues", queues)]:
             assigned.is_paused = True
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Go on with these queues."""
+        """Return and pull messages of paused queues again."""
         for queue in sorted(checked_queues("queues", queues)):
             self._checked(queue).is_paused = False
             if (task := self._tasks.get(queue)) is not None:
@@ -449,8 +481,8 @@ class LitePullConsumer(GroupConsumer):
         self._cache.wake()
 
     def consume_directly(self, message: MessageExt, broker_name: str) -> ConsumeMessageDirectlyResult:  # noqa: ARG002  # there is no listener to call
-        """Nothing: whoever polls decides what is consumed."""
-        from rmq_spark.wire.bodies.client_info import (  # noqa: PLC0415  # operators seldom ask
+        """Refuse an operator's message: there is no listener to call."""
+        from rmq_spark.wire.bodies.client_info import (  # noqa: PLC0415  # rarely needed
             ConsumeMessageDirectlyResult,
             ConsumeResult,
         )

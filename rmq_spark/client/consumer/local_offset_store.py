@@ -1,12 +1,12 @@
-"""LocalFileOffsetStore: offsets in a file of this machine. What consumers in BROADCASTING use.
+"""LocalFileOffsetStore: offsets in a file of this machine, for consumers in BROADCASTING.
 
-    ~/.rocketmq_offsets/<client id>/<group>/offsets.json         {"offsetTable":{{"brokerName":...}:12}}
-                                            offsets.json.bak     the state before that
+    ~/.rocketmq_offsets/<client id>/<group>/offsets.json      {"offsetTable":{{"brokerName":...}:1}}
+                                            offsets.json.bak  the state before that
 
-Java's consumers read the same file, and write it. Each write goes to a new file, which takes the old one's
-place when it is on the disk: whenever the power fails, one of the two is whole. If both are damaged that is
-an error: without it, everything would quietly be consumed again, or nothing. While a file cannot be written,
-consuming goes on, and the next time says the same or more.
+Java's consumers read the same file, and write it. Each write goes to a new file, which takes the
+old one's place when it is on the disk: whenever the power fails, one of the two is whole. If both
+are damaged that is an error: without it, everything would quietly be consumed again, or nothing.
+While a file cannot be written, consuming goes on, and the next time says the same or more.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.message_queue import MessageQueue
 
 DIRECTORY = Path(".rocketmq_offsets")
-"""Below the home directory, unless told otherwise."""
+"""Directory of the offset files below the home directory, unless another is set."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetSerializeWrapper:
-    """The file, as Java writes it."""
+    """Content of the file, as Java writes it."""
 
     offset_table: Mapping[MessageQueue, int] = field(default_factory=dict)
 
 
 def offset_file(client_id: str, group: str, directory: Path | None = None) -> Path:
-    """Where a consumer's offsets are."""
+    """Return the path of a consumer's offset file."""
     return (directory or Path.home() / DIRECTORY) / client_id / group / "offsets.json"
 
 
 class LocalFileOffsetStore:
-    """An `OffsetStore` in a file."""
+    """An `OffsetStore` that keeps offsets in a file."""
 
     def __init__(self, path: Callable[[], Path]) -> None:
-        """``path`` is asked for each time: in a process that was forked it may be another."""
+        """Make a store; ``path`` is called each time, as its result may change after a fork."""
         self._path_now = path
         self._table = OffsetTable()
         self._writing = threading.Lock()
@@ -54,24 +54,24 @@ class LocalFileOffsetStore:
         self._is_failing = False
 
     def load(self) -> None:
-        """Take over what the file says; no file is as good as an empty one.
+        """Take over the offsets of the file; a missing file counts as an empty one.
 
         Raises:
             OffsetFileDamaged: Neither the file nor its backup holds offsets.
-            OffsetFileFailed: It cannot be read.
+            OffsetFileFailed: The file cannot be read.
         """
         self._table.add_missing(self._read())
 
     def update_offset(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
-        """Remember it, until it is persisted."""
+        """Remember an offset until it is persisted."""
         self._table.update(queue, offset, increase_only=increase_only)
 
     def read_offset(self, queue: MessageQueue, kind: ReadOffsetType) -> int | None:
-        """From memory, or the file."""
+        """Return an offset from memory or from the file."""
         return self._table.read(queue, kind, lambda queue: self._read().get(queue))
 
     def persist_all(self, queues: Collection[MessageQueue]) -> None:  # noqa: ARG002  # the file holds all
-        """Write the file, if there is anything new; that it cannot be written is logged once."""
+        """Write the file, if there is anything new; log it once if that fails."""
         try:
             self._save()
             self._is_failing = False
@@ -80,11 +80,11 @@ class LocalFileOffsetStore:
                 _log.warning("offsets are not kept for now: %s", error)
             self._is_failing = True
 
-    def persist(self, queue: MessageQueue) -> None:  # noqa: ARG002  # the same
-        """Write the file.
+    def persist(self, queue: MessageQueue) -> None:  # noqa: ARG002  # as above
+        """Write the file, if there is anything new.
 
         Raises:
-            OffsetFileFailed: It cannot be written.
+            OffsetFileFailed: The file cannot be written.
         """
         self._save()
 
@@ -99,10 +99,10 @@ class LocalFileOffsetStore:
                 self._written = offsets
 
     def remove_offset(self, queue: MessageQueue) -> None:
-        """Nothing: in BROADCASTING a queue comes back to the consumer that had it."""
+        """Do nothing: in BROADCASTING a queue comes back to the consumer that had it."""
 
     def offsets(self, topic: str) -> Mapping[MessageQueue, int]:
-        """What is known in memory of a topic."""
+        """Return the offsets of a topic that are in memory."""
         return self._table.of_topic(topic)
 
     def _write(self, offsets: Mapping[MessageQueue, int]) -> None:
@@ -151,6 +151,6 @@ class LocalFileOffsetStore:
 
 
 def why_of(error: OSError) -> str:
-    """What the system says, and of which file."""
+    """Return the system's message about an error, with the file that it concerns."""
     of = f" ({error.filename})" if error.filename else ""
     return f"{error.strerror or error}{of}"

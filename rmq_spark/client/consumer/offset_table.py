@@ -1,6 +1,7 @@
-"""How far a group has come in each queue, in memory; and what all offset stores can do.
+"""Offsets of a group by queue, in memory; and the methods that all offset stores have.
 
-A table moves forward unless it is told in so many words to go back. It knows no broker and no file.
+A table moves forward unless it is told explicitly to go back. This module knows no broker and no
+file.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class ReadOffsetType(Enum):
-    """Where to look for an offset."""
+    """Place to read an offset from."""
 
     READ_FROM_MEMORY = 0
     READ_FROM_STORE = 1
@@ -22,47 +23,48 @@ class ReadOffsetType(Enum):
 
 
 class OffsetStore(Protocol):
-    """Keeps a group's offsets. What goes wrong is raised: an error is never an offset."""
+    """Keeps a group's offsets. Errors are raised: an error is never an offset."""
 
     def load(self) -> None:
-        """Read what was kept, if it is kept here."""
+        """Read the offsets that were kept, if they are kept here."""
 
     def update_offset(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
-        """Remember an offset; with ``increase_only`` an older one is passed over."""
+        """Remember an offset; with ``increase_only``, ignore one that is not greater."""
 
     def read_offset(self, queue: MessageQueue, kind: ReadOffsetType) -> int | None:
-        """The offset, or None: this group has none in that queue."""
+        """Return the group's offset in a queue, or None if it has none."""
 
     def persist_all(self, queues: Collection[MessageQueue]) -> None:
-        """Keep the offsets of these queues for good; one that fails does not keep the others from it."""
+        """Keep the offsets of these queues for good; a failure of one does not stop the others."""
 
     def persist(self, queue: MessageQueue) -> None:
-        """Keep one, and come back when it is kept."""
+        """Keep the offset of one queue for good, and wait until it is kept."""
 
     def remove_offset(self, queue: MessageQueue) -> None:
-        """Forget it in memory: the queue is somebody else's."""
+        """Drop a queue's offset from memory: another member has the queue."""
 
     def offsets(self, topic: str) -> Mapping[MessageQueue, int]:
-        """What is known in memory of a topic."""
+        """Return the offsets of a topic that are in memory."""
 
 
 class OffsetTable:
-    """Offsets by queue. Safe in any thread."""
+    """Offsets by queue. Methods may be called from any thread."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._offsets: dict[MessageQueue, int] = {}
 
     def get(self, queue: MessageQueue) -> int | None:
-        """The offset, if there is one."""
+        """Return the offset of a queue, or None."""
         return self._offsets.get(queue)
 
     def read(
         self, queue: MessageQueue, kind: ReadOffsetType, stored: Callable[[MessageQueue], int | None]
     ) -> int | None:
-        """The offset from here or from where it is kept, as ``kind`` wants it.
+        """Return an offset from here or, by ``stored``, from where it is kept, as ``kind`` says.
 
-        Who looks here first finds it here the next time. What was asked of the store alone, others may move.
+        With MEMORY_FIRST_THEN_STORE it is remembered; one read from the store alone is not, as
+        other members may move it.
         """
         if kind is not ReadOffsetType.READ_FROM_STORE:
             known = self.get(queue)
@@ -76,7 +78,7 @@ class OffsetTable:
         return kept
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
-        """Set it, or only if it is further."""
+        """Set an offset; with ``increase_only``, ignore one that is not greater."""
         if offset < 0:
             raise ValueError(f"offset of {queue}: needed 0 or more, found {offset}")
         with self._mutex:
@@ -85,25 +87,25 @@ class OffsetTable:
                 self._offsets[queue] = offset
 
     def add_missing(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Take over those of queues that are not known here."""
+        """Take over the offsets of queues that are not known here."""
         with self._mutex:
             self._offsets = {**offsets, **self._offsets}
 
     def remove(self, queue: MessageQueue) -> None:
-        """Forget one."""
+        """Drop the offset of a queue."""
         with self._mutex:
             self._offsets.pop(queue, None)
 
     def of(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """Those of some queues, where known."""
+        """Return the offsets of some queues, where known."""
         with self._mutex:
             return {queue: self._offsets[queue] for queue in queues if queue in self._offsets}
 
     def all(self) -> dict[MessageQueue, int]:
-        """All of them."""
+        """Return a copy of all offsets."""
         with self._mutex:
             return dict(self._offsets)
 
     def of_topic(self, topic: str) -> dict[MessageQueue, int]:
-        """Those of one topic."""
+        """Return the offsets of one topic."""
         return {queue: offset for queue, offset in self.all().items() if queue.topic == topic}

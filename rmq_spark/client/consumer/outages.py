@@ -1,4 +1,4 @@
-"""Outages: what keeps a consumer from its queues is told when it begins and when it is over, not at each try.
+"""Outages: failures that keep a consumer from its queues are told when they begin and end.
 
     a broker cannot be reached    concerns all its queues: one warning, whichever of them finds out
     any other failure             concerns one queue: a warning when the kind of failure changes
@@ -20,16 +20,16 @@ _OF_ALL_QUEUES = (*CONNECTION_FAULTS, BrokerNotFound)
 
 
 class Outages:
-    """What one kind of request of one consumer fails in. May be called from any thread."""
+    """The failures of one kind of request of a consumer. Methods may be called from any thread."""
 
     def __init__(self, what: str) -> None:
-        """``what`` says what is not done while it fails: "cannot be pulled"."""
+        """Make a record; ``what`` names the failure in the log, as "cannot be pulled"."""
         self._what = what
         self._mutex = threading.Lock()
         self._told: dict[MessageQueue | str, object] = {}
 
     def failed(self, queue: MessageQueue, error: BaseException) -> None:
-        """Tell that a queue's request has failed, unless that is known."""
+        """Log that a queue's request has failed, as a warning unless that is known."""
         key, kind = _concerned(queue, error)
         with self._mutex:
             is_known = self._told.get(key) == kind
@@ -37,8 +37,8 @@ class Outages:
         _log.log(logging.DEBUG if is_known else logging.WARNING, "%s %s: %s", queue, self._what, error)
 
     def went_well(self, queue: MessageQueue) -> None:
-        """Tell that an outage is over, if there was one."""
-        if not self._told:  # mostly
+        """Log that an outage is over, if there was one."""
+        if not self._told:  # the usual case
             return
         with self._mutex:
             over = [key for key in (queue, queue.broker_name) if self._told.pop(key, None) is not None]
@@ -48,7 +48,7 @@ class Outages:
 
 
 def _concerned(queue: MessageQueue, error: BaseException) -> tuple[MessageQueue | str, object]:
-    """Return what an error concerns, and of which kind it is."""
+    """Return the queue or broker that an error concerns, and its kind."""
     if isinstance(error, _OF_ALL_QUEUES):
         return queue.broker_name, "away"
     return queue, error.code if isinstance(error, BrokerRefused) else type(error)

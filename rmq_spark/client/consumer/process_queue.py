@@ -1,13 +1,13 @@
-"""ProcessQueue: the messages of one queue that a consumer has pulled and not yet acknowledged, by offset.
+"""ProcessQueue: the messages of one queue that a consumer has pulled and not yet acknowledged.
 
-    pulled ──put──▶ waiting ──take──▶ taken ──acknowledge──▶ gone      orderly consumers take, concurrent
-                       ▲                │                              ones acknowledge what waits
-                       └───put back─────┘
+    pulled ──put──▶ waiting ──take──▶ taken ──acknowledge──▶ gone      orderly consumers take,
+                       ▲                │                              concurrent ones acknowledge
+                       └───put back─────┘                              what waits
 
-What may be committed is the smallest offset that is still here: everything before it is done with. Once the
-queue is dropped (it belongs to somebody else now, or starts again elsewhere) nothing that is still under way
-for it moves an offset. One that is retired before begins nothing more, but ends what is under way. Each
-method is safe in any thread. It knows neither brokers nor listeners.
+The smallest offset that is still here may be committed: everything before it is done with. Once the
+queue is dropped (it belongs to somebody else now, or starts again elsewhere) nothing that is still
+under way for it moves an offset. One that is retired before begins nothing more, but ends what is
+under way. Each method is safe in any thread. This module knows neither brokers nor listeners.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ if TYPE_CHECKING:
     from rmq_spark.wire.bodies.client_info import ProcessQueueInfo
 
 LOCK_EXPIRES_MS = 30_000
-"""So long a broker's lock counts as ours; the broker itself keeps it for twice that long."""
+"""Milliseconds that a broker's lock counts here; the broker keeps it for twice as long."""
 
 PULL_EXPIRES_MS = 120_000
-"""A queue that was not pulled for so long has lost its pull request somewhere."""
+"""Milliseconds without a pull after which a queue's pull request must have been lost."""
 
 _MIB = 1 << 20
 
 Clock = Callable[[], int]
-"""Milliseconds that never go back."""
+"""Returns milliseconds of a clock that never goes back."""
 
 
 class CachedMessage(Protocol):
-    """What a process queue must know of a message."""
+    """The part of a message that a process queue needs."""
 
     @property
     def queue_offset(self) -> int:
-        """Its place in the queue."""
+        """Offset of the message in its queue."""
 
     @property
     def body(self) -> bytes:
-        """What takes up memory."""
+        """Body, which takes up memory."""
 
 
 Message = TypeVar("Message", bound=CachedMessage)
 
 
 class ProcessQueue(Generic[Message]):
-    """The cache of one queue, for as long as it is assigned."""
+    """The cached messages of one queue, by offset, for as long as it is assigned."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -58,45 +58,45 @@ class ProcessQueue(Generic[Message]):
         self._taken: dict[int, Message] = {}
         self._started_ms: dict[int, int] = {}
         self._bytes = 0
-        self._end_offset: int | None = None  # behind the last message that ever came
+        self._end_offset: int | None = None  # offset behind the last message that ever came
         self._is_dropped = False
         self._is_retired = False
         self._locked_at_ms: int | None = None
         self._pulled_at_ms = clock()
         self._consumed_at_ms = clock()
         self.consuming = threading.Lock()
-        """Held by who hands this cache to an orderly listener, and looks once more behind it."""
+        """Held by the thread that serves this cache to an orderly listener."""
 
     # ---- what is here
 
     @property
     def message_count(self) -> int:
-        """How many messages are pulled and not yet acknowledged."""
+        """Number of messages that are pulled and not yet acknowledged."""
         return len(self._waiting) + len(self._taken)
 
     @property
     def body_bytes(self) -> int:
-        """How much their bodies take up."""
+        """Number of bytes in the bodies of these messages."""
         return self._bytes
 
     @property
     def span(self) -> int:
-        """How far apart the first and the last waiting message are: filtered queues have gaps."""
+        """Distance of the first and the last waiting message: filtered queues have gaps."""
         with self._mutex:
             return self._waiting_offsets[-1] - self._waiting_offsets[0] if self._waiting_offsets else 0
 
     @property
     def has_waiting(self) -> bool:
-        """Whether there is anything to take."""
+        """True if there is anything to take."""
         return bool(self._waiting)
 
     def waits(self, message: Message) -> bool:
-        """Whether this message is not acknowledged yet."""
+        """Return whether this message waits, and is not acknowledged yet."""
         return self._waiting.get(message.queue_offset) is message
 
     @property
     def commit_offset(self) -> int | None:
-        """Up to where all is acknowledged; None if nothing ever came."""
+        """Offset before which all is acknowledged; None if nothing ever came."""
         with self._mutex:
             firsts = [*self._waiting_offsets[:1], *self._taken]
             return min(firsts) if firsts else self._end_offset
@@ -104,15 +104,15 @@ class ProcessQueue(Generic[Message]):
     # ---- coming and going
 
     def begin_at(self, offset: int) -> None:
-        """That is what may be committed before anything has come."""
+        """Set the offset that may be committed before any message has come."""
         with self._mutex:
             if self._end_offset is None:
                 self._end_offset = offset
 
     def put_messages(self, messages: Sequence[Message], unreadable: Sequence[Message] = ()) -> bool:
-        """Add what a pull has found; False, and nothing is added, once the queue is dropped.
+        """Add the messages that a pull has found; return False if the queue was dropped.
 
-        What is unreadable counts as taken: no listener gets it, and it is acknowledged when it is buried.
+        Unreadable ones count as taken: no listener gets them, and burying acknowledges them.
         """
         with self._mutex:
             if self._is_dropped:
@@ -141,7 +141,10 @@ class ProcessQueue(Generic[Message]):
         self._bytes += len(message.body)
 
     def acknowledge(self, messages: Sequence[Message], publish: Callable[[int], object]) -> bool:
-        """These are done with; ``publish`` gets the offset to commit, unless the queue was dropped."""
+        """Remove messages that are done with; return False if the queue was dropped.
+
+        ``publish`` is called with the offset to commit, unless the queue was dropped.
+        """
         with self._mutex:
             if self._is_dropped:
                 return False
@@ -162,7 +165,7 @@ class ProcessQueue(Generic[Message]):
             self._bytes -= len(message.body)
 
     def take_messages(self, count: int) -> list[Message]:
-        """The first messages that wait, in order; they count until they are acknowledged."""
+        """Take the first waiting messages, in order; they count until they are acknowledged."""
         with self._mutex:
             offsets, self._waiting_offsets = self._waiting_offsets[:count], self._waiting_offsets[count:]
             taken = [self._waiting.pop(at) for at in offsets]
@@ -171,7 +174,7 @@ class ProcessQueue(Generic[Message]):
             return taken
 
     def put_back(self, messages: Collection[Message]) -> None:
-        """What was taken waits again, in its old place."""
+        """Let taken messages wait again, in their old places."""
         with self._mutex:
             for message in messages:
                 if self._taken.pop(message.queue_offset, None) is not None:
@@ -179,7 +182,7 @@ class ProcessQueue(Generic[Message]):
                     self._waiting[message.queue_offset] = message
 
     def keep(self, messages: Sequence[tuple[Message, Message]]) -> None:
-        """No listener has these any more; each waits, in its old place, as the other of its pair."""
+        """Replace messages that listeners have done with, each by the other of its pair."""
         with self._mutex:
             for before, after in messages:
                 at = before.queue_offset
@@ -188,7 +191,7 @@ class ProcessQueue(Generic[Message]):
                     self._started_ms.pop(at, None)
 
     def clear(self) -> None:
-        """Forget all messages, as if none had ever come."""
+        """Drop all messages, as if none had ever come."""
         with self._mutex:
             for each in (self._waiting, self._taken, self._started_ms, self._waiting_offsets):
                 each.clear()
@@ -198,14 +201,14 @@ class ProcessQueue(Generic[Message]):
     # ---- listeners that take too long
 
     def start_consuming(self, messages: Collection[Message]) -> None:
-        """A listener has these now."""
+        """Note that a listener has these messages from now on."""
         with self._mutex:
             self._started_ms.update((message.queue_offset, self._clock()) for message in messages)
 
     def consumed_for_longer_than(self, timeout_ms: int) -> list[Message]:
-        """Messages that a listener has had for too long: they keep the commit offset from moving.
+        """Return messages that a listener has had for too long: they hold the commit offset back.
 
-        Each is named once, unless it is started again.
+        Each is returned once, unless it is started again.
         """
         with self._mutex:
             late = [at for at, since in self._started_ms.items() if self._clock() - since > timeout_ms]
@@ -217,50 +220,50 @@ class ProcessQueue(Generic[Message]):
 
     @property
     def is_dropped(self) -> bool:
-        """Whether the queue is somebody else's by now."""
+        """True if the queue was given up, so that nothing moves its offset."""
         return self._is_dropped
 
     @property
     def is_retired(self) -> bool:
-        """Whether the queue is to be given up: nothing more of it is begun."""
+        """True if the queue is to be given up: nothing more of it is begun."""
         return self._is_retired
 
     def retire(self) -> None:
-        """From now on nothing is begun; what is under way ends, and moves the offset."""
+        """Begin nothing from now on; what is under way ends, and moves the offset."""
         self._is_retired = True
 
     def drop(self) -> None:
-        """From now on nothing is added, and nothing moves an offset."""
+        """Add nothing from now on, and let nothing move the offset."""
         with self._mutex:
             self._is_dropped = True
 
     def forked(self) -> None:
-        """Be dropped: the messages are the parent process's."""
+        """Drop the queue: its messages are the parent process's."""
         self._mutex = threading.RLock()
         self._is_dropped = True
 
     @property
     def is_locked(self) -> bool:
-        """Whether a broker has said, not too long ago, that the queue is ours alone."""
+        """True if a broker has granted the lock of this queue, not too long ago."""
         locked_at = self._locked_at_ms
         return locked_at is not None and self._clock() - locked_at <= LOCK_EXPIRES_MS
 
     def set_locked(self, asked_at_ms: int, *, locked: bool) -> None:
-        """What the broker said when it was asked at that time."""
+        """Note whether the broker granted the lock that it was asked for at that time."""
         self._locked_at_ms = asked_at_ms if locked else None
 
     def touch_pull(self) -> None:
-        """It is being pulled, or there is a reason not to."""
+        """Note that the queue is being pulled, or that there is a reason not to."""
         self._pulled_at_ms = self._clock()
 
     @property
     def is_pull_expired(self) -> bool:
-        """Whether nobody pulls it any more: not since long, or never again as it is dropped."""
+        """True if the queue was not pulled recently, or was dropped."""
         return self._is_dropped or self._clock() - self._pulled_at_ms > PULL_EXPIRES_MS
 
     def info(self, commit_offset: int | None, wall_ms: int) -> ProcessQueueInfo:
-        """What operators are shown; ``wall_ms`` is the time of day."""
-        from rmq_spark.wire.bodies.client_info import ProcessQueueInfo  # noqa: PLC0415  # operators seldom ask
+        """Return the report that operators are shown; ``wall_ms`` is ms since the epoch."""
+        from rmq_spark.wire.bodies.client_info import ProcessQueueInfo  # noqa: PLC0415  # rarely needed
 
         def time_of_day(at_ms: int | None) -> int:
             return 0 if at_ms is None else wall_ms - (self._clock() - at_ms)

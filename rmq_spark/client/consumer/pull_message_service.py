@@ -1,12 +1,13 @@
-"""PullMessageService: pulls for push consumers, in their brokers' lanes, one request of a queue at a time.
+"""PullMessageService: pulls for push consumers, in their brokers' lanes, one request a queue.
 
-    lane ──▶ pull_message ──▶ locked, first offset known ──▶ broker ──▶ answer ──▶ back into the lane, at once
-                                                                          │        or later
-                                                                          └──▶ process queue, listener
+    lane ──▶ pull_message ──▶ locked, first offset known ──▶ broker ──▶ answer ──▶ back into lane
+                                                                          │        now or later
+                                                                          └──▶ process queue
 
-Each queue of a consumer has one `PullRequest`, which travels in this circle until its process queue is
-retired or dropped: after NO_MATCHED_MSG and NO_NEW_MSG it goes back at once with a corrected offset, after a
-failure or with a full cache after a while. It knows no listener: messages are handed to its consumer.
+Each queue of a consumer has one `PullRequest`, which travels in this circle until its process queue
+is retired or dropped: after NO_MATCHED_MSG and NO_NEW_MSG it goes back at once with a corrected
+offset, after a failure or with a full cache after a while. This module knows no listener: messages
+are handed to its consumer.
 """
 
 from __future__ import annotations
@@ -34,67 +35,67 @@ NOT_LOCKED_MS = 1_000
 
 @dataclass(slots=True, eq=False)
 class PullRequest:
-    """Where the pulling of one queue stands."""
+    """The state of pulling one queue."""
 
     queue: MessageQueue
     process_queue: ProcessQueue[MessageExt]
     next_offset: int | None = None
-    """None: the first is yet to be found out."""
+    """Offset of the next pull; None if the first is yet to be found out."""
 
     is_throttled: bool = field(default=False)
-    """Whether it waits for listeners to make room."""
+    """True while the request waits for listeners to make room."""
 
     is_suspended: bool = field(default=False)
-    """Whether an orderly listener wants the queue only after a while."""
+    """True while an orderly listener wants the queue only after a while."""
 
     lock_asked_at_ms: int | None = field(default=None)
-    """When its broker was last asked to lock it."""
+    """Time of a monotonic clock, in ms, at which the broker was last asked for the lock."""
 
     listening: threading.Lock = field(default_factory=threading.Lock)
-    """Held by an orderly listener while it has messages of the queue, be they from before it began anew."""
+    """Held by an orderly listener that has messages of the queue, also of earlier requests."""
 
     turn: int = field(default=0)
-    """Counted up whenever it is put into the queue, or taken out: what was put in earlier does not count."""
+    """Counts puts and takes: a request that was put in during an earlier turn does not count."""
 
 
 class PullingConsumer(Protocol):
-    """What the service needs of its consumer."""
+    """The part of a consumer that the service needs."""
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing is to be pulled at the moment."""
+        """True while pulling is suspended."""
 
     def may_pull(self, request: PullRequest) -> bool:
-        """Whether the queue is this consumer's alone, where that matters; its broker may be asked."""
+        """Return whether the queue is locked, where that matters; its broker may be asked."""
 
     def first_offset(self, request: PullRequest) -> int:
-        """Where to begin; raises where that cannot be found out."""
+        """Return the offset at which to begin; raise an error if it cannot be found out."""
 
     @property
     def cached_bytes(self) -> int:
-        """How much the messages of all queues take up."""
+        """Number of bytes in the bodies of the cached messages of all queues."""
 
     def pull(self, request: PullRequest, then: Then) -> None:
-        """Ask the broker; the outcome comes by ``then``."""
+        """Ask the broker; ``then`` gets the outcome."""
 
     def consume(self, request: PullRequest, messages: tuple[MessageExt, ...]) -> None:
-        """Messages for the listener; they are in the process queue already."""
+        """Hand messages, which are in the process queue already, to the listener."""
 
     def bury(self, request: PullRequest, message: MessageExt) -> None:
-        """A message that cannot be read, for the dead letters; it is in the process queue already."""
+        """Have an unreadable message, which is in the process queue already, made a dead letter."""
 
     def correct_tags_offset(self, request: PullRequest) -> None:
-        """Nothing before the next offset was wanted: it may be committed."""
+        """Count everything before the next offset as consumed: the filter passed over it."""
 
     def correct_illegal_offset(self, request: PullRequest, offset: int) -> None:
-        """Start the queue anew from there."""
+        """Begin the queue again at an offset."""
 
 
 class LaneOf(Protocol):
-    """Where the lanes are."""
+    """Finds the lane of each broker."""
 
     def of(self, broker: str, /) -> Scheduler:
-        """The lane of a broker."""
+        """Return the lane of a broker."""
 
 
 class PullMessageService:
@@ -117,18 +118,18 @@ class PullMessageService:
         self._mutex = threading.Lock()
 
     def execute_pull_request_immediately(self, request: PullRequest) -> None:
-        """Put it into the queue."""
+        """Put a request into its broker's lane."""
         self.execute_pull_request_later(request, 0)
 
     def execute_pull_request_later(
         self, request: PullRequest, delay_ms: int, *, is_throttled: bool = False
     ) -> None:
-        """Put it into the queue after a while."""
+        """Put a request into its broker's lane after a delay in milliseconds."""
         with self._mutex:
             self._put(request, delay_ms, is_throttled=is_throttled)
 
     def room_was_made(self, request: PullRequest) -> None:
-        """Listeners have made room: a request that waits for that goes on."""
+        """Let a request go on that waits for listeners to make room."""
         with self._mutex:
             if request.is_throttled:
                 self._put(request, 0, is_throttled=False)
@@ -169,7 +170,7 @@ class PullMessageService:
             return True
         try:
             first = self._consumer.first_offset(request)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the queue must not stop for good
+        except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
             self._outages.failed(request.queue, error)
             self.execute_pull_request_later(request, self._failed_ms)
             return False
@@ -181,12 +182,12 @@ class PullMessageService:
         def then(outcome: Pulled | BaseException) -> None:
             try:
                 self._answered(request, outcome)
-            except Exception as error:  # noqa: BLE001  # whatever it is, the queue must not stop for good
+            except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
                 self._failed(request, error)
 
         try:
             self._consumer.pull(request, then)
-        except Exception as error:  # noqa: BLE001  # the same
+        except Exception as error:  # noqa: BLE001  # as above
             self._failed(request, error)
 
     def _is_full(self, request: PullRequest) -> bool:
@@ -211,13 +212,13 @@ class PullMessageService:
                 "%s has offsets %d to %d, not %d: going on at %d",
                 *(request.queue, outcome.min_offset, outcome.max_offset, request.next_offset, legal),
             )
-            # That asks brokers, which the thread that reads their answers must not wait for.
+            # It asks brokers, which the thread that reads their answers must not wait for.
             self._lane(request).schedule(lambda: self._consumer.correct_illegal_offset(request, legal))
         else:
             self._found(request, outcome)
 
     def _found(self, request: PullRequest, outcome: Pulled) -> None:
-        # In this order: the next offset counts as consumed when nothing is in the process queue.
+        # In this order: with an empty process queue, the next offset counts as consumed.
         if not request.process_queue.put_messages(outcome.messages, outcome.unreadable):
             return
         request.next_offset = outcome.next_begin_offset

@@ -6,8 +6,9 @@
     the broker asks for less              20 ms
     anything else went wrong              1 s; 3 s if the first offset could not be found out
 
-At most one pull is under way. When the queue is sought in, the pull from before is abandoned. A task that is
-cancelled asks for nothing more, and keeps nothing alive: its last answer, whenever it comes, is passed over.
+At most one pull is under way. When the queue is sought in, the pull from before is abandoned. A
+task that is cancelled asks for nothing more, and keeps nothing alive: its last answer, whenever it
+comes, is passed over.
 """
 
 from __future__ import annotations
@@ -42,51 +43,58 @@ Abandon = Callable[[], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullLimits:
-    """How much may be cached before pulling waits."""
+    """Limits of the messages that a consumer pulls ahead; pulling waits while one is reached."""
 
     pull_threshold_for_all: int = 10_000
+    """Messages of all queues that are not paused; `LitePullConsumer` only."""
+
     pull_threshold_for_queue: int = 1_000
+    """Messages of one queue."""
+
     pull_threshold_size_for_all_mib: int = 512
-    """Of all queues together; one that has nothing cached may pull all the same."""
+    """MiB of all queues together; a queue that has nothing cached may pull all the same."""
 
     pull_threshold_size_for_queue_mib: int = 100
+    """MiB of one queue."""
+
     consume_max_span: int = 2_000
+    """Distance of the offsets of a queue's first and last cached message."""
 
     @property
     def bytes_for_all(self) -> int:
-        """The size for all queues, in bytes."""
+        """The limit ``pull_threshold_size_for_all_mib`` in bytes."""
         return self.pull_threshold_size_for_all_mib << 20
 
 
 class PullSource(Protocol):
-    """What a pull task needs of its consumer."""
+    """The part of a consumer that a pull task needs."""
 
     def first_offset(self, queue: MessageQueue) -> int:
-        """Where to begin; raises where that cannot be found out."""
+        """Return the offset at which to begin; raise an error if it cannot be found out."""
 
     def is_ready(self, queue: MessageQueue) -> bool:
-        """Whether `pull` would ask at once, without waiting for anybody."""
+        """Return whether `pull` would ask at once, without waiting for anybody."""
 
     def pull(self, queue: MessageQueue, queue_offset: int, then: Then) -> Abandon:
-        """Ask the broker; the outcome comes by ``then``. Gives what to call if nobody wants it any more."""
+        """Ask the broker; ``then`` gets the outcome. Return a function that abandons the pull."""
 
     def bury(self, assigned: AssignedQueue, epoch: int, message: MessageExt) -> None:
-        """A message that cannot be read, for the dead letters."""
+        """Have an unreadable message put among the dead letters."""
 
     def deliver(self, request: ConsumeRequest) -> None:
-        """Messages for `poll`."""
+        """Hand pulled messages to `poll`."""
 
     @property
     def cached_messages(self) -> int:
-        """How many of all queues `poll` may take: those of paused queues keep no other from going on."""
+        """Number of messages that `poll` may return; those of paused queues do not count."""
 
     @property
     def cached_bytes(self) -> int:
-        """How much the messages of all queues take up."""
+        """Number of bytes in the bodies of the cached messages of all queues."""
 
 
 class PullTask:
-    """One queue's. `start` once; `wake` when something has changed for the better; `cancel` at the end."""
+    """Pulls one queue: `start` it once, `wake` it when there is room, `cancel` it at the end."""
 
     def __init__(
         self,
@@ -109,14 +117,14 @@ class PullTask:
         self._abandon: Abandon | None = None
         self._is_cancelled = False
         self.is_throttled = False
-        """Whether it waits for `poll` to make room."""
+        """True while the task waits for `poll` to make room."""
 
     def start(self) -> None:
         """Pull as soon as a thread is free."""
         self._later(0)
 
     def cancel(self) -> None:
-        """Ask for nothing more."""
+        """Ask for nothing more, and abandon the pull that is under way."""
         with self._mutex:
             self._is_cancelled = True
             if self._next is not None:
@@ -126,7 +134,7 @@ class PullTask:
             abandon()
 
     def wake(self) -> None:
-        """Do not wait any longer: there is room, the queue is paused no more, or it is to go on elsewhere."""
+        """Pull now: there is room, the queue is resumed, or it was sought in."""
         self._later(0)
 
     def _later(self, delay_ms: int) -> None:
@@ -146,13 +154,13 @@ class PullTask:
             self._later(delay_ms)
             return
         with self._mutex:
-            # Asked for in here, as an answer moves the offset: else messages could come twice.
+            # Read under the lock, as an answer moves the offset: else messages could come twice.
             epoch, offset = self.assigned.begin()
             if self._is_cancelled or self.assigned.is_dropped or self._pulling_epoch == epoch:
                 return
             self._pulling_epoch = epoch
             abandon, self._abandon = self._abandon, None
-        if abandon is not None:  # of the pull from before it was sought in
+        if abandon is not None:  # the pull from before the seek
             abandon()
         if offset is None:
             offset = self._first_offset(epoch)
@@ -176,7 +184,7 @@ class PullTask:
     def _first_offset(self, epoch: int) -> int | None:
         try:
             self.assigned.set_first_offset(epoch, self._source.first_offset(self.assigned.queue))
-        except Exception as error:  # noqa: BLE001  # whatever it is, the queue must not stop for good
+        except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
             self._outages.failed(self.assigned.queue, error)
             self._ended(epoch, FIRST_OFFSET_MS)
             return None
@@ -187,12 +195,12 @@ class PullTask:
         return offset
 
     def _pull(self, epoch: int, offset: int) -> None:
-        asking = [threading.get_ident()]  # an answer on this very thread must not lead to the next pull in it
+        asking = [threading.get_ident()]  # an answer in this thread must not pull again here
 
         def then(outcome: Pulled | BaseException) -> None:
             try:
                 delay_ms = self._answered(epoch, offset, outcome)
-            except Exception as error:  # noqa: BLE001  # the same
+            except Exception as error:  # noqa: BLE001  # as above
                 delay_ms = self._failed(error)
             self._ended(epoch, delay_ms, goes_on=asking != [threading.get_ident()])
 
@@ -201,13 +209,13 @@ class PullTask:
             with self._mutex:
                 if self._pulling_epoch == epoch:
                     self._abandon = abandon
-        except Exception as error:  # noqa: BLE001  # the same
+        except Exception as error:  # noqa: BLE001  # as above
             self._ended(epoch, self._failed(error))
         finally:
             asking.clear()
 
     def _answered(self, epoch: int, offset: int, outcome: Pulled | BaseException) -> int:
-        """Take over what came; after how many milliseconds to go on."""
+        """Take over the messages of an answer; return the milliseconds until the next pull."""
         if self._is_cancelled or self.assigned.is_stale(epoch):
             return 0
         if isinstance(outcome, BaseException):
@@ -237,10 +245,10 @@ class PullTask:
     def _ended(self, epoch: int, delay_ms: int, *, goes_on: bool = False) -> None:
         with self._mutex:
             if self._pulling_epoch != epoch or self._is_cancelled:
-                return  # or the queue was sought in: another pull is under way
+                return  # or, after a seek, another pull is under way
             self._pulling_epoch = None
             self._abandon = None
         if goes_on and not delay_ms and self._source.is_ready(self.assigned.queue):
-            self.run()  # on the thread that reads, which must not wait: answers to others would lie there
+            self.run()  # in the reading thread, which must not wait
         else:
             self._later(delay_ms)

@@ -1,11 +1,12 @@
 """PushConsumer: a listener is called with the messages of the topics that are subscribed to.
 
-    rebalance ──▶ pull requests ──▶ pull message service ──▶ process queues ──▶ consume service ──▶ listener
+    rebalance ──▶ pull requests ──▶ pull message service ──▶ process queues ──▶ consume service
+                                                                                   └──▶ listener
 
-One that takes messages concurrently has them from many threads in no order, and may have each again later;
-one that takes them orderly has each queue's one after the other, from queues that the broker has locked. Such
-a queue is given up when the listener has ended what it is at: nobody else may have it before.
-Offsets follow what was consumed, and are persisted every 5 s.
+A concurrent listener is called by many threads in no order, and may get each message again later;
+an orderly one gets each queue's messages one after the other, from queues that the broker has
+locked. Such a queue is given up only when the listener has ended what it is doing: nobody else may
+have it before. Offsets follow what was consumed, and are persisted every 5 s.
 """
 
 from __future__ import annotations
@@ -58,7 +59,37 @@ LOCK_WAIT_MS = 5_000
 
 
 class PushConsumer(GroupConsumer):
-    """A member of a group that calls a listener. Its methods may be called from any thread."""
+    """A member of a consumer group that calls a listener with the messages it receives.
+
+    The kind of listener decides the kind of consumer. ``listener`` is called by several threads, in
+    no order; what fails comes again later, and after 16 times is a dead letter.
+    ``orderly_listener`` gets each queue's messages one after the other; what fails is tried again
+    in place. A listener succeeds if it returns None, or the SUCCESS of its kind; anything else it
+    returns or raises is a failure. Messages are delivered at least once. Methods may be called from
+    any thread.
+
+    Example:
+        def listen(messages, context):
+            for message in messages:
+                print(message.keys, message.body)
+
+        with PushConsumer("shipping", "localhost:9876", listener=listen) as consumer:
+            consumer.subscribe("orders")
+            input("Enter ends it")
+
+    Args:
+        group: Name of the consumer group.
+        instance: A shared `ClientInstance`, or addresses of name servers
+            (``"host:port;host:port"``) for an instance of its own; None takes them from the
+            environment variable NAMESRV_ADDR.
+        listener: Function of ``(messages, context)``, with a `ConsumeConcurrentlyContext`.
+        orderly_listener: Function of ``(messages, context)``, with a `ConsumeOrderlyContext`.
+        settings: Settings of the consumer; `PushSettings()` by default.
+
+    Raises:
+        MessageRejected: The group is not a valid name, or a setting is out of range.
+        TypeError: There is not exactly one listener, or an argument has the wrong type.
+    """
 
     consume_type = ConsumeType.CONSUME_PASSIVELY
 
@@ -71,7 +102,6 @@ class PushConsumer(GroupConsumer):
         orderly_listener: MessageListenerOrderly | None = None,
         settings: PushSettings | None = None,
     ) -> None:
-        """One of the two listeners decides what kind of consumer this is."""
         check_kind(
             "settings", settings, (PushSettings, NoneType), "PushSettings", "PushSettings(pull_batch_size=16)"
         )
@@ -147,18 +177,18 @@ class PushConsumer(GroupConsumer):
         self._locking.stop()
         self._cleaning.stop()
         self._is_paused = True
-        # Listeners that end in time have their offsets taken over; what has not begun does not begin.
+        # Offsets of listeners that end in time count; what has not begun does not begin.
         self._threads.stop(self._push.await_termination_ms)
         with self._changing_requests:
             requests = list(self._requests.values())
         for request in requests:
             request.process_queue.drop()
         if self._needs_locks:
-            # What a listener still has stays locked until the broker forgets of it: the order is kept.
+            # A queue that a listener still has stays locked until that expires: the order is kept.
             self._unlock([request.queue for request in requests if not request.listening.locked()])
 
     def forked(self) -> None:
-        """Be the parent's, if it was started: what its listener has or will have is consumed there."""
+        """Drop all queues of a consumer that was started: the parent process consumes them."""
         super().forked()
         self._changing_requests = threading.RLock()
         for request in self._requests.values():
@@ -166,16 +196,16 @@ class PushConsumer(GroupConsumer):
         self._requests = {}
 
     def suspend(self) -> None:
-        """Pull nothing more, until `resume`; what was pulled is still consumed."""
+        """Stop pulling until `resume`; messages that were pulled are still consumed."""
         self._is_paused = True
 
     def resume(self) -> None:
-        """Go on after `suspend`."""
+        """Pull again after `suspend`."""
         self._is_paused = False
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing is to be pulled at the moment."""
+        """True while pulling is suspended."""
         return self._is_paused
 
     # ---- which queues
@@ -192,7 +222,7 @@ class PushConsumer(GroupConsumer):
         return [*super()._schedulers(), self._threads]
 
     def assignment(self) -> frozenset[MessageQueue]:
-        """The queues that this consumer has now."""
+        """Return the queues that this consumer has now."""
         return self._queues()
 
     def _topics_of_queues(self) -> Iterable[str]:
@@ -209,7 +239,7 @@ class PushConsumer(GroupConsumer):
         settled = True
         for request in leaving:
             settled &= self._let_go(request)
-        with self._changing_requests:  # so that those of one broker are locked together
+        with self._changing_requests:  # so that a broker's queues are locked together
             for queue in sorted(mine - self._requests.keys()):
                 self._put_request(queue, None)
         return settled
@@ -219,8 +249,8 @@ class PushConsumer(GroupConsumer):
         return self._service.is_orderly and self._is_clustering
 
     def _put_request(self, queue: MessageQueue, offset: int | None) -> None:
-        """Have it pulled, unless somebody has unsubscribed or shut down meanwhile."""
-        # The lock outlives the request: a listener may be at what came before the queue began anew.
+        """Have a queue pulled, unless it was unsubscribed, or the consumer shut down, meanwhile."""
+        # The lock outlives the request: a listener may still have messages of an earlier one.
         listening = self._listening.setdefault(queue, threading.Lock())
         request = PullRequest(queue, ProcessQueue(monotonic_ms), offset, listening=listening)
         if offset is not None:
@@ -232,7 +262,7 @@ class PushConsumer(GroupConsumer):
         self._pull_service.execute_pull_request_immediately(request)
 
     def _let_go(self, request: PullRequest) -> bool:
-        """Give a queue up; False while an orderly listener is at it: nobody else may have it meanwhile."""
+        """Give a queue up; return False if an orderly listener is still busy with it."""
         if not self._needs_locks:
             self._drop(request)
             return True
@@ -259,10 +289,10 @@ class PushConsumer(GroupConsumer):
         self._lanes.at_each(by_broker(self._queues()), self._lock, LOCK_WAIT_MS)
 
     def _lock(self, broker_name: str) -> None:
-        """Have all queues of a broker locked, or locked for longer."""
+        """Lock all queues of a broker, or prolong their locks."""
         with self._changing_requests:
             requests = [each for each in self._requests.values() if each.queue.broker_name == broker_name]
-        # Not when the answer is there: until then the broker may have given the lock to another.
+        # Counted from the question: when the answer comes, the lock may have expired in part.
         asked_at_ms = monotonic_ms()
         for request in requests:
             request.lock_asked_at_ms = asked_at_ms
@@ -271,18 +301,18 @@ class PushConsumer(GroupConsumer):
             request.process_queue.set_locked(asked_at_ms, locked=request.queue in locked)
 
     def _asks_for_lock(self, request: PullRequest) -> bool:
-        """Whether a queue is locked; if not, its broker is asked, in its lane."""
+        """Return whether a queue is locked; if not, ask its broker for the lock, in its lane."""
         if not request.process_queue.is_locked:
             self._lanes.of(request.queue.broker_name).schedule(lambda: self.may_pull(request))
         return request.process_queue.is_locked
 
     def _unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Let go of queues, behind what was asked of their brokers before."""
+        """Unlock queues, after all earlier requests to their brokers."""
         for broker_name, own in by_broker(queues).items():
             self._lanes.of(broker_name).schedule(partial(self._unlock_now, own))
 
     def _unlock_now(self, queues: Sequence[MessageQueue]) -> None:
-        self._offset_store.persist_all(queues)  # whoever has them next begins where we have come to
+        self._offset_store.persist_all(queues)  # the next owners begin at these offsets
         try:
             self._brokers.unlock(queues, one_way=True)
         except ClientError as error:
@@ -291,7 +321,10 @@ class PushConsumer(GroupConsumer):
     # ---- what the pull message service needs
 
     def may_pull(self, request: PullRequest) -> bool:
-        """An orderly consumer pulls what is locked for it; all queues of a broker are asked for at once."""
+        """Return whether a queue may be pulled: one of an orderly consumer must be locked first.
+
+        All queues of a broker are locked with one request.
+        """
         queue, asked_at_ms = request.process_queue, request.lock_asked_at_ms
         if not self._needs_locks or queue.is_locked:
             return True
@@ -300,19 +333,19 @@ class PushConsumer(GroupConsumer):
         return queue.is_locked
 
     def first_offset(self, request: PullRequest) -> int:
-        """Where to begin with a queue."""
+        """Return the offset at which to begin a queue."""
         return self._offset_to_begin_at(request.queue)
 
     @property
     def cached_bytes(self) -> int:
-        """How much the messages of all queues take up."""
+        """Number of bytes in the bodies of all messages that were pulled and not yet consumed."""
         return sum(cache.body_bytes for cache in self._process_queues())
 
     def pull(self, request: PullRequest, then: Then) -> None:
-        """Ask the broker for messages."""
+        """Ask the queue's broker for messages."""
         subscription = self._subscriptions.get(request.queue.topic)
         if subscription is None:
-            request.process_queue.retire()  # unsubscribed this moment
+            request.process_queue.retire()  # unsubscribed just now
             return
         committed = None
         if self._is_clustering:
@@ -331,22 +364,22 @@ class PushConsumer(GroupConsumer):
         )
 
     def bury(self, request: PullRequest, message: MessageExt) -> None:
-        """A message that cannot be read is acknowledged when it is a dead letter."""
+        """Acknowledge an unreadable message once it is a dead letter."""
         cache = request.process_queue
         self._dead_letters.bury(
             message, lambda: not cache.is_dropped, lambda: self._acknowledge(request, (message,))
         )
 
     def consume(self, request: PullRequest, messages: tuple[MessageExt, ...]) -> None:
-        """Messages for the listener."""
+        """Hand pulled messages to the listener."""
         self._service.submit(request, messages)
 
     def correct_tags_offset(self, request: PullRequest) -> None:
-        """Nothing of what lies between is wanted: it counts as consumed, with what lies before."""
+        """Count messages that the filter passed over as consumed, with those that lie before."""
         self._acknowledge(request, ())
 
     def correct_illegal_offset(self, request: PullRequest, offset: int) -> None:
-        """Start the queue anew: what listeners still have of it moves no offset."""
+        """Begin the queue again at an offset; messages that listeners still have move no offset."""
         self._restart(request, offset)
 
     def _restart(self, request: PullRequest, offset: int) -> bool:
@@ -370,7 +403,7 @@ class PushConsumer(GroupConsumer):
         cache = request.process_queue
 
         def publish(offset: int) -> None:
-            # Behind the last message there may be some that the filter passes over.
+            # The filter may pass over messages behind the last one.
             reached = offset if cache.message_count else max(offset, request.next_offset or 0)
             self._offset_store.update_offset(request.queue, reached, increase_only=True)
 
@@ -391,7 +424,7 @@ class PushConsumer(GroupConsumer):
 
     def consume_directly(self, message: MessageExt, broker_name: str) -> ConsumeMessageDirectlyResult:
         """Call the listener with one message that an operator has sent, whatever its offset."""
-        from rmq_spark.wire.bodies.client_info import (  # noqa: PLC0415  # operators seldom ask
+        from rmq_spark.wire.bodies.client_info import (  # noqa: PLC0415  # rarely needed
             ConsumeMessageDirectlyResult,
             ConsumeResult,
         )
@@ -428,5 +461,5 @@ class PushConsumer(GroupConsumer):
 
 
 def _is_over(queue: ProcessQueue[MessageExt]) -> bool:
-    """Whether a queue has to begin anew, if it is ours at all."""
+    """Return whether a queue has to begin again, if it is still this consumer's."""
     return queue.is_pull_expired or queue.is_retired

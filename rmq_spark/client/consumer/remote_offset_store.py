@@ -1,6 +1,7 @@
-"""RemoteBrokerOffsetStore: a group's offsets, kept by the brokers. What groups in CLUSTERING use.
+"""RemoteBrokerOffsetStore: a group's offsets, kept by the brokers, for groups in CLUSTERING.
 
-It is given the two questions that it asks of brokers as callables; which broker that is, it does not know.
+It is given the two questions that it asks of brokers as callables; which broker that is, it does
+not know.
 """
 
 from __future__ import annotations
@@ -15,31 +16,31 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class UpdateOffset(Protocol):
-    """Tells the queue's broker."""
+    """Tells a queue's broker the offset of the group."""
 
     def __call__(self, queue: MessageQueue, offset: int, *, one_way: bool) -> None:
-        """One-way, nobody learns whether it has arrived."""
+        """Store the offset; with ``one_way``, nobody learns whether it has arrived."""
 
 
 class RemoteBrokerOffsetStore:
-    """An `OffsetStore` on the brokers' side."""
+    """An `OffsetStore` that keeps offsets with the brokers."""
 
     def __init__(self, query: Callable[[MessageQueue], int | None], update: UpdateOffset) -> None:
-        """``query`` gives None where the broker has no offset, and raises where it does not answer."""
+        """Make a store; ``query`` returns None without an offset, and raises without an answer."""
         self._query = query
         self._update = update
         self._table = OffsetTable()
         self._outages = Outages("cannot have its offset stored yet")
 
     def load(self) -> None:
-        """Nothing is kept here."""
+        """Do nothing: the brokers keep the offsets."""
 
     def update_offset(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
-        """Remember it, until it is persisted."""
+        """Remember an offset until it is persisted."""
         self._table.update(queue, offset, increase_only=increase_only)
 
     def read_offset(self, queue: MessageQueue, kind: ReadOffsetType) -> int | None:
-        """From memory, or the broker."""
+        """Return an offset from memory or from the broker."""
         return self._table.read(queue, kind, self._query)
 
     def persist_all(self, queues: Collection[MessageQueue]) -> None:
@@ -56,15 +57,15 @@ class RemoteBrokerOffsetStore:
             self._outages.went_well(queue)
 
     def persist(self, queue: MessageQueue) -> None:
-        """Tell the broker, and wait until it has taken it."""
+        """Tell the broker, and wait until it has stored the offset."""
         offset = self._table.get(queue)
         if offset is not None:
             self._update(queue, offset, one_way=False)
 
     def remove_offset(self, queue: MessageQueue) -> None:
-        """Forget it here; the broker keeps it."""
+        """Drop an offset here; the broker keeps it."""
         self._table.remove(queue)
 
     def offsets(self, topic: str) -> Mapping[MessageQueue, int]:
-        """What is known in memory of a topic."""
+        """Return the offsets of a topic that are in memory."""
         return self._table.of_topic(topic)

@@ -1,12 +1,13 @@
-"""Retries: what becomes of messages that a listener could not consume.
+"""Retries: messages that a listener could not consume come again.
 
-    concurrent   given back to their broker (CONSUMER_SEND_MSG_BACK), which delivers them again by the group's
-                 retry topic, later each time, and after enough times puts them among the dead letters;
-                 where the broker does not take them back, sent to the retry topic of any broker
-    orderly      tried again in place; after enough times sent to the retry topic as used up, which makes dead
-                 letters of them
+    concurrent   given back to their broker (CONSUMER_SEND_MSG_BACK), which delivers them again by
+                 the group's retry topic, later each time, and after enough times puts them among
+                 the dead letters; where the broker does not take them back, sent to the retry topic
+                 of any broker
+    orderly      tried again in place; after enough times sent to the retry topic as used up, which
+                 makes dead letters of them
 
-Nothing is given up here: what no broker takes, stays with its consumer.
+Nothing is given up here: a message that no broker takes stays with its consumer.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 FIRST_DELAY_LEVEL = 3
 DEAD_LETTER = -1
-"""The delay level that makes a dead letter of a message at once."""
+"""Delay level that makes a dead letter of a message at once."""
 
 CONCURRENT_TIMES_MAX = 16
 ORDERLY_TIMES_MAX = (1 << 31) - 1
@@ -38,7 +39,7 @@ _DROPPED = ("TRAN_MSG", "CONSUME_START_TIME", "MIN_OFFSET", "MAX_OFFSET")
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """The retries of one group."""
+    """Gives the failed messages of one group back to brokers."""
 
     group: str
     brokers: GroupBrokers
@@ -47,7 +48,7 @@ class Retries:
     max_reconsume_times: int
 
     def give_back(self, message: MessageExt, delay_level: int) -> bool:
-        """Have a message delivered again; whether any broker has taken it."""
+        """Have a message delivered again; return whether any broker has taken it."""
         try:
             self.brokers.send_back(message, delay_level, self.max_reconsume_times)
         except RocketPollError as error:
@@ -56,7 +57,7 @@ class Retries:
         return True
 
     def send_again(self, message: MessageExt) -> bool:
-        """Send it to the group's retry topic; whether any broker has taken it."""
+        """Send a message to the group's retry topic; return whether any broker has taken it."""
         try:
             queues = self.routes.publish_queues(retry_topic(self.group))
             reachable = [queue for queue in queues if not self._is_silent(queue)]

@@ -1,9 +1,10 @@
-"""Where in its life a consumer is, and the client that it lives in.
+"""State of a consumer's life, and the client that it lives in.
 
     CREATE_JUST ──start──▶ STARTING ──▶ RUNNING ──shutdown──▶ SHUTDOWN_ALREADY
                               └── start failed ──▶ START_FAILED
 
-In a process that was forked a consumer that had been started is OF_THE_PARENT. It knows no consumer.
+In a process that was forked a consumer that had been started is OF_THE_PARENT. This module knows no
+consumer.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rmq_spark.wire.bodies.clients import MessageModel
 
 
 class ServiceState(Enum):
-    """Where in its life a consumer is."""
+    """State of a consumer; the values are phrases for error messages."""
 
     CREATE_JUST = "was not started yet"
     STARTING = "is being started"
@@ -39,7 +40,7 @@ class Life:
         self._changing = threading.RLock()
 
     def change(self, before: ServiceState, after: ServiceState) -> bool:
-        """Go from one state to another; whether it was the first of them."""
+        """Go from one state to another; return False if the first one is not the present state."""
         with self._changing:
             is_so = self.state is before
             if is_so:
@@ -47,55 +48,55 @@ class Life:
         return is_so
 
     def forked(self) -> None:
-        """Be the parent's, if it had begun."""
+        """Become OF_THE_PARENT, if the consumer was started."""
         self._changing = threading.RLock()
         if self.state in {ServiceState.STARTING, ServiceState.RUNNING}:
             self.state = ServiceState.OF_THE_PARENT
 
 
 class ConsumerInstance(Protocol):
-    """What several clients of a process share, as consumers need it."""
+    """The part of a `ClientInstance` that consumers need."""
 
     @property
     def client_id(self) -> str:
-        """Who this is, among the members of a group."""
+        """Name of this client among the members of a group."""
 
     @property
     def name_servers(self) -> NameServers:
-        """Who knows where topics are."""
+        """Name servers, which know the routes of topics."""
 
     @property
     def api(self) -> BrokerApi:
-        """To ask brokers."""
+        """The requests to brokers."""
 
     @property
     def routes(self) -> Routes:
-        """Where topics are."""
+        """The routes of topics."""
 
     @property
     def is_shut_down(self) -> bool:
-        """Whether it has ended, for all of its users."""
+        """True if the instance has ended, for all of its users."""
 
     def start(self) -> None:
-        """One more user; the first one starts it."""
+        """Add a user; the first one starts the instance."""
 
     def stop(self) -> None:
-        """One user fewer; the last one ends it."""
+        """Remove a user; the last one ends the instance."""
 
     def register_consumer(self, group: str, consumer: ConsumerMember, /) -> None:
-        """Heartbeats name it, and brokers' requests reach it, from now on."""
+        """Name a consumer in heartbeats, and pass brokers' requests to it, from now on."""
 
     def unregister_consumer(self, group: str, /) -> None:
-        """Tell all brokers that it leaves its group."""
+        """Tell all brokers that this client leaves a group."""
 
     def heartbeat(self) -> None:
-        """Tell all brokers now what has changed."""
+        """Send a heartbeat to all brokers now."""
 
 
 def own_instance(name_servers: str | None, message_model: MessageModel) -> ClientInstance:
-    """A client for one consumer alone."""
+    """Return a client for one consumer alone."""
     if message_model is MessageModel.CLUSTERING:
         return ClientInstance(name_servers)
-    # Its offsets are kept by its id, and must be found again after a restart: the id names no process.
+    # Offsets are kept by client id and must be found after a restart: no process id in it.
     found = ClientInstance(name_servers)
     return ClientInstance(name_servers, client_id=f"{found.local_address}@DEFAULT")

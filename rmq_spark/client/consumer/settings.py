@@ -1,6 +1,6 @@
-"""What can be set about consumers, with RocketMQ's names, defaults and units.
+"""Settings of consumers, with RocketMQ's names, defaults and units.
 
-Nothing here is optional in effect: each setting is read where it says.
+Every setting takes effect: each is read where its description says.
 """
 
 from __future__ import annotations
@@ -30,34 +30,49 @@ AWAIT_TERMINATION_MS_MAX = 1_500  # so that there is time left to persist offset
 
 
 def half_an_hour_ago() -> int:
-    """Where CONSUME_FROM_TIMESTAMP begins, unless told otherwise."""
+    """Return the default of ``consume_timestamp_ms``: half an hour ago, in ms since the epoch."""
     return time.time_ns() // 1_000_000 - _HALF_AN_HOUR_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """Of both kinds of consumers."""
+    """Settings that both kinds of consumers have."""
 
     message_model: MessageModel = MessageModel.CLUSTERING
+    """CLUSTERING shares the queues among the group; BROADCASTING gives each member all of them."""
+
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    """First offset in a queue where the group has committed none; by default, the end."""
+
     consume_timestamp_ms: int = field(default_factory=half_an_hour_ago)
+    """Milliseconds since the epoch at which CONSUME_FROM_TIMESTAMP begins; half an hour ago."""
+
     allocate_message_queue_strategy: AllocateMessageQueueStrategy = field(
         default_factory=AllocateMessageQueueAveragely
     )
+    """Rule by which queues are shared out, the same in all members of a group."""
+
     persist_consumer_offset_interval_ms: int = 5_000
+    """Milliseconds between two times that offsets are stored."""
+
     rebalance_interval_ms: int = 20_000
+    """Milliseconds between two rebalances, besides those that a change of the group causes."""
+
     pull_time_delay_ms_when_exception: int = 1_000
+    """Milliseconds to wait after a pull that failed."""
+
     local_offset_directory: Path | None = None
-    """For BROADCASTING; None: ~/.rocketmq_offsets."""
+    """Directory of the offsets in BROADCASTING; ``~/.rocketmq_offsets`` by default."""
 
     limits: PullLimits = field(default_factory=PullLimits)
+    """Limits of the messages that are pulled ahead."""
 
     def check(self) -> None:
-        """Refuse what cannot work.
+        """Raise an error for settings that cannot work.
 
         Raises:
-            MessageRejected: Names the setting.
-            TypeError: Names one that is of another kind than it should be.
+            MessageRejected: A setting is out of range; the error names it.
+            TypeError: A setting has the wrong type; the error names it.
         """
         for name, kinds, needed, example in _KINDS:
             check_kind(name, getattr(self, name), kinds, needed, example)
@@ -81,18 +96,31 @@ class ConsumerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LitePullSettings(ConsumerSettings):
-    """Of a `LitePullConsumer`."""
+    """Settings of a `LitePullConsumer`."""
 
     pull_batch_size: int = 10
+    """Most messages of one pull, up to 1,024; RocketMQ's brokers give at most 32."""
+
     broker_suspend_max_time_ms: int = 20_000
+    """Milliseconds for which a broker may hold a pull that finds nothing."""
+
     consumer_timeout_ms_when_suspend: int = 30_000
+    """Milliseconds to wait for the response to a pull; must exceed the time that it may be held."""
+
     auto_commit: bool = True
+    """If true, `poll` commits what it returned before; otherwise `commit` has to be called."""
+
     auto_commit_interval_ms: int = 5_000
+    """Milliseconds between two automatic commits; at least 1,000."""
+
     poll_timeout_ms: int = 5_000
+    """Milliseconds that `poll` waits for messages, unless it is given a time."""
+
     topic_metadata_check_interval_ms: int = 30_000
+    """Milliseconds between two looks at the queues of topics that have a change listener."""
 
     def check(self) -> None:
-        """Refuse what cannot work."""
+        """Raise an error for settings that cannot work; see `ConsumerSettings.check`."""
         ConsumerSettings.check(self)
         check_range("pull_batch_size", self.pull_batch_size, 1, PULL_BATCH_SIZE_MAX)
         check_range("auto_commit_interval_ms", self.auto_commit_interval_ms, AUTO_COMMIT_INTERVAL_MS_MIN)
@@ -102,25 +130,43 @@ class LitePullSettings(ConsumerSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushSettings(ConsumerSettings):
-    """Of a `PushConsumer`."""
+    """Settings of a `PushConsumer`."""
 
     pull_batch_size: int = 32
+    """Most messages of one pull, up to 1,024; RocketMQ's brokers give at most 32."""
+
     pull_interval_ms: int = 0
+    """Milliseconds between a pull that found messages and the next."""
+
     consume_thread_max: int = 20
+    """Number of threads that call the listener."""
+
     consume_message_batch_max_size: int = 1
+    """Most messages that the listener is called with at once."""
+
     max_reconsume_times: int = -1
-    """-1: 16 times for concurrent listeners, for ever for orderly ones."""
+    """Times that a message is tried again before it is a dead letter.
+
+    -1 stands for 16 with a concurrent listener, and for no limit with an orderly one.
+    """
 
     consume_timeout_ms: int = 15 * 60 * 1000
+    """Milliseconds after which messages that a concurrent listener still has are given back."""
+
     suspend_current_queue_time_ms: int = 1_000
+    """Milliseconds before an orderly listener gets messages again that failed."""
+
     await_termination_ms: int = 1_000
-    """How long `shutdown` waits for listeners, at most; it comes back after two seconds anyhow."""
+    """Milliseconds that `shutdown` waits for listeners; in all it takes two seconds at most."""
 
     broker_suspend_max_time_ms: int = 15_000
+    """Milliseconds for which a broker may hold a pull that finds nothing."""
+
     consumer_timeout_ms_when_suspend: int = 30_000
+    """Milliseconds to wait for the response to a pull; must exceed the time that it may be held."""
 
     def check(self) -> None:
-        """Refuse what cannot work."""
+        """Raise an error for settings that cannot work; see `ConsumerSettings.check`."""
         ConsumerSettings.check(self)
         check_range("pull_batch_size", self.pull_batch_size, 1, PULL_BATCH_SIZE_MAX)
         check_range("pull_interval_ms", self.pull_interval_ms, 0)
@@ -144,10 +190,10 @@ _KINDS = (
     ("limits", PullLimits, "PullLimits", "PullLimits(pull_threshold_for_queue=100)"),
     ("local_offset_directory", (os.PathLike, NoneType), "a path", "Path('/var/lib/shop/offsets')"),
 )
-"""What settings that are no numbers have to be, and an example of each."""
+"""Settings that are not numbers: name, types, what is needed in words, and an example."""
 
 
 def _check_suspension(suspend_ms: int, timeout_ms: int) -> None:
     check_range("broker_suspend_max_time_ms", suspend_ms)
-    # Otherwise each pull that finds nothing would be taken for a broker that is gone.
+    # Otherwise each pull that finds nothing would count as a broker's failure.
     check_range("consumer_timeout_ms_when_suspend", timeout_ms, suspend_ms + 1)

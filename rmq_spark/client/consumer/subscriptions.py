@@ -1,6 +1,7 @@
-"""What a consumer wants of its topics: tags, or a condition in SQL92, as brokers are told it.
+"""Subscriptions to topics: tags, or a condition in SQL92, as brokers are told them.
 
-Brokers compare tags by their hashes, which different tags can share: so the consumer compares texts again.
+Brokers compare tags by their hashes, which different tags can share: so the consumer compares the
+texts again.
 """
 
 from __future__ import annotations
@@ -20,28 +21,39 @@ _OR = "||"
 
 
 class MessageSelector(NamedTuple):
-    """Which messages of a topic."""
+    """A choice of messages of a topic; usually made with `by_tag` or `by_sql`.
+
+    Attributes:
+        expression: Tags, as ``"red || blue"``, or a condition in SQL92.
+        expression_type: Kind of the expression: TAG or SQL92.
+    """
 
     expression: str = ALL
     expression_type: str = TAG_EXPRESSION
 
 
 def by_tag(expression: str = ALL) -> MessageSelector:
-    """Messages with one of these tags: ``red || blue``; ``*`` for all."""
+    """Return a selector of messages with one of several tags (``"red || blue"``; ``"*"`` for all).
+
+    Example:
+        consumer.subscribe("orders", by_tag("paid || refunded"))
+    """
     return MessageSelector(expression, TAG_EXPRESSION)
 
 
 def by_sql(condition: str) -> MessageSelector:
-    """Messages whose properties fulfil a condition: ``size > 3 AND colour = 'red'``."""
+    """Return a selector of messages whose properties fulfil a condition in SQL92.
+
+    RocketMQ's brokers must have ``enablePropertyFilter=true``, or they refuse the subscription.
+
+    Example:
+        consumer.subscribe("orders", by_sql("size > 3 AND colour = 'red'"))
+    """
     return MessageSelector(condition, SQL92_EXPRESSION)
 
 
 def check_selector(selector: object) -> None:
-    """Refuse what selects no messages.
-
-    Raises:
-        TypeError: Says what was found, and shows an example.
-    """
+    """Raise TypeError for anything that is not a selector of messages."""
     check_kind(
         "selector",
         selector,
@@ -52,10 +64,15 @@ def check_selector(selector: object) -> None:
 
 
 def subscription_data(topic: str, selector: MessageSelector, sub_version: int) -> SubscriptionData:
-    """A subscription as brokers are told it; ``sub_version`` is the time at which it was made.
+    """Return a subscription as brokers are told it.
+
+    Args:
+        topic: Name of the topic.
+        selector: The messages to select.
+        sub_version: Milliseconds since the epoch at which the subscription was made.
 
     Raises:
-        MessageRejected: The topic has no name that brokers take, or the condition is missing.
+        MessageRejected: The topic's name is not valid, or the condition is missing.
     """
     check_topic(topic)
     expression = selector.expression.strip()
@@ -83,7 +100,7 @@ def subscription_data(topic: str, selector: MessageSelector, sub_version: int) -
 
 
 def wanted(messages: Iterable[MessageExt], subscription: SubscriptionData) -> list[MessageExt]:
-    """Those that were meant: not the ones whose tags only have the same hash."""
+    """Return the messages with the right tags, without those whose tags only have the same hash."""
     tags = subscription.tags_set
     if not tags:
         return list(messages)

@@ -1,1 +1,1 @@
-"""Which queues of a topic belong to which member of a group: each computes it, and all come to the same."""
+"""Rebalancing: each member of a group computes its share of the queues, and the shares fit."""

@@ -1,6 +1,6 @@
-"""Rebalance: this member's share of a topic's queues, from the topic's route and the group's members.
+"""Rebalance: a member's share of a topic's queues, from the topic's route and the group's members.
 
-Who is a member, the brokers know; what a consumer does with its share, the consumer.
+The brokers know the members; the consumer decides what to do with its share.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class GroupView(Protocol):
-    """What is known of a group and its topics."""
+    """A group and its topics, as a member sees them."""
 
     @property
     def client_id(self) -> str:
-        """This member's name among the others."""
+        """Name of this member among the others."""
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """All queues of a topic that can be read; raises if there are none."""
+        """Return all queues of a topic that can be read; raise an error if there are none."""
 
     def consumer_ids(self, topic: str) -> tuple[str, ...]:
-        """The members of the group, as a broker of the topic knows them."""
+        """Return the members of the group, as a broker of the topic knows them."""
 
 
 class Share(NamedTuple):
-    """All queues of a topic, and this member's; whether the brokers know it as a member at all."""
+    """All queues of a topic, and this member's; ``is_known`` tells if brokers know the member."""
 
     all: tuple[MessageQueue, ...]
     mine: tuple[MessageQueue, ...]
@@ -39,15 +39,15 @@ class Share(NamedTuple):
 
 
 class Rebalance(NamedTuple):
-    """One member's rule."""
+    """The rule by which one member finds its share."""
 
     message_model: MessageModel
     strategy: AllocateMessageQueueStrategy
 
     def share(self, topic: str, view: GroupView) -> Share | None:
-        """This member's share; None if the brokers know no member at all, as after their restart.
+        """Return this member's share; None if brokers know no member at all, as after a restart.
 
-        Whoever is missing among members that are known has no queues: the others have them.
+        A member that is missing among known ones has no queues: the others have them.
         """
         queues = in_queue_order(view.queues(topic))
         if self.message_model is MessageModel.BROADCASTING:

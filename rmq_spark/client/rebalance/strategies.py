@@ -1,10 +1,11 @@
-"""How the queues of a topic are given to the members of a group.
+"""Strategies that share the queues of a topic among the members of a group.
 
-Every member computes its own share from the same two lists, in the same order: the shares fit together only
-if all use the same strategy, with the same result to the last queue. So these are RocketMQ's, and a group may
-have Java's members too. Order is that of Java's strings, by UTF-16 code units.
+Every member computes its own share from the same two lists, in the same order: the shares fit
+together only if all use the same strategy, with the same result to the last queue. So these are
+RocketMQ's, and a group may have Java's members too. Order is that of Java's strings, by UTF-16 code
+units.
 
-A strategy knows names and numbers, no broker: who the members are is the business of `rebalance`.
+A strategy knows names and numbers, no broker: finding the members is left to `rebalance`.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ _ROOM_SEPARATOR = "@"
 
 
 class AllocateMessageQueueStrategy(Protocol):
-    """One way of sharing. ``queues`` and ``client_ids`` are in order (`in_queue_order`, `in_java_order`)."""
+    """A way of sharing; all lists are in order (`in_queue_order`, `in_java_order`)."""
 
     @property
     def name(self) -> str:
-        """RocketMQ's name for it."""
+        """RocketMQ's name of the strategy."""
 
     def allocate(
         self, my_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """My share; empty if I am no member (any more)."""
+        """Return the queues of member ``my_id``; empty if it is not among ``client_ids``."""
 
 
 def in_java_order(texts: Collection[str]) -> list[str]:
-    """Texts as Java sorts them."""
+    """Return texts as Java sorts them."""
     return sorted(texts, key=_utf_16)
 
 
 def in_queue_order(queues: Collection[MessageQueue]) -> list[MessageQueue]:
-    """Queues as Java sorts them: by topic, broker and number."""
+    """Return queues as Java sorts them: by topic, broker and number."""
     return sorted(queues, key=lambda each: (_utf_16(each.topic), _utf_16(each.broker_name), each.queue_id))
 
 
@@ -47,14 +48,14 @@ def _utf_16(text: str) -> bytes:
 
 
 class AllocateMessageQueueAveragely(NamedTuple):
-    """Neighbouring queues, as many for each as can be: the first members get one more. The default."""
+    """Gives each member neighbouring queues, the first members one more (AVG). The default."""
 
     name: str = "AVG"
 
     def allocate(
         self, my_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """My stretch of the queues."""
+        """Return the member's stretch of the queues."""
         if my_id not in client_ids:
             return []
         mine = client_ids.index(my_id)
@@ -64,21 +65,21 @@ class AllocateMessageQueueAveragely(NamedTuple):
 
 
 class AllocateMessageQueueAveragelyByCircle(NamedTuple):
-    """The queues are dealt like cards."""
+    """Deals the queues to the members like cards (AVG_BY_CIRCLE)."""
 
     name: str = "AVG_BY_CIRCLE"
 
     def allocate(
         self, my_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """Every so-manieth queue."""
+        """Return every n-th queue, where n is the number of members."""
         if my_id not in client_ids:
             return []
         return list(queues[client_ids.index(my_id) :: len(client_ids)])
 
 
 class AllocateMessageQueueByConfig(NamedTuple):
-    """The same queues for ever, whoever else is there."""
+    """Gives this member the configured queues, whatever members there are (CONFIG)."""
 
     message_queues: tuple[MessageQueue, ...] = ()
     name: str = "CONFIG"
@@ -86,15 +87,15 @@ class AllocateMessageQueueByConfig(NamedTuple):
     def allocate(
         self,
         my_id: str,  # noqa: ARG002  # the interface of all strategies
-        queues: Sequence[MessageQueue],  # noqa: ARG002  # the same
-        client_ids: Sequence[str],  # noqa: ARG002  # the same
+        queues: Sequence[MessageQueue],  # noqa: ARG002  # as above
+        client_ids: Sequence[str],  # noqa: ARG002  # as above
     ) -> list[MessageQueue]:
-        """The configured queues."""
+        """Return the queues that were configured."""
         return list(self.message_queues)
 
 
 class AllocateMessageQueueByMachineRoom(NamedTuple):
-    """Only queues of brokers in some rooms, by names like ``room@broker``."""
+    """Shares only queues of brokers in some rooms, by names like ``room@broker`` (MACHINE_ROOM)."""
 
     rooms: frozenset[Room] = frozenset()
     name: str = "MACHINE_ROOM"
@@ -102,7 +103,7 @@ class AllocateMessageQueueByMachineRoom(NamedTuple):
     def allocate(
         self, my_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """My stretch of these rooms' queues, and one of those left over at the end."""
+        """Return the member's stretch of these rooms' queues, and one of those left over."""
         if my_id not in client_ids:
             return []
         mine = client_ids.index(my_id)
@@ -120,7 +121,7 @@ class AllocateMessageQueueByMachineRoom(NamedTuple):
 
 
 class AllocateMachineRoomNearby(NamedTuple):
-    """Queues go to members in their room; those of rooms without members go to everybody."""
+    """Gives queues to members in their room; those of rooms without members go to everybody."""
 
     strategy: AllocateMessageQueueStrategy
     broker_room: Callable[[MessageQueue], Room]
@@ -128,13 +129,13 @@ class AllocateMachineRoomNearby(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name says how a room's queues are shared."""
+        """Name that says how a room's queues are shared."""
         return f"MACHINE_ROOM_NEARBY-{self.strategy.name}"
 
     def allocate(
         self, my_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """My share of my room's queues, then of each room without members."""
+        """Return the member's share of its room's queues, then of each room without members."""
         if my_id not in client_ids:
             return []
         queues_by_room: dict[Room, list[MessageQueue]] = {}
@@ -161,7 +162,7 @@ def _checked(room: Room, of: object) -> Room:
 
 
 class AllocateMessageQueueConsistentHash(NamedTuple):
-    """Members and queues lie on a ring; a queue belongs to the next point of a member.
+    """Puts members and queues on a ring; a queue belongs to the member at the next point.
 
     So a member that joins or leaves moves few queues, but the shares may be uneven.
     """
@@ -172,10 +173,10 @@ class AllocateMessageQueueConsistentHash(NamedTuple):
     def allocate(
         self, my_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """The queues whose next point is mine."""
+        """Return the queues whose next point on the ring is the member's."""
         if my_id not in client_ids:
             return []
-        # A later member takes over a point that is the same as an earlier one's.
+        # A later member takes over a point that equals an earlier one's.
         owners = {
             _ring_point(f"{client_id}-{number}"): client_id
             for client_id in client_ids

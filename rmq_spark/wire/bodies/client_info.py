@@ -1,4 +1,4 @@
-"""Bodies about clients: who is connected, what a consumer is doing, how it consumed what it was told to."""
+"""Bodies about clients: connections, the state of consumers, results of direct consumption."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class ConsumeResult(Enum):
-    """How a message that was consumed on request went."""
+    """The result of a message that a client was told to consume."""
 
     CR_SUCCESS = 0
     CR_LATER = 1

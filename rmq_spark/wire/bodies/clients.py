@@ -1,4 +1,4 @@
-"""Bodies that the members of groups and brokers exchange: heartbeats, subscriptions, locks of queues.
+"""Bodies that group members and brokers exchange: heartbeats, subscriptions, locks of queues.
 
 What operators see of members is `client_info`, which a client loads when it is asked about itself.
 """
@@ -13,7 +13,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class ConsumeType(Enum):
-    """How a consumer gets its messages."""
+    """The way in which a consumer gets its messages: by pulling, by push, or by pop."""
 
     CONSUME_ACTIVELY = 0
     CONSUME_PASSIVELY = 1
@@ -21,7 +21,7 @@ class ConsumeType(Enum):
 
 
 class MessageModel(Enum):
-    """Whether the members of a group share the messages or each get all."""
+    """The division of messages in a group: shared by its members, or all to each."""
 
     BROADCASTING = 0
     CLUSTERING = 1
@@ -29,7 +29,7 @@ class MessageModel(Enum):
 
 
 class ConsumeFromWhere(Enum):
-    """Where a group without offsets begins; the last three are deprecated, and still sent."""
+    """The start of a group without offsets; the last three are deprecated, and still sent."""
 
     CONSUME_FROM_LAST_OFFSET = 0
     CONSUME_FROM_FIRST_OFFSET = 1
@@ -45,7 +45,7 @@ SQL92_EXPRESSION = "SQL92"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionData:
-    """What a group wants of a topic."""
+    """The subscription of a group to one topic."""
 
     topic: str
     sub_string: str = "*"
@@ -88,7 +88,7 @@ class HeartbeatData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckClientRequestBody:
-    """The body of CHECK_CLIENT_CONFIG: will this broker filter by that expression?"""
+    """The body of CHECK_CLIENT_CONFIG, which asks whether a broker can filter by an expression."""
 
     client_id: str
     group: str

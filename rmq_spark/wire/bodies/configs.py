@@ -9,7 +9,7 @@ from typing import Any
 
 
 class TopicFilterType(Enum):
-    """Whether messages carry one tag or several; nothing has come of the second."""
+    """The number of tags of a topic's messages, one or several; the second came to nothing."""
 
     SINGLE_TAG = 0
     MULTI_TAG = 1
@@ -17,7 +17,7 @@ class TopicFilterType(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataVersion:
-    """Which state of a table this is; compared for equality, nothing else."""
+    """The version of a table; versions are only compared for equality."""
 
     timestamp: int = 0
     counter: int = 0
@@ -48,9 +48,10 @@ class TopicConfigSerializeWrapper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionGroupConfig:
-    """The body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, the answer to GET_SUBSCRIPTIONGROUP_CONFIG: one group.
+    """The configuration of one consumer group.
 
-    What 5.x added is None where a 4.9 wrote it.
+    The body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, and the answer to GET_SUBSCRIPTIONGROUP_CONFIG.
+    Fields that 5.x added are None in what a 4.9 wrote.
     """
 
     group_name: str
@@ -83,7 +84,7 @@ class SubscriptionGroupWrapper:
 class ConsumerOffsetSerializeWrapper:
     """The answer to GET_ALL_CONSUMER_OFFSET, and consumerOffset.json.
 
-    What groups have consumed, by ``topic@group`` and queue.
+    It has the offsets that groups have consumed, by ``topic@group`` and queue.
     """
 
     offset_table: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
@@ -92,7 +93,7 @@ class ConsumerOffsetSerializeWrapper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayOffsetSerializeWrapper:
-    """The answer to GET_ALL_DELAY_OFFSET, and delayOffset.json: how far each delay level was delivered."""
+    """The answer to GET_ALL_DELAY_OFFSET, and delayOffset.json: progress by delay level."""
 
     offset_table: Mapping[int, int] = field(default_factory=dict)
     data_version: DataVersion | None = None

@@ -6,10 +6,10 @@ RocketMQ's bodies are JSON with three liberties, all of which real brokers and c
     {{"brokerName":"b","queueId":0}:{}}     objects as keys
     {"$ref":"$.offsetTable[0]"}             an object that was written before, by its path
 
-What is strict JSON goes through orjson; the rest is read here, to a depth that no body comes near. Written
-are strict JSON and, where a key is an object, the second form: every Java version reads these. Values are
-what `json` would give, maps with objects as keys are an `ObjectMap`. This module knows no body: `mapping`
-does.
+What is strict JSON goes through orjson; the rest is read here, to a depth that no body comes near.
+Written are strict JSON and, where a key is an object, the second form: every Java version reads
+these. Values are what `json` would give, maps with objects as keys are an `ObjectMap`. This module
+knows no body: `mapping` does.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ _WORDS = {"true": True, "false": False, "null": None}
 
 
 def loads(data: Buffer, liberties_bytes_max: int | None = None) -> Any:
-    """The value that a body's text stands for.
+    """Parse the text of a body.
 
-    Text that takes liberties takes a hundred times as long as strict JSON: how long it may be can be limited.
+    Text that takes liberties takes a hundred times as long as strict JSON; its length can be
+    limited.
     """
     text = bytes(data)
     try:
@@ -64,7 +65,7 @@ def _check_length(text: bytes, bytes_max: int | None) -> None:
 
 
 def dumps(value: Any) -> bytes:
-    """The text of a value."""
+    """Return a value as JSON text."""
     try:
         return orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATACLASS)
     except TypeError:  # an ObjectMap somewhere within

@@ -25,10 +25,12 @@ class KVTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicList:
-    """The answer to GET_ALL_TOPIC_LIST_FROM_NAMESERVER, GET_TOPICS_BY_CLUSTER, QUERY_TOPICS_BY_CONSUMER.
+    """A list of topics, and the answer to several requests.
 
-    Also to GET_UNIT_TOPIC_LIST and its two sisters, and to GET_SYSTEM_TOPIC_LIST_FROM_NS and _FROM_BROKER:
-    only to the former of these with ``broker_addr``.
+    They are GET_ALL_TOPIC_LIST_FROM_NAMESERVER, GET_TOPICS_BY_CLUSTER, QUERY_TOPICS_BY_CONSUMER,
+    GET_UNIT_TOPIC_LIST and its two sisters, GET_SYSTEM_TOPIC_LIST_FROM_NS and
+    GET_SYSTEM_TOPIC_LIST_FROM_BROKER. Of the last two only the former is answered with
+    ``broker_addr``.
     """
 
     topic_list: frozenset[str] = frozenset()

@@ -1,9 +1,10 @@
 """Bodies as frozen dataclasses: the way between their fields and JSON, derived from their types.
 
 A body class lists its fields with RocketMQ's words in snake case. In JSON these are in camel case,
-unless the field says otherwise (`json_name`), in alphabetical order, and left out when None. Reading,
-unknown members are passed over and absent ones take the field's default, as Java does it. A null is as
-good as absent, in maps and lists too: Java keeps it there, but nothing of RocketMQ's puts one.
+unless the field says otherwise (`json_name`), in alphabetical order, and left out when None.
+Reading, unknown members are passed over and absent ones take the field's default, as Java does it.
+A null is as good as absent, in maps and lists too: Java keeps it there, but nothing of RocketMQ's
+puts one.
 
     str int float bool Enum (by name)   X | None   tuple[X, ...]   frozenset[X]   another body class
     Mapping[str | int | MessageQueue, X]           Any: kept as it is, for what only RocketMQ reads
@@ -29,7 +30,7 @@ from rmq_spark.wire.java_numbers import parse_int64
 
 Body = TypeVar("Body")
 Path: TypeAlias = "tuple[Path, object] | None"
-"""Where a value stands: the path of what holds it, and its name there. Only an error makes text of it."""
+"""The place of a value: the path of its container, and its name there; only errors format it."""
 _Reader = Callable[[Any, Path], Any]
 _Writer = Callable[[Any], Any]
 
@@ -40,19 +41,19 @@ _INT64_BOUND = 1 << 63
 
 
 def json_name(name: str, *, default: Any = MISSING) -> Any:
-    """A field whose name in JSON is not the camel case of its own."""
+    """Return a field whose name in JSON is not the camel case of its own."""
     return field(default=default, metadata={_NAME: name})
 
 
 def decode_body(body_type: type[Body], data: Buffer, *, liberties_bytes_max: int | None = None) -> Body:
-    """The body that JSON text stands for; over so many bytes, if that is given, it must be strict JSON."""
+    """Decode a body from JSON, strict if it is longer than ``liberties_bytes_max``."""
     hint: Any = body_type
     body: Body = reader_of(hint)(fastjson.loads(data, liberties_bytes_max), None)
     return body
 
 
 def encode_body(body: object) -> bytes:
-    """The JSON text of a body."""
+    """Return a body as JSON text."""
     hint: Any = type(body)
     return fastjson.dumps(writer_of(hint)(body))
 
@@ -62,7 +63,7 @@ def encode_body(body: object) -> bytes:
 
 @cache  # as many as there are types in the body classes
 def reader_of(hint: Any) -> _Reader:
-    """The function that makes a value of this type of a value of JSON and its path."""
+    """Return the function that makes a value of this type from a JSON value and its path."""
     if hint is Any:
         return lambda value, _: value
     origin, arguments = get_origin(hint), get_args(hint)
@@ -153,7 +154,7 @@ def _object_reader(body_type: Any) -> _Reader:
 
 @cache  # as many as there are body classes
 def parameters_of(body_type: Any) -> tuple[tuple[str, str, Any, bool], ...]:
-    """The fields of a body class: their names and those in JSON, types, and whether they may be left out."""
+    """Return the fields of a body class: name, name in JSON, type, and whether it has a default."""
     hints = get_type_hints(body_type)
     return tuple(
         (each.name, _json_name(each), hints[each.name], _has_default(each)) for each in fields(body_type)
@@ -208,7 +209,7 @@ _AS_IT_IS = (str, int, float, bool, Any)
 
 @cache  # as many as there are types in the body classes
 def writer_of(hint: Any) -> _Writer:
-    """The function that makes of a value of this type what `fastjson.dumps` writes."""
+    """Return the function that turns a value of this type into what `fastjson.dumps` writes."""
     if hint in _AS_IT_IS:
         return lambda value: value
     origin, arguments = get_origin(hint), get_args(hint)
@@ -255,13 +256,13 @@ def _object_writer(body_type: Any) -> _Writer:
 
 @cache  # as many as there are body classes
 def members_of(body_type: Any) -> tuple[tuple[str, str, Any], ...]:
-    """The fields of a body class, as they are written: their names in JSON and their own, and their types."""
+    """Return the fields of a body class for writing: name in JSON, name, and type."""
     hints = get_type_hints(body_type)
     return tuple(sorted((_json_name(each), each.name, hints[each.name]) for each in fields(body_type)))
 
 
 def only_type(arguments: tuple[Any, ...]) -> Any:
-    """The type in ``X | None``, by the arguments of that."""
+    """Return the type X of ``X | None``, given the arguments of that union."""
     (hint,) = (argument for argument in arguments if argument is not NoneType)
     return hint
 
@@ -277,7 +278,7 @@ def _has_default(each: Field[Any]) -> bool:
 
 
 def unexpected(path: Path, needed: str, found: object) -> BodyError:
-    """The error of a value that is not what is needed at a place."""
+    """Return the error for a value that does not have the type needed at a place."""
     return BodyError("JSON body", at=_shown(path), needed=needed, found=found)
 
 

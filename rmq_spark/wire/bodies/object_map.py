@@ -8,6 +8,6 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ObjectMap:
-    """Pairs in their order; the keys are what JSON's values are, mostly dicts."""
+    """Pairs of keys and values in order; keys are JSON values, mostly dicts."""
 
     pairs: tuple[tuple[Any, Any], ...]

@@ -1,4 +1,4 @@
-r"""fastjson's ``$ref``: where RocketMQ up to 5.4 writes one Java object twice, the second is a path.
+r"""fastjson's ``$ref``: RocketMQ up to 5.4 writes a Java object once, and then a path to it.
 
     $.consumerDataSet[0].group\-name     from the body's root: names and positions; every character
                                          of a name that is no letter or digit has a backslash
@@ -26,9 +26,9 @@ _PATH_CHARACTERS_MAX = 4096  # topic, broker and a few names, each character per
 
 
 def resolve_references(root: Any, depth_max: int) -> Any:
-    """The value with each reference replaced by what it refers to, which is then shared.
+    """Return the value with each reference replaced by its target, which is then shared.
 
-    References within references can multiply a small text: more than `NODES_MAX` values in the whole, or
+    References within references can multiply a small text: more than `NODES_MAX` values in all, or
     more than ``depth_max`` levels of nesting and references, are refused.
     """
     return _Resolver(root, depth_max).resolve(root, 0)
@@ -127,7 +127,7 @@ def _item(path: str, value: Any, position: int) -> Any:
 
 
 def _java_text(key: Any) -> str | None:
-    """What Java's ``toString`` makes of the only objects that RocketMQ uses as keys."""
+    """Return Java's ``toString`` of a MessageQueue, the only kind of object used as a key."""
     if not isinstance(key, dict):
         return None
     get = key.get

@@ -33,8 +33,10 @@ from rmq_spark.wire.java_numbers import parse_int32
 
 REGISTRATION_BYTES_MAX = 1 << 20
 VERSION_5 = 413
-"""V5_0_0: from there on topics have attributes, and the last part follows. It is for static topics, which
-rocketpoll has none of."""
+"""V5_0_0: from it on, topics have attributes, and a last part follows.
+
+That part is for static topics, which rocketpoll does not have.
+"""
 
 _LENGTH = struct.Struct(">i")
 _SPACE = " "
@@ -51,7 +53,7 @@ class RegisterBrokerBody:
 
 
 def encode_compressed_registration(body: RegisterBrokerBody, sender_version: int) -> bytes:
-    """The compressed form, as a broker of ``sender_version`` writes it: 4.9 knows no attributes."""
+    """Return the compressed form, as ``sender_version`` writes it: 4.9 knows no attributes."""
     wrapper = body.topic_config_serialize_wrapper
     topics = [_topic_text(topic, sender_version).encode() for topic in wrapper.topic_config_table.values()]
     parts = [
@@ -66,7 +68,7 @@ def encode_compressed_registration(body: RegisterBrokerBody, sender_version: int
 
 
 def decode_compressed_registration(data: Buffer) -> RegisterBrokerBody:
-    """The registration; mappings of static topics are passed over."""
+    """Decode the compressed form; mappings of static topics are ignored."""
     plain = uncompress_body(data, MessageSysFlag.COMPRESSED, REGISTRATION_BYTES_MAX)
     reader = _Reader(bytes(plain))
     version = decode_body(DataVersion, reader.sized())
@@ -128,14 +130,14 @@ def _sized(data: bytes) -> bytes:
 
 
 class _Reader:
-    """Lengths and what they announce, one behind the other."""
+    """A reader of lengths and the bytes that they announce."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
     def count(self) -> int:
-        """The next length word, which can count no more than the bytes that follow it."""
+        """Return the next length word, which can count no more than the bytes that follow it."""
         data, at = self._data, self._at
         (length,) = _LENGTH.unpack_from(data, at) if at + 4 <= len(data) else (-1,)
         if not 0 <= length <= len(data) - at - _LENGTH.size:
@@ -149,7 +151,7 @@ class _Reader:
         return int(length)
 
     def sized(self) -> bytes:
-        """A length word and the bytes that it announces."""
+        """Return the bytes that the next length word announces."""
         length = self.count()
         self._at += length
         return self._data[self._at - length : self._at]

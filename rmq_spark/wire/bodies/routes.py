@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueData:
-    """How many queues of a topic one broker has, and what may be done with them."""
+    """The numbers of queues that one broker has of a topic, and the permissions for them."""
 
     broker_name: str
     read_queue_nums: int

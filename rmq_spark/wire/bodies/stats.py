@@ -11,7 +11,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicOffset:
-    """What one queue holds."""
+    """The first and the next offset of one queue, and when its last message was stored."""
 
     min_offset: int = 0
     max_offset: int = 0
@@ -28,7 +28,7 @@ class TopicStatsTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetWrapper:
-    """How far a group is in one queue; ``pull_offset`` is 5.x."""
+    """The progress of a group in one queue; ``pull_offset`` is RocketMQ 5's."""
 
     broker_offset: int = 0
     consumer_offset: int = 0
@@ -82,7 +82,7 @@ class ResetOffsetBodyForC:
 class GetConsumerStatusBody:
     """The answer to GET_CONSUMER_STATUS_FROM_CLIENT and INVOKE_BROKER_TO_GET_CONSUMER_STATUS.
 
-    Offsets in the members' memory: of one member, and of all by client id.
+    It has the offsets in the members' memory: of one member, and of all by client id.
     """
 
     message_queue_table: Mapping[MessageQueue, int] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """Writing bodies of thousands of values in steps, and reading them, for who has only one thread.
 
-The text is that of `encode_body`, and the body that of `decode_body`. A body is parted where its arrays and
-maps are, wherever they stand in it, so that each step writes or reads a few hundred values. How a value is
-written and read is `mapping`'s business.
+The text is that of `encode_body`, and the body that of `decode_body`. A body is parted where its
+arrays and maps are, wherever they stand in it, so that each step writes or reads a few hundred
+values. How a value is written and read is `mapping`'s business.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rmq_spark.wire.bodies.mapping import (
 from rmq_spark.wire.framing import Buffer
 
 VALUES_PER_STEP: Final = 256
-"""To write so many takes less than a millisecond."""
+"""The number of values that one step writes, in less than a millisecond."""
 
 Body = TypeVar("Body")
 _Text: TypeAlias = Generator[None, None, bytes]
@@ -34,16 +34,16 @@ _Read: TypeAlias = Generator[None, None, Any]
 
 
 def encode_body_in_steps(body: object) -> _Text:
-    """The JSON text of a body, which must not change meanwhile."""
+    """Yield between steps and return the JSON text of a body, which must not change meanwhile."""
     return (yield from _text(type(body), body))
 
 
 def decode_body_in_steps(
     body_type: type[Body], data: Buffer, *, liberties_bytes_max: int | None = None
 ) -> Generator[None, None, Body]:
-    """The body that JSON text stands for; how strict that must be is said as to `decode_body`.
+    """Yield between steps and return the body; JSON has to be as strict as for `decode_body`.
 
-    The text is taken apart at once: that takes a fiftieth of the time.
+    The text is parsed at once: that takes a fiftieth of the time.
     """
     hint: Any = body_type
     body: Body = yield from _read(hint, fastjson.loads(data, liberties_bytes_max), None)
@@ -51,7 +51,7 @@ def decode_body_in_steps(
 
 
 def _read(hint: Any, value: Any, path: Path) -> _Read:
-    """The value of a type that a value of JSON stands for."""
+    """Read a value of a type from a JSON value."""
     if _room_behind(value, VALUES_PER_STEP) > 0:
         return reader_of(hint)(value, path)
     origin, arguments = get_origin(hint), get_args(hint)
@@ -65,7 +65,7 @@ def _read(hint: Any, value: Any, path: Path) -> _Read:
 
 
 def _read_items(hint: Any, items: list[Any], path: Path) -> Generator[None, None, list[Any]]:
-    """The elements of an array: as many together as one step may read, and each that is too large."""
+    """Read the elements of an array: many in one step, and each that is too large by itself."""
     read = reader_of(hint)
     found: list[Any] = []
     room = VALUES_PER_STEP
@@ -85,7 +85,7 @@ def _read_items(hint: Any, items: list[Any], path: Path) -> Generator[None, None
 
 
 def _read_object(hint: Any, value: dict[Any, Any], path: Path) -> _Read:
-    """An object of a body class, member by member."""
+    """Read an object of a body class, member by member."""
     arguments = {}
     for attribute, name, member_hint, has_default in parameters_of(hint):
         item = value.get(name)
@@ -97,7 +97,7 @@ def _read_object(hint: Any, value: dict[Any, Any], path: Path) -> _Read:
 
 
 def _room_behind(value: Any, room: int) -> int:
-    """How many more values there is room for behind this one; none, if it is too large itself."""
+    """Return for how many more values there is room after this one; at most 0 if for none."""
     if isinstance(value, dict):
         value = value.values()
     elif not isinstance(value, list):
@@ -112,7 +112,7 @@ def _room_behind(value: Any, room: int) -> int:
 
 
 def _text(hint: Any, value: Any) -> _Text:
-    """The text of a value of a type."""
+    """Write a value of a type as text."""
     if _weigher(hint)(value) <= VALUES_PER_STEP:
         return _text_at_once(hint, value)
     origin, arguments = get_origin(hint), get_args(hint)
@@ -179,7 +179,7 @@ class _Pairs:
 
 
 def _pieces(items: Iterable[Any], kind: _Items | _Pairs) -> Generator[None, None, list[bytes]]:
-    """The texts of elements: of as many together as one step may write, and of each that is too large."""
+    """Write elements as text: many in one step, and each that is too large by itself."""
     pieces: list[bytes] = []
     few: list[Any] = []
     weight = 0
@@ -202,7 +202,7 @@ def _pieces(items: Iterable[Any], kind: _Items | _Pairs) -> Generator[None, None
 
 @cache  # as many as there are types in the body classes
 def _weigher(hint: Any) -> Callable[[Any], int]:
-    """The function that says how many values a value of this type is made of, more or less."""
+    """Return a function that estimates how many values a value of this type is made of."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         weigh = _weigher(only_type(arguments))
@@ -229,7 +229,7 @@ def _weigher(hint: Any) -> Callable[[Any], int]:
 
 
 def _weigh_all(items: Collection[Any], weigh: Callable[[Any], int]) -> int:
-    """Many are too many whatever each of them weighs, which would take a while to find out."""
+    """Add the weights of the items; many items count as too many without being weighed."""
     return len(items) if len(items) > VALUES_PER_STEP else sum(map(weigh, items))
 
 

@@ -1,7 +1,7 @@
 """Stored messages by the megabyte: records to Arrow columns, columns to records and batches.
 
-The only part of the wire that needs numpy and pyarrow; nothing else there imports it. It comes to the
-same results as `record` and `message_batch`, which do one message at a time.
+The only part of the wire that needs numpy and pyarrow; nothing else there imports it. It comes to
+the same results as `record` and `message_batch`, which do one message at a time.
 """
 
 from rmq_spark.wire.chunk.batch import encode_batch_columns

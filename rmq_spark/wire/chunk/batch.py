@@ -1,7 +1,7 @@
 """Columns to the body of SEND_BATCH_MESSAGE: what `message_batch` does message by message.
 
-Every message gets its id (UNIQ_KEY), and says that its sender waits until it is stored (WAIT), as those of
-RocketMQ's own producers do.
+Every message gets its id (UNIQ_KEY), and says that its sender waits until it is stored (WAIT), as
+those of RocketMQ's own producers do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WAIT = pa.scalar(encode_properties({WAIT: "true"}).encode(), pa.binary())
 
 
 def encode_batch_columns(columns: Mapping[str, Any], unique_ids: Sequence[str]) -> pa.Buffer:
-    """The batch of ``body``, and what there is of ``keys``, ``tags``, ``properties`` and ``flag``."""
+    """Encode a batch from column ``body``, and optional others, as ``keys`` and ``tags``."""
     given = GivenColumns(columns)
     bodies = given.array("body")
     body_lengths = lengths_of(bodies)

@@ -1,11 +1,12 @@
-"""Which bodies of a chunk are not what was stored, found out for many at a time.
+"""Checks of the bodies of a chunk against their stored CRCs, many at a time.
 
     XOR of all bodies, ends in line ──> its CRC = XOR of their CRCs?      yes: all are intact
                                                                           no: one by one
 
-A CRC is linear: that of what strings come to under XOR follows from theirs. To put bodies together in numpy
-takes a fraction of the time of a call of zlib for each. That misses no damage to one body, whatever it is.
-It would miss the very same damage to two bodies at one distance from their ends, in one part of the chunk.
+A CRC is linear: that of what strings come to under XOR follows from theirs. To put bodies together
+in numpy takes a fraction of the time of a call of zlib for each. That misses no damage to one body,
+whatever it is. It would miss the very same damage to two bodies at one distance from their ends, in
+one part of the chunk.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from rmq_spark.wire.chunk.gather import Positions, take_structures
 
 _PARTS: Final = 4
 _PART_ROWS_MIN: Final = 64
-"""Of fewer bodies, a call of zlib for each takes less."""
+"""The fewest bodies to check together; of fewer, a call of zlib for each takes less time."""
 
 _ROWS_AT_ONCE: Final = 64
 _SHORT: Final = 192
 _LONG: Final = 4096
-"""Of bodies whose mean is below the one, less is put together at a time; longer than the other, none."""
+"""Bodies up to this size are put together, in smaller blocks if their mean is below `_SHORT`."""
 
 
 def damaged_bodies(chunk: RecordChunk) -> Positions:
-    """Return the numbers of the records whose bodies have another CRC than was stored with them, in order."""
+    """Return the numbers of the records whose bodies do not have their stored CRC, in order."""
     block_bytes = _block_bytes(chunk)
     is_single = (chunk.body_length > _LONG) | (chunk.body_at < block_bytes)
     short = np.flatnonzero(~is_single)

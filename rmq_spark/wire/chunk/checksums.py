@@ -24,10 +24,10 @@ _PIECES_OF_BYTE = np.frombuffer(b"".join(PIECES_OF_BYTE), f"V{len(PIECES_OF_BYTE
 
 
 def with_empty_checksums(chunk: RecordChunk) -> RecordChunk:
-    """Return the records with room for a checksum behind their properties.
+    """Return the records with room for a checksum after their properties.
 
-    They stay as they are if all have one already. Where only some have one, that stays as well, and
-    counts no longer: to readers it is nothing.
+    The chunk is returned unchanged if all have one already. Where only some have one, it stays
+    among the properties and no longer counts: readers ignore it.
     """
     if len(chunk) and chunk.has_checksum.all():
         return chunk
@@ -56,11 +56,11 @@ def with_empty_checksums(chunk: RecordChunk) -> RecordChunk:
 
 
 class Sealing:
-    """Fills in the checksums of a chunk whose records have room for them and may be written into.
+    """The filling in of checksums of a chunk whose records have room for them and are writable.
 
-    What of them is known before they have got their places is found out at once: the CRCs of all behind their
-    heads. When a record has its place, a few lookups more come to its checksum, instead of going over all of
-    its bytes again.
+    The CRCs of all bytes after the heads do not depend on a record's place and are computed at
+    once. When a record has its place, a few table lookups give its checksum, so that its bytes are
+    not read again.
     """
 
     def __init__(self, chunk: RecordChunk) -> None:
@@ -82,7 +82,7 @@ class Sealing:
 
 
 def intact_records(chunk: RecordChunk) -> npt.NDArray[np.bool_]:
-    """Which records end with the checksum of all that stands before it."""
+    """Return, per record, whether it ends with the checksum of the bytes before it."""
     found = take_structures(chunk.data, chunk.ends - CHECKSUM_BYTES, _CHECKSUM)
     intact: npt.NDArray[np.bool_] = found == _pieces(_crcs_before(chunk.data, chunk.ends))
     return intact
@@ -98,7 +98,7 @@ def _refuse(
 
 
 def _crcs_before(data: npt.NDArray[np.uint8], ends: Positions) -> Crcs:
-    """One at a time, as zlib does it; slices of bytes are cheaper than views of them."""
+    """Return the CRCs one at a time, by zlib; slices of bytes are cheaper than views of them."""
     whole = data.tobytes()
     bounds = pairwise([0, *ends.tolist()])
     slices = (whole[start : end - CHECKSUM_BYTES] for start, end in bounds)
@@ -106,7 +106,7 @@ def _crcs_before(data: npt.NDArray[np.uint8], ends: Positions) -> Crcs:
 
 
 def _pieces(crcs: Crcs) -> npt.NDArray[np.void]:
-    """Many checksums, as `checksum_pieces` makes one."""
+    """Return many checksums in the form in which `checksum_pieces` gives one."""
     byte_by_byte = crcs.astype(">u4").view(np.uint8)
     return _PIECES_OF_BYTE[byte_by_byte].view(_CHECKSUM)
 

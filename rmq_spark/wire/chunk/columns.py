@@ -1,6 +1,7 @@
-"""The columns that stored messages become, by name: type, and how each is built from a `RecordChunk`.
+"""The columns that stored messages become: name, type, and how a `RecordChunk` gives each.
 
-Names are those of the Spark source. A column says about each message what `StoredMessage` says about one.
+Names are those of the Spark source. A column says about each message what `StoredMessage` says
+about one.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from rmq_spark.wire.message_id import encode_offset_message_id
 from rmq_spark.wire.properties import KEYS, TAGS, UNIQ_KEY
 
 CHUNK_PLAIN_BYTES_MAX = 1 << 30
-"""What the compressed bodies of one chunk may inflate to, so that their column has 32-bit offsets."""
+"""The most bytes to which the bodies of one chunk may inflate: their column has 32-bit offsets."""
 
 _HEX_PAIRS = np.array([f"{byte:02X}".encode() for byte in range(256)], "S2").view(np.uint16)
 
 
 class Column(NamedTuple):
-    """One column."""
+    """The Arrow type of a column, and the function that builds it."""
 
     type: pa.DataType
     build: Callable[[RecordChunk], pa.Array]
 
 
 def chunk_columns(chunk: RecordChunk, names: Iterable[str]) -> pa.RecordBatch:
-    """A record batch with these columns, in this order, and nothing else built."""
+    """Return a record batch with these columns, in this order; nothing else is built."""
     wanted = [(name, COLUMNS[name]) for name in names]
     schema = pa.schema([pa.field(name, column.type) for name, column in wanted])
     return pa.record_batch([column.build(chunk) for _, column in wanted], schema=schema)
@@ -77,7 +78,7 @@ def _store_timestamp(chunk: RecordChunk) -> pa.Array:
 
 
 def _hosts(buffer: pa.Buffer, starts: Positions, widths: Widths) -> pa.Array:
-    """Hosts are few: each different one is written out once."""
+    """Return hosts as text; they are few, and each different one is formatted once."""
     hosts = take_bytes(buffer, starts, widths).dictionary_encode()
     texts = [str(decode_host(host)) for host in hosts.dictionary.to_pylist()]
     return pa.array(texts, pa.string()).take(hosts.indices)

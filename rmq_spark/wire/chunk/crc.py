@@ -1,11 +1,12 @@
-"""CRC-32 of many byte strings that are put together of parts, from the CRCs of these, without their bytes.
+"""CRC-32 of many byte strings put together of parts, from the CRCs of these, without their bytes.
 
     crc(a + b) = moved(crc(a), len(b)) ^ crc(b)
 
-A CRC is linear: every bit that differs changes it in a way that depends on nothing but where the bit stands.
-So the head of a stored record, of which few bytes differ from one record to the next, takes a lookup for each
-of these; and what stands before so many bytes takes four lookups for each bit of their number. All records do
-that at once, in numpy, in a third of the time that one call of zlib for each takes.
+A CRC is linear: every bit that differs changes it in a way that depends on nothing but where the
+bit stands. So the head of a stored record, of which few bytes differ from one record to the next,
+takes a lookup for each of these; and what stands before so many bytes takes four lookups for each
+bit of their number. All records do that at once, in numpy, in a third of the time that one call of
+zlib for each takes.
 
 It knows only bytes, and no record.
 """
@@ -28,11 +29,11 @@ _POLYNOMIAL = 0xEDB88320
 _BYTES = np.arange(256, dtype=np.uint32)
 _ROWS_FEW = 32
 _PLACES_MAX = 32
-"""Of fewer strings, or of such as differ in more places, a call of zlib for each takes less."""
+"""The most differing places; with more, or for few strings, a call of zlib each is faster."""
 
 
 def joined(before: Crcs, behind: Crcs, behind_bytes: npt.NDArray[np.integer[Any]]) -> Crcs:
-    """The CRCs of strings made of two parts each; of the second the lengths are needed, too."""
+    """Return the CRCs of strings joined from two parts each, given the lengths of the second."""
     crcs = before
     longest = int(behind_bytes.max(initial=0))
     shortest = int(behind_bytes.min(initial=longest))
@@ -47,7 +48,7 @@ def joined(before: Crcs, behind: Crcs, behind_bytes: npt.NDArray[np.integer[Any]
 
 
 def crcs_of_pieces(data: Bytes, starts: Positions, lengths: Positions) -> Crcs:
-    """The CRCs of pieces of one buffer; those of one length are taken together."""
+    """Return the CRCs of pieces of one buffer; those of one length are computed together."""
     crcs = np.zeros(len(starts), np.uint32)
     by_length = np.argsort(lengths, kind="stable")
     cuts = np.flatnonzero(np.diff(lengths[by_length])) + 1
@@ -61,7 +62,7 @@ def crcs_of_pieces(data: Bytes, starts: Positions, lengths: Positions) -> Crcs:
 
 
 def _crcs_of_rows(strings: Bytes) -> Crcs:
-    """The CRCs of strings of one length, one in each row: of the first, and what makes the others differ."""
+    """Return the CRCs of strings of one length: that of the first, adapted by what differs."""
     differs = strings != strings[0]
     places = np.flatnonzero(differs.any(axis=0)).tolist()
     if len(strings) <= _ROWS_FEW or len(places) > _PLACES_MAX:
@@ -74,7 +75,7 @@ def _crcs_of_rows(strings: Bytes) -> Crcs:
 
 
 def _moved(crcs: Crcs, bit: int) -> Crcs:
-    """What CRCs of something are worth with 2 to the ``bit`` more bytes behind it."""
+    """Return the part of the CRCs in those with 2 to the power of ``bit`` more bytes behind."""
     low, second, third, high = _moves(bit)
     moved: Crcs = low[crcs & 0xFF] ^ second[crcs >> 8 & 0xFF] ^ third[crcs >> 16 & 0xFF] ^ high[crcs >> 24]
     return moved
@@ -82,7 +83,7 @@ def _moved(crcs: Crcs, bit: int) -> Crcs:
 
 @cache
 def _moves(bit: int) -> tuple[Crcs, ...]:
-    """A table for each byte of a CRC, the lowest first."""
+    """Return a table for each byte of a CRC, the lowest first."""
     tables = [_BYTES << np.uint32(shift) for shift in (0, 8, 16, 24)]
     if not bit:
         return tuple(map(_moved_by_one, tables))
@@ -91,7 +92,7 @@ def _moves(bit: int) -> tuple[Crcs, ...]:
 
 @cache
 def _changes(behind_bytes: int) -> Crcs:
-    """What each change of a byte changes in the CRC, with so many bytes behind it."""
+    """Return how each change of a byte changes the CRC, with ``behind_bytes`` bytes after it."""
     if not behind_bytes:
         return _table()
     return _moved_by_one(_changes(behind_bytes - 1))

@@ -1,8 +1,8 @@
-"""Where everything lies in many stored messages: what `record` finds out for one, for megabytes.
+"""The places of all fields in many stored messages: as `record` does for one, for megabytes.
 
-A chunk is records back to back, as a pull's body and a commit log hold them. `RecordChunk` finds the parts
-of each and checks that they hang together; `columns` builds what is asked for from that. CRCs are checked
-only when asked: that costs as much as all the rest.
+A chunk is records back to back, as a pull's body and a commit log hold them. `RecordChunk` finds
+the parts of each and checks that they hang together; `columns` builds what is asked for from that.
+CRCs are checked only when asked: that costs as much as all the rest.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _SEPARATORS = np.frombuffer(b"\x00\x02" * 4, _WORD)
 
 
 class RecordChunk:
-    """Records back to back, checked and measured."""
+    """Records that lie back to back, checked and measured."""
 
     def __init__(self, data: Buffer, sizes: npt.ArrayLike | None = None) -> None:
-        """``sizes`` are those of the records where the sender has told them: it saves finding out."""
+        """Find the records; ``sizes`` saves finding their sizes if the sender told them."""
         self.data = np.frombuffer(data, np.uint8)
         self.buffer = pa.py_buffer(data)
         if len(self.data) > BUFFER_BYTES_MAX:
@@ -69,7 +69,7 @@ class RecordChunk:
         self._measure()
 
     def __len__(self) -> int:
-        """How many records there are."""
+        """Return the number of records."""
         return len(self.starts)
 
     def _measure(self) -> None:
@@ -119,17 +119,17 @@ class RecordChunk:
 
     @property
     def born_host_at(self) -> Positions:
-        """Where each born host starts."""
+        """The position of each born host."""
         return self.starts + layout.HEAD_BYTES
 
     @property
     def store_timestamp_at(self) -> Positions:
-        """Where each store timestamp starts."""
+        """The position of each store timestamp."""
         return self.starts + (self.born_host_bytes + layout.HEAD_BYTES)
 
     @property
     def store_host_at(self) -> Positions:
-        """Where each store host starts."""
+        """The position of each store host."""
         return self.store_timestamp_at + layout.STORE_TIMESTAMP_BYTES
 
     @cached_property
@@ -159,7 +159,7 @@ class RecordChunk:
 
     @cached_property
     def has_checksum(self) -> npt.NDArray[np.bool_]:
-        """Tell which records end with a checksum, be it right or not."""
+        """An array that tells which records end with a checksum, be it right or wrong."""
         last = take_structures(self.data, self.ends - CHECKSUM_BYTES, f"V{CHECKSUM_BYTES}")
         separates = (last.view(_WORD) & _SEPARATORS_AT) == _SEPARATORS
         is_alone = (self.properties_length == CHECKSUM_BYTES) | (
@@ -173,7 +173,7 @@ class RecordChunk:
 def readable_records(
     data: Buffer, sizes: npt.ArrayLike | None = None
 ) -> tuple[RecordChunk, RecordError | None]:
-    """Return the records before the first that cannot be read, and what is wrong with that one.
+    """Return the records before the first unreadable one, and what is wrong with that one.
 
     Raises:
         RecordError: The records can be read, and are not as long as ``sizes`` says.
@@ -209,7 +209,7 @@ def _sizes_before_fault(data: Buffer) -> list[int]:
 
 
 def _integers(sizes: npt.ArrayLike) -> npt.NDArray[np.integer[Any]]:
-    """What a peer gave as sizes, which may be anything."""
+    """Return the sizes that a peer gave as an array of integers, or raise RecordError."""
     try:
         given = np.asarray(sizes)
     except (TypeError, ValueError, OverflowError) as error:

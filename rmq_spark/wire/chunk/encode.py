@@ -1,7 +1,8 @@
 """Columns to stored messages: what `encode_record` does for one, for megabytes at a time.
 
 Every column is an Arrow array or a sequence, or one value for all messages. Messages whose
-``sysFlag`` says that they are compressed get their bodies compressed here, as `body` is always plain.
+``sysFlag`` says that they are compressed get their bodies compressed here, as `body` is always
+plain.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ class EncodedChunk(NamedTuple):
 
 
 def encode_chunk(columns: Mapping[str, Any], *, has_checksums: bool = False) -> EncodedChunk:
-    """The records of these columns: ``body`` and ``topic`` at least, zero or nothing for the others.
+    """Encode records from columns: at least ``body`` and ``topic``; others are zero or empty.
 
-    ``has_checksums``: each ends with an empty checksum, for the broker that will fill it in.
+    With ``has_checksums`` each record ends with an empty checksum, for the broker to fill in.
     """
     given = GivenColumns(columns)
     bodies = _stored_bodies(given)
@@ -98,7 +99,7 @@ def encode_chunk(columns: Mapping[str, Any], *, has_checksums: bool = False) -> 
 
 
 def _stored_bodies(given: GivenColumns) -> pa.BinaryArray:
-    """The bodies as the log holds them."""
+    """Return the bodies as the log holds them."""
     bodies = given.array("body")
     sys_flags = np.broadcast_to(np.asarray(given.numbers("sysFlag"), np.int32), given.rows)
     compressed = np.flatnonzero(sys_flags & _COMPRESSED.value)
@@ -125,7 +126,7 @@ def _compressed_body(row: int, body: bytes, kind: int) -> bytes:
 
 
 def _body_crcs(bodies: pa.BinaryArray) -> npt.NDArray[np.int64]:
-    """One at a time, as zlib does it; slices of bytes are cheaper than views of them."""
+    """Return the CRCs one at a time, by zlib; slices of bytes are cheaper than views of them."""
     offsets = offsets_of(bodies)
     first, last = int(offsets[0]), int(offsets[-1])
     data = bodies.buffers()[2].slice(first, last - first).to_pybytes() if last > first else b""
@@ -135,7 +136,7 @@ def _body_crcs(bodies: pa.BinaryArray) -> npt.NDArray[np.int64]:
 
 
 def _topics(given: GivenColumns) -> tuple[Any, Any, Any]:
-    """Length and topic, the topic's length, and whether it takes the second magic."""
+    """Return length and topic, the topic's length, and whether it needs the second magic."""
     topics = given.array("topic").dictionary_encode()
     encoded = [topic.encode() for topic in topics.dictionary.to_pylist()]
     lengths = np.array([len(topic) for topic in encoded], np.int64)
@@ -159,7 +160,7 @@ def _topics(given: GivenColumns) -> tuple[Any, Any, Any]:
 
 
 def _hosts(given: GivenColumns, name: str) -> tuple[Any, npt.NDArray[np.bool_]]:
-    """Address and port, and whether they are of IPv6."""
+    """Return address and port, and whether they are IPv6."""
     value = given.get(name)
     texts = given.array(name).dictionary_encode() if value is not None else None
     distinct = [_NO_HOST] if texts is None else texts.dictionary.to_pylist()
@@ -174,7 +175,7 @@ def _hosts(given: GivenColumns, name: str) -> tuple[Any, npt.NDArray[np.bool_]]:
 def _check_v6_bits(
     given: GivenColumns, born_is_v6: npt.NDArray[np.bool_], store_is_v6: npt.NDArray[np.bool_]
 ) -> None:
-    """As with one message: flags that deny the hosts would make the record unreadable."""
+    """Refuse flags that contradict the hosts, which would make the record unreadable."""
     needed = born_is_v6 * MessageSysFlag.BORN_HOST_V6.value | store_is_v6 * MessageSysFlag.STORE_HOST_V6.value
     found = np.broadcast_to(given.numbers("sysFlag"), given.rows)
     wrong = np.flatnonzero((found & _V6_BITS) != needed)

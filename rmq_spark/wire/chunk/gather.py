@@ -1,10 +1,11 @@
 """Picking many scattered pieces out of one buffer at the speed of memory.
 
 Two ways do all the work of this package. Fixed-width pieces: the buffer is seen as overlapping
-structures, one starting at every byte, and indexed. Pieces of any width: they are an Arrow array of views
-into the buffer, which Arrow casts to one that has its bytes together. Short ones it wants in the views
-themselves: then the buffer is seen as an array whose elements are by turns a piece and the gap behind it,
-and every second one is taken. Arrow expects that to be half as many bytes as it is, and copies them twice.
+structures, one starting at every byte, and indexed. Pieces of any width: they are an Arrow array of
+views into the buffer, which Arrow casts to one that has its bytes together. Short ones it wants in
+the views themselves: then the buffer is seen as an array whose elements are by turns a piece and
+the gap behind it, and every second one is taken. Arrow expects that to be half as many bytes as it
+is, and copies them twice.
 
 Nothing here knows what the pieces mean.
 """
@@ -22,22 +23,23 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 Structures: TypeAlias = npt.NDArray[Any]
 
 Widths: TypeAlias = "int | Positions"
-"""One width for all pieces, or one for each."""
+"""The width of all pieces, or one for each."""
 
 BUFFER_BYTES_MAX = (1 << 31) - 1
-"""Arrow's offsets within a binary array have 32 bits."""
+"""The most bytes of a binary array: its offsets have 32 bits."""
 
 _KEEP_BLOCKS_BELOW = 16 << 20
-# Decoding a chunk makes and drops some thirty arrays of a few hundred kilobytes. glibc would give their
-# memory back to the kernel each time, and page faults would take as long as the work. It stops doing so
-# for blocks below the largest that it has seen freed; this one is never touched, so it costs nothing.
+# Decoding a chunk makes and drops some thirty arrays of a few hundred kilobytes. glibc would give
+# their memory back to the kernel each time, and page faults would take as long as the work. It
+# stops doing so for blocks below the largest that it has seen freed; this one is never touched, so
+# it costs nothing.
 np.empty(_KEEP_BLOCKS_BELOW, np.uint8)
 
 _VIEW = np.dtype([("length", "i4"), ("first_bytes", "V4"), ("buffer", "i4"), ("start", "i4")])
-"""An element of a `pa.binary_view` array; the first bytes only matter to who compares them."""
+"""The type of an element of a `pa.binary_view` array; its first bytes serve comparisons only."""
 
 _VIEW_BYTES_MIN = 13
-"""Anything shorter lies within the view."""
+"""The least bytes of a piece that does not lie within its view."""
 
 _CAN_MAKE_VIEWS = int(pa.__version__.split(".")[0]) >= 19  # before that, from_buffers cannot
 
@@ -45,12 +47,12 @@ _KINDS = {"i": ">i4", "q": ">i8"}
 
 
 def structure(layout: tuple[tuple[str, str], ...]) -> np.dtype[Any]:
-    """The numpy type of a part of `record_layout`."""
+    """Return the numpy type of a part of `record_layout`."""
     return np.dtype([(name, _KINDS[kind]) for name, kind in layout])
 
 
 def take_structures(data: Bytes, starts: Positions, dtype: np.dtype[Any] | str) -> Structures:
-    """The structures that start at these bytes. All must end within the data."""
+    """Return the structures that start at these bytes; all must end within the data."""
     as_type = np.dtype(dtype)
     width = as_type.itemsize
     # Plain [] picks from the strided view; take() would first copy it, width times the data.
@@ -60,7 +62,7 @@ def take_structures(data: Bytes, starts: Positions, dtype: np.dtype[Any] | str) 
 
 
 def take_bytes(buffer: pa.Buffer, starts: Positions, lengths: Widths) -> pa.BinaryArray:
-    """The pieces, in one new buffer. They must lie in order and not overlap."""
+    """Return the pieces in one new buffer; they must be in order and not overlap."""
     count = len(starts)
     if count and _CAN_MAKE_VIEWS and np.min(lengths) >= _VIEW_BYTES_MIN:
         views = np.zeros(count, _VIEW)
@@ -76,19 +78,19 @@ def take_bytes(buffer: pa.Buffer, starts: Positions, lengths: Widths) -> pa.Bina
 
 
 def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:
-    """Where the elements of a binary, text, list or map array start, and where the last one ends."""
+    """Return the starts of the elements of a binary, text, list or map array, and the last end."""
     offsets = np.frombuffer(array.buffers()[1], np.int32)
     return offsets[array.offset : array.offset + len(array) + 1]
 
 
 def lengths_of(array: pa.Array) -> npt.NDArray[np.int64]:
-    """How long the elements of such an array are, in integers that do not overflow when added up."""
+    """Return the lengths of the elements of such an array, as int64 to avoid overflow of sums."""
     offsets = offsets_of(array)
     return np.subtract(offsets[1:], offsets[:-1], dtype=np.int64)
 
 
 def as_text(array: pa.BinaryArray) -> pa.StringArray:
-    """The same bytes as text; what is no UTF-8 is replaced as everywhere else in the wire."""
+    """Return the bytes as text; those that are not UTF-8 are replaced, as in all of the wire."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,7 +1,7 @@
-"""What a caller gave to be encoded, checked column by column, and the parts that several formats share.
+"""The columns that a caller gave to be encoded, checked one by one, and parts that formats share.
 
-A column is an Arrow array or a sequence, or one value for all messages. This knows the columns' types, and no
-layout but that of property strings.
+A column is an Arrow array or a sequence, or one value for all messages. This knows the columns'
+types, and no layout but that of property strings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MANY = (pa.Array, pa.ChunkedArray, np.ndarray, list, tuple)
 
 
 class GivenColumns:
-    """See the module: every column as an array when it is asked for."""
+    """The columns that a caller gave, checked; each becomes an array when it is asked for."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         unknown = sorted(set(columns) - _TAKEN)
@@ -37,11 +37,11 @@ class GivenColumns:
         self.rows = _rows_of(columns.get("body"))
 
     def get(self, name: str) -> Any:
-        """What was given for a column: an array, one value, or None."""
+        """Return a column as it was given: an array, one value, or None."""
         return self._columns.get(name)
 
     def array(self, name: str) -> pa.Array:
-        """The column as an array of its type, with a value in each row."""
+        """Return the column as an array of its type, with a value in each row."""
         array = self.optional(name)
         if array is None or array.null_count:
             at = f"column {name}" if array is None else f"{name} {pc.index(array.is_null(), True)}"
@@ -49,7 +49,7 @@ class GivenColumns:
         return array
 
     def optional(self, name: str) -> pa.Array | None:
-        """The column as an array of its type, which may have nulls; None if it was not given."""
+        """Return the column as an array, possibly with nulls; None if it was not given."""
         values = self._columns.get(name)
         kind = COLUMNS[name].type
         if values is None:
@@ -65,7 +65,7 @@ class GivenColumns:
         return array
 
     def numbers(self, name: str) -> Any:
-        """The column as numpy numbers, 0 if it was not given."""
+        """Return the column as numpy numbers, or 0 if it was not given."""
         if self._columns.get(name) is None:
             return 0
         array = self.array(name)
@@ -89,7 +89,7 @@ def _as_array(values: Any, kind: pa.DataType, rows: int) -> pa.Array:
 
 
 def property_strings(given: GivenColumns, *more: Any) -> Any:
-    """KEYS, TAGS and the rest, and what more there is, in this order; one value, where all have the same."""
+    """Join KEYS, TAGS, the rest and additions, in this order; one value if all are equal."""
     parts = []
     for column, name in (("keys", KEYS), ("tags", TAGS)):
         values = given.optional(column)
@@ -119,21 +119,21 @@ def property_strings(given: GivenColumns, *more: Any) -> Any:
 
 
 def lengths_of_each(values: Any, rows: int) -> npt.NDArray[np.int64]:
-    """Of each row's value, or of the one that all have."""
+    """Return the length of each row's value, or of the one value of all rows."""
     if isinstance(values, pa.Scalar):
         return np.full(rows, len(values.as_py()), np.int64)
     return lengths_of(values)
 
 
 def fixed(structures: npt.NDArray[Any]) -> pa.BinaryArray:
-    """Structures of one width as the binary values that they are in memory."""
+    """Return structures of one width as binary values of the same bytes."""
     width = structures.dtype.itemsize
     values = pa.Array.from_buffers(pa.binary(width), len(structures), [None, pa.py_buffer(structures)])
     return values.cast(pa.binary())
 
 
 def back_to_back(parts: Sequence[Any], rows: int, total: int) -> pa.Buffer:
-    """The parts of each row one behind the other, and row behind row; so many bytes in all."""
+    """Join the parts of each row, and all rows, to one buffer of ``total`` bytes."""
     if not rows:
         return pa.py_buffer(b"")
     return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary())).buffers()[2].slice(0, total)

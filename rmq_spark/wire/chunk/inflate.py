@@ -1,8 +1,9 @@
 """The bodies of a chunk as their senders wrote them, a slice of rows at a time.
 
-Compressed bodies may become a thousand times as long: so a slice ends as soon as it has so many bytes, and
-whoever asks for the slices one by one never holds more of them. A body that cannot be inflated is null, and
-its problem is told beside it. What is to become of such a row is not decided here.
+Compressed bodies may become a thousand times as long: so a slice ends as soon as it has so many
+bytes, and a caller that takes the slices one by one never holds more of them. A body that cannot be
+inflated is null, and its problem is told beside it. What is to become of such a row is not decided
+here.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _COMPRESSED = MessageSysFlag.COMPRESSED.value
 
 
 class BodySlice(NamedTuple):
-    """Bodies of the rows from ``first`` on; ``problems`` says by row why a body is null."""
+    """The bodies of the rows from ``first`` on; ``problems`` says by row why a body is null."""
 
     first: int
     bodies: pa.BinaryArray
@@ -32,9 +33,9 @@ class BodySlice(NamedTuple):
 
 
 def plain_bodies(chunk: RecordChunk, slice_bytes: int) -> Iterator[BodySlice]:
-    """Inflate the bodies of a chunk, in slices of rows that have about so many bytes.
+    """Yield the inflated bodies of a chunk, in slices of rows of about ``slice_bytes`` bytes.
 
-    A slice has one row at least; a chunk without compressed bodies is one slice, whatever its size.
+    A slice has at least one row; a chunk without compressed bodies is one slice, whatever its size.
 
     Raises:
         CodecMissing: A module is not installed that some of the bodies need.

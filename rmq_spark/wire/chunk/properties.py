@@ -31,10 +31,10 @@ MAP_TYPE = pa.map_(pa.string(), pa.string())
 
 
 class PropertyColumns:
-    """Finds properties in the strings of a chunk, which it scans for separators only once."""
+    """The properties in the strings of a chunk, scanned for separators only once."""
 
     def __init__(self, buffer: pa.Buffer, starts: Positions, lengths: Positions) -> None:
-        """``starts`` must not be 0: the byte before each string is taken along."""
+        """Scan strings; ``starts`` must not be 0, as the byte before each is read as well."""
         self._rows = len(starts)
         # The byte before a string counts as a separator: then each piece starts behind one.
         strings = take_bytes(buffer, starts - 1, lengths + 1)
@@ -63,7 +63,7 @@ class PropertyColumns:
 
     @cached_property
     def _first_words(self) -> npt.NDArray[np.uint32]:
-        """The first four bytes of each piece and of what is behind it, with zeros behind the text."""
+        """The first four bytes of each piece and what follows it, with zeros after the text."""
         last = len(self._text) - _WORD.itemsize
         if last < 0:
             return np.zeros(len(self._piece_starts), _WORD)
@@ -73,7 +73,7 @@ class PropertyColumns:
         return words
 
     def values(self, name: str) -> pa.StringArray:
-        """The property's value in each message, null where it has none."""
+        """Return the property's value in each message, null where it has none."""
         if not name or NAME_VALUE_SEPARATOR in name:
             return pa.nulls(self._rows, pa.string())
         pattern = (name + NAME_VALUE_SEPARATOR).encode()
@@ -102,7 +102,7 @@ class PropertyColumns:
         return found_values.take(pa.array(value_of_row, mask=has_none))
 
     def maps(self) -> pa.MapArray:
-        """All properties of each message."""
+        """Return all properties of each message."""
         name_ends = np.flatnonzero(self._text == _NAME_ENDS)
         first = np.searchsorted(name_ends, self._piece_starts)
         splits = np.append(name_ends, len(self._text))[first]
@@ -125,7 +125,7 @@ class PropertyColumns:
 
 
 def _last_of_each_name(rows: Positions, names: pa.StringArray) -> Positions:
-    """Of each name in each row, the last; in their order."""
+    """Return the last position of each name in each row, in order."""
     codes = names.dictionary_encode()
     count = max(len(codes.dictionary), 1)
     row_and_name = rows * count + codes.indices.to_numpy(zero_copy_only=False)
@@ -134,7 +134,7 @@ def _last_of_each_name(rows: Positions, names: pa.StringArray) -> Positions:
 
 
 def encode_named(name: str, values: pa.Array) -> pa.BinaryArray:
-    """One property with a value in each message; an empty string where the value is null."""
+    """Return one property with a value for each message; an empty string for null."""
     _check(values, has_null=False)
     pieces = pc.binary_join_element_wise(
         pa.scalar((name + NAME_VALUE_SEPARATOR).encode()),
@@ -146,7 +146,7 @@ def encode_named(name: str, values: pa.Array) -> pa.BinaryArray:
 
 
 def encode_maps(maps: pa.MapArray, *, reserved: tuple[str, ...]) -> pa.BinaryArray:
-    """The properties of each message's map; names that have a column of their own are refused."""
+    """Return each map as properties; names that have a column of their own are refused."""
     if maps.null_count:
         maps = maps.take(pa.array(np.arange(len(maps))))  # leaves out what may lie behind a null
     offsets = offsets_of(maps)
@@ -165,7 +165,7 @@ def encode_maps(maps: pa.MapArray, *, reserved: tuple[str, ...]) -> pa.BinaryArr
 
 
 def lengths_of_maps(maps: pa.MapArray) -> Positions:
-    """How many bytes each map takes as properties; a text that is missing counts as none."""
+    """Return how many bytes each map takes as properties; missing texts count as empty."""
     lengths = np.full(len(maps.keys), len(NAME_VALUE_SEPARATOR + PROPERTY_SEPARATOR), np.int64)
     for texts in (maps.keys, maps.items):
         lengths += np.asarray(pc.fill_null(pc.binary_length(texts), 0))

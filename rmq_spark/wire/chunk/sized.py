@@ -1,4 +1,4 @@
-"""A chunk with the sizes of its records in front: the body of APPEND_CHUNK, the answer to PULL_CHUNK.
+"""A chunk with its records' sizes in front: the body of APPEND_CHUNK, the answer to PULL_CHUNK.
 
     i32  count
     i32  size of each record
@@ -24,12 +24,12 @@ _SIZE_BYTES = 4
 
 
 def encode_sizes(sizes: Sequence[int] | npt.NDArray[Any]) -> bytes:
-    """What stands before the records."""
+    """Return the part before the records: their count and their sizes."""
     return _COUNT.pack(len(sizes)) + np.asarray(sizes).astype(">i4").tobytes()
 
 
 def decode_sized(data: Buffer) -> tuple[npt.NDArray[np.int32], memoryview]:
-    """The sizes, and the records that they are the sizes of; `RecordChunk` checks that they fit."""
+    """Return the sizes and the records; `RecordChunk` checks that they fit each other."""
     view = memoryview(data)
     if len(view) < _COUNT.size:
         raise RecordError("sized chunk", at=0, needed="the number of its records", found=view)

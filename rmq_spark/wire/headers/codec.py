@@ -44,10 +44,10 @@ class _Field(NamedTuple):
 
 
 class HeaderCodec(Generic[HeaderType]):
-    """Reads and writes one header class under one set of wire names."""
+    """The codec of one header class under one set of wire names."""
 
     def __init__(self, header_type: type[HeaderType], keys: Mapping[str, str] | None = None) -> None:
-        """``keys`` gives the wire names that are not the camel case of the field's."""
+        """Take a header type; ``keys`` has wire names other than the field's in camel case."""
         self.header_type = header_type
         self._keys = keys or {}
         self._make: Callable[[list[Any]], HeaderType] = header_type._make  # type: ignore[attr-defined]  # every NamedTuple has it
@@ -76,7 +76,7 @@ class HeaderCodec(Generic[HeaderType]):
         return tuple(field.key for field in self._fields)
 
     def decode(self, ext_fields: Mapping[str, str]) -> HeaderType:
-        """The header that these ext fields stand for; fields it does not know are passed over."""
+        """Return the header for these ext fields; unknown fields are ignored."""
         try:
             header: HeaderType = self._decode_plain(ext_fields)
         except (KeyError, ValueError, struct.error):
@@ -84,7 +84,7 @@ class HeaderCodec(Generic[HeaderType]):
         return header
 
     def _decode_carefully(self, ext_fields: Mapping[str, str]) -> HeaderType:
-        """Also what is signed, and with the name of the field that is wrong."""
+        """Decode any header, signed numbers included; errors name the field that is wrong."""
         values: list[Any] = []
         get = ext_fields.get
         for key, parse, needed, default in self._fields:
@@ -107,14 +107,14 @@ class HeaderCodec(Generic[HeaderType]):
         return self._make(values)
 
     def encode(self, header: HeaderType) -> dict[str, str]:
-        """The ext fields that stand for this header; a field that is None is left out."""
+        """Return the ext fields of this header; a field that is None is left out."""
         try:
             return self._encode_plain(header)
         except (TypeError, ValueError, struct.error):
             return self._encode_carefully(header)
 
     def _encode_carefully(self, header: HeaderType) -> dict[str, str]:
-        """Also what is not plain, and with the name of the field that is wrong."""
+        """Encode any header; errors name the field that is wrong."""
         ext_fields: dict[str, str] = {}
         fields = zip(self._fields, self._writers, header, strict=True)
         for (key, _, needed, default), write, value in fields:
@@ -143,10 +143,11 @@ def _fields_of(header_type: type[Any], keys: Mapping[str, str]) -> tuple[_Field,
 
 
 def _plain_decoder(header_type: type[Any], fields: tuple[_Field, ...]) -> Callable[[Mapping[str, str]], Any]:
-    """What `HeaderCodec._decode_carefully` does where required numbers have no sign, as one function.
+    """Return a function that decodes headers whose required numbers have no sign.
 
-    Brokers spend a tenth of their time on headers; written out field by field, it takes a third as long.
-    It raises whatever comes up where something is not plain.
+    It gives the results of `HeaderCodec._decode_carefully`, written out field by field, in a third
+    of the time; brokers spend a tenth of their time on headers. It raises any exception where
+    something is not plain.
     """
     required = [(n, field) for n, field in enumerate(fields) if field.default is _REQUIRED]
     numbers = [(n, field.parse) for n, field in required if field.parse in (parse_int32, parse_int64)]
@@ -182,9 +183,9 @@ def _plain_decoder(header_type: type[Any], fields: tuple[_Field, ...]) -> Callab
 
 
 def _plain_encoder(fields: tuple[_Field, ...]) -> Callable[[Any], dict[str, str]]:
-    """What `HeaderCodec._encode_carefully` does, written out for these fields; twice as fast.
+    """Return a function that does `HeaderCodec._encode_carefully` for these fields, twice as fast.
 
-    It raises whatever comes up where a value cannot be written.
+    It raises any exception where a value cannot be written.
     """
     names: dict[str, Any] = {f"write{n}": _WRITERS[field.parse] for n, field in enumerate(fields)}
     numbers = [n for n, field in enumerate(fields) if _is_required_number(field)]
@@ -228,7 +229,7 @@ def _without_none(hint: Any) -> Any:
 
 
 def _parse_bool(text: str) -> bool:
-    """As Java's parseBoolean: anything but "true" is false."""
+    """Parse a boolean like Java's parseBoolean: any text but "true" is false."""
     return text.lower() == "true"
 
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class UnregisterClientRequestHeader(NamedTuple):
-    """A client leaves a producer group, a consumer group, or both."""
+    """The groups that a client leaves: a producer group, a consumer group, or both."""
 
     client_id: str
     producer_group: str | None = None
@@ -15,6 +15,6 @@ UNREGISTER_CLIENT_KEYS = {"client_id": "clientID"}
 
 
 class ConsumerGroupRequestHeader(NamedTuple):
-    """Requests that name a group and nothing else."""
+    """The header of requests that name a group and nothing else."""
 
     consumer_group: str

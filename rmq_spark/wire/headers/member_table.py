@@ -1,6 +1,6 @@
-"""Request code -> headers, of what those who send and consume exchange with brokers and name servers.
+"""Request code -> headers, of those that senders and consumers exchange with brokers, name servers.
 
-`exchange_of` knows all requests: what only operators ask is loaded with the first of theirs.
+`exchange_of` knows all requests: requests of operators are loaded with the first of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rmq_spark.wire.headers.codec import HeaderCodec
 
 
 class Exchange(NamedTuple):
-    """What goes out and what comes back; None where there are no typed fields."""
+    """The codecs of a request's and its response's header; None where there are no typed fields."""
 
     request: HeaderCodec[Any] | None = None
     response: HeaderCodec[Any] | None = None
@@ -79,7 +79,7 @@ MEMBER_HEADERS: Mapping[int, Exchange] = {
 
 
 def exchange_of(code: int) -> Exchange:
-    """The headers of a request and of its answer; none, where they carry nothing that rocketpoll reads."""
+    """Return the codecs for a request's and its response's header; none where nothing is read."""
     found = MEMBER_HEADERS.get(code)
     if found is None:
         from rmq_spark.wire.headers.table import HEADERS  # noqa: PLC0415  # see the module

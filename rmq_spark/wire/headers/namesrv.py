@@ -6,7 +6,7 @@ from rmq_spark.wire.headers.codec import Int32, Int64
 
 
 class PutKVConfigRequestHeader(NamedTuple):
-    """Set a value in a namespace."""
+    """A value to set in a namespace."""
 
     namespace: str
     key: str
@@ -14,7 +14,7 @@ class PutKVConfigRequestHeader(NamedTuple):
 
 
 class KVConfigRequestHeader(NamedTuple):
-    """Get or delete a value in a namespace."""
+    """A value to get or to delete in a namespace."""
 
     namespace: str
     key: str
@@ -27,13 +27,13 @@ class GetKVConfigResponseHeader(NamedTuple):
 
 
 class GetKVListByNamespaceRequestHeader(NamedTuple):
-    """All values of a namespace."""
+    """The namespace whose values are asked for."""
 
     namespace: str
 
 
 class RegisterBrokerRequestHeader(NamedTuple):
-    """A broker says that it lives; the body lists its topics."""
+    """The broker that registers; the body lists its topics."""
 
     broker_name: str
     broker_addr: str
@@ -47,14 +47,14 @@ class RegisterBrokerRequestHeader(NamedTuple):
 
 
 class RegisterBrokerResponseHeader(NamedTuple):
-    """Where a slave finds its master."""
+    """The addresses at which a slave finds its master."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
 
 
 class UnRegisterBrokerRequestHeader(NamedTuple):
-    """A broker leaves."""
+    """The broker that leaves a name server."""
 
     broker_name: str
     broker_addr: str
@@ -63,31 +63,31 @@ class UnRegisterBrokerRequestHeader(NamedTuple):
 
 
 class BrokerNameRequestHeader(NamedTuple):
-    """Take away, or give back, the write permission of a broker's topics."""
+    """The broker whose topics lose, or get back, the write permission."""
 
     broker_name: str
 
 
 class WipeWritePermOfBrokerResponseHeader(NamedTuple):
-    """How many topics lost it."""
+    """The number of topics that lost the permission."""
 
     wipe_topic_count: Int32
 
 
 class AddWritePermOfBrokerResponseHeader(NamedTuple):
-    """How many topics got it back."""
+    """The number of topics that got the permission back."""
 
     add_topic_count: Int32
 
 
 class GetTopicsByClusterRequestHeader(NamedTuple):
-    """The topics of a cluster."""
+    """The cluster whose topics are asked for."""
 
     cluster: str
 
 
 class DeleteTopicFromNamesrvRequestHeader(NamedTuple):
-    """Take a topic out of the routes."""
+    """The topic to remove from the routes."""
 
     topic: str
     cluster_name: str | None = None

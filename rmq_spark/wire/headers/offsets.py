@@ -6,7 +6,7 @@ from rmq_spark.wire.headers.codec import Int32, Int64
 
 
 class QueryConsumerOffsetRequestHeader(NamedTuple):
-    """A group's stored offset in one queue."""
+    """The group and queue whose stored offset is asked for."""
 
     consumer_group: str
     topic: str
@@ -16,7 +16,7 @@ class QueryConsumerOffsetRequestHeader(NamedTuple):
 
 
 class UpdateConsumerOffsetRequestHeader(NamedTuple):
-    """Store a group's offset in one queue."""
+    """An offset of a group in one queue, to be stored."""
 
     consumer_group: str
     topic: str
@@ -26,7 +26,7 @@ class UpdateConsumerOffsetRequestHeader(NamedTuple):
 
 
 class GetMaxOffsetRequestHeader(NamedTuple):
-    """The offset that the next message of a queue will get."""
+    """The queue whose next message's offset is asked for."""
 
     topic: str
     queue_id: Int32
@@ -35,7 +35,7 @@ class GetMaxOffsetRequestHeader(NamedTuple):
 
 
 class GetMinOffsetRequestHeader(NamedTuple):
-    """The first offset that a queue still holds."""
+    """The queue whose first offset is asked for."""
 
     topic: str
     queue_id: Int32
@@ -43,7 +43,7 @@ class GetMinOffsetRequestHeader(NamedTuple):
 
 
 class SearchOffsetRequestHeader(NamedTuple):
-    """The offset at a store time; ``boundary_type`` is LOWER or UPPER."""
+    """A queue and a store time whose offset is asked for; ``boundary_type`` is LOWER or UPPER."""
 
     topic: str
     queue_id: Int32
@@ -59,7 +59,7 @@ class OffsetResponseHeader(NamedTuple):
 
 
 class GetEarliestMsgStoretimeRequestHeader(NamedTuple):
-    """When the oldest message of a queue was stored."""
+    """The queue whose oldest message's store time is asked for."""
 
     topic: str
     queue_id: Int32
@@ -67,6 +67,6 @@ class GetEarliestMsgStoretimeRequestHeader(NamedTuple):
 
 
 class GetEarliestMsgStoretimeResponseHeader(NamedTuple):
-    """In milliseconds, or -1."""
+    """The store time in milliseconds, or -1."""
 
     timestamp: Int64

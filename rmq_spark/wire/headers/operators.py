@@ -1,6 +1,6 @@
 """Headers of what operators ask: messages looked up, offsets set back, groups and their clients.
 
-Whoever sends or consumes does not load them.
+Programs that only send or consume do not load them.
 """
 
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from rmq_spark.wire.headers.codec import Int32, Int64
 
 
 class QueryMessageRequestHeader(NamedTuple):
-    """Messages by key within a time span."""
+    """A search for messages by key, within a time span."""
 
     topic: str
     key: str
@@ -25,21 +25,21 @@ QUERY_MESSAGE_KEYS = {"unique_key_query": "_UNIQUE_KEY_QUERY"}
 
 
 class QueryMessageResponseHeader(NamedTuple):
-    """How far the index has come; the body is the records found."""
+    """The progress of the index; the body has the records found."""
 
     index_last_update_timestamp: Int64
     index_last_update_phyoffset: Int64
 
 
 class ViewMessageRequestHeader(NamedTuple):
-    """The one message at a commit-log offset."""
+    """The commit log offset of the message asked for."""
 
     offset: Int64
     topic: str | None = None
 
 
 class QueryConsumeQueueRequestHeader(NamedTuple):
-    """Entries of a consume queue, for operators."""
+    """The entries of a consume queue that are asked for."""
 
     topic: str | None = None
     queue_id: Int32 = 0
@@ -52,14 +52,14 @@ QUERY_CONSUME_QUEUE_KEYS = {"from_index": "index", "entry_count": "count"}
 
 
 class ResumeCheckHalfMessageRequestHeader(NamedTuple):
-    """Put a half message whose checks ran out back under check."""
+    """A half message whose checks ran out, to be checked again."""
 
     msg_id: str | None = None
     topic: str | None = None
 
 
 class ResetOffsetRequestHeader(NamedTuple):
-    """Move a group to a time; the broker asks its members to do so, or does it itself (5.x)."""
+    """A group to move to a time; the broker asks its members, or does it itself (5.x)."""
 
     topic: str
     group: str
@@ -70,7 +70,7 @@ class ResetOffsetRequestHeader(NamedTuple):
 
 
 class GetConsumerStatusRequestHeader(NamedTuple):
-    """The offsets that the members of a group hold in memory."""
+    """The group whose members' offsets in memory are asked for."""
 
     topic: str
     group: str
@@ -78,7 +78,7 @@ class GetConsumerStatusRequestHeader(NamedTuple):
 
 
 class QueryCorrectionOffsetRequestHeader(NamedTuple):
-    """The smallest offsets among several groups."""
+    """The groups among which the smallest offsets are asked for."""
 
     topic: str
     compare_group: str
@@ -86,7 +86,7 @@ class QueryCorrectionOffsetRequestHeader(NamedTuple):
 
 
 class CloneGroupOffsetRequestHeader(NamedTuple):
-    """Copy one group's offsets to another."""
+    """The groups from which, and to which, offsets are copied."""
 
     src_group: str
     dest_group: str
@@ -95,20 +95,20 @@ class CloneGroupOffsetRequestHeader(NamedTuple):
 
 
 class QueryConsumeTimeSpanRequestHeader(NamedTuple):
-    """How old the messages are that a group has yet to consume."""
+    """The topic and group whose unconsumed messages' ages are asked for."""
 
     topic: str
     group: str
 
 
 class GetProducerConnectionListRequestHeader(NamedTuple):
-    """Who produces under a group name."""
+    """The group whose producers are asked for."""
 
     producer_group: str
 
 
 class GetConsumerRunningInfoRequestHeader(NamedTuple):
-    """What one consumer is doing; the broker passes the question on."""
+    """The consumer that is asked for its state; the broker passes the request on."""
 
     consumer_group: str
     client_id: str
@@ -116,7 +116,7 @@ class GetConsumerRunningInfoRequestHeader(NamedTuple):
 
 
 class ConsumeMessageDirectlyResultRequestHeader(NamedTuple):
-    """Have one consumer process one message now, and say how it went."""
+    """A consumer, and the message that it is to process now and report on."""
 
     consumer_group: str
     client_id: str | None = None
@@ -128,7 +128,7 @@ class ConsumeMessageDirectlyResultRequestHeader(NamedTuple):
 
 
 class GetConsumeStatsRequestHeader(NamedTuple):
-    """A group's lag, over all its topics, one, or (5.x) several."""
+    """The group whose lag is asked for, in all its topics, one, or (5.x) several."""
 
     consumer_group: str
     topic: str | None = None
@@ -136,7 +136,7 @@ class GetConsumeStatsRequestHeader(NamedTuple):
 
 
 class DeleteSubscriptionGroupRequestHeader(NamedTuple):
-    """Forget a group, and on request its offsets: 4.9 asks by one name, 5.x by the other."""
+    """A group to delete, and on request its offsets: 4.9 asks by one name, 5.x by the other."""
 
     group_name: str
     remove_offset: bool = False
@@ -144,13 +144,13 @@ class DeleteSubscriptionGroupRequestHeader(NamedTuple):
 
 
 class GetSubscriptionGroupConfigRequestHeader(NamedTuple):
-    """One group's configuration."""
+    """The group whose configuration is asked for."""
 
     group: str
 
 
 class QuerySubscriptionByConsumerRequestHeader(NamedTuple):
-    """What a group subscribes to in one topic."""
+    """The group and topic whose subscription is asked for."""
 
     group: str
     topic: str

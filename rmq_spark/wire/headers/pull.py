@@ -6,7 +6,7 @@ from rmq_spark.wire.headers.codec import Int32, Int64
 
 
 class PullMessageRequestHeader(NamedTuple):
-    """Messages of one queue from an offset on; ``sys_flag`` is a `PullSysFlag`."""
+    """A pull of messages of one queue from an offset on; ``sys_flag`` is a `PullSysFlag`."""
 
     consumer_group: str
     topic: str
@@ -26,7 +26,10 @@ class PullMessageRequestHeader(NamedTuple):
 
 
 class PullMessageResponseHeader(NamedTuple):
-    """What a pull found, and where to go on. Java clients need the four numbers on 0, 19, 20, 21."""
+    """The result of a pull, and the offset to go on from.
+
+    Java clients need the four numbers with the response codes 0, 19, 20 and 21.
+    """
 
     suggest_which_broker_id: Int64
     next_begin_offset: Int64

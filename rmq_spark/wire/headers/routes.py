@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class GetRouteInfoRequestHeader(NamedTuple):
-    """The brokers and queues of a topic."""
+    """The topic whose brokers and queues are asked for."""
 
     topic: str
     accept_standard_json_only: bool | None = None

@@ -1,4 +1,4 @@
-"""Headers of sending: messages, answers to a sender, transactions, messages sent back or replied."""
+"""Headers of sending: messages, answers to a sender, transactions, messages sent back, replies."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from rmq_spark.wire.headers.codec import Int32, Int64
 
 
 class SendMessageRequestHeader(NamedTuple):
-    """A message to store; the body is the message's. Under 310, 320 and 325 with one-letter keys."""
+    """A message to store, whose body is the request's; 310, 320 and 325 have one-letter keys."""
 
     producer_group: str
     topic: str
@@ -29,9 +29,10 @@ V2_KEYS = dict(zip(SendMessageRequestHeader._fields, "abcdefghijklmn", strict=Tr
 
 
 class SendMessageResponseHeader(NamedTuple):
-    """Where the message went. For a batch: ids joined by commas, and the first offset.
+    """The place of the stored message; of a batch, ids joined by commas and the first offset.
 
-    The last two are no fields of Java's class: its broker adds them to each answer, its client reads them.
+    The last two are no fields of Java's class: its broker adds them to each answer, and its client
+    reads them.
     """
 
     msg_id: str
@@ -48,7 +49,7 @@ SENT_KEYS = {"msg_region": "MSG_REGION", "trace_on": "TRACE_ON"}
 
 
 class EndTransactionRequestHeader(NamedTuple):
-    """Commit (8), roll back (12) or leave open (0) a half message."""
+    """The end of a half message: commit (8), roll back (12) or leave open (0)."""
 
     producer_group: str
     tran_state_table_offset: Int64
@@ -62,7 +63,7 @@ class EndTransactionRequestHeader(NamedTuple):
 
 
 class CheckTransactionStateRequestHeader(NamedTuple):
-    """The broker asks a producer what became of a half message; the body is its record."""
+    """A broker's question for the state of a half message; the body is its record."""
 
     tran_state_table_offset: Int64
     commit_log_offset: Int64
@@ -74,7 +75,7 @@ class CheckTransactionStateRequestHeader(NamedTuple):
 
 
 class ConsumerSendMsgBackRequestHeader(NamedTuple):
-    """A consumer could not process the message at this log offset: deliver it again later."""
+    """A message, by its log offset, that a consumer failed to process; it is delivered later."""
 
     offset: Int64
     group: str
@@ -106,7 +107,7 @@ class ReplyMessageRequestHeader(NamedTuple):
 
 
 class AppendChunkRequestHeader(NamedTuple):
-    """Records of one queue; topic and queue stand in them, too, and must be the same."""
+    """The queue of the records in the body; topic and queue in the records must be the same."""
 
     producer_group: str
     topic: str
@@ -116,7 +117,10 @@ class AppendChunkRequestHeader(NamedTuple):
 
 
 class AppendChunkResponseHeader(NamedTuple):
-    """Where they went: successive offsets. Fewer than were sent only if the disk filled up between."""
+    """The place of the stored messages, at successive offsets.
+
+    Fewer messages than were sent are stored only if the disk fills up in between.
+    """
 
     queue_id: Int32
     queue_offset: Int64

@@ -1,7 +1,7 @@
 """The one table: request code -> the headers of the request and of its answer.
 
-Codes that are not listed carry no ext fields that rocketpoll reads, in either direction.
-To add a request: its number in `codes`, its header in a sibling of this file, one line here; or one in
+Codes that are not listed carry no ext fields that rocketpoll reads, in either direction. To add a
+request: its number in `codes`, its header in a sibling of this file, one line here; or one in
 `member_table`, if those who send or consume need it.
 """
 

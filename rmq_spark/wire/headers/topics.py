@@ -6,7 +6,7 @@ from rmq_spark.wire.headers.codec import Int32, Int64
 
 
 class CreateTopicRequestHeader(NamedTuple):
-    """Create a topic, or change it."""
+    """A topic to create or to change."""
 
     topic: str
     default_topic: str
@@ -21,26 +21,26 @@ class CreateTopicRequestHeader(NamedTuple):
 
 
 class TopicRequestHeader(NamedTuple):
-    """Requests that name a topic and nothing else."""
+    """The header of requests that name a topic and nothing else."""
 
     topic: str
 
 
 class ViewBrokerStatsDataRequestHeader(NamedTuple):
-    """One counter of the broker's statistics."""
+    """The counter of the broker's statistics that is asked for."""
 
     stats_name: str
     stats_key: str
 
 
 class GetConsumeStatsInBrokerHeader(NamedTuple):
-    """The lag of every group."""
+    """A request for the lag of every group."""
 
     is_order: bool
 
 
 class GetAllTopicConfigRequestHeader(NamedTuple):
-    """All topics; 5.5 may ask for them in pages."""
+    """A request for all topics; 5.5 may ask for them in pages."""
 
     topic_seq: Int32 | None = None
     data_version: str | None = None
@@ -48,7 +48,7 @@ class GetAllTopicConfigRequestHeader(NamedTuple):
 
 
 class GetAllSubscriptionGroupRequestHeader(NamedTuple):
-    """All consumer groups; 5.5 may ask for them in pages."""
+    """A request for all consumer groups; 5.5 may ask for them in pages."""
 
     group_seq: Int32 | None = None
     data_version: str | None = None
@@ -62,7 +62,7 @@ class GetBrokerConfigResponseHeader(NamedTuple):
 
 
 class QueryDataVersionRequestHeader(NamedTuple):
-    """Has the name server this broker's newest topics? The body is the broker's data version."""
+    """A broker that asks whether its topics are known; the body is its data version."""
 
     broker_name: str
     broker_addr: str
@@ -71,6 +71,6 @@ class QueryDataVersionRequestHeader(NamedTuple):
 
 
 class QueryDataVersionResponseHeader(NamedTuple):
-    """Whether the topics have changed."""
+    """The answer to whether the topics have changed."""
 
     changed: bool

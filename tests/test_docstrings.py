@@ -1,0 +1,126 @@
+"""Docstrings stand alone: in an editor, in `help()` and in a reference, without the lines around them.
+
+A sentence that leans on its surroundings ("The same.", "Whether it is.") says nothing there. What counts
+here is how the docstrings of classes, functions and documented names begin; module headers are left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("rmq_spark", "broker", "rocketpoll")
+
+RULES = {
+    "has at least three words, or is left out": re.compile(r"\s*\S+(\s+\S+)?\s*"),
+    'says it itself, instead of "See the module"': re.compile(r"(?s).*\bsee the module\b.*", re.IGNORECASE),
+    'says what is the same, instead of "The same"': re.compile(r"(?s)(the same|likewise)\b.*", re.IGNORECASE),
+    "opens with a verb or a noun, not with a pronoun": re.compile(
+        r"(?s)(it|its|they|their|them|this|that|these|those|he|his|him|she|her|we|our|you|your)\b.*",
+        re.IGNORECASE,
+    ),
+    'opens with a verb or a noun ("Return whether ..."), not with a question word': re.compile(
+        r"(?s)(what|whatever|whether|how|where|which|when|who|whom|whose|whoever|why)\b.*",
+        re.IGNORECASE,
+    ),
+}
+
+
+class Docstring(NamedTuple):
+    """The text that documents a name, and the line where it starts."""
+
+    line: int
+    name: str
+    text: str
+
+
+def docstrings_of(source: str) -> Iterator[Docstring]:
+    """Yield the docstrings of classes and functions, and those behind assignments."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text is not None:
+                yield Docstring(node.body[0].lineno, node.name, text)
+        if isinstance(node, ast.ClassDef | ast.Module):
+            for assigned, behind in pairwise(node.body):
+                match assigned, behind:
+                    case (
+                        ast.Assign(targets=[target, *_]) | ast.AnnAssign(target=target),
+                        ast.Expr(value=ast.Constant(value=str(text))),
+                    ):
+                        yield Docstring(behind.lineno, ast.unparse(target), text.strip())
+
+
+def faults_of(source: str) -> list[str]:
+    """Return a line for each rule that a docstring breaks: its place, its name, the rule, its first line."""
+    return [
+        f"{line} {name}: a docstring {rule}: {text.splitlines()[0] if text else ''!r}"
+        for line, name, text in sorted(docstrings_of(source))
+        for rule, broken in RULES.items()
+        if broken.fullmatch(text)
+    ]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_docstring_stands_alone(package):
+    files = sorted((ROOT / package).rglob("*.py"))  # which does not follow rocketpoll/broker
+    faults = [
+        f"{path.relative_to(ROOT)}:{fault}"
+        for path in files
+        for fault in faults_of(path.read_text(encoding="utf-8"))
+    ]
+    assert files
+    assert not faults, "\n".join([f"{len(faults)} docstrings do not stand alone:", *faults])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Store it.",
+        "Stored.",
+        "See the module.",
+        "One partition's rows. See the module.",
+        "The same, written later.",
+        "Likewise for a sink.",
+        "It ends the query.",
+        "Their own addresses only.",
+        "What it is made of.",
+        "Whether the queue is gone.",
+        "How many messages there are.",
+        "when the last batch ended",
+    ],
+)
+@pytest.mark.parametrize(
+    "source",
+    [
+        'def of():\n    """{}"""',
+        'class Of:\n    """{}"""',
+        'class _:\n    of: int = 0\n    """{}"""',
+        'of = 0\n"""{}"""',
+    ],
+)
+def test_a_docstring_that_leans_on_its_surroundings_is_refused(source, text):
+    [fault] = faults_of(source.format(text))
+    assert fault.split()[1].lower() == "of:"
+    assert text in fault
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Return whether the queue is gone.",
+        "Store one message.\n\nIt is flushed later.",
+        "Thisbe's own queue.",
+        "The queues that are the same in both.",
+        "Itemize the offsets.",
+    ],
+)
+def test_a_docstring_that_stands_alone_is_accepted(text):
+    assert faults_of(f'def of():\n    """{text}"""') == []
