@@ -3,6 +3,7 @@
     count("ROCKETPOLL_RESTARTS", 4, wide=12)    so many rounds; a campaign says itself how many
     ends(rows)                                  all rows of a table, or its first, its last and one between
     pytest.mark.wide                            a test that only ``make wide`` runs
+    pytest.mark.peers                           one with a real RocketMQ, which only ``make peers`` runs
 
 What is narrow by default is narrow in the same way each time: a failure can be had again.
 """
@@ -12,6 +13,14 @@ from __future__ import annotations
 import os
 
 WIDE = os.environ.get("ROCKETPOLL_WIDE") == "1"
+PEERS = "ROCKETPOLL_PEERS" in os.environ
+
+
+def is_left_out(item):
+    """Return whether a test is one that another command runs, and not this one."""
+    return bool(
+        (item.get_closest_marker("wide") and not WIDE) or (item.get_closest_marker("peers") and not PEERS)
+    )
 
 
 def count(name, narrow, *, wide):
