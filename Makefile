@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test demo archive tour fuzz crash powerloss world clientworld sparkworld holds seeded peers matrix \
+.PHONY: help check format lint types test wide demo archive tour fuzz crash powerloss world clientworld sparkworld holds seeded peers matrix \
 	cluster restarts golden vectors bench clean
 
 help:  ## this list
@@ -55,6 +55,9 @@ PATIENCE ?= 400
 
 test: $(READY) $(CLASSES)  ## the default suite
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder --timeout $(PATIENCE)
+
+wide: $(READY) $(CLASSES)  ## all tests, also those that take long, with more rounds and seeds: half an hour
+	ROCKETPOLL_WIDE=1 $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder --timeout $(PATIENCE)
 
 demo: $(READY)  ## a broker, a producer and a Spark stream at work, on this terminal (Java 17)
 	$(BIN)/rocketpoll demo
@@ -104,7 +107,7 @@ seeded: $(READY)  ## bugs are put into a copy of the sources, one at a time: whi
 	PYTHONPATH=tests $(BIN)/python -m seeded $(BUGS)
 
 peers: $(READY) $(CLASSES)  ## what Java clients and ours see, of a real RocketMQ as well as of our broker (Java 17, Maven)
-	ROCKETPOLL_PEERS=1 ROCKETPOLL_REQUIRE_INTEROP=1 ROCKETPOLL_BROKER_KILLS=30 $(BIN)/python -m pytest tests/interop tests/client tests/benchmarks $(SPARK_SUITE)
+	ROCKETPOLL_WIDE=1 ROCKETPOLL_PEERS=1 ROCKETPOLL_REQUIRE_INTEROP=1 ROCKETPOLL_BROKER_KILLS=30 $(BIN)/python -m pytest tests/interop tests/client tests/benchmarks $(SPARK_SUITE)
 
 # Releases of Spark: make matrix SPARKS=4.1; with real brokers as well: ROCKETPOLL_PEERS=1 make matrix
 SPARKS ?= 4.0 4.1 4.2 4.3
@@ -116,7 +119,7 @@ build/spark-%/.ready: pyproject.toml setup.cfg
 	touch $@
 
 matrix: $(SPARKS:%=build/spark-%/.ready)  ## the tests of source and sink on every release of Spark, in the newest patch of each
-	for version in $(SPARKS); do build/spark-$$version/bin/python -m pytest $(SPARK_SUITE) || exit 1; done
+	for version in $(SPARKS); do ROCKETPOLL_WIDE=1 build/spark-$$version/bin/python -m pytest $(SPARK_SUITE) || exit 1; done
 
 # So that Spark runs a second copy of the one task that is slow, after a fraction of a second
 SPECULATION := --conf spark.speculation=true --conf spark.speculation.quantile=0.1 \

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import pytest
+from breadth import PEERS
 from java_programs import ROOT
 from rocketmq_peer import CLUSTER, RocketMQ, free_broker_port, write_settings
 
@@ -208,21 +209,11 @@ class RocketPollBroker:
 
 KINDS = {"rocketmq": RocketMQBroker, "rocketpoll": RocketPollBroker}
 
-_MARKS = {
-    "rocketmq": pytest.mark.skipif(
-        "ROCKETPOLL_PEERS" not in os.environ, reason="what a real RocketMQ does: ROCKETPOLL_PEERS=1 shows it"
-    ),
-    "rocketpoll": (),
-}
-
 
 def every_kind(versions: Sequence[str]) -> list[Any]:
-    """Parameters of fixtures: each kind, with the clients of each version."""
-    return [
-        pytest.param((kind, version), id=f"{kind}-{version}", marks=_MARKS[kind])
-        for kind in KINDS
-        for version in versions
-    ]
+    """Parameters of fixtures: each kind that takes part, with the clients of each version."""
+    kinds = KINDS if PEERS else ["rocketpoll"]
+    return [pytest.param((kind, version), id=f"{kind}-{version}") for kind in kinds for version in versions]
 
 
 def started_broker(

@@ -9,6 +9,7 @@ import os
 import signal
 
 import pytest
+from breadth import is_left_out
 from hypothesis import settings
 from spark_classes import quick_start
 
@@ -17,6 +18,14 @@ settings.load_profile("rocketpoll")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("SPARK_SUBMIT_OPTS", quick_start())
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out what only ``make wide`` or ``make peers`` runs, unless they run."""
+    left_out = [item for item in items if is_left_out(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not is_left_out(item)]
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])

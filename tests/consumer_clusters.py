@@ -6,12 +6,12 @@ A test learns the same of all of them, and has topics and groups of its own.
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from contextlib import ExitStack, contextmanager
 
 import java_vectors
 import pytest
+from breadth import PEERS
 from broker_kinds import DELAYS_S, NAME, RocketMQBroker, wait_until
 from broker_stories import BrokerThread, small_broker
 
@@ -26,14 +26,12 @@ from rmq_spark.wire.properties import encode_properties
 from rocketpoll.broker.store.config import FlushDiskType
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-PEERS = pytest.mark.skipif(
-    "ROCKETPOLL_PEERS" not in os.environ, reason="what a real RocketMQ does: ROCKETPOLL_PEERS=1 shows it"
-)
 EVERY_CLUSTER = [
     pytest.param("rocketpoll", id="rocketpoll"),
     *(
-        pytest.param(version, id=f"rocketmq-{version}", marks=[PEERS, pytest.mark.interop])
+        pytest.param(version, id=f"rocketmq-{version}", marks=pytest.mark.interop)
         for version in java_vectors.VERSIONS
+        if PEERS
     ),
 ]
 _numbers = itertools.count(1)

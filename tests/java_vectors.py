@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from breadth import PEERS
 
 VERSIONS = ("4.9.7", "5.5.0")
-TRIED_VERSIONS = VERSIONS if "ROCKETPOLL_PEERS" in os.environ else VERSIONS[-1:]
+TRIED_VERSIONS = VERSIONS if PEERS else VERSIONS[-1:]
 """What tests that take long are tried with: the newest, and by `make peers` each."""
 
 _DIRECTORY = Path(__file__).parent / "vectors"

@@ -14,17 +14,18 @@ from spark_drivers import Driver
 KILLS = (
     ("worker", "task"),
     ("broker", "latest"),
+    ("planner", "partitions-done"),
+    ("driver", "sink-done"),  # before commits/N
+    ("driver", "latest"),  # behind it
     ("broker", "task"),
     ("planner", "latest-done"),
-    ("planner", "partitions-done"),
     ("driver", "latest-done"),  # before offsets/N
     ("driver", "partitions"),  # behind it
     ("driver", "partitions-done"),
     ("driver", "task"),
     ("driver", "sink"),
-    ("driver", "sink-done"),  # before commits/N
-    ("driver", "latest"),  # behind it
 )
+"""One of each victim first: a short campaign has them all."""
 LOGGED = {
     "latest-done": 0,
     "partitions": 1,

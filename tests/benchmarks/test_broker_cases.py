@@ -4,7 +4,6 @@ How fast is no matter here: the cases are as short as can be.
 """
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -176,7 +175,7 @@ def test_without_java_the_way_to_do_without_is_shown(monkeypatch):
 
 
 @pytest.mark.interop
-@pytest.mark.skipif("ROCKETPOLL_PEERS" not in os.environ, reason="takes long: ROCKETPOLL_PEERS=1 runs it")
+@pytest.mark.peers
 @pytest.mark.parametrize("version", java_vectors.VERSIONS)
 def test_each_case_with_java_clients_does_its_work_and_can_be_run_again(version, tmp_path):
     try:

@@ -26,9 +26,6 @@ from benchmarks.spark.sides import kafka_broker, our_broker, rocketmq_broker
 
 SMALL = replace(QUICK, rows=3_000, rocketmq_rows=300, written_rows=300, seconds=0.5)
 SPARK_HERE = version("pyspark")
-needs_peers = pytest.mark.skipif(
-    "ROCKETPOLL_PEERS" not in os.environ, reason="takes long: ROCKETPOLL_PEERS=1 runs it"
-)
 CHILD = "import sys, time\nwhile time.process_time() < 0.3: pass\nprint('done', flush=True)\nsys.stdin.read()"
 PARENT = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {CHILD!r}])"
 
@@ -60,7 +57,7 @@ def test_a_case_that_nobody_has_is_refused(tmp_path):
     assert not path.exists()
 
 
-@needs_peers
+@pytest.mark.peers
 def test_ours_alone_is_measured_and_reported(tmp_path, capsys):
     if shutil.which("java") is None:
         java_programs.unavailable("no java on the path")
@@ -80,7 +77,7 @@ def test_ours_alone_is_measured_and_reported(tmp_path, capsys):
 
 
 @pytest.mark.interop
-@needs_peers
+@pytest.mark.peers
 def test_each_case_does_its_work_on_every_side_and_can_be_run_again(tmp_path):
     try:
         sides = {

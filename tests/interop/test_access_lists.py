@@ -12,7 +12,7 @@ import time
 import pytest
 from broker_kinds import NAME, settings, store_config, wait_until
 from conforming_clients import Clients, Listener, bodies_of, messages, numbers, polled
-from consumer_clusters import PEERS, Cluster
+from consumer_clusters import Cluster
 from rocketmq_peer import RocketMQ, free_broker_port
 
 from rmq_spark.client.admin import Admin
@@ -24,7 +24,7 @@ from rmq_spark.client.message import Message
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll.broker.store.config import FlushDiskType
 
-pytestmark = [pytest.mark.interop, PEERS]
+pytestmark = [pytest.mark.interop, pytest.mark.peers]
 
 ACCOUNTS = """
 globalWhiteRemoteAddresses: []

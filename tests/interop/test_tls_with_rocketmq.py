@@ -9,7 +9,6 @@ from __future__ import annotations
 import pytest
 from broker_kinds import NAME, settings, store_config, wait_until
 from conforming_clients import Clients
-from consumer_clusters import PEERS
 from rocketmq_peer import RocketMQ, free_broker_port, write_settings
 from tls_clusters import KNOWN, TlsCluster, assert_messages_go_every_way
 from tls_parts import TRUSTING, certificate
@@ -22,7 +21,7 @@ from rmq_spark.client.message import Message, decode_messages
 from rmq_spark.client.tls_settings import TlsSettings
 from rocketpoll.broker.store.config import FlushDiskType
 
-pytestmark = [pytest.mark.interop, PEERS]
+pytestmark = [pytest.mark.interop, pytest.mark.peers]
 
 UNVERIFIED = TlsSettings(verify=False)
 SET_UP = {

@@ -11,7 +11,7 @@ import java_vectors
 import pytest
 from broker_kinds import settings, store_config, wait_until
 from conforming_clients import Clients, Listener, messages, numbers
-from consumer_clusters import PEERS, Cluster
+from consumer_clusters import Cluster
 from rocketmq_peer import RocketMQ, free_broker_port
 
 from rmq_spark.client.admin import Admin
@@ -19,7 +19,7 @@ from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import Message
 from rocketpoll.broker.store.config import FlushDiskType
 
-pytestmark = [pytest.mark.interop, PEERS]
+pytestmark = [pytest.mark.interop, pytest.mark.peers]
 
 NAMES = ("broker-a", "broker-b")
 QUEUES = 4

@@ -31,6 +31,7 @@ import java_vectors
 import numpy as np
 import pyarrow as pa
 import pytest
+from breadth import count
 
 from rmq_spark.errors import WireError
 from rmq_spark.wire.bodies import (
@@ -55,7 +56,7 @@ from rmq_spark.wire.message_batch import BatchedMessage, decode_batch, encode_ba
 from rmq_spark.wire.properties import decode_properties
 from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
 
-FRAMES = int(os.environ.get("ROCKETPOLL_FUZZ_FRAMES", "300000"))
+FRAMES = count("ROCKETPOLL_FUZZ_FRAMES", 100_000, wide=300_000)
 SEED = int(os.environ.get("ROCKETPOLL_FUZZ_SEED", "20240229"))
 SECONDS_MAX = 0.05
 SLOW_BYTES = 65_536

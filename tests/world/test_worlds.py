@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 import pytest
+from breadth import count
 from world.acts import ACTS
 from world.drawing import draw
 from world.shrinking import failure_of, shrunk
@@ -21,7 +22,7 @@ from world.trials import (
 )
 from world.world import World
 
-SEEDS = int(os.environ.get("ROCKETPOLL_WORLD_SEEDS", "200"))
+SEEDS = count("ROCKETPOLL_WORLD_SEEDS", 100, wide=200)
 FIRST = int(os.environ.get("ROCKETPOLL_WORLD_FIRST", "0"))
 AT_A_TIME = 20
 KEPT = sorted((Path(__file__).parent / "stories").glob("*.json"))

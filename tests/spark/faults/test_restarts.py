@@ -1,9 +1,9 @@
 """kill -9 of all that a query on Spark consists of, at every point of a batch: a ledger of its rows."""
 
-import os
 from collections import Counter
 
 import pytest
+from breadth import count
 from restart_campaigns import Campaign, kills
 from spark_drivers import Query, wait_until
 from spark_engine import send
@@ -11,7 +11,7 @@ from spark_engine import send
 from rocketpoll import EmbeddedBroker
 
 # Longer campaigns take their length from here: make restarts ROUNDS=120
-ROUNDS = int(os.environ.get("ROCKETPOLL_RESTARTS", "12"))
+ROUNDS = count("ROCKETPOLL_RESTARTS", 4, wide=12)
 MESSAGES = 60
 TOPIC = "restarts"
 

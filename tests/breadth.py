@@ -1,0 +1,36 @@
+"""How much of the tests runs by default, and how much where there is time for it: ``make wide``.
+
+    count("ROCKETPOLL_RESTARTS", 4, wide=12)    so many rounds; a campaign says itself how many
+    ends(rows)                                  all rows of a table, or its first, its last and one between
+    pytest.mark.wide                            a test that only ``make wide`` runs
+    pytest.mark.peers                           one with a real RocketMQ, which only ``make peers`` runs
+
+What is narrow by default is narrow in the same way each time: a failure can be had again.
+"""
+
+from __future__ import annotations
+
+import os
+
+WIDE = os.environ.get("ROCKETPOLL_WIDE") == "1"
+PEERS = "ROCKETPOLL_PEERS" in os.environ
+
+
+def is_left_out(item):
+    """Return whether a test is one that another command runs, and not this one."""
+    return bool(
+        (item.get_closest_marker("wide") and not WIDE) or (item.get_closest_marker("peers") and not PEERS)
+    )
+
+
+def count(name, narrow, *, wide):
+    """Return how many rounds, seeds or kills a test tries, unless a variable of the environment says it."""
+    return int(os.environ.get(name, wide if WIDE else narrow))
+
+
+def ends(rows):
+    """Return all rows, or by default the first, one in the middle and the last."""
+    rows = list(rows)
+    if WIDE or len(rows) <= 3:
+        return rows
+    return [rows[0], rows[len(rows) // 2], rows[-1]]
