@@ -46,6 +46,7 @@ TESTED_ELSEWHERE = {
     "rocketpoll/__main__.py": "cli/test_main.py",
     "rocketpoll/errors.py": "test_rocketpoll.py",
     "rmq_spark/client/members.py": "client/test_broker_requests.py",
+    "rmq_spark/client/record_batches.py": "spark/test_record_batches.py",
     "rmq_spark/client/results.py": "client/test_broker_api.py",
     "rmq_spark/client/consumer/listeners.py": "client/consumer/test_push_consumer.py",
     "rmq_spark/wire/codes.py": "wire/test_command.py",

@@ -23,12 +23,12 @@ from rmq_spark.client.calls import checked, command_of, header_of
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.results import PullResult, PullStatus
+from rmq_spark.client.time_search import Search
 from rmq_spark.errors import RecordError
 from rmq_spark.spark.asking import Asker
 from rmq_spark.spark.discovery import Discovery
 from rmq_spark.spark.holds import Holds
 from rmq_spark.spark.options import ReadOptions
-from rmq_spark.spark.time_search import Search
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
