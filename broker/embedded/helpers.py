@@ -12,10 +12,10 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.admin import Admin, Lag
 from rmq_spark.client.broker_api import BrokerApi
@@ -25,20 +25,21 @@ from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.message import Message, MessageExt, decode_messages
 from rmq_spark.client.producer import Producer
+from rmq_spark.client.read_bounds import EARLIEST, LATEST, READER_GROUP, Bound
 from rmq_spark.client.results import PullResult, SendResult
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 QUEUES: Final = 4
 """Of a topic that `BrokerHelpers.create_topic` makes."""
 
 WAIT_SECONDS: Final = 10.0
 LOOK_AGAIN_SECONDS: Final = 0.01
-_READER_GROUP: Final = "TOOLS_CONSUMER"
-"""RocketMQ's own name for who looks without consuming: every broker has it."""
-
 _HELD: Final = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
 
 
@@ -94,9 +95,26 @@ class BrokerHelpers(ABC):
         with _Reader(address) as reader:
             for queue, span in self._connected().admin.topic_offsets(topic).items():
                 low, high = span.min_offset, span.max_offset
-                for chunk in BulkPull(reader.api, address, _READER_GROUP, queue, low, high):
+                for chunk in BulkPull(reader.api, address, READER_GROUP, queue, low, high):
                     found += decode_messages(chunk.records, queue.broker_name)
         return sorted(found, key=lambda message: message.commit_log_offset)
+
+    def read_table(
+        self,
+        topic: str,
+        *,
+        start: Bound = EARLIEST,
+        end: Bound = LATEST,
+        columns: Iterable[str] | None = None,
+        tags: str | None = None,
+    ) -> pa.Table:
+        """Return the messages of a topic as a pyarrow Table, as `rocketpoll.Admin.read_table` does.
+
+        Raises:
+            RouteNotFound: There is no such topic.
+        """
+        admin = self._connected().admin
+        return admin.read_table(topic, start=start, end=end, columns=columns, tags=tags)
 
     def wait_until_arrived(self, topic: str, count: int, timeout: float = WAIT_SECONDS) -> None:
         """Come back when so many messages have ever arrived in a topic, also if it is made only meanwhile.
@@ -243,7 +261,7 @@ class _Reader:
             if queue not in self._held:
                 suspend_ms = max(int(seconds * 1000), 1)
                 header = PullMessageRequestHeader(
-                    _READER_GROUP, queue.topic, queue.queue_id, end, 1, _HELD, 0, suspend_ms, 0, "*", "TAG"
+                    READER_GROUP, queue.topic, queue.queue_id, end, 1, _HELD, 0, suspend_ms, 0, "*", "TAG"
                 )
                 self._held[queue] = self.api.pull_async(self._address, header)
         done, _ = wait(self._held.values(), seconds, FIRST_COMPLETED)

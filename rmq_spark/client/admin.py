@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from rmq_spark.client.arguments import check_number, check_queue, check_range, check_text
 from rmq_spark.client.broker_api import BrokerApi
@@ -27,6 +27,7 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.message import MessageExt, decode_messages, received
 from rmq_spark.client.names import check_group, check_topic
+from rmq_spark.client.read_bounds import EARLIEST, LATEST, Bound
 from rmq_spark.client.routes import MASTER_ID
 from rmq_spark.errors import RecordError, WireError
 from rmq_spark.wire.bodies.client_info import Connection
@@ -42,6 +43,9 @@ from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import dlq_topic, retry_topic
 from rmq_spark.wire.properties import UNIQ_KEY
 from rmq_spark.wire.record import decode_record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ADMIN_TIMEOUT_MS: Final = 5_000
 LATEST_MS: Final = -1
@@ -352,6 +356,44 @@ class Admin:
         if not found:
             raise NotFound(22, f"no message of {topic} has the id {message_id}", "", 12)
         return found
+
+    def read_table(
+        self,
+        topic: str,
+        *,
+        start: Bound = EARLIEST,
+        end: Bound = LATEST,
+        columns: Iterable[str] | None = None,
+        tags: str | None = None,
+    ) -> pa.Table:
+        """Return the messages of a topic as a pyarrow Table; no group's offsets change.
+
+        Names and types of the columns are those of the Spark source. Rows come queue by queue, in
+        the order of their offsets. The whole table is held in memory: choose ``columns`` and a
+        range where a topic is large.
+
+        Args:
+            topic: The topic to read.
+            start: ``"earliest"``, ``"latest"``, a time (a datetime with a zone, or milliseconds
+                since 1970) from which messages were stored, or ``{queue: offset}``, which also says
+                which queues are read.
+            end: A bound of the same kinds, before which to end. Brokers are asked for ``"latest"``
+                once, when the read begins: so it ends on a topic that others write to.
+            columns: Names of columns, as ``["body", "tags"]``; nothing else is decoded. Without
+                them: topic, brokerName, queueId, queueOffset, keys, tags, body, bornTimestamp,
+                storeTimestamp.
+            tags: ``"a || b"`` for messages with one of these tags.
+
+        Raises:
+            RouteNotFound: There is no such topic.
+            MessageRejected: An argument means nothing.
+            OffsetOutOfRange: A queue does not hold an offset that is given for it.
+            OffsetMoved: The broker has deleted messages before they were read.
+            ProtocolError: A message cannot be read; the error names it.
+        """
+        from rmq_spark.client.arrow_reads import table_of  # noqa: PLC0415  # brings pyarrow
+
+        return table_of(self.instance, topic, start, end, columns, tags)
 
     def _query(self, header: QueryMessageRequestHeader) -> Iterator[MessageExt]:
         for name, address in self._brokers_of(header.topic):

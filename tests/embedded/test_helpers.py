@@ -70,6 +70,19 @@ def test_many_and_large_messages_are_all_seen(broker, topic):
     assert bodies(broker, topic) == [b"%d" % number for number in range(5_000)] + [b"x" * 1_000_000]
 
 
+def test_a_topic_is_a_table_as_well(broker, topic):
+    broker.send(topic, "one", "two", tags="a")
+    broker.send(topic, "three", tags="b")
+    table = broker.read_table(topic, columns=["body", "tags"])
+    assert table.to_pydict() == {"body": [b"one", b"two", b"three"], "tags": ["a", "a", "b"]}
+    results = broker.send(topic, "four")
+    start = {result.queue: result.queue_offset for result in results}
+    assert broker.read_table(topic, start=start).to_pydict()["body"] == [b"four"]
+    assert broker.read_table(topic, tags="b", end="latest").num_rows == 1
+    with pytest.raises(RouteNotFound, match="ordres"):
+        broker.read_table("ordres")
+
+
 def test_each_producer_has_a_group_of_its_own_unless_it_is_named(broker, topic):
     first, second, third = broker.producer(), broker.producer(), broker.producer("billing")
     assert first.group != second.group
