@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from rmq_spark.client.arrow_rows import message_columns, pieces, record_batches, record_columns
+from rmq_spark.client.arrow_frames import record_batches
+from rmq_spark.client.arrow_rows import message_columns, pieces, record_columns
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerNotFound,
@@ -83,13 +84,14 @@ def send_batches(
     chunk_bytes: int = CHUNK_BYTES,
     timeout_ms: int = CHUNK_TIMEOUT_MS,
 ) -> BulkResult:
-    """Send all rows of record batches or tables.
+    """Send all rows of Arrow tables and record batches, or of DataFrames of pandas and polars.
 
     ``queue`` keeps all of them in order in one queue: then one request at a time is under way, whatever
     ``in_flight`` says, and what fails is not tried again. ``timeout_ms`` holds for each request.
 
     Raises:
         MessageRejected: A column is unknown, or a row cannot be a message. What was sent before stays sent.
+        TypeError: Something is no table, or a column is of a type that its name cannot have.
         PartlySent: A request failed for good; ``results`` are the spans that are stored.
         SendFailed: The first request did.
     """

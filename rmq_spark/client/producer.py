@@ -4,7 +4,7 @@
     send_async      a future; up to three tries as well, but only where a connection fails
     send_one_way    nobody ever knows
     send_batch      several messages of one topic in as few requests as brokers take
-    send_table      an Arrow table, at bulk speed (`arrow_sends`)
+    send_table      an Arrow table or a DataFrame, at bulk speed (`arrow_sends`)
 
 Tried again is what another broker, or another moment, may do better (`sends`). What would fail anywhere, or
 makes a busy broker busier, is not. A message with a sharding key or a given queue is tried once: elsewhere it
@@ -289,11 +289,37 @@ class Producer(ProcessBound):
         return results
 
     def send_table(self, table: Any, topic: str | None = None, **settings: Any) -> BulkResult:
-        """Send the rows of an Arrow table or record batch; see `arrow_sends.send_batches`."""
+        """Send the rows of a pyarrow Table or RecordBatch, or of a DataFrame of pandas or polars.
+
+            producer.send_table(pandas.DataFrame({"body": ["one", "two"], "tags": "new"}), "orders")
+
+        Args:
+            table: A row is a message. Columns: ``body`` (binary or text) and, as wanted, ``topic``,
+                ``keys``, ``tags``, ``properties`` (maps of text to text), ``flag``,
+                ``bornTimestamp``.
+            topic: The topic of all rows, unless there is a column of topics.
+            settings: Further arguments of `send_batches`.
+
+        Returns:
+            How many messages were stored, and where.
+
+        Raises:
+            TypeError: No table, or a column of a type that its name cannot have.
+            MessageRejected: A column is unknown, or a row cannot be a message.
+            PartlySent: A request failed for good, after others had been stored.
+            SendFailed: The first request did.
+        """
         return self.send_batches([table], topic, **settings)
 
     def send_batches(self, batches: Iterable[Any], topic: str | None = None, **settings: Any) -> BulkResult:
-        """Send the rows of Arrow record batches or tables; see `arrow_sends.send_batches`."""
+        """Send the rows of several tables, as `send_table` does for one.
+
+        Args:
+            batches: Tables, record batches or DataFrames.
+            topic: The topic of all rows, unless there is a column of topics.
+            settings: ``queue=`` keeps all rows in order in one queue; ``in_flight=`` requests are
+                under way at once; ``chunk_bytes=`` go into one; ``timeout_ms=`` holds for each.
+        """
         from rmq_spark.client import arrow_sends  # noqa: PLC0415  # brings pyarrow: when first needed
 
         self._check_runs()
