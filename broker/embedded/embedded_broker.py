@@ -78,6 +78,7 @@ class EmbeddedBroker(BrokerHelpers):
             self._texts.setdefault("flushDiskType", "ASYNC_FLUSH")
         self._bind_address = config_of({**self._texts, "listenPort": str(port)}).bind_address
         self._life = _Life.NEW
+        self._doing = "running"
         self._owner = os.getpid()
         self._runner: BrokerThread | BrokerProcess | None = None
         self._changing = threading.RLock()
@@ -150,11 +151,13 @@ class EmbeddedBroker(BrokerHelpers):
         """Let it answer nobody until `resume`; its connections stay."""
         self._check_owner("pause")
         self._running().pause()
+        self._doing = "paused"
 
     def resume(self) -> None:
         """Let it go on."""
         self._check_owner("resume")
         self._running().resume()
+        self._doing = "running"
 
     def kill(self) -> None:
         """End its process with SIGKILL, as a crash would; `restart` brings it back.
@@ -169,6 +172,7 @@ class EmbeddedBroker(BrokerHelpers):
                 "a broker in a thread cannot be killed: EmbeddedBroker(own_process=True) can"
             )
         runner.kill()
+        self._doing = "killed"
 
     def __enter__(self) -> EmbeddedBroker:
         return self.start()
@@ -185,6 +189,20 @@ class EmbeddedBroker(BrokerHelpers):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an EmbeddedBroker stays in its process: hand on its address instead")
+
+    # ---- how it is shown
+
+    def __repr__(self) -> str:
+        """Return where the broker is and what it does; nobody is asked."""
+        if self._runner is None:
+            return f"<EmbeddedBroker that {self._life.value}>"
+        where = "a process of its own" if self._own_process else "a thread"
+        return f"<EmbeddedBroker {self.address}, {self._doing} in {where}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: where the broker is, and its topics if it can be asked."""
+        answers = self._runner is not None and self._doing == "running"
+        return self._shown(repr(self)[1:-1], answers=answers)
 
     # ---- where it is
 
@@ -235,6 +253,7 @@ class EmbeddedBroker(BrokerHelpers):
         except (RocketPollError, OSError) as error:
             raise EmbeddedBrokerError(f"the broker cannot start: {error}") from error
         self._runner = runner
+        self._doing = "running"
 
     def _end_runner(self) -> Exception | None:
         """What has gone wrong, if anything has; either way it has ended."""

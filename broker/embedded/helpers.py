@@ -27,10 +27,12 @@ from rmq_spark.client.message import Message, MessageExt, decode_messages
 from rmq_spark.client.producer import Producer
 from rmq_spark.client.read_bounds import EARLIEST, LATEST, READER_GROUP, Bound
 from rmq_spark.client.results import PullResult, SendResult
+from rmq_spark.client.shown import ROWS_MAX, Messages, html_of
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import is_system_topic
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,7 +86,7 @@ class BrokerHelpers(ABC):
         sender = self._connected().sender
         return [sender.send(message) for message in messages]
 
-    def messages(self, topic: str) -> list[MessageExt]:
+    def messages(self, topic: str) -> Messages:
         """All messages that a topic holds, in the order in which they were stored.
 
         Raises:
@@ -97,7 +99,7 @@ class BrokerHelpers(ABC):
                 low, high = span.min_offset, span.max_offset
                 for chunk in BulkPull(reader.api, address, READER_GROUP, queue, low, high):
                     found += decode_messages(chunk.records, queue.broker_name)
-        return sorted(found, key=lambda message: message.commit_log_offset)
+        return Messages(sorted(found, key=lambda message: message.commit_log_offset))
 
     def read_table(
         self,
@@ -179,6 +181,30 @@ class BrokerHelpers(ABC):
         """In the child: whoever held the lock is not there any more."""
         self._connecting = threading.Lock()
 
+    def _shown(self, title: str, *, answers: bool) -> str:
+        """Return a title in HTML, with a table of the topics if the broker answers."""
+        rows: list[tuple[object, ...]] = []
+        count = 0
+        if answers:
+            try:
+                rows, count = self._topic_rows()
+            except (RocketPollError, OSError) as error:
+                title = f"{title}; its topics cannot be shown: {error}"
+        return html_of(title, ("topic", "queues", "messages"), rows, count)
+
+    def _topic_rows(self) -> tuple[list[tuple[object, ...]], int]:
+        """Return the first topics that users have made with what they hold, and how many there are."""
+        admin = self._connected().admin
+        cluster = admin.cluster_info()
+        own = {*cluster.cluster_addr_table, *cluster.broker_addr_table}
+        topics = sorted(topic for topic in admin.topics() - own if not _is_brokers_own(topic))
+        rows: list[tuple[object, ...]] = []
+        for topic in topics[:ROWS_MAX]:
+            spans = admin.topic_offsets(topic).values()
+            held = sum(span.max_offset - span.min_offset for span in spans)
+            rows.append((topic, len(spans), f"{held:,}"))
+        return rows, len(topics)
+
     def _ends(self, topic: str) -> dict[MessageQueue, int] | None:
         """Where the queues of a topic end; None if there is no such topic."""
         try:
@@ -192,6 +218,11 @@ class BrokerHelpers(ABC):
             return f"there is no topic {topic}, only {', '.join(sorted(self._connected().admin.topics()))}"
         queues = ", ".join(f"{end} in queue {queue.queue_id}" for queue, end in sorted(ends.items()))
         return f"{sum(ends.values())} have arrived, {queues}"
+
+
+def _is_brokers_own(topic: str) -> bool:
+    """Return whether a broker has made a topic for itself or for a group."""
+    return is_system_topic(topic) or topic.startswith("%") or topic.endswith("_REPLY_TOPIC")
 
 
 def _committed(behind: list[Lag]) -> str:

@@ -29,6 +29,7 @@ from rmq_spark.client.message import MessageExt, decode_messages, received
 from rmq_spark.client.names import check_group, check_topic
 from rmq_spark.client.read_bounds import EARLIEST, LATEST, Bound
 from rmq_spark.client.routes import MASTER_ID
+from rmq_spark.client.shown import Lags
 from rmq_spark.errors import RecordError, WireError
 from rmq_spark.wire.bodies.client_info import Connection
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
@@ -213,7 +214,7 @@ class Admin:
 
     # ---- offsets
 
-    def lag(self, group: str, topic: str) -> tuple[Lag, ...]:
+    def lag(self, group: str, topic: str) -> Lags:
         """How far a group is in each queue of a topic, whether it is online or not."""
         check_text("group", group, "billing")
         check_text("topic", topic, "orders")
@@ -229,7 +230,7 @@ class Admin:
                 stored = self._api.query_consumer_offset(address, group, queue, zero_if_young=False)
                 end = self._api.max_offset(address, queue)
                 found.append(Lag(queue, end, stored, times.get(queue.queue_id, 0)))
-        return tuple(found)
+        return Lags(found)
 
     def set_offset(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
         """Have a group go on at an offset of one queue.
