@@ -21,11 +21,11 @@ import threading
 import weakref
 from enum import Enum
 from pathlib import Path
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import Any, Final, NoReturn
 
 from rmq_spark.cli.broker_command import broker_command
-from rmq_spark.errors import RocketPollError
+from rmq_spark.errors import RocketPollError, excerpt
 from rocketpoll.broker.embedded.broker_process import BrokerProcess
 from rocketpoll.broker.embedded.broker_thread import BrokerThread
 from rocketpoll.broker.embedded.helpers import BrokerHelpers
@@ -66,8 +66,13 @@ class EmbeddedBroker(BrokerHelpers):
 
         Raises:
             ConfigError: A setting is unknown, or its value means nothing.
+            TypeError: The directory is no path.
         """
         super().__init__()
+        if not isinstance(directory, (str, Path, NoneType)):
+            found = f"{type(directory).__name__} {excerpt(directory)}"
+            example = "EmbeddedBroker('some/directory'), or EmbeddedBroker(port=9876)"
+            raise TypeError(f"directory: needed a path, found {found}; for example: {example}")
         self._is_temporary = directory is None
         self._directory = None if directory is None else Path(directory).expanduser().absolute()
         self._port = port

@@ -12,12 +12,13 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.admin import Admin, Lag
+from rmq_spark.client.arguments import check_kind, check_number, wrong_kind
 from rmq_spark.client.broker_api import BrokerApi
 from rmq_spark.client.bulk_pull import BulkPull
 from rmq_spark.client.connections import Connections
@@ -28,7 +29,7 @@ from rmq_spark.client.producer import Producer
 from rmq_spark.client.read_bounds import EARLIEST, LATEST, READER_GROUP, Bound
 from rmq_spark.client.results import PullResult, SendResult
 from rmq_spark.client.shown import ROWS_MAX, Messages, html_of
-from rmq_spark.errors import RocketPollError
+from rmq_spark.errors import RocketPollError, excerpt
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
@@ -77,9 +78,27 @@ class BrokerHelpers(ABC):
         return self._connected().producer(group)
 
     def send(
-        self, topic: str, *bodies: bytes | str, tags: str | None = None, keys: str | None = None
+        self,
+        topic: str,
+        *bodies: bytes | str,
+        tags: str | None = None,
+        keys: str | Sequence[str] | None = None,
     ) -> list[SendResult]:
-        """Send messages one after the other, from queue to queue, each when the last is stored."""
+        """Send messages one after the other, from queue to queue, each when the last is stored.
+
+            broker.send("orders", "one", json.dumps({"id": 2}), tags="created")
+
+        Args:
+            topic: The topic to send to, which is made if it is not there.
+            bodies: One for each message, as text or bytes.
+            tags: The tag of all of them.
+            keys: The keys of all of them.
+
+        Raises:
+            TypeError: A body is neither text nor bytes. Nothing was sent.
+        """
+        for body in bodies:
+            _check_body(body)
         messages = [
             Message(topic, body.encode() if isinstance(body, str) else body, tags, keys) for body in bodies
         ]
@@ -124,7 +143,8 @@ class BrokerHelpers(ABC):
         Raises:
             NotInTime: There are fewer after ``timeout`` seconds.
         """
-        deadline = time.monotonic() + timeout
+        check_number("count", count, 3)
+        deadline = time.monotonic() + _seconds(timeout)
         with _Reader(self.address) as reader:
             while True:
                 ends = self._ends(topic)
@@ -150,7 +170,7 @@ class BrokerHelpers(ABC):
             NotInTime: There are messages left after ``timeout`` seconds.
             RouteNotFound: There is no such topic.
         """
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + _seconds(timeout)
         admin = self._connected().admin
         while behind := [lag for lag in admin.lag(group, topic) if lag.messages]:
             remaining = deadline - time.monotonic()
@@ -218,6 +238,20 @@ class BrokerHelpers(ABC):
             return f"there is no topic {topic}, only {', '.join(sorted(self._connected().admin.topics()))}"
         queues = ", ".join(f"{end} in queue {queue.queue_id}" for queue, end in sorted(ends.items()))
         return f"{sum(ends.values())} have arrived, {queues}"
+
+
+def _check_body(body: object) -> None:
+    kinds = (str, bytes, bytearray, memoryview)
+    if isinstance(body, (list, tuple)) and all(isinstance(each, kinds) for each in body):
+        found = f"{type(body).__name__} {excerpt(body)}"
+        raise wrong_kind("body", "each body as an argument of its own", found, "send('orders', *bodies)")
+    example = "json.dumps({'id': 1})" if isinstance(body, (dict, list, tuple)) else f"str({excerpt(body)})"
+    check_kind("body", body, kinds, "text (str) or bytes", example)
+
+
+def _seconds(timeout: float) -> float:
+    check_kind("timeout", timeout, (int, float), "a number of seconds", str(WAIT_SECONDS))
+    return timeout
 
 
 def _is_brokers_own(topic: str) -> bool:

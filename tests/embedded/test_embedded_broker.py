@@ -380,6 +380,29 @@ def test_an_interrupt_while_it_starts_leaves_nothing_behind(temporary, monkeypat
         broker.send("orders", "one")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "kind", "why"),
+    [
+        ({"queues": 2}, ConfigError, "no setting 'queues': .*defaultTopicQueueNums=.*create_topic"),
+        (
+            {"namesrvAddr": "localhost:9876"},
+            ConfigError,
+            "no setting 'namesrvAddr': .*give clients",
+        ),
+        ({"aclEnable": True}, ConfigError, "no setting 'aclEnable': .*bindAddress"),
+        ({"directory": 9876}, TypeError, r"directory: needed a path, found int 9876; .*port=9876"),
+        (
+            {"listenPort": 9876},
+            EmbeddedBrokerError,
+            "listenPort is given as port",
+        ),
+    ],
+)
+def test_a_setting_that_is_not_there_is_refused_with_what_to_write_instead(arguments, kind, why):
+    with pytest.raises(kind, match=why):
+        EmbeddedBroker(**arguments)
+
+
 def test_a_broker_shows_where_it_is_and_what_it_does_without_being_asked():
     broker = EmbeddedBroker()
     assert repr(broker) == "<EmbeddedBroker that does not run yet: start it, or use it in a with statement>"
