@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rmq_spark.errors import RocketPollError
+from rocketpoll.broker.absent_settings import ABSENT
 from rocketpoll.broker.config import BrokerConfig, FilterLimits, ServerLimits
 from rocketpoll.broker.longpolling.hold_limits import HoldLimits
 from rocketpoll.broker.setting_keys import KEYS
@@ -106,6 +107,8 @@ def _take(values: dict[str, str], text: str) -> str | None:
 
 def _fault_of(name: str, value: str) -> str | None:
     key = KEYS.get(name)
+    if key is None and name in ABSENT:
+        return f"there is no setting {name!r}: {ABSENT[name]}"
     if key is None:
         nearest = difflib.get_close_matches(name, KEYS, 1)
         return f"there is no setting {name!r}" + (f"; did you mean {nearest[0]}?" if nearest else "")

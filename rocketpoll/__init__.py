@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         TlsSettings,
         by_sql,
         by_tag,
+        read_table,
     )
     from rmq_spark.errors import RocketPollError
     from rmq_spark.wire.bodies.clients import ConsumeFromWhere
@@ -91,6 +92,7 @@ _MODULES: Final = {
     "by_sql": _CLIENT,
     "by_tag": _CLIENT,
     "collect_stream": _TESTING,
+    "read_table": _CLIENT,
     "stream_rows": _TESTING,
     "wait_until": _TESTING,
 }
@@ -130,6 +132,7 @@ __all__ = [
     "by_sql",
     "by_tag",
     "collect_stream",
+    "read_table",
     "stream_rows",
     "wait_until",
 ]

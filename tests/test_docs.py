@@ -134,6 +134,15 @@ def test_the_message_that_a_page_sends_arrives(document):
         assert len(broker.messages("orders")) == 1
 
 
+def test_the_page_on_the_client_reads_a_topic_as_a_table(capsys):
+    [block] = [each for each in python_of("docs/client.md") if "read_table" in each]
+    with EmbeddedBroker() as broker:
+        broker.send("orders", "one", "two", tags="created")
+        broker.send("orders", "three", tags="gone")
+        run_at(broker, block)
+    assert capsys.readouterr().out.startswith("2 body: binary\nstoreTimestamp: timestamp[us, tz=UTC]")
+
+
 def test_the_topic_of_the_tour_of_the_client_has_as_many_queues_as_it_says():
     [block] = [each for each in python_of("docs/client.md") if "create_topic" in each]
     with EmbeddedBroker() as broker:

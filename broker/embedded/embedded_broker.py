@@ -22,11 +22,11 @@ import threading
 import weakref
 from enum import Enum
 from pathlib import Path
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import Any, Final, NoReturn
 
 from rmq_spark.cli.broker_command import broker_command
-from rmq_spark.errors import RocketPollError
+from rmq_spark.errors import RocketPollError, excerpt
 from rocketpoll.broker.embedded.broker_process import BrokerProcess
 from rocketpoll.broker.embedded.broker_thread import BrokerThread
 from rocketpoll.broker.embedded.helpers import BrokerHelpers
@@ -85,8 +85,13 @@ class EmbeddedBroker(BrokerHelpers):
         Raises:
             ConfigError: A setting is unknown, or its value is wrong.
             EmbeddedBrokerError: listenPort or storePathRootDir is given as a setting.
+            TypeError: The directory is no path.
         """
         super().__init__()
+        if not isinstance(directory, (str, Path, NoneType)):
+            found = f"{type(directory).__name__} {excerpt(directory)}"
+            example = "EmbeddedBroker('some/directory'), or EmbeddedBroker(port=9876)"
+            raise TypeError(f"directory: needed a path, found {found}; for example: {example}")
         self._is_temporary = directory is None
         self._directory = None if directory is None else Path(directory).expanduser().absolute()
         self._port = port
@@ -97,6 +102,7 @@ class EmbeddedBroker(BrokerHelpers):
             self._texts.setdefault("flushDiskType", "ASYNC_FLUSH")
         self._bind_address = config_of({**self._texts, "listenPort": str(port)}).bind_address
         self._life = _Life.NEW
+        self._doing = "running"
         self._owner = os.getpid()
         self._runner: BrokerThread | BrokerProcess | None = None
         self._changing = threading.RLock()
@@ -179,6 +185,7 @@ class EmbeddedBroker(BrokerHelpers):
         """
         self._check_owner("pause")
         self._running().pause()
+        self._doing = "paused"
 
     def resume(self) -> None:
         """Let a paused broker go on.
@@ -188,6 +195,7 @@ class EmbeddedBroker(BrokerHelpers):
         """
         self._check_owner("resume")
         self._running().resume()
+        self._doing = "running"
 
     def kill(self) -> None:
         """Kill the broker's process with SIGKILL, as a crash would; `restart` brings it back.
@@ -203,6 +211,7 @@ class EmbeddedBroker(BrokerHelpers):
                 "a broker in a thread cannot be killed: EmbeddedBroker(own_process=True) can"
             )
         runner.kill()
+        self._doing = "killed"
 
     def __enter__(self) -> EmbeddedBroker:
         return self.start()
@@ -219,6 +228,20 @@ class EmbeddedBroker(BrokerHelpers):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an EmbeddedBroker stays in its process: hand on its address instead")
+
+    # ---- how it is shown
+
+    def __repr__(self) -> str:
+        """Return where the broker is and what it does; nobody is asked."""
+        if self._runner is None:
+            return f"<EmbeddedBroker that {self._life.value}>"
+        where = "a process of its own" if self._own_process else "a thread"
+        return f"<EmbeddedBroker {self.address}, {self._doing} in {where}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: where the broker is, and its topics if it can be asked."""
+        answers = self._runner is not None and self._doing == "running"
+        return self._shown(repr(self)[1:-1], answers=answers)
 
     # ---- where it is
 
@@ -281,6 +304,7 @@ class EmbeddedBroker(BrokerHelpers):
         except (RocketPollError, OSError) as error:
             raise EmbeddedBrokerError(f"the broker cannot start: {error}") from error
         self._runner = runner
+        self._doing = "running"
 
     def _end_runner(self) -> Exception | None:
         """Stop the thread or process, and return the error of an unclean end, or None."""

@@ -13,12 +13,13 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.admin import Admin, Lag
+from rmq_spark.client.arguments import check_kind, check_number, wrong_kind
 from rmq_spark.client.broker_api import BrokerApi
 from rmq_spark.client.bulk_pull import BulkPull
 from rmq_spark.client.connections import Connections
@@ -26,20 +27,23 @@ from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.message import Message, MessageExt, decode_messages
 from rmq_spark.client.producer import Producer
+from rmq_spark.client.read_bounds import EARLIEST, LATEST, READER_GROUP, Bound
 from rmq_spark.client.results import PullResult, SendResult
-from rmq_spark.errors import RocketPollError
+from rmq_spark.client.shown import ROWS_MAX, Messages, html_of
+from rmq_spark.errors import RocketPollError, excerpt
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import is_system_topic
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 QUEUES: Final = 4
 """The default number of queues of a topic that `BrokerHelpers.create_topic` makes."""
 
 WAIT_SECONDS: Final = 10.0
 LOOK_AGAIN_SECONDS: Final = 0.01
-_READER_GROUP: Final = "TOOLS_CONSUMER"
-"""RocketMQ's own group for tools that look without consuming: every broker has it."""
-
 _HELD: Final = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
 
 
@@ -87,28 +91,39 @@ class BrokerHelpers(ABC):
         return self._connected().producer(group)
 
     def send(
-        self, topic: str, *bodies: bytes | str, tags: str | None = None, keys: str | None = None
+        self,
+        topic: str,
+        *bodies: bytes | str,
+        tags: str | None = None,
+        keys: str | Sequence[str] | None = None,
     ) -> list[SendResult]:
         """Send messages one after the other, each once the last is stored, and return the results.
 
-        The messages go to the queues of the topic in turn.
+        The messages go to the queues of the topic in turn::
+
+            broker.send("orders", "one", json.dumps({"id": 2}), tags="created")
 
         Args:
-            topic: The topic to send to.
+            topic: The topic to send to; it is created if it does not exist.
             *bodies: The body of each message; texts are encoded as UTF-8.
             tags: The tags of every message.
-            keys: The keys of every message, separated by spaces.
+            keys: The keys of every message, a sequence of them or separated by spaces.
 
         Returns:
             One result for each body, in the same order.
+
+        Raises:
+            TypeError: A body is neither text nor bytes. Nothing was sent.
         """
+        for body in bodies:
+            _check_body(body)
         messages = [
             Message(topic, body.encode() if isinstance(body, str) else body, tags, keys) for body in bodies
         ]
         sender = self._connected().sender
         return [sender.send(message) for message in messages]
 
-    def messages(self, topic: str) -> list[MessageExt]:
+    def messages(self, topic: str) -> Messages:
         """Return all messages that a topic holds, in the order in which they were stored.
 
         No offset is committed: the messages stay for all consumers.
@@ -121,9 +136,26 @@ class BrokerHelpers(ABC):
         with _Reader(address) as reader:
             for queue, span in self._connected().admin.topic_offsets(topic).items():
                 low, high = span.min_offset, span.max_offset
-                for chunk in BulkPull(reader.api, address, _READER_GROUP, queue, low, high):
+                for chunk in BulkPull(reader.api, address, READER_GROUP, queue, low, high):
                     found += decode_messages(chunk.records, queue.broker_name)
-        return sorted(found, key=lambda message: message.commit_log_offset)
+        return Messages(sorted(found, key=lambda message: message.commit_log_offset))
+
+    def read_table(
+        self,
+        topic: str,
+        *,
+        start: Bound = EARLIEST,
+        end: Bound = LATEST,
+        columns: Iterable[str] | None = None,
+        tags: str | None = None,
+    ) -> pa.Table:
+        """Return the messages of a topic as a pyarrow Table, as `rocketpoll.Admin.read_table` does.
+
+        Raises:
+            RouteNotFound: There is no such topic.
+        """
+        admin = self._connected().admin
+        return admin.read_table(topic, start=start, end=end, columns=columns, tags=tags)
 
     def wait_until_arrived(self, topic: str, count: int, timeout: float = WAIT_SECONDS) -> None:
         """Wait until at least ``count`` messages have ever arrived in a topic.
@@ -138,7 +170,8 @@ class BrokerHelpers(ABC):
         Raises:
             NotInTime: Fewer messages have arrived after ``timeout`` seconds.
         """
-        deadline = time.monotonic() + timeout
+        check_number("count", count, 3)
+        deadline = time.monotonic() + _seconds(timeout)
         with _Reader(self.address) as reader:
             while True:
                 ends = self._ends(topic)
@@ -169,7 +202,7 @@ class BrokerHelpers(ABC):
             NotInTime: There are messages left after ``timeout`` seconds.
             RouteNotFound: There is no such topic.
         """
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + _seconds(timeout)
         admin = self._connected().admin
         while behind := [lag for lag in admin.lag(group, topic) if lag.messages]:
             remaining = deadline - time.monotonic()
@@ -200,6 +233,30 @@ class BrokerHelpers(ABC):
         """Replace the lock in a forked child: the thread that may have held it is gone."""
         self._connecting = threading.Lock()
 
+    def _shown(self, title: str, *, answers: bool) -> str:
+        """Return a title in HTML, with a table of the topics if the broker answers."""
+        rows: list[tuple[object, ...]] = []
+        count = 0
+        if answers:
+            try:
+                rows, count = self._topic_rows()
+            except (RocketPollError, OSError) as error:
+                title = f"{title}; its topics cannot be shown: {error}"
+        return html_of(title, ("topic", "queues", "messages"), rows, count)
+
+    def _topic_rows(self) -> tuple[list[tuple[object, ...]], int]:
+        """Return the first topics that users have made with what they hold, and how many there are."""
+        admin = self._connected().admin
+        cluster = admin.cluster_info()
+        own = {*cluster.cluster_addr_table, *cluster.broker_addr_table}
+        topics = sorted(topic for topic in admin.topics() - own if not _is_brokers_own(topic))
+        rows: list[tuple[object, ...]] = []
+        for topic in topics[:ROWS_MAX]:
+            spans = admin.topic_offsets(topic).values()
+            held = sum(span.max_offset - span.min_offset for span in spans)
+            rows.append((topic, len(spans), f"{held:,}"))
+        return rows, len(topics)
+
     def _ends(self, topic: str) -> dict[MessageQueue, int] | None:
         """Return the end offset of each queue of a topic, or None if there is no such topic."""
         try:
@@ -213,6 +270,25 @@ class BrokerHelpers(ABC):
             return f"there is no topic {topic}, only {', '.join(sorted(self._connected().admin.topics()))}"
         queues = ", ".join(f"{end} in queue {queue.queue_id}" for queue, end in sorted(ends.items()))
         return f"{sum(ends.values())} have arrived, {queues}"
+
+
+def _check_body(body: object) -> None:
+    kinds = (str, bytes, bytearray, memoryview)
+    if isinstance(body, (list, tuple)) and all(isinstance(each, kinds) for each in body):
+        found = f"{type(body).__name__} {excerpt(body)}"
+        raise wrong_kind("body", "each body as an argument of its own", found, "send('orders', *bodies)")
+    example = "json.dumps({'id': 1})" if isinstance(body, (dict, list, tuple)) else f"str({excerpt(body)})"
+    check_kind("body", body, kinds, "text (str) or bytes", example)
+
+
+def _seconds(timeout: float) -> float:
+    check_kind("timeout", timeout, (int, float), "a number of seconds", str(WAIT_SECONDS))
+    return timeout
+
+
+def _is_brokers_own(topic: str) -> bool:
+    """Return whether a broker has made a topic for itself or for a group."""
+    return is_system_topic(topic) or topic.startswith("%") or topic.endswith("_REPLY_TOPIC")
 
 
 def _committed(behind: list[Lag]) -> str:
@@ -282,7 +358,7 @@ class _Reader:
             if queue not in self._held:
                 suspend_ms = max(int(seconds * 1000), 1)
                 header = PullMessageRequestHeader(
-                    _READER_GROUP, queue.topic, queue.queue_id, end, 1, _HELD, 0, suspend_ms, 0, "*", "TAG"
+                    READER_GROUP, queue.topic, queue.queue_id, end, 1, _HELD, 0, suspend_ms, 0, "*", "TAG"
                 )
                 self._held[queue] = self.api.pull_async(self._address, header)
         done, _ = wait(self._held.values(), seconds, FIRST_COMPLETED)

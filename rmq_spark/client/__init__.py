@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin import LATEST_MS, Admin, Lag
+    from rmq_spark.client.arrow_reads import read_table
     from rmq_spark.client.broker_api import BrokerApi
     from rmq_spark.client.bulk_pull import BulkPull, PullRules, RawChunk
     from rmq_spark.client.connections import Connections, Credentials
@@ -71,6 +72,7 @@ _MODULES: Final = {
     "TlsSettings": "rmq_spark.client.tls_settings",
     "by_sql": "rmq_spark.client.consumer.subscriptions",
     "by_tag": "rmq_spark.client.consumer.subscriptions",
+    "read_table": "rmq_spark.client.arrow_reads",
 }
 
 __all__ = [
@@ -108,6 +110,7 @@ __all__ = [
     "TlsSettings",
     "by_sql",
     "by_tag",
+    "read_table",
 ]
 
 

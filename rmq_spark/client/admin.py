@@ -1,57 +1,47 @@
 """Admin: what an operator does with a whole cluster, by names instead of addresses.
 
-Topics, consumer groups, their offsets and lag, resets, messages by key or id. `Admin` asks each
+Topics, consumer groups, their offsets and lag, resets, single messages. `Admin` asks each
 broker that a topic or a cluster has, and combines the answers; a broker that does not answer is an
 error, as half an answer would look like a whole one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from types import TracebackType
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from rmq_spark.client.arguments import check_number, check_queue, check_range, check_text
-from rmq_spark.client.broker_api import BrokerApi
 from rmq_spark.client.errors import (
     BrokerNotFound,
     ConsumerNotOnline,
     MessageRejected,
-    NotFound,
     NotSupported,
-    ProtocolError,
-    RouteNotFound,
 )
 from rmq_spark.client.instance import ClientInstance
-from rmq_spark.client.message import MessageExt, decode_messages, received
+from rmq_spark.client.message import MessageExt, received
+from rmq_spark.client.message_lookups import ADMIN_TIMEOUT_MS, MessageLookups
 from rmq_spark.client.names import check_group, check_topic
 from rmq_spark.client.routes import MASTER_ID
-from rmq_spark.errors import RecordError, WireError
+from rmq_spark.client.shown import Lags
+from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.client_info import Connection
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.bodies.lists import ClusterInfo
 from rmq_spark.wire.bodies.routes import TopicRouteData
 from rmq_spark.wire.bodies.stats import TopicOffset
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.headers.operators import QueryMessageRequestHeader, ResetOffsetRequestHeader
+from rmq_spark.wire.headers.operators import ResetOffsetRequestHeader
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import dlq_topic, retry_topic
-from rmq_spark.wire.properties import UNIQ_KEY
 from rmq_spark.wire.record import decode_record
 
-ADMIN_TIMEOUT_MS: Final = 5_000
 LATEST_MS: Final = -1
 """Passed as a time: the end of each queue, behind its last message."""
 
-FOREVER_MS: Final = (1 << 63) - 1
-QUERY_MESSAGES_MAX: Final = 64
 _VERSION_5: Final = 413
-
-_Found = TypeVar("_Found")
 
 
 class Lag(NamedTuple):
@@ -76,7 +66,7 @@ class Lag(NamedTuple):
         return max(self.broker_offset - (self.consumer_offset or 0), 0)
 
 
-class Admin:
+class Admin(MessageLookups):
     """Administers topics, consumer groups and their offsets, and looks up messages.
 
     All methods may be called from any thread, within the ``with`` statement. Besides the errors
@@ -98,8 +88,7 @@ class Admin:
     def __init__(
         self, name_servers: str | Iterable[str] | None = None, *, instance: ClientInstance | None = None
     ) -> None:
-        self.instance = instance or ClientInstance(name_servers, request_timeout_ms=ADMIN_TIMEOUT_MS)
-        self._api = BrokerApi(self.instance.connections, ADMIN_TIMEOUT_MS)
+        super().__init__(instance or ClientInstance(name_servers, request_timeout_ms=ADMIN_TIMEOUT_MS))
 
     def __enter__(self) -> Admin:
         self.instance.start()
@@ -282,7 +271,7 @@ class Admin:
 
     # ---- offsets
 
-    def lag(self, group: str, topic: str) -> tuple[Lag, ...]:
+    def lag(self, group: str, topic: str) -> Lags:
         """Return the progress of a group in each queue of a topic, whether it is online or not.
 
         Raises:
@@ -302,7 +291,7 @@ class Admin:
                 stored = self._api.query_consumer_offset(address, group, queue, zero_if_young=False)
                 end = self._api.max_offset(address, queue)
                 found.append(Lag(queue, end, stored, times.get(queue.queue_id, 0)))
-        return tuple(found)
+        return Lags(found)
 
     def set_offset(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
         """Have a consumer group go on at an offset of one queue, whether it is online or not.
@@ -415,74 +404,7 @@ class Admin:
         names = {each: name for name, each in self.masters().items()}
         return self._decoded(address, lambda: received(decode_record(record), names.get(address, "")))
 
-    def messages_by_key(
-        self,
-        topic: str,
-        key: str,
-        *,
-        begin_ms: int = 0,
-        end_ms: int = FOREVER_MS,
-        messages_max: int = QUERY_MESSAGES_MAX,
-    ) -> tuple[MessageExt, ...]:
-        """Return the newest messages of a topic that have a key.
-
-        Args:
-            topic: Name of the topic.
-            key: One of the message's keys.
-            begin_ms: Earliest store time, in milliseconds since the epoch.
-            end_ms: Latest store time, in milliseconds since the epoch.
-            messages_max: Most messages to return of each broker.
-        """
-        check_text("topic", topic, "orders")
-        check_text("key", key, "order-42")
-        header = QueryMessageRequestHeader(topic, key, messages_max, begin_ms, end_ms, unique_key_query=False)
-        return tuple(message for message in self._query(header) if key in message.keys)
-
-    def messages_by_unique_id(self, topic: str, message_id: str) -> tuple[MessageExt, ...]:
-        """Return the messages with an id given by their producer; several, if one was resent.
-
-        Args:
-            topic: Name of the topic.
-            message_id: The id, as in ``SendResult.message_id``.
-
-        Raises:
-            NotFound: There are none.
-        """
-        check_text("topic", topic, "orders")
-        check_text("message_id", message_id, "7F000001669DC9819DE26ECF4EE40062")
-        header = QueryMessageRequestHeader(
-            topic, message_id, QUERY_MESSAGES_MAX // 2, 0, FOREVER_MS, unique_key_query=True
-        )
-        found = tuple(m for m in self._query(header) if m.properties.get(UNIQ_KEY) == message_id)
-        if not found:
-            raise NotFound(22, f"no message of {topic} has the id {message_id}", "", 12)
-        return found
-
-    def _query(self, header: QueryMessageRequestHeader) -> Iterator[MessageExt]:
-        for name, address in self._brokers_of(header.topic):
-            records = self._api.admin.query_message(address, header)
-            found = self._decoded(address, partial(_messages, records, name))
-            yield from (message for message in found if message.topic == header.topic)
-
     # ---- within
-
-    def _decoded(self, address: str, decode: Callable[[], _Found]) -> _Found:
-        try:
-            return decode()
-        except WireError as error:
-            raise ProtocolError(address, str(error)) from error
-
-    def _brokers_of(self, topic: str) -> list[tuple[str, str]]:
-        """Return the names and addresses of a topic's masters, after asking for its route again."""
-        route = self.instance.routes.refresh(topic)
-        found = [
-            (name, broker.broker_addrs[MASTER_ID])
-            for name, broker in sorted(route.brokers.items())
-            if MASTER_ID in broker.broker_addrs
-        ]
-        if not found:
-            raise RouteNotFound(topic, "none of its brokers has a master")
-        return found
 
     def _queues_of(self, broker_name: str, topic: str) -> list[MessageQueue]:
         route = self.instance.routes.route(topic)
@@ -492,7 +414,3 @@ class Admin:
     def _address_of(self, queue: MessageQueue) -> str:
         self.instance.routes.refresh(queue.topic)
         return self.instance.routes.master_address(queue.broker_name)
-
-
-def _messages(records: Buffer, broker_name: str) -> list[MessageExt]:
-    return list(decode_messages(records, broker_name))

@@ -13,6 +13,9 @@ from rmq_spark.client.errors import MessageRejected
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.message_queue import MessageQueue
 
+LIKELY_SECONDS: Final = range(100_000_000, 100_000_000_000)
+"""As milliseconds all in the first years after 1970, as seconds from 1973 on. Less is the very beginning."""
+
 _QUEUE_EXAMPLE: Final = 'MessageQueue("orders", "broker-a", 0)'
 _NUMBER: Final = (int,)
 _TIME: Final = (int, float)
@@ -71,6 +74,21 @@ def check_time_ms(name: str, found: object) -> None:
         TypeError: The message says what was found, and shows an example.
     """
     _check_number(name, found, _TIME, "a number of milliseconds", 3_000)
+
+
+def check_timestamp_ms(name: str, found: int) -> int:
+    """Return a time, if it is one in milliseconds since 1970.
+
+    Raises:
+        MessageRejected: It is before 1970, or must be seconds.
+        TypeError: It is no whole number.
+    """
+    check_number(name, found, 1_750_000_000_000)
+    if found < 0 or found in LIKELY_SECONDS:
+        needed = "milliseconds since 1970"
+        hint = f": if these are seconds, write {found * 1000}" if found > 0 else ""
+        raise MessageRejected(name, needed + hint, found)
+    return found
 
 
 def _check_number(name: str, found: object, kinds: tuple[type, ...], needed: str, example: int) -> None:

@@ -13,7 +13,7 @@ What no broker would take is refused before any of its piece is sent. This modul
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -39,17 +39,6 @@ class Piece(NamedTuple):
 
     topic: str
     rows: pa.RecordBatch
-
-
-def record_batches(given: Iterable[Any]) -> Iterator[pa.RecordBatch]:
-    """Yield the record batches of tables, and those that were given as such."""
-    for rows in given:
-        if isinstance(rows, pa.Table):
-            yield from rows.to_batches()
-        elif isinstance(rows, pa.RecordBatch):
-            yield rows
-        else:
-            raise MessageRejected("rows", "an Arrow table or record batch", type(rows).__name__)
 
 
 def pieces(

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from rmq_spark.client.arrow_rows import message_columns, pieces, record_batches, record_columns
+from rmq_spark.client.arrow_frames import record_batches
+from rmq_spark.client.arrow_rows import message_columns, pieces, record_columns
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerNotFound,
@@ -95,7 +96,7 @@ def send_batches(
     chunk_bytes: int = CHUNK_BYTES,
     timeout_ms: int = CHUNK_TIMEOUT_MS,
 ) -> BulkResult:
-    """Send all rows of record batches or tables; see `Producer.send_batches`.
+    """Send all rows of tables, record batches or DataFrames; see `Producer.send_batches`.
 
     Args:
         producer: The producer to send with.
@@ -110,6 +111,7 @@ def send_batches(
     Raises:
         MessageRejected: A column is unknown, or a row cannot be a message. What was sent before
             stays sent.
+        TypeError: Something is no table, or a column is of a type that its name cannot have.
         PartlySent: A request failed for good; ``results`` are the spans that are stored.
         SendFailed: The first request failed for good.
     """

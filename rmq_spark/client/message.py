@@ -127,7 +127,8 @@ class Message:
         except (RecordError, TypeError, UnicodeEncodeError) as error:
             for name, value in properties.items():
                 check_text("the name of a property", name, "colour")
-                check_text(f"property {name}", value, "red")
+                is_number = isinstance(value, (int, float))
+                check_text(f"property {name}", value, str(value) if is_number else "red")
             raise MessageRejected("properties", "texts without the characters 1 and 2", str(error)) from error
         if size > PROPERTIES_BYTES_MAX:
             raise MessageRejected("properties", f"at most {PROPERTIES_BYTES_MAX} bytes", f"{size} bytes")

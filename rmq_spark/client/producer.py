@@ -4,7 +4,7 @@
     send_async      a future; up to three tries as well, but only where a connection fails
     send_one_way    nobody ever knows
     send_batch      several messages of one topic in as few requests as brokers take
-    send_table      an Arrow table, at bulk speed (`arrow_sends`)
+    send_table      an Arrow table or a DataFrame, at bulk speed (`arrow_sends`)
 
 A send is tried again where another broker, or another moment, may do better (`sends`), and not
 where it would fail anywhere, or make a busy broker busier. A message with a sharding key or a given
@@ -361,12 +361,16 @@ class Producer(ProcessBound):
         return results
 
     def send_table(self, table: Any, topic: str | None = None, **settings: Any) -> BulkResult:
-        """Send each row of an Arrow table or record batch as a message.
+        """Send each row of a pyarrow Table or RecordBatch, or of a DataFrame, as a message.
+
+        For example::
+
+            producer.send_table(pandas.DataFrame({"body": ["one", "two"], "tags": "paid"}), "orders")
 
         Args:
-            table: A `pyarrow.Table` or `pyarrow.RecordBatch` with the column ``body`` and,
-                optionally, ``topic``, ``keys``, ``tags``, ``properties``, ``flag`` and
-                ``bornTimestamp``.
+            table: A table of pyarrow, pandas or polars, with the column ``body`` (binary or text)
+                and, optionally, ``topic``, ``keys``, ``tags``, ``properties`` (maps of text to
+                text), ``flag`` and ``bornTimestamp``.
             topic: The topic of all rows; by default each row names its own in the column ``topic``.
             settings: Keyword arguments of `send_batches`.
 
@@ -374,6 +378,7 @@ class Producer(ProcessBound):
             The number of messages stored, and the spans of queue offsets at which they are.
 
         Raises:
+            TypeError: No table, or a column of a type that its name cannot have.
             MessageRejected: A column is unknown, or a row cannot be a message. Rows that were sent
                 before stay sent.
             PartlySent: A request failed after others had succeeded.
@@ -382,10 +387,10 @@ class Producer(ProcessBound):
         return self.send_batches([table], topic, **settings)
 
     def send_batches(self, batches: Iterable[Any], topic: str | None = None, **settings: Any) -> BulkResult:
-        """Send each row of several Arrow tables or record batches as a message.
+        """Send each row of several tables, record batches or DataFrames as a message.
 
         Args:
-            batches: Tables or record batches with the columns that `send_table` lists.
+            batches: Tables with the columns that `send_table` lists.
             topic: The topic of all rows; by default each row names its own in the column ``topic``.
             settings: ``queue`` keeps all rows in order in one queue, with one request at a time and
                 no second try; ``in_flight`` is the number of requests sent at once (4),
@@ -395,7 +400,7 @@ class Producer(ProcessBound):
             The number of messages stored, and the spans of queue offsets at which they are.
 
         Raises:
-            MessageRejected, PartlySent, SendFailed: As `send_table` does.
+            TypeError, MessageRejected, PartlySent, SendFailed: As `send_table` does.
         """
         from rmq_spark.client import arrow_sends  # noqa: PLC0415  # brings pyarrow: when first needed
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, NamedTuple
 
+from rmq_spark.errors import RecordError
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.record import StoredMessage, decode_record
 
 
 class SendStatus(Enum):
@@ -97,3 +99,12 @@ class PullResult(NamedTuple):
     suggest_which_broker_id: int = 0
     records: Buffer = b""
     sizes: Any = None
+
+    def first_message(self) -> StoredMessage | None:
+        """Return the first message; None if there is none, or none that can be read."""
+        if self.pull_status is not PullStatus.FOUND:
+            return None
+        try:
+            return decode_record(self.records, check_crc=False)
+        except RecordError:  # whoever reads the queue says so, and what is to become of it
+            return None

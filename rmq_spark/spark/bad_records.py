@@ -36,6 +36,11 @@ class BadRecords:
         self.how = how
         self._count = 0
 
+    @property
+    def are_kept(self) -> bool:
+        """True if such a message keeps its row, with a null body."""
+        return self.how is OnBadRecord.NULL
+
     def met(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
         """Count and log a message that cannot be read, as the option says.
 

@@ -60,7 +60,7 @@ def key_pieces(options: ReadOptions, queues: Queues) -> list[KeyPiece]:
 
 def read_key_piece(options: ReadOptions, schema: pa.Schema, piece: KeyPiece) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one piece, in the order in which they were stored."""
-    from rmq_spark.spark.record_batches import RecordBatches  # noqa: PLC0415  # brings numpy and pyarrow
+    from rmq_spark.client.record_batches import RecordBatches  # noqa: PLC0415  # brings numpy and pyarrow
     from rmq_spark.wire.chunk import RecordChunk  # noqa: PLC0415  # the same
 
     messages = _messages(options, piece)

@@ -7,6 +7,7 @@ import re
 from datetime import datetime, timezone
 from typing import Any, Final
 
+from rmq_spark.client.arguments import LIKELY_SECONDS
 from rmq_spark.spark.errors import OptionError
 
 _MS_OF_UNIT: Final = {
@@ -24,9 +25,6 @@ _MS_OF_UNIT: Final = {
     "day": 86_400_000,
 }
 _BYTES_OF_UNIT: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SECONDS: Final = range(100_000_000, 100_000_000_000)
-"""Numbers that are taken for seconds: times from 1973 on, where as ms all would be before 1974."""
-
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _AMOUNT: Final = re.compile(r"([0-9]{1,18})\s*([a-z]*)")
 
@@ -106,7 +104,7 @@ def timestamp(option: str, text: str) -> int:
 
 def plausible_ms(option: str, ms: int) -> int:
     """Refuse numbers that must be seconds: as ms they would be in the first years after 1970."""
-    if ms in _SECONDS:
+    if ms in LIKELY_SECONDS:
         raise OptionError(
             option, f"needed milliseconds since 1970, found {ms}: if these are seconds, write {ms * 1000}"
         )

@@ -9,13 +9,12 @@ was made again since the piece was planned is found out before a row of the new 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
-import numpy as np
-
-from rmq_spark.client.bulk_pull import BulkPull, PullRules, RawChunk
-from rmq_spark.errors import RecordError, RocketPollError
+from rmq_spark.client.bulk_pull import BulkPull, PullRules
+from rmq_spark.client.readable_chunks import readable_chunks
+from rmq_spark.errors import RecordError
 from rmq_spark.spark.addresses import BrokerAddresses
 from rmq_spark.spark.errors import lost, named, report_losses
 from rmq_spark.spark.options import ReadOptions
@@ -23,11 +22,7 @@ from rmq_spark.spark.planning import Piece
 from rmq_spark.spark.queues import Place, Queues
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import RecordChunk
-from rmq_spark.wire.chunk.decode import readable_records
 from rmq_spark.wire.message_queue import MessageQueue
-
-GATHERED_BYTES: Final = 2 * 1024 * 1024
-"""Bytes of records that become one record batch, unless a broker gives more at once."""
 
 PULL_TIMEOUT_MS: Final = 30_000
 """Milliseconds for a pull: megabytes wait for those before them, and for tasks beside this one."""
@@ -59,11 +54,8 @@ def chunks_of(
     """
     queue, at, end = piece.queue, piece.start, piece.end
     is_filtered = options.expression.strip() != "*"
-    for chunk in gathered(_pull(addresses, options, piece)):
-        records, fault = readable_records(chunk.records, chunk.sizes)
-        next_offset = chunk.next_offset
-        if fault is not None:
-            next_offset = _offset_behind(records, at, chunk, is_filtered=is_filtered)
+    pulled = _pull(addresses, options, piece)
+    for records, next_offset, fault in readable_chunks(pulled, at, is_filtered=is_filtered):
         _check_identity(addresses, options, piece, records)
         if not is_filtered and len(records) < next_offset - at:
             _check_gaps(options, queue, at, records, next_offset)
@@ -85,50 +77,6 @@ def _pull(addresses: BrokerAddresses, options: ReadOptions, piece: Piece) -> Bul
     return BulkPull(
         addresses.instance.api, address, options.group, piece.queue, piece.start, piece.end, rules
     )
-
-
-def gathered(answers: Iterable[RawChunk]) -> Iterator[RawChunk]:
-    """Yield the records in fewer and larger pieces.
-
-    A RocketMQ broker gives 32 messages at a time, and a filter leaves few of many. To make a record
-    batch of so few takes as long as one of some thousands.
-    """
-    waiting: list[RawChunk] = []
-    size = 0
-    try:
-        for answer in answers:
-            waiting.append(answer)
-            size += len(answer.records)
-            if size >= GATHERED_BYTES:
-                yield _joined(waiting)
-                waiting, size = [], 0
-    except RocketPollError:
-        if waiting:
-            yield _joined(waiting)
-        raise
-    if waiting:
-        yield _joined(waiting)
-
-
-def _joined(chunks: Sequence[RawChunk]) -> RawChunk:
-    if len(chunks) == 1:
-        return chunks[0]
-    sizes = None
-    if all(chunk.sizes is not None for chunk in chunks):
-        sizes = np.concatenate([chunk.sizes for chunk in chunks])
-    return RawChunk(b"".join(chunk.records for chunk in chunks), sizes, chunks[-1].next_offset)
-
-
-def _offset_behind(before: RecordChunk, at: int, chunk: RawChunk, *, is_filtered: bool) -> int:
-    """Return the offset of a record that cannot be read, behind those that can.
-
-    Offsets are dense; where a filter leaves some out, the record itself may say where it stands.
-    """
-    last = int(before.head["queue_offset"][-1]) if len(before) else at - 1
-    place = int(before.ends[-1]) if len(before) else 0
-    stated = bytes(chunk.records[place + layout.QUEUE_OFFSET_AT : place + layout.PHYSICAL_OFFSET_AT])
-    queue_offset = int.from_bytes(stated, "big", signed=True)
-    return queue_offset if is_filtered and last < queue_offset < chunk.next_offset else last + 1
 
 
 def _check_identity(

@@ -22,13 +22,12 @@ from typing import Any, Final, NamedTuple
 from rmq_spark.client.calls import checked, command_of, header_of
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.instance import ClientInstance
-from rmq_spark.client.results import PullResult, PullStatus
-from rmq_spark.errors import RecordError
+from rmq_spark.client.results import PullResult
+from rmq_spark.client.time_search import Search
 from rmq_spark.spark.asking import Asker
 from rmq_spark.spark.discovery import Discovery
 from rmq_spark.spark.holds import Holds
 from rmq_spark.spark.options import ReadOptions
-from rmq_spark.spark.time_search import Search
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
@@ -41,7 +40,7 @@ from rmq_spark.wire.headers.offsets import (
 )
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.record import StoredMessage, decode_record, record_size
+from rmq_spark.wire.record import record_size
 
 _log = logging.getLogger(__name__)
 
@@ -168,7 +167,7 @@ class Queues:
         """Return the messages at these places; none for a place where there is none any more."""
         found = {}
         for place, result in self._pulled(place for place in places if place.queue_offset >= 0).items():
-            message = _first_of(result)
+            message = None if result is None else result.first_message()
             if result is not None and message is not None and message.queue_offset == place.queue_offset:
                 found[place] = Stored(message.store_timestamp, record_size(result.records, 0))
         return found
@@ -192,7 +191,7 @@ class Queues:
             if (probe := search.probe()) is not None
         }:
             for place, result in self._pulled(probes).items():
-                message = _first_of(result)
+                message = None if result is None else result.first_message()
                 if message is not None:
                     probes[place].found(message.queue_offset, message.store_timestamp)
                 else:
@@ -275,13 +274,3 @@ class Queues:
 
 _ANY_REFUSAL: Final = frozenset(code.value for code in ResponseCode if code != ResponseCode.SUCCESS)
 _NONE_STORED: Final = frozenset({ResponseCode.QUERY_NOT_FOUND.value})
-
-
-def _first_of(result: PullResult | None) -> StoredMessage | None:
-    """Return the first message of an answer; None if there is none, or none that can be read."""
-    if result is None or result.pull_status is not PullStatus.FOUND:
-        return None
-    try:
-        return decode_record(result.records, check_crc=False)
-    except RecordError:  # the task that reads the queue reports it
-        return None

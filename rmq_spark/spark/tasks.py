@@ -51,8 +51,8 @@ def read_piece(options: ReadOptions, schema: pa.Schema, piece: Piece) -> Iterato
         BrokersAway: The broker could not be reached for too long.
     """
     # Both bring numpy and pyarrow: in tasks only.
+    from rmq_spark.client.record_batches import RecordBatches  # noqa: PLC0415
     from rmq_spark.spark.piece_chunks import MadeAgain, Unreadable, chunks_of  # noqa: PLC0415
-    from rmq_spark.spark.record_batches import RecordBatches  # noqa: PLC0415
 
     addresses = addresses_of(options.access)
     patience = Patience(

@@ -182,6 +182,11 @@ def test_what_is_of_the_wrong_kind_is_not_sent(producer, api, broker, send):
     assert producer._async_sends.pending.count == 0
 
 
+def test_a_property_that_is_a_number_is_told_as_a_text(producer):
+    with pytest.raises(TypeError, match=r"property n: needed a text \(str\), found int 1; for example: '1'"):
+        producer.send(Message("T", b"x", properties={"n": 1}))
+
+
 @pytest.mark.parametrize("queue", [ELSEWHERE, lambda _: ELSEWHERE])
 def test_a_queue_of_another_topic_is_refused_whoever_has_chosen_it(producer, queue):
     with pytest.raises(ValueError, match="needed one of topic T"):

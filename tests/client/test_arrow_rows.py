@@ -1,7 +1,7 @@
 import pyarrow as pa
 import pytest
 
-from rmq_spark.client.arrow_rows import message_columns, pieces, record_batches, record_columns
+from rmq_spark.client.arrow_rows import message_columns, pieces, record_columns
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.message_queue import MessageQueue
@@ -19,14 +19,6 @@ def bodies(piece):
 
 def cut(rows, topic="T", bytes_max=MEBIBYTE, rows_max=1_000):
     return list(pieces(rows, topic, bytes_max, lambda _: rows_max))
-
-
-def test_tables_are_taken_apart_and_anything_else_is_refused():
-    rows = batch(body=[b"a", b"b"])
-    table = pa.Table.from_batches([rows, rows])
-    assert [each.num_rows for each in record_batches([table, rows])] == [2, 2, 2]
-    with pytest.raises(MessageRejected, match="an Arrow table or record batch, found 'list'"):
-        list(record_batches([[b"a"]]))
 
 
 def test_rows_are_cut_where_one_request_is_full():

@@ -119,7 +119,6 @@ REJECTED = {
         ),
         "RocketMQ does not use",
     ),
-    "no table": ([1, 2], "Arrow table"),
 }
 
 

@@ -11,7 +11,7 @@ from ipaddress import ip_address
 import pytest
 from python_programs import python_program, started_python_program
 
-from rmq_spark.client import LitePullConsumer, Message
+from rmq_spark.client import Admin, LitePullConsumer, Message
 from rmq_spark.client.errors import ClientError
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError
@@ -378,3 +378,75 @@ def test_an_interrupt_while_it_starts_leaves_nothing_behind(temporary, monkeypat
     assert list(temporary.iterdir()) == []
     with broker:
         broker.send("orders", "one")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "why"),
+    [
+        ({"queues": 2}, ConfigError, "no setting 'queues': .*defaultTopicQueueNums=.*create_topic"),
+        (
+            {"namesrvAddr": "localhost:9876"},
+            ConfigError,
+            "no setting 'namesrvAddr': .*give clients",
+        ),
+        ({"aclEnable": True}, ConfigError, "no setting 'aclEnable': .*bindAddress"),
+        ({"directory": 9876}, TypeError, r"directory: needed a path, found int 9876; .*port=9876"),
+        (
+            {"listenPort": 9876},
+            EmbeddedBrokerError,
+            "listenPort is given as port",
+        ),
+    ],
+)
+def test_a_setting_that_is_not_there_is_refused_with_what_to_write_instead(arguments, kind, why):
+    with pytest.raises(kind, match=why):
+        EmbeddedBroker(**arguments)
+
+
+def test_a_broker_shows_where_it_is_and_what_it_does_without_being_asked():
+    broker = EmbeddedBroker()
+    assert repr(broker) == "<EmbeddedBroker that does not run yet: start it, or use it in a with statement>"
+    assert "does not run yet" in broker._repr_html_()
+    with broker:
+        assert repr(broker) == f"<EmbeddedBroker {broker.address}, running in a thread>"
+        broker.pause()
+        assert repr(broker) == f"<EmbeddedBroker {broker.address}, paused in a thread>"
+        assert broker._repr_html_() == f"<div>EmbeddedBroker {broker.address}, paused in a thread</div>"
+        broker.resume()
+        broker.restart()
+        assert "running" in repr(broker)
+    assert "has been stopped" in repr(broker)
+
+
+def test_a_broker_that_was_killed_says_so():
+    with EmbeddedBroker(own_process=True) as broker:
+        assert "running in a process of its own" in repr(broker)
+        broker.kill()
+        assert "killed" in repr(broker)
+        assert "killed" in broker._repr_html_()
+        broker.restart()
+        assert "running" in repr(broker)
+
+
+def test_a_notebook_shows_the_topics_of_users_with_what_they_hold():
+    with EmbeddedBroker() as broker:
+        assert "<table>" not in broker._repr_html_()
+        broker.create_topic("orders", queues=2)
+        broker.send("orders", "one", "two")
+        for number in range(30):
+            broker.create_topic(f"t{number:02}", queues=1)
+        shown = broker._repr_html_()
+    assert "<td>orders</td><td>2</td><td>2</td>" in shown
+    assert "<td>t00</td><td>1</td><td>0</td>" in shown
+    assert shown.endswith("<div>and 11 more</div>")
+    assert "TBW102" not in shown
+    assert "broker-a</td>" not in shown
+
+
+def test_topics_that_cannot_be_asked_for_are_no_error_in_a_notebook(monkeypatch):
+    def gone(_):
+        raise EmbeddedBrokerError("<gone>")
+
+    with EmbeddedBroker() as broker:
+        monkeypatch.setattr(Admin, "topics", gone)
+        assert "its topics cannot be shown: &lt;gone&gt;" in broker._repr_html_()

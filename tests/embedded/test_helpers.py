@@ -70,6 +70,19 @@ def test_many_and_large_messages_are_all_seen(broker, topic):
     assert bodies(broker, topic) == [b"%d" % number for number in range(5_000)] + [b"x" * 1_000_000]
 
 
+def test_a_topic_is_a_table_as_well(broker, topic):
+    broker.send(topic, "one", "two", tags="a")
+    broker.send(topic, "three", tags="b")
+    table = broker.read_table(topic, columns=["body", "tags"])
+    assert table.to_pydict() == {"body": [b"one", b"two", b"three"], "tags": ["a", "a", "b"]}
+    results = broker.send(topic, "four")
+    start = {result.queue: result.queue_offset for result in results}
+    assert broker.read_table(topic, start=start).to_pydict()["body"] == [b"four"]
+    assert broker.read_table(topic, tags="b", end="latest").num_rows == 1
+    with pytest.raises(RouteNotFound, match="ordres"):
+        broker.read_table("ordres")
+
+
 def test_each_producer_has_a_group_of_its_own_unless_it_is_named(broker, topic):
     first, second, third = broker.producer(), broker.producer(), broker.producer("billing")
     assert first.group != second.group
@@ -86,6 +99,45 @@ def test_what_cannot_be_is_refused_by_the_client(broker):
         broker.create_topic("no spaces")
     with pytest.raises(MessageRejected, match="at least one byte"):
         broker.send("orders", "")
+
+
+WRONG = {
+    "body: a dict": (
+        lambda broker: broker.send("t", "x", {"id": 1}),
+        r"body: .* or bytes.*json\.dumps",
+    ),
+    "body: int": (lambda broker: broker.send("t", 5), r"body: .*found int 5; for example: str\(5\)"),
+    "body: several": (lambda broker: broker.send("t", ["a", "b"]), r"body: .*\*bodies"),
+    "body: a list": (lambda broker: broker.send("t", [1]), r"body: .*json\.dumps"),
+    "body: none": (lambda broker: broker.send("t", None), "body: .*found NoneType"),
+    "tags: a list": (lambda broker: broker.send("t", "x", tags=["a"]), "tags: needed one tag"),
+    "topic: a list": (lambda broker: broker.send(["t"], "x"), "topic: needed a text"),
+    "queues: text": (lambda broker: broker.create_topic("t", "2"), "queue_nums: needed a whole number"),
+    "count: text": (lambda broker: broker.wait_until_arrived("t", "2"), "count: needed a whole number"),
+    "timeout: text": (
+        lambda broker: broker.wait_until_arrived("t", 2, "1"),
+        "timeout: needed a number",
+    ),
+    "timeout, consumed": (
+        lambda broker: broker.wait_until_consumed("g", "t", "1"),
+        "timeout: needed a number",
+    ),
+}
+
+
+@pytest.mark.parametrize(("ask", "why"), WRONG.values(), ids=WRONG)
+def test_what_is_of_the_wrong_kind_is_refused_before_anything_is_sent(broker, ask, why):
+    with pytest.raises(TypeError, match=why) as raised:
+        ask(broker)
+    assert "; for example: " in str(raised.value)
+    assert "\n" not in str(raised.value)
+    with pytest.raises(RouteNotFound):
+        broker.messages("t")
+
+
+def test_several_keys_are_several_keys(broker, topic):
+    broker.send(topic, "x", keys=["a", "b"])
+    assert [message.keys for message in broker.messages(topic)] == [("a", "b")]
 
 
 def test_waiting_ends_with_the_message_and_is_done_by_the_broker(broker, topic):

@@ -3,42 +3,12 @@ import pytest
 from source_parts import options_for, queue_of, send
 
 from rmq_spark.client.bulk_pull import RawChunk
-from rmq_spark.client.errors import ConnectionClosed
 from rmq_spark.spark import piece_chunks
 from rmq_spark.spark.errors import DataLoss
-from rmq_spark.spark.piece_chunks import GATHERED_BYTES, MadeAgain, Unreadable, chunks_of, gathered
+from rmq_spark.spark.piece_chunks import MadeAgain, Unreadable, chunks_of
 from rmq_spark.spark.planning import Piece
 from rmq_spark.spark.tasks import addresses_of
 from rmq_spark.wire.record import StoredMessage, encode_record
-
-
-@pytest.mark.parametrize("has_sizes", [True, False])
-def test_small_answers_are_worked_on_together(has_sizes):
-    size = GATHERED_BYTES // 5 * 2
-    answers = [
-        RawChunk(memoryview(bytes([n]) * size), np.array([size]) if has_sizes else None, n) for n in range(4)
-    ]
-    first, last = gathered(answers)
-    assert first.records == b"".join(answer.records for answer in answers[:3])
-    assert (first.next_offset, last) == (2, answers[3])
-    assert first.sizes.tolist() == [size] * 3 if has_sizes else first.sizes is None
-
-
-def test_a_large_answer_is_not_copied():
-    answer = RawChunk(memoryview(bytes(GATHERED_BYTES)), None, 1)
-    assert next(gathered([answer])).records is answer.records
-
-
-def test_what_came_before_a_failure_is_given_out_before_it():
-    def answers():
-        yield RawChunk(b"ab", None, 1)
-        yield RawChunk(b"cd", None, 2)
-        raise ConnectionClosed("127.0.0.1:1", "gone")
-
-    given = gathered(answers())
-    assert next(given) == RawChunk(b"abcd", None, 2)
-    with pytest.raises(ConnectionClosed):
-        next(given)
 
 
 @pytest.mark.parametrize(("given", "expected"), [({}, 30_000), ({"requestTimeoutMs": "120000"}, 120_000)])

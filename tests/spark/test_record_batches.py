@@ -4,12 +4,12 @@ import pyarrow as pa
 import pytest
 from source_parts import queue_of, schema_of, send
 
+from rmq_spark.client import record_batches
 from rmq_spark.client.bulk_pull import BulkPull
 from rmq_spark.client.instance import ClientInstance
-from rmq_spark.spark import record_batches
+from rmq_spark.client.record_batches import RecordBatches
 from rmq_spark.spark.bad_records import BadRecords, OnBadRecord
 from rmq_spark.spark.errors import RecordFault
-from rmq_spark.spark.record_batches import RecordBatches
 from rmq_spark.spark.schema import DDL_TYPES, arrow_schema_of, ddl_of
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.compression import compress_body

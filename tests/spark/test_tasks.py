@@ -3,7 +3,7 @@ import os
 import pytest
 from source_parts import options_for, queue_of, schema_of, send
 
-from rmq_spark.spark import piece_chunks
+from rmq_spark.client import readable_chunks
 from rmq_spark.spark.errors import BrokersAway, DataLoss
 from rmq_spark.spark.planning import Piece
 from rmq_spark.spark.schema import arrow_schema_of
@@ -62,7 +62,7 @@ def test_a_fork_has_a_client_of_its_own(rocketpoll_broker, rocketpoll_topic):
 
 
 def test_a_broker_that_comes_back_is_gone_on_with(monkeypatch):
-    monkeypatch.setattr(piece_chunks, "GATHERED_BYTES", 1)
+    monkeypatch.setattr(readable_chunks, "GATHERED_BYTES", 1)
     with EmbeddedBroker() as broker:
         broker.create_topic("T", 1)
         send(broker, "T", 0, *"abc")

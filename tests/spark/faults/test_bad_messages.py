@@ -8,10 +8,10 @@ import pytest
 from source_parts import queue_of, schema_of
 from spark_engine import Engine, assert_read, send
 
+from rmq_spark.client import record_batches
 from rmq_spark.client.broker_api import send_command
 from rmq_spark.client.instance import ClientInstance
 from rmq_spark.client.message import Message
-from rmq_spark.spark import record_batches
 from rmq_spark.spark.errors import RecordFault
 from rmq_spark.spark.options import read_options
 from rmq_spark.spark.planning import Piece

@@ -31,7 +31,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from rmq_spark.spark import piece_chunks
+from rmq_spark.client import readable_chunks
 from rmq_spark.spark.source import FORMAT, RocketPollDataSource
 from rmq_spark.spark.stream_reader import stream_reader
 
@@ -90,7 +90,7 @@ def held_reader(given, schema, holds):
         return method
 
     def read(self, partition):
-        piece_chunks.GATHERED_BYTES = 1  # each answer is a record batch, so that a task has several
+        readable_chunks.GATHERED_BYTES = 1  # each answer is a record batch, so that a task has several
         for number, rows in enumerate(type(made).read(self, partition)):
             yield rows
             if not number:

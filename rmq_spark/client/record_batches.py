@@ -1,4 +1,4 @@
-"""RecordBatches: chunks of records to record batches of exactly Spark's types, in bounded memory.
+"""RecordBatches: chunks of records to record batches of exactly the types asked for, in bounded memory.
 
     bodies checked against their CRC ──> tags compared by text ──> bodies inflated, a slice at a time
 
@@ -10,15 +10,13 @@ them. It knows no broker and no offsets but those that stand in the records.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq_spark.spark.bad_records import BadRecords, OnBadRecord
-from rmq_spark.spark.schema import BROKER_NAME
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk
 from rmq_spark.wire.chunk.body_checks import damaged_bodies
 from rmq_spark.wire.chunk.inflate import plain_bodies
@@ -28,12 +26,26 @@ from rmq_spark.wire.names import without_namespace
 SLICE_BYTES: Final = 16 * 1024 * 1024
 """Bytes of compressed bodies, once inflated, in one record batch."""
 
+BROKER_NAME: Final = "brokerName"
+"""The one column that is in no record."""
+
 _BODY: Final = "body"
 _TAGS: Final = "tags"
 _TOPIC: Final = "topic"
 _FIRST_MS: Final = -62_135_596_800_000
 _LAST_MS: Final = 253_402_300_799_999
 _CRC_DIFFERS: Final = "its body is not the one that was stored: its CRC differs"
+
+
+class BadRecords(Protocol):
+    """Decides about messages that cannot be read."""
+
+    @property
+    def are_kept(self) -> bool:
+        """True if such a message keeps its row, with a null body; False if it is left out."""
+
+    def met(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
+        """Name a message that cannot be read, or raise what is to end the read."""
 
 
 class RecordBatches:
@@ -51,7 +63,7 @@ class RecordBatches:
         """Take the exact types that record batches must have.
 
         Args:
-            schema: The result of `schema.arrow_schema_of`.
+            schema: Names and types of the columns; of Spark, the result of `schema.arrow_schema_of`.
             bad: Handles records that cannot be read.
             tags: The tags of which messages must have one, if any.
             checks_crc: Check bodies against their CRC, if they are among the columns.
@@ -106,7 +118,7 @@ class RecordBatches:
 
     def of_place(self, queue: MessageQueue, queue_offset: int) -> Iterator[pa.RecordBatch]:
         """Return the row of a record of which only the place is known, if it is to have one."""
-        if self._bad.how is not OnBadRecord.NULL:
+        if not self._bad.are_kept:
             return
         known = {
             _TOPIC: without_namespace(self._namespace, queue.topic),
@@ -142,7 +154,7 @@ class RecordBatches:
         is_right = np.ones(len(bodies), bool)
         is_right[np.fromiter(wrong, np.int64, len(wrong)) - first] = False
         mask = pa.array(is_right)
-        if self._bad.how is OnBadRecord.SKIP:
+        if not self._bad.are_kept:
             return bodies, mask if kept is None else pc.and_(kept, mask)
         return pc.if_else(mask, bodies, pa.scalar(None, bodies.type)), kept
 

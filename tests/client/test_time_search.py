@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.spark.time_search import Search
+from rmq_spark.client.time_search import Search
 
 
 def run(times, timestamp_ms, start=0, hint=0):

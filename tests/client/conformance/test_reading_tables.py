@@ -1,0 +1,81 @@
+"""A topic as a table: the same rows as a consumer's, from every broker, with and without extensions."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from rmq_spark.client.admin import Admin
+from rmq_spark.client.errors import RouteNotFound
+from rmq_spark.client.message import Message
+
+COUNT = 200
+QUEUES = 2
+SAME_HASH = ("AaAa", "BBBB")
+
+
+@pytest.fixture
+def topic(cluster, clients):
+    """A topic with messages of every kind in two queues."""
+    topic = cluster.topic(QUEUES)
+    producer = clients.producer()
+    for number in range(COUNT // 2):
+        message = Message(topic, b"%d" % number, tags=SAME_HASH[number % 2], properties={"n": str(number)})
+        producer.send(message, cluster.queue(topic, number % QUEUES))
+    producer.send_batch(Message(topic, b"b%d" % number, tags="batch") for number in range(COUNT // 2 - 1))
+    producer.send(Message(topic, b"compressed" * 1_000, keys="k"))
+    clients.read(topic, COUNT, QUEUES)
+    return topic
+
+
+@pytest.fixture(params=["all extensions", "none"])
+def admin(request, cluster):
+    more = {"none": {"extensions": frozenset()}}
+    return Admin(instance=cluster.instance(**more.get(request.param, {})))
+
+
+def places(table):
+    return list(zip(table["queueId"].to_pylist(), table["queueOffset"].to_pylist(), strict=True))
+
+
+def test_the_rows_are_the_messages_in_the_order_of_their_queues(cluster, clients, admin, topic):
+    expected = sorted(
+        (each.queue.queue_id, each.queue_offset, each.body, each.tags, dict(each.properties), each.message_id)
+        for each in clients.read(topic, COUNT, QUEUES)
+    )
+    names = ["queueId", "queueOffset", "body", "tags", "properties", "msgId"]
+    rows = admin.read_table(topic, columns=names).to_pylist()
+    found = [tuple(dict(row[name]) if name == "properties" else row[name] for name in names) for row in rows]
+    assert [row[:3] for row in found] == [row[:3] for row in expected]
+    assert found == expected
+    assert set(admin.read_table(topic, columns=["brokerName"])["brokerName"].to_pylist()) == {
+        cluster.broker_name
+    }
+
+
+def test_tags_of_one_hash_are_told_apart(admin, topic):
+    for tags, count in (("AaAa", COUNT // 4), ("BBBB || batch", COUNT // 4 + COUNT // 2 - 1), ("none", 0)):
+        table = admin.read_table(topic, tags=tags, columns=["tags"])
+        assert table.num_rows == count
+        assert set(table["tags"].to_pylist()) <= set(tags.split(" || "))
+
+
+def test_times_and_offsets_are_where_it_begins_and_ends(cluster, clients, admin, topic):
+    table = admin.read_table(topic)
+    stored = [round(each.timestamp() * 1000) for each in table["storeTimestamp"].to_pylist()]
+    middle = sorted(stored)[COUNT // 2]
+    before, after = admin.read_table(topic, end=middle), admin.read_table(topic, start=middle)
+    assert before.num_rows == sum(each < middle for each in stored)
+    assert sorted(places(before) + places(after)) == places(table)
+    assert admin.read_table(topic, start=time.time_ns() // 1_000_000 + 60_000).num_rows == 0
+    queue = cluster.queue(topic, 1)
+    assert places(admin.read_table(topic, start={queue: 3}, end={queue: 40})) == [
+        (1, n) for n in range(3, 40)
+    ]
+
+
+def test_a_topic_without_messages_and_one_that_is_not_there(cluster, admin):
+    assert admin.read_table(cluster.topic(QUEUES)).num_rows == 0
+    with pytest.raises(RouteNotFound, match="nowhere"):
+        admin.read_table("nowhere")
