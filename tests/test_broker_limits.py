@@ -9,9 +9,13 @@ from broker_clients import batch_request, pull_request, pulled, send_request
 from broker_stories import tell
 from slow_disks import SlowDisk
 
+from rmq_spark.wire.bodies import decode_body, encode_body
+from rmq_spark.wire.bodies.clients import LockBatchRequestBody, LockBatchResponseBody
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import decode_record
+from rocketpoll.broker.state.queue_locks import LOCK_BYTES_MAX, STRANGER_SHARE
 
 
 def test_a_batch_that_is_worked_on_counts_as_bytes_in_flight(tmp_path):
@@ -397,3 +401,32 @@ def test_nothing_is_made_that_is_not_to_be(tmp_path, name, code):
         assert answer.code == code
 
     tell(story, tmp_path, **{name: False})
+
+
+def test_one_client_leaves_locks_of_queues_to_others(tmp_path):
+    queues = frozenset(MessageQueue("T", "broker-a", number) for number in range(2_048))
+
+    async def locked(client, group, client_id):
+        body = LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=queues)
+        answer = await client.call(RemotingCommand(RequestCode.LOCK_BATCH_MQ, body=encode_body(body)))
+        return len(decode_body(LockBatchResponseBody, answer.body).lock_ok_mq_set)
+
+    async def story(broker):
+        greedy, member = await broker.connect(), await broker.connect()
+        await greedy.put("the topic is there now", topic="T")
+        broker.controller.tables.topics.widen("T", 2_048)
+        locks = broker.controller.processors.locks
+        for number in range(20):
+            await locked(greedy, f"{number}{'x' * 200}", "c" * 1_000)
+        assert locks.bytes <= LOCK_BYTES_MAX // STRANGER_SHARE
+        await member.heartbeat("G", "T")
+        assert await locked(member, "G", "client") == 2_048
+        greedy.abort()
+        await broker.until(lambda: len(locks) == 2_048)
+        member.abort()
+        await broker.until(lambda: not broker.controller.processors.consumers.group("G"))
+        again = await broker.connect()
+        assert await locked(again, "G", "another") == 0
+        assert await locked(again, "G", "client") == 2_048
+
+    tell(story, tmp_path, maxJsonBodyBytes=1 << 20)
