@@ -11,7 +11,8 @@ from slow_disks import SlowDisk
 
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import LockBatchRequestBody, LockBatchResponseBody
-from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
+from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import decode_record
@@ -430,3 +431,27 @@ def test_one_client_leaves_locks_of_queues_to_others(tmp_path):
         assert await locked(again, "G", "client") == 2_048
 
     tell(story, tmp_path, maxJsonBodyBytes=1 << 20)
+
+
+def test_a_list_that_is_over_a_quarter_of_the_room_is_given_and_one_over_half_is_told_so(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        groups = broker.controller.tables.groups
+
+        async def listed(number):
+            while len(groups.groups) < number:
+                name = f"g{len(groups.groups)}"
+                groups.put(SubscriptionGroupConfig(group_name=name, attributes={"k": "v" * 2_000}))
+            return await client.call(RemotingCommand(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+
+        answer = await listed(100)
+        assert (answer.code, len(answer.body) > 200_000) == (0, True)
+        answer = await listed(200)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "over the 400000 that one may have, half of maxUnreadBytes" in answer.remark
+        client.send(
+            RemotingCommand(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"G"}')
+        )
+        assert (await client.receive()).code == 0
+
+    tell(story, tmp_path, maxUnreadBytes=800_000)
