@@ -38,6 +38,8 @@ class _Lock:
     size: int
     holder: Connection | None
     """None if the connection has gone, and its client may still come back."""
+    is_members: bool
+    """Whether a member of the group has held it, which may be at work without a connection."""
 
 
 @dataclass(slots=True)
@@ -91,10 +93,11 @@ class QueueLocks:
             if lock is not None:
                 self._locks[key] = self._locks.pop(key)
                 lock.renewed_ms = now_ms
+                lock.is_members |= is_member
             elif not self._has_room(connection, size, share):
                 continue
             else:
-                lock = self._locks[key] = _Lock(client_id, now_ms, size, None)
+                lock = self._locks[key] = _Lock(client_id, now_ms, size, None, is_member)
                 self._bytes += size
             self._hand_over(key, lock, connection, share)
             held.add(queue)
@@ -119,7 +122,8 @@ class QueueLocks:
             lock = self._locks.get(key)
             if lock is None or lock.holder is not connection:
                 continue
-            if is_member(key[0], lock.client_id):
+            if lock.is_members or is_member(key[0], lock.client_id):
+                lock.is_members = True
                 self._take_from_holder(key, lock)
                 self._left[key] = None
             else:

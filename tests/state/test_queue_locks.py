@@ -108,10 +108,19 @@ def test_a_long_name_takes_more_room(locks):
 
 
 def test_what_a_stranger_held_goes_with_its_connection(locks):
-    lock(locks, "g", "a", {ONE, TWO})
-    lock(locks, "g", "a", {TWO}, by="a, dialled again")
+    lock(locks, "g", "a", {ONE, TWO}, is_member=False)
+    lock(locks, "g", "a", {TWO}, by="a, dialled again", is_member=False)
     close(locks, "a")
     assert lock(locks, "g", "b", {ONE, TWO}) == {ONE}
+
+
+def test_a_member_that_comes_back_and_goes_before_its_heartbeat_is_no_stranger(locks):
+    lock(locks, "g", "a", {ONE, TWO, THREE}, is_member=False)
+    close(locks, "a", is_member=True)
+    for _ in range(2):
+        lock(locks, "g", "a", {ONE, TWO}, by="a, dialled again", is_member=False)
+        close(locks, "a, dialled again")
+    assert not lock(locks, "g", "b", {ONE, TWO, THREE})
 
 
 def test_what_a_member_held_lasts_a_minute_without_its_connection(locks, clock):
@@ -178,8 +187,8 @@ class LockMachine(RuleBasedStateMachine):
         self.locks = QueueLocks(self.clock)
         self.model = {}
 
-    @rule(client=clients, by=clients, queues=queues)
-    def lock(self, client, by, queues):
+    @rule(client=clients, by=clients, queues=queues, is_member=st.booleans())
+    def lock(self, client, by, queues, is_member):
         free = {
             queue
             for queue in queues
@@ -187,15 +196,19 @@ class LockMachine(RuleBasedStateMachine):
             or self.model[queue][0] == client
             or self.clock.now_ms - self.model[queue][1] > 60_000
         }
-        assert lock(self.locks, "g", client, queues, by=by) == free
-        self.model |= dict.fromkeys(free, (client, self.clock.now_ms, by))
+        assert lock(self.locks, "g", client, queues, by=by, is_member=is_member) == free
+        for queue in free:
+            before, at_ms, _, was_members = self.model.get(queue, ("", 0, None, False))
+            is_renewed = before == client and self.clock.now_ms - at_ms <= 60_000
+            is_members = is_member or (is_renewed and was_members)
+            self.model[queue] = client, self.clock.now_ms, by, is_members
 
     @rule(by=clients, is_member=st.booleans())
     def close(self, by, is_member):
         close(self.locks, by, is_member=is_member)
-        for queue, (client, at_ms, holder) in tuple(self.model.items()):
-            if holder == by and is_member:
-                self.model[queue] = client, at_ms, None
+        for queue, (client, at_ms, holder, is_members) in tuple(self.model.items()):
+            if holder == by and (is_member or is_members):
+                self.model[queue] = client, at_ms, None, True
             elif holder == by:
                 del self.model[queue]
 
@@ -203,7 +216,7 @@ class LockMachine(RuleBasedStateMachine):
     def unlock(self, client, queues):
         self.locks.unlock("g", client, queues)
         for queue in queues:
-            if self.model.get(queue, ("", 0))[0] == client:
+            if self.model.get(queue, ("",))[0] == client:
                 del self.model[queue]
 
     @rule(ms=st.sampled_from([1, 20_000, 60_000, 60_001]))
