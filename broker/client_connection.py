@@ -69,6 +69,9 @@ class ConnectionTable(Protocol):
     def answer_bytes_max(self) -> int:
         """The maximum size of an answer now, in bytes; smaller as clients leave more unread."""
 
+    def answer_fault(self, size: int) -> tuple[ResponseCode, str] | None:
+        """Return why an answer of this size is refused, with the code for that; None if it is given."""
+
     @property
     def step_places(self) -> StepPlaces:
         """The places for requests of many steps."""
@@ -227,11 +230,11 @@ class ClientConnection(asyncio.Protocol):
     def send(self, command: RemotingCommand) -> None:
         """Send a command; an answer for which there is no memory now is refused instead."""
         size = len(command.body)
-        if size > ANSWER_BYTES_MIN and size > self._table.answer_bytes_max and command.is_response:
-            remark = f"[REJECTREQUEST]system busy, no room for an answer of {size} bytes: others are not read"
-            command = command._replace(
-                code=ResponseCode.SYSTEM_BUSY, remark=remark, ext_fields=NO_EXT_FIELDS, body=b""
-            )
+        if size > ANSWER_BYTES_MIN and command.is_response:
+            fault = self._table.answer_fault(size)
+            if fault is not None:
+                code, remark = fault
+                command = command._replace(code=code, remark=remark, ext_fields=NO_EXT_FIELDS, body=b"")
         self.send_frame(command.encode())
 
     def send_frame(self, head: bytes, body: Sequence[Buffer] = ()) -> None:

@@ -93,6 +93,7 @@ class Processors:
         )
         self.producers = ProducerManager(room)
         self.consumers = ConsumerManager(NotifyConsumerIdsChanged(around.tables.groups, around.work), room)
+        self.locks = QueueLocks(around.monotonic_ms)
         self.filters = SubscriptionFilters(config.filters)
         self.parked = ParkedSends(
             around.tables.topics,
@@ -170,7 +171,14 @@ class Processors:
     def client_has_gone(self, connection: Connection) -> None:
         """Take a client that is gone out of its groups, at once or bit by bit."""
         self.sends.connection_closed(connection)
+        groups = frozenset(self.consumers.groups_with(connection))
         self._around.work(self.clients.connection_closed(connection))
+        self._around.work(
+            self.locks.connection_closed(
+                connection,
+                lambda group, client_id: group in groups or self.consumers.find(group, client_id) is not None,
+            )
+        )
 
     def end_turn(self) -> None:
         """Write what the requests of a turn have brought, now that all are dispatched."""
@@ -254,7 +262,7 @@ class Processors:
                 self.consumers,
                 self.producers,
                 tables.offsets,
-                QueueLocks(around.monotonic_ms),
+                self.locks,
                 lambda moment_ms: around.now_ms() - around.monotonic_ms() + moment_ms,
             ),
             ConsumerOffsetProcessor(

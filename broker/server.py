@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from rmq_spark.errors import RocketPollError
+from rmq_spark.wire.codes import ResponseCode
 from rocketpoll.broker import descriptors
 from rocketpoll.broker.client_connection import ClientConnection, Dispatch
 from rocketpoll.broker.config import ServerLimits
@@ -152,6 +153,10 @@ class RemotingServer:
     def answer_bytes_max(self) -> int:
         """The maximum size of an answer now, in bytes; smaller as clients leave more unread."""
         return self._unread.answer_bytes_max
+
+    def answer_fault(self, size: int) -> tuple[ResponseCode, str] | None:
+        """Return why an answer of this size is refused, with the code for that; None if it is given."""
+        return self._unread.answer_fault(size)
 
     def opened(self, connection: ClientConnection) -> str | None:
         """Count a new connection. Return None, or why it may not stay."""

@@ -1,8 +1,9 @@
 """UnreadAnswers: the size of all answers that clients leave unread, and how much more there may be.
 
-One answer may take a quarter of the room that is left, so that clients that do not read share it
-and leave something for those that do; when none is left, answers are small. A client that reads
-nothing for too long is to be closed, and sooner if such clients have used up the room.
+An answer may be a quarter of the room that is left, so that those who do not read share it among them and
+leave something for those who do; when none is left, it is small. One that cannot be shorter may be half of
+all while everybody reads, else it could never be given. Who reads nothing for too long is to be
+closed, and sooner if there is no room left because of such as he is.
 
 It knows no socket, and no clock: sizes and times come in.
 """
@@ -12,12 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from rmq_spark.wire.codes import ResponseCode
+
 if TYPE_CHECKING:
     from rocketpoll.broker.client_connection import ClientConnection
 
 ANSWER_BYTES_MIN: Final = 65_536
 """The size that an answer may always have, so that a client that reads makes progress."""
 _SHARE: Final = 4
+_SHARE_ALONE: Final = 2
 _PATIENCE_SECONDS: Final = 1.0
 """Seconds for which a client may read nothing while no room is left."""
 
@@ -35,6 +39,22 @@ class UnreadAnswers:
         self.answer_bytes_max = 0
         """The maximum size of one more answer, in bytes."""
         self._count(0)
+
+    def answer_fault(self, size: int) -> tuple[ResponseCode, str] | None:
+        """Return why an answer that cannot be shorter is not given now, or never, None if it is."""
+        if size <= self.answer_bytes_max:
+            return None
+        alone = self._bytes_max // _SHARE_ALONE
+        if size > alone:
+            return ResponseCode.SYSTEM_ERROR, (
+                f"an answer of {size} bytes is over the {alone} that one may have, half of maxUnreadBytes; "
+                "ask for less, or raise that setting"
+            )
+        if self._bytes:
+            return ResponseCode.SYSTEM_BUSY, (
+                f"[REJECTREQUEST]system busy, no room for an answer of {size} bytes: others are not read"
+            )
+        return None
 
     @property
     def bytes(self) -> int:

@@ -9,9 +9,14 @@ from broker_clients import batch_request, pull_request, pulled, send_request
 from broker_stories import tell
 from slow_disks import SlowDisk
 
-from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.bodies import decode_body, encode_body
+from rmq_spark.wire.bodies.clients import LockBatchRequestBody, LockBatchResponseBody
+from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
+from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import decode_record
+from rocketpoll.broker.state.queue_locks import LOCK_BYTES_MAX, STRANGER_SHARE
 
 
 def test_a_batch_that_is_worked_on_counts_as_bytes_in_flight(tmp_path):
@@ -397,3 +402,56 @@ def test_nothing_is_made_that_is_not_to_be(tmp_path, name, code):
         assert answer.code == code
 
     tell(story, tmp_path, **{name: False})
+
+
+def test_one_client_leaves_locks_of_queues_to_others(tmp_path):
+    queues = frozenset(MessageQueue("T", "broker-a", number) for number in range(2_048))
+
+    async def locked(client, group, client_id):
+        body = LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=queues)
+        answer = await client.call(RemotingCommand(RequestCode.LOCK_BATCH_MQ, body=encode_body(body)))
+        return len(decode_body(LockBatchResponseBody, answer.body).lock_ok_mq_set)
+
+    async def story(broker):
+        greedy, member = await broker.connect(), await broker.connect()
+        await greedy.put("the topic is there now", topic="T")
+        broker.controller.tables.topics.widen("T", 2_048)
+        locks = broker.controller.processors.locks
+        for number in range(20):
+            await locked(greedy, f"{number}{'x' * 200}", "c" * 1_000)
+        assert locks.bytes <= LOCK_BYTES_MAX // STRANGER_SHARE
+        await member.heartbeat("G", "T")
+        assert await locked(member, "G", "client") == 2_048
+        greedy.abort()
+        await broker.until(lambda: len(locks) == 2_048)
+        member.abort()
+        await broker.until(lambda: not broker.controller.processors.consumers.group("G"))
+        again = await broker.connect()
+        assert await locked(again, "G", "another") == 0
+        assert await locked(again, "G", "client") == 2_048
+
+    tell(story, tmp_path, maxJsonBodyBytes=1 << 20)
+
+
+def test_a_list_that_is_over_a_quarter_of_the_room_is_given_and_one_over_half_is_told_so(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        groups = broker.controller.tables.groups
+
+        async def listed(number):
+            while len(groups.groups) < number:
+                name = f"g{len(groups.groups)}"
+                groups.put(SubscriptionGroupConfig(group_name=name, attributes={"k": "v" * 2_000}))
+            return await client.call(RemotingCommand(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+
+        answer = await listed(100)
+        assert (answer.code, len(answer.body) > 200_000) == (0, True)
+        answer = await listed(200)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "over the 400000 that one may have, half of maxUnreadBytes" in answer.remark
+        client.send(
+            RemotingCommand(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"G"}')
+        )
+        assert (await client.receive()).code == 0
+
+    tell(story, tmp_path, maxUnreadBytes=800_000)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmq_spark.wire.codes import ResponseCode
 from rocketpoll.broker.unread_answers import ANSWER_BYTES_MIN, UnreadAnswers
 
 MIB = 1 << 20
@@ -24,6 +25,21 @@ def test_an_answer_may_be_a_quarter_of_the_room_that_is_left_and_never_too_small
     assert unread.answer_bytes_max == 8 * MIB
     unread.note(Reader(), 100 * MIB, 0)
     assert unread.answer_bytes_max == ANSWER_BYTES_MIN
+
+
+def test_a_large_answer_is_given_while_all_read_and_what_can_never_be_is_told_the_limit():
+    unread = UnreadAnswers(64 * MIB)
+    assert unread.answer_fault(32 * MIB) is None
+    code, remark = unread.answer_fault(32 * MIB + 1)
+    assert code == ResponseCode.SYSTEM_ERROR
+    assert f"over the {32 * MIB} that one may have, half of maxUnreadBytes" in remark
+    slow = Reader()
+    unread.note(slow, 4, 0)
+    assert unread.answer_fault(16 * MIB - 1) is None
+    code, remark = unread.answer_fault(16 * MIB)
+    assert (code, "others are not read" in remark) == (ResponseCode.SYSTEM_BUSY, True)
+    unread.forget(slow)
+    assert unread.answer_fault(16 * MIB) is None
 
 
 @given(readers=st.integers(1, 2_000))

@@ -78,14 +78,17 @@ class ConsumerGroupProcessor:
         body = GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids)
         return answer_in_steps(request, body)
 
-    def lock_batch_mq(self, _: Connection, request: RemotingCommand) -> Steps:
-        """Lock queues for a client, and answer which it holds now; unknown queues are left out."""
+    def lock_batch_mq(self, connection: Connection, request: RemotingCommand) -> Steps:
+        """Lock queues for a client, and answer which of them it holds now; none that this broker lacks."""
         body = yield from _lock_body_of(request)
+        group, client_id = body.consumer_group, body.client_id
+        is_member = self._consumers.find(group, client_id) is not None
         held: set[MessageQueue] = set()
-        for queue in sorted(body.mq_set):
+        for wanted in sorted(body.mq_set):
             yield None
-            if self._has(queue):
-                held |= self._locks.lock(body.consumer_group, body.client_id, [queue])
+            queue = self._own(wanted)
+            if queue is not None and not connection.is_closed:
+                held |= self._locks.lock(connection, group, client_id, [queue], is_member=is_member)
         locked = clients.LockBatchResponseBody(lock_ok_mq_set=frozenset(held))
         return (yield from answer_in_steps(request, locked))
 
@@ -97,11 +100,14 @@ class ConsumerGroupProcessor:
             self._locks.unlock(body.consumer_group, body.client_id, [queue])
         return answer(request)
 
-    def _has(self, queue: MessageQueue) -> bool:
+    def _own(self, queue: MessageQueue) -> MessageQueue | None:
+        """Return the queue with the broker's own copies of its names, None if the broker does not have it."""
         config = self._topics.get(queue.topic)
         if config is None or queue.broker_name != self._broker_name:
-            return False
-        return 0 <= queue.queue_id < max(config.read_queue_nums, config.write_queue_nums)
+            return None
+        if not 0 <= queue.queue_id < max(config.read_queue_nums, config.write_queue_nums):
+            return None
+        return MessageQueue(config.topic_name, self._broker_name, queue.queue_id)
 
     def get_consumer_connection_list(self, _: Connection, request: RemotingCommand) -> Steps:
         """Describe a group that is online, with all that its members have said."""

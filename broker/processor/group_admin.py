@@ -26,7 +26,7 @@ from rocketpoll.broker.processor.request import (
 from rocketpoll.broker.state.broker_stats import BrokerStats
 from rocketpoll.broker.state.changes import Change
 from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
-from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager, group_fault
+from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager
 
 
 class GroupAdminProcessor:
@@ -65,21 +65,30 @@ class GroupAdminProcessor:
         self._after_saving.settle(connection, request, self._groups.save, answer(request), change)
 
     def update_all(self, connection: Connection, request: RemotingCommand) -> Steps:
-        """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST by creating or changing groups.
+        """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST; nothing is done if one cannot be as it is given.
 
-        If a name is wrong, nothing is done; wrong numbers end it there.
+        If others take the room while a long list is worked on, the groups before the first that has none
+        stay, and the answer says so.
         """
         body = yield from body_in_steps(request, SubscriptionGroupList)
-        for config in body.group_config_list:
+        configs = body.group_config_list
+        for config in configs:
             yield None
-            fault = group_fault(config.group_name)
-            if fault:
-                raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
+            self._refuse_if_leaving(config.group_name)
+        try:
+            yield from self._groups.check_list(configs)
+        except ValueError as error:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        settled = answer(request)
         with self._groups.changes.begin() as change:
-            for config in body.group_config_list:
+            for number, config in enumerate(configs):
                 yield None
-                self._put(config, change)
-        self._after_saving.settle(connection, request, self._groups.save, answer(request), change)
+                try:
+                    self._put(config, change)
+                except RequestRejected as error:
+                    settled = request.respond(error.code, f"{error.remark}; {number} before it were taken")
+                    break
+        self._after_saving.settle(connection, request, self._groups.save, settled, change)
         return None
 
     def _put(self, config: SubscriptionGroupConfig, change: Change[str, SubscriptionGroupConfig]) -> None:

@@ -42,8 +42,11 @@ ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 FIRST_RETRY_LEVEL: Final = 3
 """Ten seconds, with RocketMQ's levels; one level more each time that the message comes back."""
 
+_INT32_MAX: Final = (1 << 31) - 1
 _WRITE = TopicPermission.WRITE.value
 _STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
+_KEPT = ~(_STORE_V6 | MessageSysFlag.TRANSACTION_MASK.value)
+"""Without its transaction's state: what RocketMQ left prepared, and is given back, must not stay hidden."""
 
 
 class MessageBackProcessor:
@@ -84,7 +87,10 @@ class MessageBackProcessor:
     def consumer_send_msg_back(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand | None:
-        """Store a message again, for later or as a dead letter."""
+        """Store a message once more, for later or as a dead letter.
+
+        A message whose properties have no room for what is added to them is a dead letter without that.
+        """
         busy = self._why_busy()
         if busy is not None:
             raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
@@ -98,6 +104,12 @@ class MessageBackProcessor:
         back = self._back(message, group, header, request.version, self._advertised_host(connection))
         result = self._store.put_message(back)
         origin = back.properties[RETRY_TOPIC]
+        if result.status is PutMessageStatus.PROPERTIES_SIZE_EXCEEDED:
+            dead_letters = self._retries.dead_letters(group.group_name)
+            _check_writable(dead_letters)
+            result = self._store.put_message(
+                redirect_to_dlq(_counted(message, back.store_host), dead_letters)
+            )
         self._acknowledger.when_stored(
             result,
             lambda known: reply(connection, request, self._answer(request, header.group, origin, known)),
@@ -138,7 +150,8 @@ class MessageBackProcessor:
             magic=magic_of(config.topic_name),
         )
         level = header.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
-        return scheduled(retried, min(level, self._delay_levels))
+        # Senders choose the times, also below 0: RocketMQ gives such a message back without any delay.
+        return scheduled(retried, max(1, min(level, self._delay_levels)))
 
     def _answer(
         self, request: RemotingCommand, group: str, origin: str, result: PutMessageResult
@@ -150,19 +163,24 @@ class MessageBackProcessor:
 
 
 def _renewed(message: StoredMessage, store_host: Host) -> StoredMessage:
-    """Return a copy of a message that names its origin, with one more reconsumption counted."""
+    """Return a message as it is given back, with where it comes from."""
     properties = message.properties
     named = {
         RETRY_TOPIC: properties.get(RETRY_TOPIC, message.topic),
         ORIGIN_MESSAGE_ID: properties.get(ORIGIN_MESSAGE_ID, message.offset_message_id),
     }
-    sys_flag = message.sys_flag & ~_STORE_V6 | (_STORE_V6 if store_host.is_v6 else 0)
+    properties_text = change_properties(message.properties_text, {**WITHOUT_DELAY, **named})
+    return replace(_counted(message, store_host), properties_text=properties_text)
+
+
+def _counted(message: StoredMessage, store_host: Host) -> StoredMessage:
+    """Return a message as it is stored here, consumed once more."""
+    sys_flag = message.sys_flag & _KEPT | (_STORE_V6 if store_host.is_v6 else 0)
     return replace(
         message,
-        properties_text=change_properties(message.properties_text, {**WITHOUT_DELAY, **named}),
         sys_flag=sys_flag,
         store_host=store_host,
-        reconsume_times=message.reconsume_times + 1,
+        reconsume_times=min(message.reconsume_times + 1, _INT32_MAX),
         prepared_transaction_offset=0,
     )
 

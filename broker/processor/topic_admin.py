@@ -7,6 +7,7 @@ back. Routes are the business of `route`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from rmq_spark.wire.bodies.configs import CreateTopicListRequestBody, TopicConfig, TopicFilterType
 from rmq_spark.wire.bodies.lists import GroupList
@@ -29,7 +30,7 @@ from rocketpoll.broker.processor.request import (
     header_of,
 )
 from rocketpoll.broker.processor.store_times import store_timestamp
-from rocketpoll.broker.processor.topic_attributes import changed_attributes
+from rocketpoll.broker.processor.topic_attributes import changed_attributes, with_changes
 from rocketpoll.broker.state.broker_stats import BrokerStats
 from rocketpoll.broker.state.changes import Change
 from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
@@ -108,20 +109,38 @@ class TopicAdminProcessor:
         self._after_saving.settle(connection, request, self._topics.save, answer(request), change)
 
     def update_all(self, connection: Connection, request: RemotingCommand) -> Steps:
-        """Answer UPDATE_AND_CREATE_TOPIC_LIST by creating or changing topics.
+        """Answer UPDATE_AND_CREATE_TOPIC_LIST; nothing is done if one of the topics cannot be as it is given.
 
-        If a name is wrong, nothing is done; wrong numbers end it there.
+        Attributes are changes, as those of a single topic. If others take the room while a long list is
+        worked on, the topics before the first that has none stay, and the answer says so.
         """
         body = yield from body_in_steps(request, CreateTopicListRequestBody)
-        for config in body.topic_config_list:
+        configs = body.topic_config_list
+        for config in configs:
             yield None
             self._refuse_to_touch(config.topic_name)
+            self._refuse_if_leaving(config.topic_name)
+            self._with_changed_attributes(config)
+        try:
+            yield from self._topics.check_list(configs)
+        except ValueError as error:
+            raise _rejected(str(error)) from error
+        settled = answer(request)
         with self._topics.changes.begin() as change:
-            for config in body.topic_config_list:
+            for number, config in enumerate(configs):
                 yield None
-                self._put(config, change)
-        self._after_saving.settle(connection, request, self._topics.save, answer(request), change)
+                try:
+                    self._put(self._with_changed_attributes(config), change)
+                except RequestRejected as error:
+                    settled = request.respond(error.code, f"{error.remark}; {number} before it were taken")
+                    break
+        self._after_saving.settle(connection, request, self._topics.save, settled, change)
         return None
+
+    def _with_changed_attributes(self, config: TopicConfig) -> TopicConfig:
+        known = self._topics.get(config.topic_name)
+        attributes = with_changes(known.attributes if known else None, config.attributes)
+        return replace(config, attributes=attributes)
 
     def _put(self, config: TopicConfig, change: Change[str, TopicConfig]) -> None:
         self._refuse_if_leaving(config.topic_name)

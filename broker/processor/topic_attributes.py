@@ -21,17 +21,34 @@ SUPPORTED: Final[Mapping[str, frozenset[str]]] = {
 
 
 def changed_attributes(known: Mapping[str, str] | None, changes: str) -> Mapping[str, str] | None:
-    """Return the attributes after changes separated by commas, or None if none are left."""
-    attributes = dict(known or {})
+    """Return the attributes after changes, which are separated by commas; None if there are none."""
+    signed = {}
     for change in filter(None, (piece.strip() for piece in changes.split(","))):
-        name, equals, value = change[1:].partition("=")
-        if change[0] == "+" and equals:
+        name, equals, value = change.partition("=")
+        if (change[0] == "+") != bool(equals):
+            raise _wrong_form(change)
+        signed[name] = value
+    return with_changes(known, signed)
+
+
+def with_changes(
+    known: Mapping[str, str] | None, changes: Mapping[str, str] | None
+) -> Mapping[str, str] | None:
+    """Return the attributes after changes as bodies say them, ``+name`` with a value or ``-name`` with none.
+
+    Raises:
+        RequestRejected: A change has another form, or an attribute is not supported with that value.
+    """
+    attributes = dict(known or {})
+    for signed, value in (changes or {}).items():
+        sign, name = signed[:1], signed[1:]
+        if sign == "+" and value:
             _check(name, value)
             attributes[name] = value
-        elif change[0] == "-" and not equals:
+        elif sign == "-" and not value:
             attributes.pop(name, None)
         else:
-            raise _rejected(f"an attribute is changed by +name=value or -name, not by {change[:80]!r}")
+            raise _wrong_form(f"{signed}={value}")
     return attributes or None
 
 
@@ -43,6 +60,10 @@ def _check(name: str, value: str) -> None:
         )
     if value not in values:
         raise _rejected(f"the attribute {name} can be {', '.join(sorted(values))}, not {value[:80]!r}")
+
+
+def _wrong_form(change: str) -> RequestRejected:
+    return _rejected(f"an attribute is changed by +name=value or -name, not by {change[:80]!r}")
 
 
 def _rejected(remark: str) -> RequestRejected:

@@ -13,6 +13,13 @@ class TooMany(RocketPollError, ValueError):
     """A limit is reached: nothing more is made, and what exists goes on as before."""
 
 
+def int32_fault(what: str, value: int | None) -> str | None:
+    """Return why a number does not fit where a broker in Java, which may open the tables, has an int."""
+    if value is None or -(1 << 31) <= value < 1 << 31:
+        return None
+    return f"{what} must be an integer of 32 bits, not {value}"
+
+
 def check_room(what: str, there_are: int, limit: int, setting: str = "", *, more: int = 1) -> None:
     """Check that more may be made, by a setting or by a fixed limit.
 

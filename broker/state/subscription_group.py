@@ -6,17 +6,22 @@ Kept as subscriptionGroup.json, in RocketMQ's form. Their present members are th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from types import MappingProxyType
+from typing import Final
 
+from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.configs import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rmq_spark.wire.names import SYSTEM_GROUPS, group_fault, is_system_group
 from rocketpoll.broker.state.changes import Change, Changes
-from rocketpoll.broker.state.limits import check_room
+from rocketpoll.broker.state.limits import check_room, int32_fault
 from rocketpoll.broker.state.table import Saver, Table
 from rocketpoll.broker.state.topic_config import QUEUE_NUMS_MAX
 
 __all__ = ["SubscriptionGroupManager", "group_fault"]
+
+GROUP_BYTES_MAX: Final = 2_560
+"""Of one group as JSON: all are written when one changes, and 5,000 of them fit into one answer."""
 
 
 class SubscriptionGroupManager:
@@ -70,12 +75,10 @@ class SubscriptionGroupManager:
         """Create a group, or overwrite it, as part of a change that may still be refused.
 
         Raises:
-            ValueError: The name or a number is invalid.
-            TooMany: There are as many groups as may be.
+            ValueError: Its name, its numbers or its size cannot be.
+            TooMany: It would be one more than may be.
         """
-        fault = group_fault(config.group_name) or _fault_of_numbers(config)
-        if fault is not None:
-            raise ValueError(fault)
+        _check(config)
         group = config.group_name
         known = self._groups.get(group)
         if known is None:
@@ -83,6 +86,21 @@ class SubscriptionGroupManager:
         self._set(config)
         if change is not None:
             change.note(group, known, self._groups[group])
+
+    def check_list(self, configs: Iterable[SubscriptionGroupConfig]) -> Iterator[None]:
+        """Check in steps what `put` of these groups, one after another, would refuse. Nothing is changed.
+
+        Raises:
+            ValueError: One cannot be as it is configured.
+            TooMany: One would have no room.
+        """
+        new: dict[str, None] = {}
+        for config in configs:
+            yield
+            _check(config)
+            if config.group_name not in self._groups and config.group_name not in new:
+                check_room("groups", len(self._groups) + len(new), self._max_groups, "maxGroups")
+                new[config.group_name] = None
 
     def _check_room(self) -> None:
         check_room("groups", len(self._groups), self._max_groups, "maxGroups")
@@ -155,6 +173,18 @@ class SubscriptionGroupManager:
         self._saver.is_dirty = True
 
 
+def _check(config: SubscriptionGroupConfig) -> None:
+    """Raise ValueError for a group that cannot be."""
+    fault = (
+        group_fault(config.group_name)
+        or _fault_of_numbers(config)
+        or _fault_of_forms(config)
+        or _fault_of_size(config)
+    )
+    if fault is not None:
+        raise ValueError(fault)
+
+
 def _fault_of_numbers(config: SubscriptionGroupConfig) -> str | None:
     if not 0 <= config.retry_queue_nums <= QUEUE_NUMS_MAX:
         return (
@@ -163,4 +193,30 @@ def _fault_of_numbers(config: SubscriptionGroupConfig) -> str | None:
         )
     if config.retry_max_times < 0:
         return f"group {config.group_name} cannot retry {config.retry_max_times} times; 0 means never"
+    return (
+        int32_fault(f"retryMaxTimes of group {config.group_name}", config.retry_max_times)
+        or int32_fault(f"groupSysFlag of group {config.group_name}", config.group_sys_flag)
+        or int32_fault(f"consumeTimeoutMinute of group {config.group_name}", config.consume_timeout_minute)
+    )
+
+
+def _fault_of_forms(config: SubscriptionGroupConfig) -> str | None:
+    """Return what a broker in Java could not make its objects of, if it opened the table."""
+    if not isinstance(config.group_retry_policy, dict | None):
+        return f"groupRetryPolicy of group {config.group_name} must be an object"
+    subscriptions = config.subscription_data_set
+    if subscriptions is not None and not (
+        isinstance(subscriptions, list) and all(isinstance(each, dict) for each in subscriptions)
+    ):
+        return f"subscriptionDataSet of group {config.group_name} must be a list of objects"
     return None
+
+
+def _fault_of_size(config: SubscriptionGroupConfig) -> str | None:
+    size = len(encode_body(config))
+    if size <= GROUP_BYTES_MAX:
+        return None
+    return (
+        f"group {config.group_name} takes {size} bytes, over {GROUP_BYTES_MAX}: make its attributes, "
+        "groupRetryPolicy or subscriptionDataSet shorter"
+    )

@@ -5,7 +5,7 @@ Kept as topics.json, in RocketMQ's form. It knows nothing of what lies in a topi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -29,7 +29,7 @@ from rmq_spark.wire.names import (
     topic_fault,
 )
 from rocketpoll.broker.state.changes import Change, Changes
-from rocketpoll.broker.state.limits import check_room
+from rocketpoll.broker.state.limits import check_room, int32_fault
 from rocketpoll.broker.state.table import Saver, Table
 
 __all__ = [
@@ -128,6 +128,27 @@ class TopicConfigManager:
         self._set(config)
         if change is not None:
             change.note(config.topic_name, known, self._topics[config.topic_name])
+
+    def check_list(self, configs: Iterable[TopicConfig]) -> Iterator[None]:
+        """Check in steps what `put` of these topics, one after another, would refuse. Nothing is changed.
+
+        Raises:
+            ValueError: One cannot be as it is configured.
+            TooMany: One would have no room.
+        """
+        wanted: dict[str, TopicConfig] = {}
+        topics, queues = len(self._topics), self._queues
+        for config in configs:
+            yield
+            _check(config)
+            known = wanted.get(config.topic_name) or self._topics.get(config.topic_name)
+            if known is None:
+                check_room("topics", topics, self._max_topics, "maxTopics")
+                topics += 1
+            more = _queues_of(config) - _queues_of(known)
+            check_room("queues", queues, self._max_queues, "maxQueues", more=more)
+            queues += more
+            wanted[config.topic_name] = config
 
     def _check_room(self) -> None:
         check_room("topics", len(self._topics), self._max_topics, "maxTopics")
@@ -284,4 +305,4 @@ def _fault_of_numbers(config: TopicConfig) -> str | None:
             f"topic {config.topic_name} has no permission {config.perm}: it is the sum of "
             "4 to read, 2 to write, 1 to be inherited"
         )
-    return None
+    return int32_fault(f"topicSysFlag of topic {config.topic_name}", config.topic_sys_flag)

@@ -89,6 +89,21 @@ def test_queues_that_this_broker_does_not_have_cannot_be_locked(processor):
     assert lock(processor, "a", strange | queues(3)) == queues(3)
 
 
+def test_a_member_may_hold_more_than_a_stranger(processor, consumers, monkeypatch):
+    monkeypatch.setattr("rocketpoll.broker.state.queue_locks.LOCK_BYTES_MAX", 128 << 10)
+    assert len(lock(processor, "a", queues(*range(4)))) == 1
+    join(consumers, "g", "a", "T")
+    assert len(lock(processor, "a", queues(*range(4)))) == 4
+
+
+def test_who_has_gone_gets_no_locks(processor):
+    gone = FakeConnection()
+    gone.close("it is over")
+    body = clients.LockBatchRequestBody(consumer_group="g", client_id="gone", mq_set=queues(0, 1))
+    finished(processor.lock_batch_mq(gone, gone.ask(Code.LOCK_BATCH_MQ, body=body)))
+    assert lock(processor, "a", queues(0, 1)) == queues(0, 1)
+
+
 @pytest.mark.parametrize("code", [Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ])
 def test_a_lock_without_group_or_client_is_refused(processor, code):
     for group, client_id, why in (

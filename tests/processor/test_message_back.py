@@ -3,6 +3,8 @@ from dataclasses import replace
 import pytest
 from broker_connections import FakeConnection, finished
 from brokers import SlowAcknowledger, nobody_waits, open_parts, refused, saved_at_once
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from stores import STORE_HOST, message, read_all, small_config
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
@@ -102,7 +104,11 @@ def test_a_message_that_is_given_back_waits_for_its_groups_retry_topic(room, par
 
 
 @pytest.mark.parametrize(
-    ("asked", "times", "level"), [(0, 0, 3), (0, 1, 4), (0, 15, 18), (5, 0, 5), (5, 9, 5), (99, 0, 18)]
+    ("asked", "times", "level"),
+    [
+        *[(0, 0, 3), (0, 1, 4), (0, 15, 18), (5, 0, 5), (5, 9, 5), (99, 0, 18)],
+        *[(0, -1, 2), (0, -2, 1), (0, -3, 1), (0, -(1 << 31), 1), (4, -(1 << 31), 4)],
+    ],
 )
 def test_the_delay_grows_from_time_to_time_unless_the_consumer_asks_for_one(room, asked, times, level):
     room.send_back(room.put(reconsume_times=times), asked)
@@ -140,6 +146,58 @@ def test_a_message_that_was_tried_too_often_is_a_dead_letter(room, parts):
     assert found.properties["RETRY_TOPIC"] == "T"
     assert "DELAY" not in found.properties
     assert parts.topics.get("%DLQ%g").perm == 6
+
+
+def test_times_that_cannot_be_counted_on_stay_as_they_are(room, parts):
+    room.send_back(room.put(reconsume_times=(1 << 31) - 1))
+    (found,) = read_all(parts.store, "%DLQ%g", 0)
+    assert found.reconsume_times == (1 << 31) - 1
+
+
+@pytest.fixture
+def large_room(tmp_path):
+    """Files for messages whose properties are as long as they may be."""
+    parts = open_parts(tmp_path, mapped_file_size_commit_log=1 << 20)
+    parts.make_topic("T")
+    yield Room(parts)
+    parts.store.shutdown()
+
+
+def given_back(room):
+    queues = [(SCHEDULE, level) for level in range(18)] + [("%DLQ%g", 0)]
+    return sum(room.parts.store.queue_offsets(*queue)[1] for queue in queues)
+
+
+INT32 = st.one_of(st.integers(-(1 << 31), (1 << 31) - 1), st.sampled_from([-(1 << 31), -3, 0, (1 << 31) - 1]))
+
+
+@given(
+    times=INT32,
+    level=INT32,
+    most=st.none() | INT32,
+    flags=st.tuples(INT32, INT32),
+    spare=st.integers(0, 600),
+)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_its_sender_says_a_message_that_is_given_back_goes_somewhere(
+    large_room, times, level, most, flags, spare
+):
+    room = large_room
+    before = given_back(room)
+    place = room.put(
+        reconsume_times=times, flag=flags[0], sys_flag=flags[1] & 0xF, long="v" * (32_700 - spare)
+    )
+    room.send_back(place, level, max_reconsume_times=most)
+    assert given_back(room) == before + 1
+
+
+def test_a_message_without_room_for_where_it_comes_from_is_a_dead_letter(large_room):
+    place = large_room.put(long="v" * 32_700)
+    large_room.send_back(place)
+    (found,) = read_all(large_room.parts.store, "%DLQ%g", 0)
+    (original,) = read_all(large_room.parts.store, "T", 0)
+    assert (found.properties, found.body) == (original.properties, original.body)
+    assert found.reconsume_times == 1
 
 
 def test_a_negative_delay_means_that_it_shall_not_be_tried_again(room, parts):

@@ -1,6 +1,12 @@
-import pytest
-from broker_connections import finished
+import json
 
+import pytest
+from admin_room import AdminRoom
+from broker_connections import finished
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.configs import (
     ConsumerOffsetSerializeWrapper,
@@ -110,12 +116,105 @@ def test_if_one_name_is_wrong_none_of_many_is_created(room):
     assert room.topics.get("T") is None
 
 
-def test_a_wrong_number_ends_the_creation_of_many(room):
+def create_list(*configs):
+    return RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, json.dumps({"topicConfigList": configs}).encode()
+
+
+def test_if_one_number_is_wrong_none_of_many_is_created(room):
     configs = (TopicConfig(topic_name="T"), TopicConfig(topic_name="U", perm=99), TopicConfig(topic_name="V"))
     body = CreateTopicListRequestBody(topic_config_list=configs)
     code, remark = room.refused(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, body)
     assert (code, "U" in remark) == (1, True)
-    assert [room.topics.get(topic) is not None for topic in "TUV"] == [True, False, False]
+    assert [room.topics.get(topic) is not None for topic in "TUV"] == [False, False, False]
+
+
+def test_attributes_in_a_list_are_changes_as_they_are_of_one_topic(room):
+    create(room, attributes="+message.type=FIFO,+cleanup.policy=DELETE")
+    changes = {"+message.type": "DELAY", "-cleanup.policy": ""}
+    new = {"topicName": "U", "attributes": {"+message.type": "NORMAL"}}
+    assert room.ask(*create_list({"topicName": "T", "attributes": changes}, new)).code == 0
+    assert room.topics.get("T").attributes == {"message.type": "DELAY"}
+    assert room.topics.get("U").attributes == {"message.type": "NORMAL"}
+    assert room.ask(*create_list({"topicName": "T"})).code == 0
+    assert room.topics.get("T").attributes == {"message.type": "DELAY"}
+
+
+TOPIC_CHANGES = st.fixed_dictionaries(
+    {},
+    optional={
+        "topic": st.sampled_from(["U", "", "a b", "x" * 128, "TBW102", "SELF_TEST_TOPIC", "broker-a"]),
+        "readQueueNums": st.sampled_from([-1, 0, 1, 4_096, 4_097, 1 << 31, 1 << 70]),
+        "writeQueueNums": st.sampled_from([-(1 << 40), 0, 1, 4_096, 4_097]),
+        "perm": st.sampled_from([-1, 0, 7, 8, 1 << 40]),
+        "topicFilterType": st.sampled_from(["SINGLE_TAG", "MULTI_TAG", "NONE", ""]),
+        "topicSysFlag": st.sampled_from(
+            [-(1 << 31) - 5, -(1 << 31), 0, (1 << 31) - 1, 1 << 31, 1 << 40, 1 << 70]
+        ),
+        "attributes": st.dictionaries(
+            st.sampled_from(
+                ["+message.type", "+queue.type", "-message.type", "+k", "message.type", "-", "+"]
+            ),
+            st.sampled_from(["FIFO", "SimpleCQ", "BatchCQ", "", "v" * 300_000]),
+            max_size=2,
+        ),
+    },
+)
+
+
+def is_success(room, *request):
+    try:
+        return room.ask(*request).code == ResponseCode.SUCCESS
+    except RocketPollError:  # a header or a body that cannot be read, which the dispatcher answers
+        return False
+
+
+@given(changes=TOPIC_CHANGES)
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)  # each example begins with the topics that the one before it has left
+def test_a_list_refuses_what_is_refused_of_one_topic_and_has_changed_nothing_then(room, changes):
+    attributes = changes.get("attributes", {})
+    text = ",".join(f"{name}={value}" if value else name for name, value in attributes.items())
+    one = CREATE | {name: str(value) for name, value in changes.items()} | {"attributes": text}
+    is_taken = is_success(room, RequestCode.UPDATE_AND_CREATE_TOPIC, one)
+    if is_taken:
+        room.topics.delete(one["topic"])
+    before, version = dict(room.topics.topics), room.topics.data_version
+    config = {
+        "topicName": one["topic"],
+        "readQueueNums": 4,
+        "writeQueueNums": 3,
+        "perm": 6,
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0,
+        "order": False,
+    } | {name: value for name, value in changes.items() if name != "topic"}
+    is_list_taken = is_success(room, *create_list({"topicName": "First"}, config, {"topicName": "Last"}))
+    assert is_taken or not is_list_taken
+    if not is_list_taken:
+        assert (room.topics.topics, room.topics.data_version) == (before, version)
+    else:
+        for topic in (one["topic"], "First", "Last"):
+            room.topics.delete(topic)
+
+
+def test_those_before_one_whose_room_others_have_taken_meanwhile_stay_and_the_answer_says_so(tmp_path):
+    room = AdminRoom(tmp_path, max_topics=13)
+    room.topics.delete("BenchmarkTest")
+    request = room.connection.ask(
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, create_list(*({"topicName": t} for t in "AB"))[2]
+    )
+    steps = room.handlers[request.code](room.connection, request)
+    while room.topics.get("A") is None:
+        next(steps)
+    there_are = len(room.topics.topics)
+    for number in range(13 - there_are):
+        room.topics.create_in_send("%RETRY%" + str(number), "TBW102", 1)
+    finished(steps)
+    answer = room.connection.sent.pop()
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "maxTopics=13); 1 before it were taken" in answer.remark
+    assert "A" in room.saved("topics.json", TopicConfigSerializeWrapper).topic_config_table
 
 
 def test_a_list_of_topics_without_a_body_is_refused(room):

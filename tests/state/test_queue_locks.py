@@ -1,4 +1,7 @@
+from collections import defaultdict
+
 import pytest
+from broker_connections import FakeConnection
 from disks import ManualClock
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -20,60 +23,155 @@ def locks(clock):
     return QueueLocks(clock)
 
 
+CONNECTIONS = defaultdict(FakeConnection)
+"""By what their clients are called in a test."""
+
+
+def lock(locks, group, client_id, queues, *, by=None, is_member=True):
+    """Lock queues on a client's own connection, or by another."""
+    return locks.lock(CONNECTIONS[by or client_id], group, client_id, queues, is_member=is_member)
+
+
+def close(locks, by, *, is_member=False):
+    """End a connection, with a client that is a member of all its groups, or of none."""
+    for _ in locks.connection_closed(CONNECTIONS[by], lambda _group, _client_id: is_member):
+        pass
+
+
+def many(count):
+    return [MessageQueue("T", "broker-a", number) for number in range(count)]
+
+
+@pytest.fixture
+def small_room(monkeypatch):
+    """Room for the locks of 64 queues, 4 of each member and 2 of each stranger."""
+    one = 512 + 50 + 50  # a lock, a group and a client's id of one letter each
+    monkeypatch.setattr("rocketpoll.broker.state.queue_locks.LOCK_BYTES_MAX", 64 * one)
+    monkeypatch.setattr("rocketpoll.broker.state.queue_locks.STRANGER_SHARE", 32)
+
+
 def test_a_queue_has_one_owner_who_may_lock_it_again(locks):
-    assert locks.lock("g", "a", {ONE, TWO}) == {ONE, TWO}
-    assert locks.lock("g", "b", {TWO, THREE}) == {THREE}
-    assert locks.lock("g", "a", {ONE, TWO, THREE}) == {ONE, TWO}
+    assert lock(locks, "g", "a", {ONE, TWO}) == {ONE, TWO}
+    assert lock(locks, "g", "b", {TWO, THREE}) == {THREE}
+    assert lock(locks, "g", "a", {ONE, TWO, THREE}) == {ONE, TWO}
 
 
-def test_who_asks_for_more_than_there_may_be_gets_none_until_some_have_gone(locks, clock, monkeypatch):
-    monkeypatch.setattr("rocketpoll.broker.state.queue_locks.LOCKS_MAX", 2)
-    assert len(locks.lock("g", "a", {ONE, TWO, THREE})) == 2
-    assert locks.lock("h", "b", {ONE}) == set()
-    assert len(locks.lock("g", "a", {ONE, TWO, THREE})) == 2
-    clock.now_ms += 60_001
-    assert locks.lock("h", "b", {ONE}) == {ONE}
+@pytest.mark.usefixtures("small_room")
+def test_a_client_gets_its_share_and_others_theirs(locks):
+    assert len(lock(locks, "g", "a", many(64))) == 4
+    assert len(lock(locks, "h", "a", many(64))) == 0
+    assert len(lock(locks, "h", "b", many(64))) == 4
+
+
+@pytest.mark.usefixtures("small_room")
+def test_who_is_no_member_gets_less(locks):
+    assert len(lock(locks, "g", "a", many(64), is_member=False)) == 2
+    assert len(lock(locks, "g", "a", many(64))) == 4
+    assert len(lock(locks, "g", "a", many(64), is_member=False)) == 4
+
+
+@pytest.mark.usefixtures("small_room")
+def test_who_has_a_lock_renews_it_whoever_is_beyond_its_share(locks, clock):
+    for number in range(16):
+        assert len(lock(locks, f"{number:x}", f"{number:x}", many(4))) == 4
+    assert not lock(locks, "x", "x", many(1))
+    clock.now_ms += 50_000
+    assert len(lock(locks, "a", "a", many(5), by="x", is_member=False)) == 4
+    clock.now_ms += 50_000
+    assert not lock(locks, "a", "b", many(4))
+    assert len(lock(locks, "b", "x", many(4))) == 2  # it has renewed two of the other's
+
+
+@pytest.mark.usefixtures("small_room")
+def test_where_there_is_no_room_those_go_whose_members_lost_their_connection_first(locks):
+    for number in range(16):
+        lock(locks, f"{number:x}", f"{number:x}", many(4))
+    close(locks, "3", is_member=True)
+    close(locks, "2", is_member=True)
+    assert not lock(locks, "3", "x", many(4))
+    assert len(lock(locks, "g", "x", many(3))) == 3
+    assert len(lock(locks, "3", "3", many(4), by="back")) == 4
+    assert len(locks) == 64
+    assert len(lock(locks, "2", "2", many(4), by="also back")) == 1
+    assert not lock(locks, "h", "y", many(1))
+
+
+def test_a_long_name_takes_more_room(locks):
+    lock(locks, "g", "a", many(1))
+    short = locks.bytes
+    lock(locks, "h", "\N{PILE OF POO}" * 1_024, many(1))
+    assert locks.bytes > short + 4_096
+    clear = [*many(1)]
+    locks.unlock("g", "a", clear)
+    locks.unlock("h", "\N{PILE OF POO}" * 1_024, clear)
+    assert locks.bytes == 0
+
+
+def test_what_a_stranger_held_goes_with_its_connection(locks):
+    lock(locks, "g", "a", {ONE, TWO}, is_member=False)
+    lock(locks, "g", "a", {TWO}, by="a, dialled again", is_member=False)
+    close(locks, "a")
+    assert lock(locks, "g", "b", {ONE, TWO}) == {ONE}
+
+
+def test_a_member_that_comes_back_and_goes_before_its_heartbeat_is_no_stranger(locks):
+    lock(locks, "g", "a", {ONE, TWO, THREE}, is_member=False)
+    close(locks, "a", is_member=True)
+    for _ in range(2):
+        lock(locks, "g", "a", {ONE, TWO}, by="a, dialled again", is_member=False)
+        close(locks, "a, dialled again")
+    assert not lock(locks, "g", "b", {ONE, TWO, THREE})
+
+
+def test_what_a_member_held_lasts_a_minute_without_its_connection(locks, clock):
+    lock(locks, "g", "a", {ONE, TWO})
+    close(locks, "a", is_member=True)
+    clock.now_ms += 60_000
+    assert not lock(locks, "g", "b", {ONE, TWO})
+    assert lock(locks, "g", "a", {ONE}, by="a, dialled again") == {ONE}
+    clock.now_ms += 1
+    assert lock(locks, "g", "b", {ONE, TWO}) == {TWO}
 
 
 def test_groups_do_not_get_in_each_others_way(locks):
-    locks.lock("g", "a", {ONE})
-    assert locks.lock("h", "b", {ONE}) == {ONE}
+    lock(locks, "g", "a", {ONE})
+    assert lock(locks, "h", "b", {ONE}) == {ONE}
 
 
 def test_a_lock_lasts_a_minute_from_its_last_renewal(locks, clock):
-    locks.lock("g", "a", {ONE})
+    lock(locks, "g", "a", {ONE})
     clock.now_ms += 40_000
-    locks.lock("g", "a", {ONE})
+    lock(locks, "g", "a", {ONE})
     clock.now_ms += 60_000
-    assert locks.lock("g", "b", {ONE}) == frozenset()
+    assert lock(locks, "g", "b", {ONE}) == frozenset()
     clock.now_ms += 1
-    assert locks.lock("g", "b", {ONE}) == {ONE}
-    assert locks.lock("g", "a", {ONE}) == frozenset()
+    assert lock(locks, "g", "b", {ONE}) == {ONE}
+    assert lock(locks, "g", "a", {ONE}) == frozenset()
 
 
 def test_only_the_owner_lets_go(locks):
-    locks.lock("g", "a", {ONE, TWO})
+    lock(locks, "g", "a", {ONE, TWO})
     locks.unlock("g", "b", {ONE})
     locks.unlock("h", "a", {ONE})
-    assert locks.lock("g", "b", {ONE}) == frozenset()
+    assert lock(locks, "g", "b", {ONE}) == frozenset()
     locks.unlock("g", "a", {ONE, THREE})
-    assert locks.lock("g", "b", {ONE, TWO}) == {ONE}
+    assert lock(locks, "g", "b", {ONE, TWO}) == {ONE}
 
 
 def test_a_clock_that_was_set_back_keeps_nobody_out_for_longer_than_a_minute(locks, clock):
-    locks.lock("g", "a", {ONE})
+    lock(locks, "g", "a", {ONE})
     clock.now_ms -= 3_600_000
-    assert locks.lock("g", "b", {ONE}) == frozenset()
+    assert lock(locks, "g", "b", {ONE}) == frozenset()
     clock.now_ms += 60_001
-    assert locks.lock("g", "b", {ONE}) == {ONE}
+    assert lock(locks, "g", "b", {ONE}) == {ONE}
 
 
 def test_groups_that_are_gone_take_no_room(locks, clock):
     for number in range(1_000):
-        locks.lock(f"group-{number}", "a", {ONE})
+        lock(locks, f"group-{number}", "a", {ONE})
     assert len(locks) == 1_000
     clock.now_ms += 60_001
-    locks.lock("g", "a", {ONE})
+    lock(locks, "g", "a", {ONE})
     assert len(locks) == 1
 
 
@@ -89,8 +187,8 @@ class LockMachine(RuleBasedStateMachine):
         self.locks = QueueLocks(self.clock)
         self.model = {}
 
-    @rule(client=clients, queues=queues)
-    def lock(self, client, queues):
+    @rule(client=clients, by=clients, queues=queues, is_member=st.booleans())
+    def lock(self, client, by, queues, is_member):
         free = {
             queue
             for queue in queues
@@ -98,14 +196,27 @@ class LockMachine(RuleBasedStateMachine):
             or self.model[queue][0] == client
             or self.clock.now_ms - self.model[queue][1] > 60_000
         }
-        assert self.locks.lock("g", client, queues) == free
-        self.model |= dict.fromkeys(free, (client, self.clock.now_ms))
+        assert lock(self.locks, "g", client, queues, by=by, is_member=is_member) == free
+        for queue in free:
+            before, at_ms, _, was_members = self.model.get(queue, ("", 0, None, False))
+            is_renewed = before == client and self.clock.now_ms - at_ms <= 60_000
+            is_members = is_member or (is_renewed and was_members)
+            self.model[queue] = client, self.clock.now_ms, by, is_members
+
+    @rule(by=clients, is_member=st.booleans())
+    def close(self, by, is_member):
+        close(self.locks, by, is_member=is_member)
+        for queue, (client, at_ms, holder, is_members) in tuple(self.model.items()):
+            if holder == by and (is_member or is_members):
+                self.model[queue] = client, at_ms, None, True
+            elif holder == by:
+                del self.model[queue]
 
     @rule(client=clients, queues=queues)
     def unlock(self, client, queues):
         self.locks.unlock("g", client, queues)
         for queue in queues:
-            if self.model.get(queue, ("", 0))[0] == client:
+            if self.model.get(queue, ("",))[0] == client:
                 del self.model[queue]
 
     @rule(ms=st.sampled_from([1, 20_000, 60_000, 60_001]))
@@ -115,6 +226,11 @@ class LockMachine(RuleBasedStateMachine):
     @invariant()
     def it_keeps_no_more_than_it_has_to(self):
         assert len(self.locks) <= len(self.model)
+        held = self.locks._held.values()
+        assert sum(len(one.keys) for one in held) + len(self.locks._left) == len(self.locks)
+        assert self.locks.bytes == sum(lock.size for lock in self.locks._locks.values())
+        assert sum(one.bytes for one in held) <= self.locks.bytes
+        assert all(one.keys for one in held)
 
 
 LockMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25)
