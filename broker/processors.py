@@ -241,7 +241,7 @@ class Processors:
                 around.why_busy,
             ),
             QueryMessageProcessor(around.config, around.store, around.now_ms),
-            QueryConsumeQueueProcessor(around.store, self.consumers, self.filters.filter_of),
+            QueryConsumeQueueProcessor(around.store, self.consumers, self.filters.of_subscription),
         )
 
     def _of_groups(self) -> tuple[Processor, ...]:

@@ -21,6 +21,8 @@ SUB_ALL = "*"
 RETRY_TOPIC_PREFIX = "%RETRY%"
 TAGS_BYTES_MAX = 65_536
 """Of the text of a TAG subscription, as each character of a tag costs a step."""
+TAGS_MAX = 4_096
+"""Of one TAG subscription. RocketMQ has no limit; to read so many takes some eight milliseconds."""
 
 _SEPARATOR = "||"
 _BLANKS = "".join(map(chr, range(0x21)))  # what Java trims
@@ -66,7 +68,7 @@ def message_filter(
         from rocketpoll.broker.filter.sql_filter import SqlFilter  # noqa: PLC0415  # most brokers never need it
         from rocketpoll.broker.filter.sql_parser import compile_sql  # noqa: PLC0415  # likewise
 
-        return SqlFilter(compile_sql(subscription.sub_string, limits))
+        return SqlFilter(compile_sql(subscription.sub_string, limits), len(subscription.sub_string))
     if not _is_tag_type(subscription.expression_type):
         raise FilterError(
             f"subscription of {subscription.topic}",
@@ -81,6 +83,11 @@ def message_filter(
     return TagsFilter(subscription.code_set, subscription.tags_set if by_text else None)
 
 
+def tag_count(sub_string: str) -> int:
+    """Return how many tags a text of a TAG subscription has at most, without a look at each."""
+    return sub_string.count(_SEPARATOR) + 1
+
+
 def _is_tag_type(expression_type: str | None) -> bool:
     return not expression_type or expression_type == TAG_EXPRESSION
 
@@ -91,6 +98,9 @@ def _tags(topic: str, sub_string: str) -> frozenset[str]:
     if len(sub_string) > TAGS_BYTES_MAX:
         needed = f"at most {TAGS_BYTES_MAX} characters"
         raise FilterError(subject, needed=needed, found=sub_string)
+    count = tag_count(sub_string)
+    if count > TAGS_MAX:
+        raise FilterError(subject, needed=f"at most {TAGS_MAX} tags, or several groups", found=count)
     pieces = sub_string.split(_SEPARATOR)
     if not any(pieces):
         raise FilterError(subject, needed="a tag beside ||", found=sub_string)
