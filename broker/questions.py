@@ -30,6 +30,11 @@ class Questions:
         self._waiting[opaque] = (then, timer)
         return command._replace(opaque=opaque)
 
+    def withdraw(self, command: RemotingCommand) -> None:
+        """Wait no longer for the answer to a command that could not be sent."""
+        _, timer = self._waiting.pop(command.opaque)
+        timer.cancel()
+
     def answered(self, command: RemotingCommand) -> None:
         """The client has answered. What comes too late, or answers nothing, is passed over."""
         waiting = self._waiting.pop(command.opaque, None)

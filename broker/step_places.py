@@ -4,7 +4,7 @@
     release    the request has come to its end, or its client has gone
 
 What a request of many steps has in memory, as what its body says or half of its answer, is many times as long
-as its body. Requests with small bodies have half of the room, and a line of their own: a heartbeat does not
+as its frame. Small requests have half of the room, and a line of their own: a heartbeat does not
 wait for batches, of which one may take most of a second. In each line one is always granted, however long.
 Whoever has a place must go on with it, whatever the client does. It knows no client, no request and no loop.
 """
@@ -15,13 +15,13 @@ from concurrent.futures import Future
 from typing import Final
 
 BYTES_MAX: Final = 4 << 20
-"""Of bodies. What they say takes some twenty times as much."""
+"""Of requests, headers and bodies. What they say takes some twenty times as much."""
 
 SMALL_BODY_BYTES: Final = 64 << 10
-"""Up to this a body is small: a heartbeat of hundreds of groups, a batch that takes some milliseconds."""
+"""Up to this a request is small: a heartbeat of hundreds of groups, a batch that takes some milliseconds."""
 
 _REQUEST_BYTES: Final = 64 << 10
-"""What one counts for without a body: its answer is yet to be written."""
+"""What one counts for beside its own bytes: its answer is yet to be written."""
 
 
 class Place:
@@ -46,10 +46,10 @@ class StepPlaces:
         self._small = _Line(bytes_max // 2)
         self._large = _Line(bytes_max // 2)
 
-    def place(self, body_bytes: int) -> Place:
-        """Give a place to a request with such a body, at once or later."""
-        line = self._small if body_bytes <= SMALL_BODY_BYTES else self._large
-        place = Place(line, body_bytes + _REQUEST_BYTES)
+    def place(self, frame_bytes: int) -> Place:
+        """Give a place to a request whose frame is so long, at once or later."""
+        line = self._small if frame_bytes <= SMALL_BODY_BYTES else self._large
+        place = Place(line, frame_bytes + _REQUEST_BYTES)
         line.wait(place)
         return place
 

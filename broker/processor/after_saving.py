@@ -35,6 +35,7 @@ class AfterSaving:
         failure: str = _FAILURE,
     ) -> None:
         """Save, then answer; if that fails, answer ``failure`` and why."""
+        request = request.bare()
         self.go_on(
             connection, request, save, lambda: reply(connection, request, success), lambda: None, failure
         )
@@ -48,6 +49,7 @@ class AfterSaving:
         change: Change[Any, Any],
     ) -> None:
         """Save a change, then answer; if that fails, take the change back, and answer why."""
+        request = request.bare()
 
         def saved() -> None:
             change.saved()
@@ -70,6 +72,7 @@ class AfterSaving:
         A save that fails may leave on the disk what it was to save, and so may another one at that time.
         ``again`` is what writes that over when it is taken back, before the answer.
         """
+        request = request.bare()
 
         def done(error: BaseException | None) -> None:
             if error is None:

@@ -92,9 +92,9 @@ class MessageBackProcessor:
         back = self._back(message, group, header, request.version, self._advertised_host(connection))
         result = self._store.put_message(back)
         origin = back.properties[RETRY_TOPIC]
+        asked, name = request.bare(), group.group_name
         self._acknowledger.when_stored(
-            result,
-            lambda known: reply(connection, request, self._answer(request, header.group, origin, known)),
+            result, lambda known: reply(connection, asked, self._answer(asked, name, origin, known))
         )
         return None
 
