@@ -138,7 +138,8 @@ class MessageBackProcessor:
         self, request: RemotingCommand, group: str, origin: str, result: PutMessageResult
     ) -> RemotingCommand:
         if result.status is PutMessageStatus.PUT_OK:
-            self._stats.sent_back(origin, group)
+            if self._admission.config_of(origin) is not None:  # its sender may have named anything
+                self._stats.sent_back(origin, group)
             return answer(request)
         return request.respond(CODES[result.status], result.remark)
 

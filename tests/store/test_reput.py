@@ -122,7 +122,7 @@ def test_a_chunk_that_was_just_written_is_not_read_again_either(tmp_path, listen
 
 
 def test_messages_of_many_keys_are_indexed_without_looking_at_all_of_them_at_each_step(tmp_path, monkeypatch):
-    """One step indexes so many words; it may not look into megabytes for them, and then again for the next."""
+    """One step indexes so many words; it may not look into megabytes again for the next ones."""
     count, words, looked_at = 120, 4_000, []
     store = open_store(
         tmp_path, mapped_file_size_commit_log=16 << 20, max_index_num=1 << 20, max_hash_slot_num=1 << 16
