@@ -345,7 +345,7 @@ def _with_few_properties(chunk: RecordChunk) -> RecordChunk:
     if len(chunk) <= 1 or ends[-1] <= _PROPERTY_BYTES_MAX:
         return chunk
     count = max(int(ends.searchsorted(_LONG_PROPERTY_BYTES_MAX, "right")), 1)
-    return _chunk(chunk.data.data[: int(chunk.ends[count - 1])], chunk.sizes[:count])
+    return chunks.RecordChunk(chunk.data[: chunk.ends[count - 1]].data, chunk.sizes[:count])
 
 
 def key_columns(chunk: RecordChunk, start: int) -> dict[str, Any]:
