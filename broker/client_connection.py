@@ -30,7 +30,7 @@ from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.flags import CommandFlag
-from rmq_spark.wire.framing import Buffer, FrameReader
+from rmq_spark.wire.framing import PREFIX_BYTES, Buffer, FrameReader
 from rmq_spark.wire.header import NO_EXT_FIELDS
 from rmq_spark.wire.hosts import Host
 from rocketpoll.broker.config import ServerLimits
@@ -257,7 +257,12 @@ class ClientConnection(asyncio.Protocol):
         if self.is_closed or self.is_congested:
             self._loop.call_soon(then, None)
             return
-        self.send(self._questions.asked(command, timeout_ms, then))
+        asked = self._questions.asked(command, timeout_ms, then)
+        try:
+            self.send(asked)
+        except BaseException:  # as its header is too long with what was put in: whoever asks is told now
+            self._questions.withdraw(asked)
+            raise
 
     def close(self, why: str) -> None:
         """Close the connection; the client gets what was sent before if it reads at once."""
@@ -385,9 +390,11 @@ class ClientConnection(asyncio.Protocol):
             if command.flag & _RESPONSE:
                 self._questions.answered(command)
                 return True
+            if command.remark is not None:  # nobody asks for a request's, and it may be long
+                command = command._replace(remark=None)
             dispatched = self._dispatch(self, command)
             if not (dispatched is None or isinstance(dispatched, RemotingCommand)):
-                self._begin_steps(command, dispatched)
+                self._begin_steps(command, dispatched, PREFIX_BYTES + len(frame.header) + len(frame.body))
                 return True
             answer = dispatched
         if answer is not None:
@@ -400,10 +407,10 @@ class ClientConnection(asyncio.Protocol):
         self._first_bytes = b""
         self._table.understood(self)
 
-    def _begin_steps(self, request: RemotingCommand, steps: Steps) -> None:
-        self._steps, self._steps_bytes = steps, len(request.body)
-        self._asked = request._replace(body=b"")
-        self._place = place = self._table.step_places.place(len(request.body))
+    def _begin_steps(self, request: RemotingCommand, steps: Steps, frame_bytes: int) -> None:
+        self._steps, self._steps_bytes = steps, frame_bytes
+        self._asked = request.bare()
+        self._place = place = self._table.step_places.place(frame_bytes)
         if not place.granted.done():
             self._wait_for(place.granted)
 

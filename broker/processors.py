@@ -16,6 +16,7 @@ from rocketpoll.broker.longpolling.pull_request_hold_service import PullRequestH
 from rocketpoll.broker.processor.acknowledger import Acknowledger
 from rocketpoll.broker.processor.admission import TopicAdmission
 from rocketpoll.broker.processor.after_saving import AfterSaving, RunAside
+from rocketpoll.broker.processor.awaited_answers import AwaitedAnswers
 from rocketpoll.broker.processor.broker_admin import BrokerAdminProcessor
 from rocketpoll.broker.processor.client_manage import ClientManageProcessor, NotifyConsumerIdsChanged
 from rocketpoll.broker.processor.client_relay import ClientRelayProcessor
@@ -94,6 +95,7 @@ class Processors:
         self.producers = ProducerManager(room)
         self.consumers = ConsumerManager(NotifyConsumerIdsChanged(around.tables.groups, around.work), room)
         self.locks = QueueLocks(around.monotonic_ms)
+        self.awaited = AwaitedAnswers()
         self.filters = SubscriptionFilters(config.filters)
         self.parked = ParkedSends(
             around.tables.topics,
@@ -229,6 +231,7 @@ class Processors:
                 self._dispatch_and_work,
                 around.advertised_host,
                 around.now_ms,
+                self.awaited,
             ),
             ExtensionsProcessor(
                 around.store,
@@ -249,7 +252,7 @@ class Processors:
                 around.why_busy,
             ),
             QueryMessageProcessor(around.config, around.store, around.now_ms),
-            QueryConsumeQueueProcessor(around.store, self.consumers, self.filters.filter_of),
+            QueryConsumeQueueProcessor(around.store, self.consumers, self.filters.of_subscription),
         )
 
     def _of_groups(self) -> tuple[Processor, ...]:
@@ -275,7 +278,7 @@ class Processors:
             GroupOffsetsProcessor(
                 name, around.store, tables.topics, tables.groups, self.consumers, tables.offsets
             ),
-            ClientRelayProcessor(name, around.store, self.consumers, around.work),
+            ClientRelayProcessor(name, around.store, self.consumers, around.work, self.awaited),
         )
 
     def _of_operators(self) -> tuple[Processor, ...]:

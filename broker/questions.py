@@ -31,6 +31,11 @@ class Questions:
         self._waiting[opaque] = (then, timer)
         return command._replace(opaque=opaque)
 
+    def withdraw(self, command: RemotingCommand) -> None:
+        """Wait no longer for the answer to a command that could not be sent."""
+        _, timer = self._waiting.pop(command.opaque)
+        timer.cancel()
+
     def answered(self, command: RemotingCommand) -> None:
         """Pass an answer on to its callback; ignore it if it is late or answers no question."""
         waiting = self._waiting.pop(command.opaque, None)

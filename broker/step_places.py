@@ -4,10 +4,10 @@
     release    the request has come to its end, or its client has gone
 
 What a request of many steps has in memory, as its decoded body or half of its answer, is many times
-as long as its body. Requests with small bodies have half of the room, and a line of their own: a
-heartbeat does not wait for batches, of which one may take most of a second. In each line one is
-always granted, however long. A request that has a place must go on with it, whatever the client
-does. It knows no client, no request and no loop.
+as long as its frame. Small requests have half of the room, and a line of their own: a heartbeat does
+not wait for batches, of which one may take most of a second. In each line one is always granted,
+however long. A request that has a place must go on with it, whatever the client does. It knows no
+client, no request and no loop.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from concurrent.futures import Future
 from typing import Final
 
 BYTES_MAX: Final = 4 << 20
-"""The maximum total of bodies, in bytes; decoded, they take some twenty times as much."""
+"""The maximum total of requests in bytes, headers and bodies; decoded, they take twenty times as much."""
 
 SMALL_BODY_BYTES: Final = 64 << 10
-"""Up to this a body is small: a heartbeat of hundreds of groups, a batch of some milliseconds."""
+"""Up to this a request is small: a heartbeat of hundreds of groups, a batch of some milliseconds."""
 
 _REQUEST_BYTES: Final = 64 << 10
-"""Bytes that a request without a body counts for, as its answer is yet to be written."""
+"""Bytes that a request counts for beside its own, as its answer is yet to be written."""
 
 
 class Place:
@@ -47,10 +47,10 @@ class StepPlaces:
         self._small = _Line(bytes_max // 2)
         self._large = _Line(bytes_max // 2)
 
-    def place(self, body_bytes: int) -> Place:
-        """Give a place to a request with a body of this size, at once or later."""
-        line = self._small if body_bytes <= SMALL_BODY_BYTES else self._large
-        place = Place(line, body_bytes + _REQUEST_BYTES)
+    def place(self, frame_bytes: int) -> Place:
+        """Give a place to a request whose frame is so long, at once or later."""
+        line = self._small if frame_bytes <= SMALL_BODY_BYTES else self._large
+        place = Place(line, frame_bytes + _REQUEST_BYTES)
         line.wait(place)
         return place
 

@@ -27,8 +27,9 @@ class Client:
 class Codes:
     """A filter that wants these codes, and perhaps a look at the messages."""
 
-    def __init__(self, *codes, needs_messages=False):
+    def __init__(self, *codes, needs_messages=False, size_bytes=0):
         self.codes = codes
+        self.size_bytes = size_bytes
         self.needs_messages = needs_messages
 
     def matches_code(self, code):
@@ -86,8 +87,11 @@ def a_pull(
     timeout_ms=15_000,
     wants=None,
     group="G",
+    subscription="*",
 ):
-    header = PullMessageRequestHeader(group, topic, queue_id, queue_offset, 32, 2, 0, timeout_ms, 0)
+    header = PullMessageRequestHeader(
+        group, topic, queue_id, queue_offset, 32, 2, 0, timeout_ms, 0, subscription
+    )
     return PullRequest(
         client or Client(), RemotingCommand(11), header, now_ms, timeout_ms, wants, queue_offset
     )

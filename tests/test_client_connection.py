@@ -12,6 +12,7 @@ from broker_stories import run
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.flags import CommandFlag
@@ -376,6 +377,38 @@ async def test_requests_of_many_steps_wait_for_a_place_and_whoever_goes_gives_it
         await asyncio.sleep(0)
     assert [[each.opaque for each in end.transport.answers()] for end in ends] == [[], [0, 1], [], [0, 1]]
     assert places.place(0).granted.done()
+
+
+@story
+async def test_a_request_of_many_steps_counts_with_its_header_and_keeps_none_of_it():
+    asyncio.get_running_loop().stand_still()
+    seen = []
+
+    def steps(request):
+        seen.append(request)
+        return in_steps(request, 3, [])
+
+    end = End(answer=steps)
+    end.table.step_places = places = StepPlaces(1)
+    first = places.place(0)
+    request = RemotingCommand(10, remark="r" * 30_000, ext_fields={"x": "y" * 30_000}, body=bytes(1_000))
+    end.receive(request)
+    assert ("holds", len(request.encode())) in end.table.told
+    assert end.connection._place.size > 61_000
+    assert seen == [request._replace(remark=None)]
+    assert end.connection._asked == RemotingCommand(10)
+    first.release()
+
+
+@story
+async def test_a_question_that_cannot_be_written_is_not_waited_for():
+    end = End()
+    heard = []
+    with pytest.raises(HeaderError):
+        end.connection.request(RemotingCommand(10, remark="x" * 300_000), 1_000, heard.append)
+    end.connection.connection_lost(None)
+    await asyncio.sleep(0)
+    assert heard == []
 
 
 @story

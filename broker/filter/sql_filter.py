@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # these take a tenth of a second to import, and many messages
 _FEW_MESSAGES = 48  # fewer than these are faster asked one by one; pulls of Java's clients are
 _NODES_ASKED_MAX = 32_000
 """Nodes evaluated in one look, all messages together: some 5 ms, or 15 ms for the dearest kinds."""
+_BYTES_OF_NODE = 512
+_BYTES_OF_CHARACTER = 20  # in the text of an IN with many short values
 _WEIGHT_OF_PROPERTIES = 4
 _NAMES_THAT_WEIGH_ONE = 2
 """Properties are scanned once to find their bounds, and once for each name, but faster."""
@@ -32,8 +34,11 @@ class SqlFilter:
     needs_messages = True
     """Always true: the tags code alone never decides that a message matches."""
 
-    def __init__(self, expression: SqlExpression) -> None:
+    def __init__(self, expression: SqlExpression, characters: int = 0) -> None:
+        """``characters`` is how long the expression's text is: its values are kept as well as its nodes."""
         self.expression = expression
+        self.size_bytes = _BYTES_OF_NODE * expression.condition.nodes + _BYTES_OF_CHARACTER * characters
+        """Bytes of memory that the expression takes, about."""
         self.looks_max = _NODES_ASKED_MAX // expression.condition.nodes
         self._weight = _WEIGHT_OF_PROPERTIES + len(expression.condition.names) // _NAMES_THAT_WEIGH_ONE
 

@@ -9,6 +9,7 @@ neither.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,8 @@ if TYPE_CHECKING:  # these take a tenth of a second to import, and many messages
 
 _INT32_BITS = 0xFFFFFFFF
 _INT32_SIGN = 0x80000000
+_BYTES_OF_CODE = 32
+_BYTES_OF_TAG = 96
 
 
 class TagsFilter:
@@ -33,6 +36,13 @@ class TagsFilter:
     def __init__(self, codes: frozenset[int], tags: frozenset[str] | None = None) -> None:
         self.codes = codes
         self.tags = tags
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of memory that its codes and tags take, about."""
+        tags = self.tags or ()
+        sets = sys.getsizeof(self.codes) + sys.getsizeof(tags)
+        return sets + _BYTES_OF_CODE * len(self.codes) + _BYTES_OF_TAG * len(tags) + sum(map(len, tags))
 
     @property
     def needs_messages(self) -> bool:

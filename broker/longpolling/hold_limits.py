@@ -15,3 +15,4 @@ class HoldLimits:
     suspend_timeout_max_ms: int = 60_000
     holds_per_connection_and_queue: int = 16
     holds_max: int = 20_000
+    """Places, of which a usual pull takes one; one with a long subscription or a large filter takes more."""

@@ -1,6 +1,7 @@
 """Places: pulls that take a place each, by client; who has most, and how long each has had it.
 
-Every operation takes constant time, however many pulls there are.
+A pull with a long subscription takes several places; a large filter takes some once for each client
+that waits with it. Every operation takes constant time, however many pulls there are.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rocketpoll.broker.connection import Connection
-from rocketpoll.broker.longpolling.pull_request import PullRequest
+from rocketpoll.broker.longpolling.pull_request import HoldFilter, PullRequest
 
 
 class Places:
@@ -16,7 +17,12 @@ class Places:
 
     def __init__(self) -> None:
         self._count = 0
+        self.taken = 0
+        """How many places all pulls take together."""
         self._of: dict[Connection, dict[PullRequest, None]] = {}
+        self._taken_by: dict[Connection, int] = {}
+        self._waiting_with: dict[tuple[Connection, HoldFilter], int] = {}
+        """How many pulls of a client wait with the same filter, of those that take places."""
         self._with: dict[int, dict[Connection, None]] = {}
         """The clients by the number of their places."""
         self.most = 0
@@ -33,7 +39,7 @@ class Places:
 
     def count_of(self, connection: Connection) -> int:
         """Return the number of a client's places."""
-        return len(self._of.get(connection, ()))
+        return self._taken_by.get(connection, 0)
 
     def oldest_of(self, connection: Connection) -> PullRequest | None:
         """Return the pull that a client has had for longest, or None if it has none."""
@@ -44,22 +50,47 @@ class Places:
         greediest = next(iter(self._with[self.most]))
         return next(iter(self._of[greediest]))
 
+    def needed_by(self, request: PullRequest) -> int:
+        """Return how many places a pull would take that is not here."""
+        filter_places = request.filter_places
+        if filter_places and (request.connection, request.message_filter) in self._waiting_with:
+            filter_places = 0
+        return request.places + filter_places
+
     def take(self, request: PullRequest) -> None:
-        """Take a place for a pull."""
-        requests = self._of.setdefault(request.connection, {})
-        self._changes(request.connection, len(requests), len(requests) + 1)
-        requests[request] = None
+        """Give a pull its places."""
+        for _ in range(self.needed_by(request)):
+            self._changes(request.connection, 1)
+        self._count += 1
+        self._of.setdefault(request.connection, {})[request] = None
+        if request.message_filter is not None and request.filter_places:
+            key = request.connection, request.message_filter
+            self._waiting_with[key] = self._waiting_with.get(key, 0) + 1
 
     def free(self, request: PullRequest) -> None:
-        """Free the place of a pull."""
+        """Take a pull's places back."""
+        if request.message_filter is not None and request.filter_places:
+            key = request.connection, request.message_filter
+            self._waiting_with[key] -= 1
+            if not self._waiting_with[key]:
+                del self._waiting_with[key]
+        for _ in range(self.needed_by(request)):
+            self._changes(request.connection, -1)
+        self._count -= 1
         requests = self._of[request.connection]
-        self._changes(request.connection, len(requests), len(requests) - 1)
         del requests[request]
         if not requests:
             del self._of[request.connection]
 
-    def _changes(self, connection: Connection, before: int, after: int) -> None:
-        self._count += after - before
+    def _changes(self, connection: Connection, by: int) -> None:
+        """Let a client have one place more or less: in single steps, the next greediest is known at once."""
+        before = self._taken_by.get(connection, 0)
+        after = before + by
+        self.taken += by
+        if after:
+            self._taken_by[connection] = after
+        else:
+            del self._taken_by[connection]
         if before:
             del self._with[before][connection]
             if not self._with[before]:

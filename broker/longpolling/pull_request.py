@@ -1,17 +1,22 @@
 """PullRequest: one pull that waits, with all that its replay needs and nothing else.
 
-The request's ext fields are dropped: the typed header says the same, in a fraction of the memory.
+The request's ext fields are dropped: the typed header says the same, in a fraction of the memory. What a
+client can make long in it, its subscription and the filter made of that, takes more places than one.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rocketpoll.broker.connection import Connection
+
+PLACE_BYTES: Final = 1_400
+"""Bytes of memory that a usual pull takes, with a short subscription and a filter of a few tags."""
 
 
 class HoldFilter(Protocol):
@@ -20,6 +25,10 @@ class HoldFilter(Protocol):
     @property
     def needs_messages(self) -> bool:
         """True if a code that may match is not enough, so that the messages must be looked at."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of memory that it takes, about."""
 
     def matches_code(self, code: int) -> bool:
         """Return whether a message with this tags code may match."""
@@ -42,6 +51,17 @@ class PullRequest:
     def queue(self) -> tuple[str, int]:
         """The topic and the number of the queue."""
         return self.header.topic, self.header.queue_id
+
+    @property
+    def places(self) -> int:
+        """The number of places that the pull takes without its filter: several for a long subscription."""
+        texts = self.header.subscription, self.header.expression_type
+        return 1 + sum(map(sys.getsizeof, texts)) // PLACE_BYTES
+
+    @property
+    def filter_places(self) -> int:
+        """The number of places of the filter, which all pulls of one client with this filter share."""
+        return 0 if self.message_filter is None else self.message_filter.size_bytes // PLACE_BYTES
 
     @property
     def pull_from_this_offset(self) -> int:

@@ -129,8 +129,9 @@ class PullRequestHoldService:
         if len(of_owner) >= limits.holds_per_connection_and_queue:
             # A client that goes on elsewhere leaves its pulls behind: the oldest is the least likely wanted.
             self._make_room(of_owner[0], request.suspend_timestamp_ms)
-        elif len(self._held) >= limits.holds_max:
-            if self._held.count_of(request.connection) + 1 >= self._held.most:
+        while not self._has_room(self._held, request):
+            would_have = self._held.count_of(request.connection) + self._held.needed_by(request)
+            if would_have >= self._held.most:
                 return self._put_it_off(request, request.suspend_timestamp_ms)
             self._make_room(self._held.oldest_of_greediest(), request.suspend_timestamp_ms)
         self._pull_request_table.setdefault(request.queue, ManyPullRequest()).add(request)
@@ -206,8 +207,12 @@ class PullRequestHoldService:
             self._leaving.append(request)
             self._go_on()
 
+    def _has_room(self, places: Places, request: PullRequest) -> bool:
+        """Tell whether there are places enough: for one that needs more than all, if no other is there."""
+        return not places.taken or places.taken + places.needed_by(request) <= self._limits.holds_max
+
     def _put_it_off(self, request: PullRequest, now_ms: int) -> bool:
-        if len(self._put_off) >= self._limits.holds_max:
+        if not self._has_room(self._put_off, request):
             return False
         until_ms = min(request.deadline_ms, now_ms + self._limits.short_polling_time_ms)
         soon = replace(request, timeout_ms=until_ms - request.suspend_timestamp_ms)

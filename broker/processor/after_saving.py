@@ -39,6 +39,7 @@ class AfterSaving:
         failure: str = _FAILURE,
     ) -> None:
         """Save, then answer; if that fails, answer ``failure`` and why."""
+        request = request.bare()
         self.go_on(
             connection, request, save, lambda: reply(connection, request, success), lambda: None, failure
         )
@@ -52,6 +53,7 @@ class AfterSaving:
         change: Change[Any, Any],
     ) -> None:
         """Save a change, then answer; if that fails, take the change back, and answer why."""
+        request = request.bare()
 
         def saved() -> None:
             change.saved()
@@ -74,6 +76,7 @@ class AfterSaving:
         A failed save may leave the new state on the disk, and so may another one at that time.
         ``again`` overwrites it with the restored state before the answer.
         """
+        request = request.bare()
 
         def done(error: BaseException | None) -> None:
             if error is None:

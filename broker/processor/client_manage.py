@@ -21,7 +21,7 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.groups import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 from rocketpoll.broker.connection import Connection, Steps
-from rocketpoll.broker.filter.subscription import TAGS_BYTES_MAX
+from rocketpoll.broker.filter.subscription import TAGS_BYTES_MAX, TAGS_MAX, tag_count
 from rocketpoll.broker.processor.request import Handlers, RequestRejected, answer, body_in_steps, header_of
 from rocketpoll.broker.processor.to_clients import notice
 from rocketpoll.broker.state.clients import ClientChannel, client_fault
@@ -219,4 +219,9 @@ def _fault_of_size(subscription: SubscriptionData) -> str | None:
     characters = max(sum(map(len, texts)) // 2, len(subscription.code_set))
     if characters > SUBSCRIPTION_CHARACTERS_MAX:
         return f"the subscription to {subscription.topic} is over {SUBSCRIPTION_CHARACTERS_MAX} characters"
+    if subscription.expression_type != TAG_EXPRESSION:
+        return None
+    tags = max(len(subscription.tags_set), tag_count(subscription.sub_string))
+    if tags > TAGS_MAX:
+        return f"the subscription to {subscription.topic} has {tags} tags, over {TAGS_MAX}"
     return None

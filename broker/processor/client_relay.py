@@ -21,6 +21,7 @@ from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.awaited_answers import QUESTION_BYTES, AwaitedAnswers
 from rocketpoll.broker.processor.request import Handlers, RequestRejected, header_of, reply
 from rocketpoll.broker.processor.to_clients import question
 from rocketpoll.broker.state.clients import ClientChannel
@@ -33,6 +34,9 @@ STATUS_TIMEOUT_MS: Final = 3_000
 STATUS_BYTES_MAX: Final = 65_536
 STATUS_BYTES_MAX_IN_ALL: Final = 262_144
 """Bytes of one member's answer, some 600 queues, and of all: more would keep all others waiting."""
+_SURVEY_BYTES: Final = QUESTION_BYTES + STATUS_BYTES_MAX_IN_ALL
+_MEMBER_BYTES: Final = 1_024
+"""Bytes that a survey of a group counts for while it waits, for each member that it asks."""
 RUNNING_INFO_VERSION_MIN: Final = 62
 STATUS_VERSION_MIN: Final = 28
 """V3_1_8_SNAPSHOT and V3_0_7_SNAPSHOT: older clients do not know the requests."""
@@ -47,9 +51,11 @@ class ClientRelayProcessor:
         store: MessageStore,
         consumers: ConsumerManager,
         work: Callable[[Iterator[None]], None],
+        awaited: AwaitedAnswers,
     ) -> None:
         """Take what is asked; ``work`` takes all the steps it is given, at once or bit by bit."""
         self._work = work
+        self._awaited = awaited
         self._broker_name = broker_name
         self._store = store
         self._consumers = consumers
@@ -112,6 +118,9 @@ class ClientRelayProcessor:
         ext_fields: Mapping[str, str],
         body: bytes = b"",
     ) -> None:
+        passed_on = RemotingCommand(request.code, ext_fields=ext_fields, body=body)
+        request = request.bare()
+
         def answered(found: RemotingCommand | None) -> None:
             if found is None:
                 remark = f"consumer <{channel.client_id}> has gone, or not answered in {RELAY_TIMEOUT_MS} ms"
@@ -123,8 +132,7 @@ class ClientRelayProcessor:
                 relayed = request.respond(found.code, found.remark, found.ext_fields, found.body)
                 reply(connection, request, relayed)
 
-        passed_on = RemotingCommand(request.code, ext_fields=ext_fields, body=body)
-        channel.connection.request(passed_on, RELAY_TIMEOUT_MS, answered)
+        self._awaited.ask(connection, channel.connection, passed_on, RELAY_TIMEOUT_MS, answered)
 
     def get_consumer_status(self, connection: Connection, request: RemotingCommand) -> Steps:
         """Answer with the offsets in the memory of those members that reply in time."""
@@ -134,7 +142,8 @@ class ClientRelayProcessor:
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
             headers.GetConsumerStatusRequestHeader(header.topic, header.group),
         )
-        yield from _Survey(connection, request, header.group, self._work).ask(channels, asked)
+        survey = _Survey(connection, request.bare(), header.group, self._work, self._awaited)
+        yield from survey.ask(channels, asked)
         return None
 
     def _asked(self, header: headers.GetConsumerStatusRequestHeader) -> tuple[ClientChannel, ...]:
@@ -166,20 +175,30 @@ class _Survey:
         request: RemotingCommand,
         group: str,
         work: Callable[[Iterator[None]], None],
+        awaited: AwaitedAnswers,
     ) -> None:
         self._work = work
+        self._awaited = awaited
         self._connection = connection
         self._request = request
         self._group = group
         self._outstanding = 0
         self._found: dict[str, Mapping[MessageQueue, int]] = {}
         self._room = STATUS_BYTES_MAX_IN_ALL
+        self._size = 0
 
     def ask(self, channels: tuple[ClientChannel, ...], command: RemotingCommand) -> Iterator[None]:
         self._outstanding = len(channels)
-        for channel in channels:
-            yield
-            channel.connection.request(command, STATUS_TIMEOUT_MS, partial(self._answered, channel.client_id))
+        self._size = _SURVEY_BYTES + _MEMBER_BYTES * len(channels)
+        self._awaited.take(self._connection, self._size)
+        try:
+            for channel in channels:
+                yield
+                answered = partial(self._answered, channel.client_id)
+                channel.connection.request(command, STATUS_TIMEOUT_MS, answered)
+        except BaseException:  # whoever has asked has gone: not all are asked, and no answer is the last
+            self._awaited.release(self._connection, self._size)
+            raise
 
     def _answered(self, client_id: str, found: RemotingCommand | None) -> None:
         self._outstanding -= 1
@@ -197,6 +216,7 @@ class _Survey:
             self._found[client_id] = decode_body(GetConsumerStatusBody, body).message_queue_table
 
     def _reply(self) -> Iterator[None]:
+        self._awaited.release(self._connection, self._size)
         reply(self._connection, self._request, (yield from self._result()))
 
     def _result(self) -> Generator[None, None, RemotingCommand]:

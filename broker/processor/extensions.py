@@ -111,7 +111,7 @@ class ExtensionsProcessor:
         tell = partial(
             self._answer,
             connection,
-            request._replace(body=b""),  # the log has the body
+            request.bare(),  # it is in the log: no need to keep it
             header.topic,
             queue_id,
             len(request.body),

@@ -110,9 +110,9 @@ class MessageBackProcessor:
             result = self._store.put_message(
                 redirect_to_dlq(_counted(message, back.store_host), dead_letters)
             )
+        asked, name = request.bare(), group.group_name
         self._acknowledger.when_stored(
-            result,
-            lambda known: reply(connection, request, self._answer(request, header.group, origin, known)),
+            result, lambda known: reply(connection, asked, self._answer(asked, name, origin, known))
         )
         return None
 
@@ -157,7 +157,8 @@ class MessageBackProcessor:
         self, request: RemotingCommand, group: str, origin: str, result: PutMessageResult
     ) -> RemotingCommand:
         if result.status is PutMessageStatus.PUT_OK:
-            self._stats.sent_back(origin, group)
+            if self._admission.config_of(origin) is not None:  # its sender may have named anything
+                self._stats.sent_back(origin, group)
             return answer(request)
         return request.respond(CODES[result.status], result.remark)
 

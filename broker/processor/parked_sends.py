@@ -25,11 +25,11 @@ from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rocketpoll.broker.connection import Connection, Work
 from rocketpoll.broker.processor.after_saving import RunAside
-from rocketpoll.broker.processor.request import reply
+from rocketpoll.broker.processor.request import reply, size_of
 from rocketpoll.broker.state.topic_config import TopicConfigManager
 
 BYTES_MAX: Final = 64 << 20
-"""Bytes of waiting bodies: four of the longest, or what comes while a slow disk saves topics."""
+"""Bytes of waiting sends with their fields: four of the longest, or what comes while topics are saved."""
 DISPATCHED_PER_STEP: Final = 50
 """The number of sends written together in one step, which takes about a millisecond."""
 
@@ -39,6 +39,7 @@ _log = logging.getLogger(__name__)
 class _Parked(NamedTuple):
     connection: Connection
     request: RemotingCommand
+    size: int
 
 
 class ParkedSends:
@@ -67,7 +68,7 @@ class ParkedSends:
         self._work = work
         self._capacity = capacity
         self._waiting: dict[str, deque[_Parked]] = {}
-        self._count = self._body_bytes = 0
+        self._count = self._bytes = 0
         self._is_at_work = False
         self._let_through: str | None = None
         self._ending: str | None = None
@@ -87,16 +88,19 @@ class ParkedSends:
         """Put a send aside until a topic is saved; return None, or a refusal."""
         if self._ending is not None:
             return request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, self._ending)
-        if self._count >= self._capacity or self._body_bytes + len(request.body) > BYTES_MAX:
+        size = size_of(request)
+        if self._count >= self._capacity or self._bytes + size > BYTES_MAX:
             remark = f"[REJECTREQUEST]system busy, {self._count} sends wait for topics to be saved"
             return request.respond(ResponseCode.SYSTEM_BUSY, remark)
         self._count += 1
-        self._body_bytes += len(request.body)
+        self._bytes += size
+        # A body is a view into all that was received with it, which need not be kept.
+        parked = _Parked(connection, request._replace(body=bytes(request.body)), size)
         sends = self._waiting.setdefault(topic, deque())
         if topic == self._let_through:  # it was the first, and is still
-            sends.appendleft(_Parked(connection, request))
+            sends.appendleft(parked)
         else:
-            sends.append(_Parked(connection, request))
+            sends.append(parked)
         if not self._is_at_work:
             self._is_at_work = True
             self._save()
@@ -165,7 +169,7 @@ class ParkedSends:
             yield awaited
 
     def _dispatch_again(self, parked: _Parked) -> Work | None:
-        connection, request = parked
+        connection, request, _ = parked
         if connection.is_closed and not request.is_one_way:
             return None
         try:
@@ -180,7 +184,7 @@ class ParkedSends:
     ) -> Iterator[None]:
         for topic, sends in waiting.items():
             while sends:
-                connection, request = self._taken(sends)
+                connection, request, _ = self._taken(sends)
                 refusal = request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, remark_of(topic))
                 reply(connection, request, refusal)
                 yield
@@ -188,5 +192,5 @@ class ParkedSends:
     def _taken(self, sends: deque[_Parked]) -> _Parked:
         parked = sends.popleft()
         self._count -= 1
-        self._body_bytes -= len(parked.request.body)
+        self._bytes -= parked.size
         return parked

@@ -191,8 +191,8 @@ class PullMessageProcessor:
         if code is ResponseCode.PULL_NOT_FOUND and is_end and can_wait:
             held = PullRequest(
                 connection,
-                request._replace(ext_fields=NO_EXT_FIELDS, body=b""),
-                header,
+                request._replace(remark=None, ext_fields=NO_EXT_FIELDS, body=b""),
+                _needed_again(header),
                 self._now_ms(),
                 self._timeout_ms(header.suspend_timeout_millis),
                 message_filter,
@@ -200,7 +200,7 @@ class PullMessageProcessor:
             )
             if self._suspend(held):
                 return None
-            raise RequestRejected(ResponseCode.SYSTEM_BUSY, "no more pulls can wait here now")
+            raise RequestRejected(ResponseCode.SYSTEM_BUSY, "no more pulls can wait here now (maxHolds)")
         offsets = (found.next_begin_offset, found.min_offset, found.max_offset)
         if code is not ResponseCode.SUCCESS:
             return request.respond(code, found.status.name, _fields(*offsets))
@@ -238,12 +238,8 @@ class PullMessageProcessor:
 
     def _message_filter(self, header: PullMessageRequestHeader) -> Filter:
         if header.sys_flag & _SUBSCRIPTION:
-            subscription = self._filters.subscription_of(
-                header.topic, header.subscription, header.expression_type
-            )
-        else:
-            subscription = self._subscription_from_heartbeats(header)
-        return self._filters.filter_of(subscription)
+            return self._filters.of_text(header.topic, header.subscription, header.expression_type)
+        return self._filters.of_subscription(self._subscription_from_heartbeats(header))
 
     def _subscription_from_heartbeats(self, header: PullMessageRequestHeader) -> SubscriptionData:
         group = self._consumers.group(header.consumer_group)
@@ -303,6 +299,15 @@ class PullMessageProcessor:
         if not holds.long_polling_enable:
             return holds.short_polling_time_ms
         return min(max(suspend_timeout_ms, holds.suspend_timeout_min_ms), holds.suspend_timeout_max_ms)
+
+
+def _needed_again(header: PullMessageRequestHeader) -> PullMessageRequestHeader:
+    """Return what the replay of a pull asks a header for: a client can make the rest as long as it likes."""
+    if header.sys_flag & _SUBSCRIPTION:
+        return header._replace(proxy_froward_client_id=None, broker_name=None)
+    return header._replace(
+        proxy_froward_client_id=None, broker_name=None, subscription=None, expression_type=None
+    )
 
 
 def _fields(*offsets: int) -> dict[str, str]:

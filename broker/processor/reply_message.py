@@ -22,7 +22,8 @@ from rmq_spark.wire.headers.send import ReplyMessageRequestHeader, SendMessageRe
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.properties import change_properties, decode_properties
 from rocketpoll.broker.connection import Connection
-from rocketpoll.broker.processor.request import Handlers, RequestRejected, header_of, reply
+from rocketpoll.broker.processor.awaited_answers import AwaitedAnswers
+from rocketpoll.broker.processor.request import Handlers, RequestRejected, header_of, reply, size_of
 from rocketpoll.broker.processor.to_clients import question
 from rocketpoll.broker.state.clients import ClientChannel
 from rocketpoll.broker.state.producers import ProducerManager
@@ -47,8 +48,10 @@ class ReplyMessageProcessor:
         send: Callable[[Connection, RemotingCommand], None],
         advertised_host: Callable[[Connection], Host],
         now_ms: Callable[[], int],
+        awaited: AwaitedAnswers,
     ) -> None:
         """Take the producers; ``send`` takes a message that is sent, and answers it."""
+        self._awaited = awaited
         self._producers = producers
         self._send = send
         self._advertised_host = advertised_host
@@ -67,9 +70,12 @@ class ReplyMessageProcessor:
         header: SendMessageRequestHeader = header_of(request)
         channel = self._asker(decode_properties(header.properties or "").get(REPLY_TO_CLIENT))
         pushed_header = self._pushed_header(connection, header)
-        pushed = question(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed_header, bytes(request.body))
-        taken = partial(self._taken, connection, request, channel.client_id)
-        channel.connection.request(pushed, PUSH_TIMEOUT_MS, taken)
+        body = bytes(request.body)  # not a view: that would keep all that was received with it
+        pushed = question(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed_header, body)
+        taken = partial(self._taken, connection, request._replace(body=body), channel.client_id)
+        self._awaited.ask(
+            connection, channel.connection, pushed, PUSH_TIMEOUT_MS, taken, kept_bytes=size_of(request)
+        )
 
     def _asker(self, client_id: str | None) -> ClientChannel:
         if client_id is None:

@@ -9,6 +9,7 @@ returns one: it does a bit, yields, and returns the answer in the end.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -56,6 +57,12 @@ def header_of(request: RemotingCommand) -> Any:
     if decode is None:
         raise HeaderError("request", at="code", needed="a code with a header", found=request.code)
     return decode(request.ext_fields)
+
+
+def size_of(request: RemotingCommand) -> int:
+    """Return the bytes of memory that a request takes while it waits: its body and its fields, about."""
+    fields = request.ext_fields
+    return len(request.body) + sum(map(sys.getsizeof, fields)) + sum(map(sys.getsizeof, fields.values()))
 
 
 def body_of(request: RemotingCommand, body_type: type[Any]) -> Any:

@@ -43,7 +43,6 @@ from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 _NO_BATCH: Final = "a batch can neither be delayed nor go to a retry topic"
 
 _log = logging.getLogger(__name__)
-_BODY_BYTES_WAITING_MAX = 4_096
 _PUT_OK = PutMessageStatus.PUT_OK
 _NOT_PUT = PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)
 _ILLEGAL = ResponseCode.MESSAGE_ILLEGAL
@@ -277,9 +276,8 @@ class SendMessageProcessor:
         waits: bool,
     ) -> None:
         """Answer what is in the log, with SYNC_FLUSH once on the disk if the sender waits."""
-        if len(request.body) > _BODY_BYTES_WAITING_MAX:  # the log has the body
-            request = request._replace(body=b"")
-        tell = partial(self._answer, connection, request, plan, sizes)
+        # The log has the message: neither the request nor what was received with it is kept.
+        tell = partial(self._answer, connection, request.bare(), plan, sizes)
         self._acknowledger.when_stored(result, tell, waits=waits)
 
     def _answer(

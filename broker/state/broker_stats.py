@@ -21,6 +21,7 @@ from rmq_spark.wire.bodies.stats import BrokerStatsData, BrokerStatsItem
 from rocketpoll.broker.state.durations import Durations
 from rocketpoll.broker.state.stats_windows import (
     BUCKETS_MAX,
+    KEYS_MAX,
     SAMPLE_INTERVAL_MS,
     Key,
     Sum,
@@ -151,6 +152,8 @@ class BrokerStats:
     def _add(sums: Sums, key: Key, count: int, byte_count: int, calls: int = 1) -> None:
         found = sums.get(key)
         if found is None:
+            if len(sums) >= KEYS_MAX:
+                return
             found = sums[key] = Sum()
         found.messages += count
         found.bytes += byte_count
@@ -167,9 +170,11 @@ class BrokerStats:
         self._samples += 1
         if self._samples % _SAMPLES_PER_MINUTE == 0:
             self.put_took.end_minute()
-        self._closed, self._sums = self._sums, {}
         whole, self._whole = self._whole, {}
-        self._closed |= whole
+        self._closed, self._sums = (
+            whole | self._sums,
+            {},
+        )  # these first: there is room for them
         yield from self._recent.add(whole, elapsed_ms)
         for window in (self._minute, self._hour, self._day):
             yield from window.add(self._closed, elapsed_ms)

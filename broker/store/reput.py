@@ -54,6 +54,10 @@ ONE_BY_ONE_MAX = 1024
 """Records taken at a time, one by one, while the tools for many are being loaded."""
 _WORDS_MAX = 8_192
 """Words of keys that come to the index at a time, if there are several: a microsecond each."""
+_PROPERTY_BYTES_MAX = 1 << 20
+"""Bytes of properties that come to the index at a time, if of several messages: some milliseconds."""
+_LONG_PROPERTY_BYTES_MAX = 1 << 18
+"""That bound where more came at once: what has too many words is looked into once for each run of them."""
 _ONE_BY_ONE_BYTES_MAX = 1 << 13
 """Bytes of messages that come to the index one by one: they may have a key for every two bytes."""
 
@@ -286,9 +290,10 @@ class ReputMessageService:
 
     def _index_chunk(self, chunk: RecordChunk, start: int, next_offset: int) -> None:
         if self._index is not None:
+            whole, chunk = len(chunk), _with_few_properties(chunk)
             columns = key_columns(chunk, start)
             count = max(chunks.rows_within(columns["keys"], _WORDS_MAX), 1)
-            if count < len(chunk):
+            if count < whole:
                 next_offset = start + int(chunk.ends[count - 1])
             self._index.dispatch(**{name: column[:count] for name, column in columns.items()})
         self.index_from_offset = next_offset
@@ -332,6 +337,15 @@ def _good(sizes: list[int], count: int, start: int, next_offset: int) -> tuple[l
 
 def _chunk(data: Buffer, sizes: Sequence[int]) -> RecordChunk:
     return chunks.RecordChunk(data[: sum(sizes)], sizes)
+
+
+def _with_few_properties(chunk: RecordChunk) -> RecordChunk:
+    """Cut many records down to the first of them, before their properties are looked into."""
+    ends = chunk.properties_length.cumsum()
+    if len(chunk) <= 1 or ends[-1] <= _PROPERTY_BYTES_MAX:
+        return chunk
+    count = max(int(ends.searchsorted(_LONG_PROPERTY_BYTES_MAX, "right")), 1)
+    return chunks.RecordChunk(chunk.data[: chunk.ends[count - 1]].data, chunk.sizes[:count])
 
 
 def key_columns(chunk: RecordChunk, start: int) -> dict[str, Any]:

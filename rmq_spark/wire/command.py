@@ -70,6 +70,10 @@ class RemotingCommand(NamedTuple):
         """Return a copy whose header is encoded by another codec."""
         return _new_command(RemotingCommand, (*self[:8], serialize_type))
 
+    def bare(self) -> RemotingCommand:
+        """Return this command without remark, ext fields and body: all that an answer to it asks for."""
+        return _new_command(RemotingCommand, (*self[:5], None, NO_EXT_FIELDS, b"", self.serialize_type))
+
     def respond(
         self,
         code: int,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from held_pulls import Client, a_pull
+from held_pulls import Client, Codes, a_pull
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketpoll.broker.longpolling.places import Places
+from rocketpoll.broker.longpolling.pull_request import PLACE_BYTES
 
 
 def test_the_greediest_gives_the_place_that_it_has_had_for_longest():
@@ -35,26 +36,57 @@ def test_nobody_has_places_that_were_not_taken():
     assert a_pull(client) not in places
 
 
-@given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=200))
+def test_a_long_subscription_takes_places_by_its_bytes_and_a_large_filter_once_for_each_client():
+    places, client, other = Places(), Client(), Client()
+    places.take(a_pull(client, subscription="x" * 10 * PLACE_BYTES))
+    assert (len(places), places.taken) == (1, 11)
+    large = Codes(size_bytes=5 * PLACE_BYTES)
+    pulls = [a_pull(client, wants=large) for _ in range(3)]
+    for pull in pulls:
+        places.take(pull)
+    assert (places.count_of(client), places.taken) == (11 + 5 + 3, 19)
+    places.take(a_pull(other, wants=large))
+    assert (places.count_of(other), places.taken) == (6, 25)
+    for pull in pulls:
+        places.free(pull)
+    assert (len(places), places.most, places.taken) == (2, 11, 17)
+
+
+_FILTERS = (None, Codes(), Codes(size_bytes=PLACE_BYTES), Codes(size_bytes=7 * PLACE_BYTES))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 4), st.booleans(), st.sampled_from(_FILTERS), st.sampled_from((1, 5_000, 20_000))
+        ),
+        max_size=200,
+    )
+)
 def test_whoever_comes_and_goes_the_counts_are_those_of_a_plain_list(moves):
     places, taken = Places(), []
     clients = [Client() for _ in range(5)]
-    for number, comes in moves:
+    for number, comes, wants, length in moves:
         own = [pull for pull in taken if pull.connection is clients[number]]
         if comes:
-            taken.append(a_pull(clients[number]))
+            taken.append(a_pull(clients[number], wants=wants, subscription="x" * length))
             places.take(taken[-1])
         elif own:
             taken.remove(own[len(own) // 2])
             places.free(own[len(own) // 2])
-        counts = Counter(pull.connection for pull in taken)
+        counts = Counter()
+        for pull in taken:
+            counts[pull.connection] += pull.places
+        for client, wanted in {(pull.connection, pull.message_filter) for pull in taken}:
+            counts[client] += wanted.size_bytes // PLACE_BYTES if wanted is not None else 0
         assert len(places) == len(taken)
         assert places.most == max(counts.values(), default=0)
+        assert places.taken == sum(counts.values())
         assert {id(pull) for pull in places} == {id(pull) for pull in taken}
         for client in clients:
             own = [pull for pull in taken if pull.connection is client]
             assert (places.count_of(client), places.oldest_of(client)) == (
-                len(own),
+                counts[client],
                 own[0] if own else None,
             )
         if taken:

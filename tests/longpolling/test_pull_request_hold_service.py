@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
 from rocketpoll.broker.longpolling.hold_limits import HoldLimits
+from rocketpoll.broker.longpolling.pull_request import PLACE_BYTES
 
 
 def test_an_arrival_answers_the_pulls_of_its_queue_and_no_others():
@@ -219,6 +220,21 @@ def test_where_all_have_their_share_a_newcomer_is_put_off_for_a_short_while_and_
     assert hold.service.expire(1_000) == 1
     assert (hold.woken[3].connection, hold.woken[3].request) == (pulls[3].connection, pulls[3].request)
     assert hold.service.next_deadline_ms is None
+
+
+def test_places_are_counted_in_bytes_where_clients_say_much():
+    """A newcomer with a short subscription gets its place from whoever waits with long ones."""
+    hold = Hold(HoldLimits(holds_max=20))
+    greedy, modest = Client(), Client()
+    for queue_id in range(10):
+        long = a_pull(greedy, queue_id=queue_id, subscription="x" * 4 * PLACE_BYTES)
+        assert hold.service.suspend_pull_request(long) is (queue_id < 8)
+    assert (hold.service.held, hold.service.put_offs) == (4, 4)
+    assert hold.service.suspend_pull_request(a_pull(modest))
+    assert hold.service.held == 4  # one of the greedy one's has left: there is no room for it to be put off
+    assert [pull.connection for pull in hold.woken] == [greedy]
+    hold.service.release_all()
+    assert hold.service.suspend_pull_request(a_pull(subscription="x" * 40 * PLACE_BYTES))
 
 
 def test_who_has_fewer_places_than_the_greediest_gets_one_of_the_greediests():

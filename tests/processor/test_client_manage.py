@@ -246,6 +246,12 @@ def test_who_is_not_heard_of_for_too_long_is_closed(clients, parts, one, two):
             "over 65536",
         ),
         (
+            HeartbeatData(
+                client_id="c", consumer_data_set=(large("g", sub_string="||".join(["a"] * 4_097)),)
+            ),
+            "4097 tags, over 4096",
+        ),
+        (
             HeartbeatData(client_id="c", consumer_data_set=(large("g", code_set=frozenset(range(65_537))),)),
             "over 65536",
         ),

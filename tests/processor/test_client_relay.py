@@ -1,3 +1,5 @@
+import tracemalloc
+
 import pytest
 from broker_connections import FakeConnection, body_in, finished
 from brokers import refused
@@ -13,6 +15,7 @@ from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.message_id import encode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import decode_record
+from rocketpoll.broker.processor.awaited_answers import BYTES_MAX, QUESTION_BYTES, SHARE, AwaitedAnswers
 from rocketpoll.broker.processor.client_relay import (
     RELAY_TIMEOUT_MS,
     STATUS_BYTES_MAX,
@@ -35,8 +38,13 @@ def consumers():
 
 
 @pytest.fixture
-def processor(parts, consumers):
-    return ClientRelayProcessor("broker-a", parts.store, consumers, finished)
+def awaited():
+    return AwaitedAnswers()
+
+
+@pytest.fixture
+def processor(parts, consumers, awaited):
+    return ClientRelayProcessor("broker-a", parts.store, consumers, finished, awaited)
 
 
 def running_info(admin, client_id="c", *, one_way=False):
@@ -73,6 +81,61 @@ def test_who_does_not_answer_in_time_has_timed_out(processor, consumers, admin):
     member.answer_all()
     assert admin.codes() == [Answer.CONSUME_MSG_TIMEOUT]
     assert "<c>" in admin.sent[0].remark
+
+
+def test_questions_that_wait_keep_little_and_are_counted_until_they_are_answered(
+    processor, consumers, admin, awaited
+):
+    member = join(consumers, "g", "c", "T")
+    asked = running_info(admin)
+    asked = asked._replace(ext_fields={**asked.ext_fields, "x": "y" * 240_000})
+    tracemalloc.start()
+    for number in range(40):
+        fields = {**asked.ext_fields, "x": f"{number}" + "y" * 240_000}
+        processor.get_consumer_running_info(admin, asked._replace(ext_fields=fields))
+        member.asked[-1] = None, *member.asked[-1][1:]  # it has been sent
+    del fields
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 40 * QUESTION_BYTES
+    assert awaited.bytes == 40 * QUESTION_BYTES
+    for _, _, then in member.asked:
+        then(None)
+    assert awaited.bytes == 0
+
+
+def test_no_more_questions_wait_than_one_client_may_ask_at_a_time(processor, consumers, admin, awaited):
+    member = join(consumers, "g", "c", "T")
+    others = FakeConnection("another")
+    while awaited.bytes < BYTES_MAX // SHARE:
+        processor.get_consumer_running_info(admin, running_info(admin))
+    for _ in range(3):
+        code, remark = refused(processor.get_consumer_running_info, admin, running_info(admin))
+        assert (code, f"of {BYTES_MAX // SHARE}: try again later" in remark) == (Answer.SYSTEM_BUSY, True)
+    assert processor.get_consumer_running_info(others, running_info(others)) is None
+    member.answer_all()
+    assert awaited.bytes == 0
+    assert processor.get_consumer_running_info(admin, running_info(admin)) is None
+
+
+def test_a_survey_counts_until_its_last_answer_or_until_its_asker_has_gone(
+    processor, consumers, admin, awaited
+):
+    members = [join(consumers, "g", f"c{number}", "T") for number in range(3)]
+    header = headers.GetConsumerStatusRequestHeader("T", "g")
+    steps = processor.get_consumer_status(admin, admin.ask(Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header))
+    next(steps)
+    next(steps)
+    assert awaited.bytes > STATUS_BYTES_MAX
+    steps.close()
+    assert awaited.bytes == 0
+    finished(
+        processor.get_consumer_status(admin, admin.ask(Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header))
+    )
+    for member in members:
+        assert awaited.bytes > 0
+        member.answer_all()
+    assert awaited.bytes == 0
 
 
 def test_a_one_way_question_is_not_answered(processor, consumers, admin):

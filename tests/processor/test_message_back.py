@@ -103,6 +103,16 @@ def test_a_message_that_is_given_back_waits_for_its_groups_retry_topic(room, par
     assert room.stats.data("SNDBCK_PUT_NUMS", "T@g").stats_minute.sum == 1
 
 
+def test_only_topics_that_there_are_become_keys_of_statistics(room, parts):
+    """A sender may name any topic as the one that its message comes from, and there is no end to names."""
+    for number in range(3):
+        room.send_back(room.put(RETRY_TOPIC=f"{number}" + "y" * 1_000))
+    room.send_back(room.put(RETRY_TOPIC="../T"))
+    room.send_back(room.put(RETRY_TOPIC="T"))
+    assert room.waiting(3)[0].properties["RETRY_TOPIC"] == "0" + "y" * 1_000
+    assert [key for key in room.stats._sums if key[0] == "send back"] == [("send back", "T@g")]
+
+
 @pytest.mark.parametrize(
     ("asked", "times", "level"),
     [

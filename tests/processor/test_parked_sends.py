@@ -92,8 +92,9 @@ class Room:
         if next(steps, self) is not self:
             self.soon.append(lambda: self.work(steps))
 
-    def send(self, topic, opaque, body=b"", flag=0, client=None):
-        request = RemotingCommand(10, opaque=opaque, flag=flag, ext_fields={"topic": topic}, body=body)
+    def send(self, topic, opaque, body=b"", flag=0, client=None, more=()):
+        fields = {"topic": topic, **dict(more)}
+        request = RemotingCommand(10, opaque=opaque, flag=flag, ext_fields=fields, body=body)
         self.dispatch(client or self.client, request)
         self.end_turn()
 
@@ -194,13 +195,31 @@ def test_so_many_sends_and_bytes_may_wait_and_more_are_refused_as_busy():
     assert "2 sends wait for topics to be saved" in room.client.sent[0].remark
     room.settle()
     room.client.sent.clear()
-    room.send("B", 4, body=bytes(BYTES_MAX - 1))
-    room.send("B", 5, body=b"xx")
+    room.send("B", 4, body=bytes(BYTES_MAX - 1_000))
+    room.send("B", 5, body=bytes(1_000))
     assert room.answers() == [(5, 2)]
     room.settle()
-    room.send("C", 6, body=bytes(BYTES_MAX))
+    room.send("C", 6, body=bytes(BYTES_MAX - 1_000))
     room.settle()
     assert room.stored == [("A", 1), ("A", 2), ("B", 4), ("C", 6)]
+
+
+def test_fields_of_sends_that_wait_are_counted_as_their_bodies_are():
+    room = Room()
+    for opaque in range(400):
+        room.send("A", opaque, more={"x": f"{opaque}" + "y" * 240_000})
+    refused = room.answers()
+    assert len(refused) == 400 - BYTES_MAX // 240_100
+    room.settle()
+    assert len(room.stored) + len(refused) == 400
+
+
+def test_a_send_that_waits_keeps_nothing_of_what_was_received_with_it(room):
+    received = bytearray(1_000)
+    room.send("A", 1, body=memoryview(received)[10:20])
+    received.clear()  # which nobody has a view of
+    room.settle()
+    assert room.stored == [("A", 1)]
 
 
 def test_a_send_whose_client_has_gone_is_dropped_unless_nobody_was_to_wait_for_it(room):

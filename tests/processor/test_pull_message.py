@@ -12,12 +12,14 @@ from members import room
 from stores import small_config
 
 from rmq_spark.errors import HeaderError
+from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rocketpoll.broker.config import BrokerConfig, HoldLimits
 from rocketpoll.broker.processor.pull_message import PullMessageProcessor
 from rocketpoll.broker.processor.request import RequestRejected
 from rocketpoll.broker.processor.subscription_filters import SubscriptionFilters
 from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.state.clients import ClientChannel
 from rocketpoll.broker.state.consumers import ConsumerManager
 from rocketpoll.broker.store.results import GetMessageResult, GetMessageStatus
 
@@ -143,11 +145,37 @@ def test_what_is_held_waits_within_bounds_and_keeps_nothing_of_its_request_but_t
     assert (held.request.opaque, dict(held.request.ext_fields), held.request.body) == (9, {}, b"")
 
 
+@pytest.mark.parametrize(
+    ("fields", "is_kept"),
+    [
+        ({"brokerName": "x", "proxyFrowardClientId": "x"}, False),
+        ({"sysFlag": "2", "subscription": "x", "expressionType": "TAG"}, False),
+        ({"subscription": "x", "expressionType": "TAG"}, True),
+    ],
+)
+def test_of_a_pull_that_waits_only_what_its_replay_needs_is_kept_however_long_the_rest_is(
+    parts, fields, is_kept
+):
+    room = Room(parts)
+    room.consumers.register(
+        ClientChannel(room.connection, "c", "JAVA", 1, 0),
+        ConsumerData(group_name="G", subscription_data_set=(SubscriptionData(topic="T"),)),
+    )
+    long = {name: text.replace("x", "x" * 60_000) for name, text in fields.items()}
+    request = pull_request(0, suspend_ms=5_000)
+    request = request._replace(remark="x" * 240_000, ext_fields={**request.ext_fields, **long})
+    assert finished(room.processor.pull_message(room.connection, request)) is None
+    (held,) = room.held
+    texts = [each for each in (*held.header, *held.request) if isinstance(each, str)]
+    assert (sum(map(len, texts)) > 60_000) is is_kept
+    assert held.places == (43 if is_kept else 1)
+
+
 def test_a_pull_that_cannot_wait_is_refused_or_it_would_come_again_at_once(parts):
     room = Room(parts)
     room.takes = False
     code, remark = refused(room.processor.pull_message, room.connection, pull_request(0, suspend_ms=5_000))
-    assert (code, remark) == (ResponseCode.SYSTEM_BUSY, "no more pulls can wait here now")
+    assert (code, remark) == (ResponseCode.SYSTEM_BUSY, "no more pulls can wait here now (maxHolds)")
 
 
 def test_where_messages_may_follow_that_are_there_already_nobody_waits(parts):

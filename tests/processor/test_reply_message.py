@@ -13,6 +13,7 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.headers.table import HEADERS
 from rmq_spark.wire.properties import decode_properties
+from rocketpoll.broker.processor.awaited_answers import BYTES_MAX, SHARE
 
 ASKER = "10.0.0.1@asker"
 REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
@@ -95,6 +96,31 @@ def test_a_reply_that_is_not_taken_is_not_stored_and_its_sender_hears_of_it(tmp_
         answer = await replier.receive()
         assert (answer.opaque, answer.code, answer.remark) == (7, 1, f"push reply message to {ASKER} fail.")
         assert await stored_replies(replier) == []
+
+    tell(story, tmp_path)
+
+
+def test_replies_that_wait_to_be_taken_are_bounded_and_those_beyond_are_refused_as_busy(tmp_path):
+    """Whoever is replied to may read and never answer: a thousand of a megabyte took a gigabyte."""
+
+    async def story(broker):
+        asker, replier = await asking(broker), await broker.connect()
+        for opaque in range(900):
+            replier.send(reply_to(body="x" * 2_000, opaque=opaque))
+        answer = await replier.receive()
+        count = answer.opaque
+        assert BYTES_MAX // SHARE // 9_000 < count < BYTES_MAX // SHARE // 6_000
+        for opaque in range(count + 1, 900):
+            assert (answer.code, "that wait for others' answers" in answer.remark) == (2, True)
+            answer = await replier.receive()
+            assert answer.opaque == opaque
+        pushed = [await asker.receive() for _ in range(count)]
+        for each in pushed:
+            asker.send(each.respond(0))
+        assert [(await replier.receive()).code for _ in pushed] == [0] * count
+        replier.send(reply_to())
+        asker.send((await asker.receive()).respond(0))
+        assert (await replier.receive()).code == 0
 
     tell(story, tmp_path)
 
