@@ -31,6 +31,7 @@ from pathlib import Path
 CLONE = Path(__file__).resolve().parents[1]
 RELEASES = ("bookworm", "trixie")
 TREE = "/root/rocketpoll"
+HOSTS = "127.0.0.1 localhost\n127.0.1.1 debian\n::1 localhost ip6-localhost\n"  # as Debian's installer has it
 CERTIFICATES = "/etc/certificates-of-the-host.pem"
 LAST_LINES = 60
 
@@ -40,7 +41,7 @@ SHOWN = {
     "check": re.compile(r"[1-9]\d* passed"),
 }
 
-# In a mount and a process namespace of its own: the command is not process 1, which ignores signals.
+# In namespaces of the command's own. It is not process 1 there, as that ignores signals.
 IN_NAMESPACES = """
 set -e
 root=$1; shift
@@ -55,6 +56,7 @@ while [ "$1" != -- ]; do
     shift 2
 done
 shift
+chroot "$root" hostname debian
 chroot "$root" /usr/bin/env -i "$@"
 exit 0
 """
@@ -158,8 +160,8 @@ def output_of(*command):
 
 
 def namespaces():
-    """The start of a command that gets mounts and processes of its own, which end when it is killed."""
-    return [program("unshare"), "--mount", "--pid", "--fork", "--kill-child"]
+    """The start of a command that gets mounts, processes and a host name of its own, all gone when it is."""
+    return [program("unshare"), "--mount", "--pid", "--uts", "--fork", "--kill-child"]
 
 
 def check_this_machine():
@@ -227,6 +229,7 @@ def make_root(bare, root):
     if archive.returncode != 0:
         raise NoRoot("git archive failed: this is no clone, or has no commit")
     shutil.copyfile("/etc/resolv.conf", root / "etc/resolv.conf")
+    (root / "etc/hosts").write_text(HOSTS, encoding="utf-8")
     ways = apt_ways(output_of("apt-config", "dump"))
     if CERTIFICATES in pip_settings(os.environ, Path.home())[1].values():
         ways.append(f'Acquire::https::CaInfo "{CERTIFICATES}";')
