@@ -49,7 +49,7 @@ def why_tls_failed(error: OSError) -> str:
     """What to tell the user of it."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _why_not_trusted(error)
-    if isinstance(error, (ssl.SSLEOFError, ConnectionError)):
+    if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError)):
         return NO_TLS_THERE
     reason = getattr(error, "reason", None) or ""
     for part, why in _REASONS:

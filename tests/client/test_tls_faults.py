@@ -45,6 +45,14 @@ def test_a_reason_that_is_not_known_is_passed_on():
     assert why_tls_failed(OSError(5, "Input/output error")) == "Input/output error"
 
 
-@pytest.mark.parametrize("error", [ssl.SSLEOFError(8, "EOF"), ConnectionResetError(104, "reset")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        ssl.SSLEOFError(8, "EOF"),
+        ssl.SSLZeroReturnError(6, "closed"),  # what Debian 12's Python makes of it
+        ConnectionResetError(104, "reset"),
+    ],
+    ids=["end of file", "closed", "reset"],
+)
 def test_an_end_without_a_word_is_what_one_without_tls_does(error):
     assert why_tls_failed(error) == NO_TLS_THERE
