@@ -368,6 +368,9 @@ def main(arguments):
     except NoRoot as why:
         say(f"skipped: {why}")
         return 1 if os.environ.get("REQUIRE_FRESH") == "1" else 0
+    except KeyboardInterrupt:
+        say("interrupted; all that it had started has ended")
+        return 130
 
 
 if __name__ == "__main__":
