@@ -84,4 +84,4 @@ if command -v javac >/dev/null 2>&1 && command -v mvn >/dev/null 2>&1; then
     exit 0
 fi
 say "Maven, or a JDK, is missing: the interop tests will be skipped."
-say "To run them as well: apt-get install -y openjdk-17-jdk-headless maven"
+say "To run them as well: apt-get install -y default-jdk-headless maven"
