@@ -342,7 +342,7 @@ def parsed(arguments):
     )
     parser.add_argument("--releases", nargs="+", default=RELEASES, help="Debian's names for them")
     parser.add_argument(
-        "--commands", nargs="+", default=[*SHOWN], help="targets of make in the README's commands"
+        "--commands", nargs="*", default=[*SHOWN], help="targets of make in the README's commands"
     )
     parser.add_argument("--also", default="", help="a command more, in the same clone, behind these")
     parser.add_argument("--minutes", type=float, default=120, help="for all of it (120)")
