@@ -271,7 +271,7 @@ def on_terminal(command, log, deadline):
     """Run a program on a terminal, with its output in a file; its exit code, None if it took too long."""
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    with open(ours, "rb", buffering=0) as terminal, log.open("wb") as file:  # noqa: PTH123  # a descriptor
+    with open(ours, "rb", buffering=0) as terminal, log.open("wb", buffering=0) as file:  # noqa: PTH123  # a descriptor
         process = subprocess.Popen(command, stdin=its, stdout=its, stderr=its, start_new_session=True)
         os.close(its)
         try:
