@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 FRAMES ?= 1000000
 
 .PHONY: help check format lint types test wide demo archive tour fuzz crash powerloss world clientworld sparkworld holds seeded peers matrix \
-	cluster restarts golden vectors bench clean
+	cluster restarts golden vectors fresh bench clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -155,6 +155,14 @@ vectors: $(READY)  ## remake tests/vectors with RocketMQ's own classes (Java 17,
 	  java -cp "build/vectors/$$version/classes:build/vectors/$$version/lib/*" \
 	    rocketpoll.vectors.Main write tests/vectors/$$version || exit 1; \
 	done
+
+# One release, one of the README's commands, and one more behind it: make fresh RELEASES=bookworm COMMANDS=demo ALSO='make lint'
+RELEASES ?= bookworm trixie
+COMMANDS ?= demo check
+MINUTES ?= 120
+
+fresh:  ## the README's commands, word for word, in bare roots of Debian 12 and 13 (root rights, debootstrap)
+	$(PYTHON) tests/fresh_debian.py --releases $(RELEASES) --commands $(COMMANDS) --also "$$ALSO" --minutes $(MINUTES)
 
 bench: $(READY)  ## all benchmarks; results in build/bench
 	$(BIN)/python -m benchmarks.wire

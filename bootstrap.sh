@@ -43,6 +43,14 @@ if ! has_java; then
     missing="$missing JAVA"
 fi
 
+# Debian's releases differ in which Java they have. Some only name one that others replace: what would be installed counts.
+java_package() {
+    for java in openjdk-17-jre-headless openjdk-21-jre-headless default-jre-headless; do
+        if apt-get install --simulate "$java" >/dev/null 2>&1; then break; fi
+    done
+    echo "$java"
+}
+
 if [ -n "$missing" ]; then
     if ! command -v apt-get >/dev/null 2>&1; then
         say "please install: $(printf '%s' "$missing" | sed 's/JAVA/Java 17 (a JRE)/')"
@@ -51,7 +59,7 @@ if [ -n "$missing" ]; then
     as_root=
     if [ "$(id -u)" != 0 ]; then
         if ! command -v sudo >/dev/null 2>&1; then
-            list=$(printf '%s' "$missing" | sed 's/JAVA/openjdk-17-jre-headless/')
+            list=$(printf '%s' "$missing" | sed "s/JAVA/$(java_package)/")
             say "please have an administrator run: apt-get install -y$list"
             exit 1
         fi
@@ -59,14 +67,7 @@ if [ -n "$missing" ]; then
     fi
     say "installing$missing"
     $as_root apt-get update -q >&2
-    case $missing in
-    *JAVA*)  # Debian's releases differ in which they have
-        for java in openjdk-17-jre-headless openjdk-21-jre-headless default-jre-headless; do
-            if apt-cache show "$java" >/dev/null 2>&1; then break; fi
-        done
-        missing=$(printf '%s' "$missing" | sed "s/JAVA/$java/")
-        ;;
-    esac
+    missing=$(printf '%s' "$missing" | sed "s/JAVA/$(java_package)/")
     # shellcheck disable=SC2086  # the list is meant to be split
     $as_root apt-get install -y -q --no-install-recommends $missing >&2
 fi
@@ -83,4 +84,4 @@ if command -v javac >/dev/null 2>&1 && command -v mvn >/dev/null 2>&1; then
     exit 0
 fi
 say "Maven, or a JDK, is missing: the interop tests will be skipped."
-say "To run them as well: apt-get install -y openjdk-17-jdk-headless maven"
+say "To run them as well: apt-get install -y default-jdk-headless maven"

@@ -57,7 +57,7 @@ _WORDS_MAX = 8_192
 _PROPERTY_BYTES_MAX = 1 << 20
 """Bytes of properties that come to the index at a time, if of several messages: some milliseconds."""
 _LONG_PROPERTY_BYTES_MAX = 1 << 18
-"""That bound where more came at once: what has too many words is looked into once for each run of them."""
+"""A smaller bound where more came at once: too many words are looked into once for each run of them."""
 _ONE_BY_ONE_BYTES_MAX = 1 << 13
 """Bytes of messages that come to the index one by one: they may have a key for every two bytes."""
 

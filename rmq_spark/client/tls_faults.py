@@ -12,6 +12,7 @@ NO_TLS_THERE: Final = (
     "it ended the handshake without a word, as one without TLS does: turn TLS on there, or leave it out here"
 )
 _OTHER_THERE: Final = "what answers there does not speak TLS: turn TLS on there, or leave it out here"
+_CHANGED: Final = "what came was changed on its way, or did not come from the broker"
 _WANTS_TO_KNOW_US: Final = (
     "the broker takes only clients that it knows: give a certificate of its authority, and the key"
 )
@@ -44,18 +45,34 @@ _REASONS: Final = (
     ("UNEXPECTED_EOF", NO_TLS_THERE),
 )
 
+# What OpenSSL's releases call bytes that do not fit, of a peer that has spoken TLS in the handshake.
+_BAD_BYTES: Final = (
+    "BAD_RECORD_MAC",
+    "RECORD_LAYER_FAILURE",
+    "WRONG_VERSION_NUMBER",
+    "PACKET_LENGTH_TOO_LONG",
+)
+
 
 def why_tls_failed(error: OSError) -> str:
-    """Return the explanation of an error of TLS, for the user."""
+    """Return the explanation of a handshake that failed, for the user."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _why_not_trusted(error)
-    if isinstance(error, (ssl.SSLEOFError, ConnectionError)):
+    if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError)):
         return NO_TLS_THERE
     reason = getattr(error, "reason", None) or ""
     for part, why in _REASONS:
         if part in reason:
             return f"{why} ({reason})"
     return error.strerror or str(error)
+
+
+def why_tls_ended(error: OSError) -> str:
+    """Return the explanation of an error behind the handshake, where a server may still refuse a client."""
+    reason = getattr(error, "reason", None) or ""
+    if any(part in reason for part in _BAD_BYTES):
+        return f"{_CHANGED} ({reason})"
+    return why_tls_failed(error)
 
 
 def _why_not_trusted(error: ssl.SSLCertVerificationError) -> str:

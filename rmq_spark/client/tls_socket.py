@@ -23,7 +23,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from rmq_spark.client.tls_faults import why_tls_failed
+from rmq_spark.client.tls_faults import why_tls_ended
 
 _RECORD_BYTES: Final = 16_384
 """Most bytes of one record: after so many there may be more, after fewer hardly."""
@@ -117,7 +117,7 @@ class TlsSocket:
                 except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
                     raise BrokenPipeError(errno.EPIPE, "the broker has closed it") from error
                 except ssl.SSLError as error:
-                    why = f"TLS: {why_tls_failed(error)}"
+                    why = f"TLS: {why_tls_ended(error)}"
                     raise ConnectionAbortedError(errno.ECONNABORTED, why) from error
                 waited_for = select.poll()
                 waited_for.register(self._socket, awaited)

@@ -4,7 +4,7 @@ import ssl
 
 import pytest
 
-from rmq_spark.client.tls_faults import NO_TLS_THERE, why_tls_failed
+from rmq_spark.client.tls_faults import NO_TLS_THERE, why_tls_ended, why_tls_failed
 
 
 class Said(ssl.SSLError):
@@ -45,6 +45,24 @@ def test_a_reason_that_is_not_known_is_passed_on():
     assert why_tls_failed(OSError(5, "Input/output error")) == "Input/output error"
 
 
-@pytest.mark.parametrize("error", [ssl.SSLEOFError(8, "EOF"), ConnectionResetError(104, "reset")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        ssl.SSLEOFError(8, "EOF"),
+        ssl.SSLZeroReturnError(6, "closed"),  # what Debian 12's Python makes of it
+        ConnectionResetError(104, "reset"),
+    ],
+    ids=["end of file", "closed", "reset"],
+)
 def test_an_end_without_a_word_is_what_one_without_tls_does(error):
     assert why_tls_failed(error) == NO_TLS_THERE
+
+
+@pytest.mark.parametrize("reason", ["DECRYPTION_FAILED_OR_BAD_RECORD_MAC", "RECORD_LAYER_FAILURE"])
+def test_behind_the_handshake_bytes_that_do_not_fit_were_changed(reason):
+    said = why_tls_ended(Said(reason))
+    assert said == f"what came was changed on its way, or did not come from the broker ({reason})"
+
+
+def test_a_client_that_is_refused_behind_the_handshake_is_told_why():
+    assert "takes only clients that it knows" in why_tls_ended(Said("TLSV13_ALERT_CERTIFICATE_REQUIRED"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 
 import pytest
@@ -9,6 +10,7 @@ from seeded.catalogue import ROOT, Bug, DoesNotApply, catalogue, put_in
 
 BUGS = catalogue()
 LINES_MAX = 8
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git puts the bugs in")
 
 
 def test_there_are_enough_of_them_and_enough_that_are_hard_to_see():
@@ -18,6 +20,7 @@ def test_there_are_enough_of_them_and_enough_that_are_hard_to_see():
     assert shown.keys() == {None, "timing", "order", "power loss", "second crash", "kill", "damage"}
 
 
+@needs_git
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_each_fits_into_the_sources_as_they_are(bug):
     put_in(bug, ROOT, "--check")
@@ -39,6 +42,7 @@ def test_each_is_a_small_change_of_what_is_shipped(bug):
         assert sum(line.startswith(sign) and not line.startswith(sign * 3) for line in lines) <= LINES_MAX
 
 
+@needs_git
 def test_one_that_does_not_fit_is_named(tmp_path):
     path = tmp_path / "no-such-place.patch"
     path.write_text(

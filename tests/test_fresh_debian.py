@@ -1,0 +1,137 @@
+"""What runs in a bare Debian is what the README says, with this machine's ways to mirrors and registries."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import fresh_debian
+import pytest
+
+README = (fresh_debian.CLONE / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_commands_are_those_of_the_readme_word_for_word():
+    assert fresh_debian.readme_commands(README) == {
+        "demo": "sh bootstrap.sh && make demo",
+        "check": "sh bootstrap.sh && make check",
+    }
+
+
+def test_a_command_is_a_block_of_its_own_that_sets_up_what_it_needs():
+    readme = (
+        "`sh bootstrap.sh && make lint`, and\n```sh\nmake types\n```\n"
+        "```python\nsh bootstrap.sh && make bench\n```\n```sh\nsh bootstrap.sh && make tour\n```\n"
+    )
+    assert fresh_debian.readme_commands(readme) == {"tour": "sh bootstrap.sh && make tour"}
+
+
+def test_a_command_that_the_readme_lacks_is_refused_and_those_that_it_has_are_named():
+    with pytest.raises(SystemExit, match="no command dema; it has demo, check"):
+        fresh_debian.chosen({"demo": "a", "check": "b"}, ["demo", "dema"])
+    assert list(fresh_debian.chosen({"demo": "a", "check": "b"}, ["check", "demo"])) == ["check", "demo"]
+
+
+def test_the_last_lines_are_what_stood_on_the_terminal():
+    output = "old\r\n\x1b[1F\x1b[2K  rows 3\r\n\r\n 10 %\r100 %\r\nend"
+    assert fresh_debian.last_lines(output, 3) == ["  rows 3", "100 %", "end"]
+
+
+@pytest.mark.parametrize(
+    ("summary", "is_shown"),
+    [
+        ("sent 1,480,000 messages, read 1,480,000 rows in 31 batches: every one of them once", True),
+        ("sent 0 messages, read 0 rows in 1 batches: every one of them once", False),
+        ("sent 20 messages, read 10 rows in 1 batches: NOT the same number", False),
+        ("sent 0 messages; no batch has ended", False),
+    ],
+)
+def test_a_demo_without_rows_has_shown_nothing(summary, is_shown):
+    assert bool(fresh_debian.SHOWN["demo"].search(f"batch\r\n{summary}\r\nrows per second")) is is_shown
+
+
+def test_debian_itself_comes_from_the_mirror_that_apt_has():
+    uris = ["https://other.example/postgres", "http://m.example/debian-security/", "http://m.example/debian/"]
+    assert fresh_debian.debian_mirror(uris) == "http://m.example/debian/"
+    assert fresh_debian.debian_mirror(uris[:2]) is None
+
+
+def test_of_apt_only_its_ways_are_handed_on():
+    ways = [
+        'Acquire::http::Proxy "http://proxy.example:3128";',
+        'Acquire::https::m.example::Verify-Peer "false";',
+        'Acquire::Check-Valid-Until "false";',
+    ]
+    others = [
+        'Acquire::http "";',
+        'Acquire::https::CaInfo "/etc/ca.pem";',
+        'Acquire::GzipIndexes "true";',
+        'APT::Install-Recommends "true";',
+    ]
+    assert fresh_debian.apt_ways("\n".join([*others, *ways, ""])) == ways
+
+
+def test_files_that_pip_is_told_of_are_in_the_root_where_it_looks_for_them(tmp_path):
+    bundle, links = tmp_path / "ca.pem", tmp_path / "wheels"
+    bundle.touch()
+    links.mkdir()
+    configuration = tmp_path / ".config" / "pip" / "pip.conf"
+    configuration.parent.mkdir(parents=True)
+    configuration.touch()
+    environment = {"PIP_CERT": str(bundle), "PIP_FIND_LINKS": str(links), "PIP_TIMEOUT": "9", "EDITOR": "vi"}
+    variables, binds = fresh_debian.pip_settings(environment, tmp_path)
+    assert variables == {
+        "PIP_CERT": fresh_debian.CERTIFICATES,
+        "PIP_FIND_LINKS": str(links),
+        "PIP_TIMEOUT": "9",
+    }
+    binds.pop("/etc/pip.conf", None)  # of the machine that runs this test
+    assert binds == {
+        str(configuration): "/root/.config/pip/pip.conf",
+        str(bundle): fresh_debian.CERTIFICATES,
+        str(links): str(links),
+    }
+
+
+def test_certificates_that_a_configuration_file_names_are_handed_on(tmp_path):
+    bundle = tmp_path / "ca.pem"
+    bundle.touch()
+    configuration = tmp_path / "pip.conf"
+    configuration.write_text(f"[global]\ncert = {bundle}\n", encoding="utf-8")
+    variables, binds = fresh_debian.pip_settings({"PIP_CONFIG_FILE": str(configuration)}, tmp_path)
+    assert variables["PIP_CERT"] == fresh_debian.CERTIFICATES
+    assert binds[str(bundle)] == fresh_debian.CERTIFICATES
+    assert binds[str(configuration)] == str(configuration)
+
+
+def run_here(code, log, seconds=60):
+    start = [sys.executable, "-c", code]
+    fresh_debian.run("demo", "make demo", log, start, time.monotonic() + seconds)
+
+
+def test_a_command_sees_a_terminal_and_its_last_line_is_told(tmp_path, capsys):
+    shown = "read 5 rows in 1 batches: every one of them once"
+    run_here(f"import os; print({shown!r}, os.isatty(0), *os.get_terminal_size(1))", tmp_path / "log")
+    assert capsys.readouterr().out.endswith(f"its last line: {shown} True 80 24\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "seconds", "why"),
+    [
+        ("print('words'); raise SystemExit(3)", 60, "words\nmake demo: exit code 3"),
+        ("print('words')", 60, r"words\nmake demo: it has not shown 'read \["),
+        ("import signal; print('words', flush=True); signal.pause()", 1, "make demo: too little time"),
+    ],
+    ids=["fails", "shows nothing", "does not end"],
+)
+def test_a_command_that_fails_is_told_with_its_last_words(tmp_path, code, seconds, why):
+    with pytest.raises(fresh_debian.CommandFailed, match=f"{why}.*all of it is in {tmp_path / 'log'}"):
+        run_here(code, tmp_path / "log", seconds)
+
+
+@pytest.mark.parametrize(("is_required", "code"), [("", 0), ("1", 1)])
+def test_where_no_root_can_be_made_it_says_why(monkeypatch, capsys, is_required, code):
+    monkeypatch.setenv("REQUIRE_FRESH", is_required)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert fresh_debian.main(["--releases", "bookworm"]) == code
+    assert capsys.readouterr().out == "fresh: skipped: root rights are needed\n"
