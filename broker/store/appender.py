@@ -257,6 +257,15 @@ class MessageAppender:
                     self._next_offsets[queue] = next_offset
         return result
 
+    def wipe_refused(self) -> None:
+        """Wipe what is left in the log of messages that were refused: no start must find them.
+
+        Raises:
+            OSError, StoreFailed: The disk says no. The next append, or call, tries again.
+        """
+        with self._lock:
+            self._log.wipe()
+
     def numbers_of(self, topic: str) -> TopicNumbers:
         """What a topic's queues were given so far."""
         with self._lock:

@@ -56,8 +56,7 @@ class MessageStore:
     ) -> None:
         """``listener`` is told of what arrives once the store is open, not of what recovery finds.
 
-        ``wake_reput`` is called, in any thread, when there is something to `reput`. Without it, that
-        happens at once, in the thread that appended or flushed.
+        ``wake_reput`` is called, in any thread, when there is something to `reput`; else that is done there.
 
         Raises:
             StoreInUse, ForeignFile, DamagedTable: As `store.errors` says. Nothing was changed.
@@ -373,6 +372,7 @@ class MessageStore:
         if not self._opening.is_finished:
             return False
         try:
+            self._appender.wipe_refused()  # or a stop in order would leave it for the next start to find
             is_saved = self._checkpointing.save(is_over)
         except Exception as error:
             if may_succeed_later(error):

@@ -30,6 +30,7 @@ class TopicDeletion:
             StoreFailed: The disk has failed, so that nobody knows.
         """
         queues, reput, dispatcher = self._parts.queues, self._parts.reput, self._parts.dispatcher
+        self._appender.wipe_refused()  # else a start would find them behind the end of the topic
         with self._checkpointing.maintenance:
             ended = self._appender.numbers_of(topic)
             deleted = {**dispatcher.deleted_topics, topic: ended.log_end_offset}
