@@ -101,7 +101,7 @@ class MessageStore:
             parts.fresh.runs,
         )
         self._chunks = ChunkAppender(self._log, self._appender, parts.fresh.chunks)
-        self._reader = MessageReader(self._log, self._queues)
+        self._reader = MessageReader(self._log, self._queues, self._dispatcher)
         self._deletion = TopicDeletion(parts, self._checkpointing, self._appender)
         self._retention = Retention(config, disk, self._log.files)
         self._flusher = FlushService(
@@ -310,8 +310,7 @@ class MessageStore:
 
     def earliest_timestamp(self, topic: str, queue_id: int) -> int:
         """When the first message of a queue was stored; -1 if there is none."""
-        queue = self._queues.get(topic, queue_id)
-        return self._reader.earliest_timestamp(queue) if queue is not None else -1
+        return self._reader.earliest_timestamp(topic, queue_id)
 
     def record_at(self, physical_offset: int) -> Buffer | None:
         """The record that starts at a place in the log; None if none does.

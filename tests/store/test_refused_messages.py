@@ -51,7 +51,7 @@ def after_a_start(root):
 
 
 def tear_a_batch(store, disk):
-    """Let a batch land as a whole, say that it has not, and let nothing be written to the log from then on."""
+    """Let a batch land as a whole, say that it has not, and let nothing be written from then on."""
     torn = Fault(len(disk.operations), kinds={"write"}, error=errno.ENOSPC, prefix=1 << 20)
     disk.plan = (torn, Fault(0, persistent=True, kinds={"write"}, error=errno.ENOSPC))
     assert [each.status.name for each in put_batch(store)] == ["SERVICE_NOT_AVAILABLE"]
