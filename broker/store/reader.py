@@ -161,17 +161,18 @@ class MessageReader:
         What was carried in this life, or compared with the log by the start, is looked at where that costs
         nothing; what was believed, each record.
         """
-        if (min(places) if isinstance(places, list) else places.min()) < owner.since:
-            raise WrongEntry(int(min(places)))
-        records = self._read_records(queue_offsets, places, sizes)
+        records = self._read_records(owner.since, queue_offsets, places, sizes)
         if queue_offsets.start < queue.believed_before:
             _check_each(records, places, sizes, queue_offsets, owner)
         return records
 
-    def _read_records(self, queue_offsets: range, places: Numbers, sizes: Numbers) -> tuple[Buffer, ...]:
+    def _read_records(
+        self, since: int, queue_offsets: range, places: Numbers, sizes: Numbers
+    ) -> tuple[Buffer, ...]:
+        """What lies there. Without gaps, its first and last record are compared with their entries."""
         first, size = int(places[0]), int(sum(sizes) if isinstance(sizes, list) else sizes.sum())
         span = int(places[-1] + sizes[-1]) - first
-        for numbers, least in ((places, 0), (sizes, HEAD_BYTES)):
+        for numbers, least in ((places, since), (sizes, HEAD_BYTES)):
             if (min(numbers) if isinstance(numbers, list) else numbers.min()) < least:
                 raise WrongEntry(first)
         if sizes[0] > _STRETCH_BYTES_MAX:  # a wrong size may be very large
@@ -180,15 +181,15 @@ class MessageReader:
             data = self._read(first, size)  # as a queue's records follow each other
             self._check_entry(queue_offsets, data, 0, first, int(sizes[0]))
             if len(sizes) > 1:
-                last = int(sizes[-1])
-                self._check_entry(queue_offsets, data, size - last, int(places[-1]), last)
+                last, number = int(sizes[-1]), len(sizes) - 1
+                self._check_entry(queue_offsets, data, size - last, int(places[-1]), last, number)
             return (data,)
         if isinstance(places, list) and isinstance(sizes, list) and size < span <= COPIED_BYTES_MAX:
             near = self._near(places, sizes, span)
             if near is not None:
                 wrong = first_wrong_of_few((near,), places, sizes, queue_offsets)
                 if wrong is not None:
-                    raise WrongEntry(places[wrong])
+                    raise WrongEntry(places[wrong], wrong)
                 return (near,)
         starts, lengths = np.asarray(places, np.int64), np.asarray(sizes, np.int64)
         records = tuple(
@@ -196,12 +197,14 @@ class MessageReader:
         )
         wrong = first_wrong(records, starts, lengths, queue_offsets)
         if wrong is not None:
-            raise WrongEntry(int(starts[wrong]))
+            raise WrongEntry(int(starts[wrong]), wrong)
         return records
 
-    def _check_entry(self, queue_offsets: range, data: Buffer, at: int, place: int, size: int) -> None:
+    def _check_entry(
+        self, queue_offsets: range, data: Buffer, at: int, place: int, size: int, number: int = 0
+    ) -> None:
         if not is_of_entry(data, at, place, size, queue_offsets):
-            raise WrongEntry(place)
+            raise WrongEntry(place, number)
 
     def _near(self, places: list[int], sizes: list[int], span: int) -> Buffer | None:
         """A few records that lie near to each other, in one piece; None if a file ends between them."""
